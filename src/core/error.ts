@@ -1,0 +1,69 @@
+/**
+ * The one error type that crosses folder borders, and one constructor function per code.
+ *
+ * Adapters (drivers, storage, HTTP clients) turn foreign errors into a `ServiceError` at their own border; each HTTP
+ * entry has one table from `code` to status and envelope. `message` is a plain sentence that a caller may read;
+ * `cause` is for the log only. Failures of the user's code are not errors of ours: they are data
+ * (`CallOutcome` in `runtime/channel.ts`) until the frontend answers.
+ */
+export type ErrorCode =
+  | 'invalid_request'
+  | 'unauthenticated'
+  | 'permission_denied'
+  | 'not_found'
+  | 'already_exists'
+  | 'failed_precondition'
+  | 'resource_exhausted'
+  | 'unavailable'
+  | 'deadline_exceeded'
+  | 'execution_failed'
+  | 'internal';
+
+export interface ErrorDetails {
+  /** For the log, never for the caller. */
+  readonly cause?: unknown;
+  /** When the caller may try again (`Retry-After`), whole seconds, at least 1. */
+  readonly retryAfterSeconds?: number;
+  /** Extra members of the answer's body (for example the `instance_id` that holds a name). */
+  readonly body?: Readonly<Record<string, unknown>>;
+  /** The numeric code of the specification (meta_service, function service), where the entry's table has several. */
+  readonly number?: number;
+}
+
+export class ServiceError extends Error {
+  override readonly name = 'ServiceError';
+  readonly code: ErrorCode;
+  readonly retryAfterSeconds: number | undefined;
+  readonly body: Readonly<Record<string, unknown>> | undefined;
+  readonly number: number | undefined;
+
+  constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
+    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    this.code = code;
+    this.retryAfterSeconds = details.retryAfterSeconds;
+    this.body = details.body;
+    this.number = details.number;
+  }
+}
+
+const constructorOf =
+  (code: ErrorCode) =>
+  (message: string, details?: ErrorDetails): ServiceError =>
+    new ServiceError(code, message, details);
+
+export const invalidRequest = constructorOf('invalid_request');
+export const unauthenticated = constructorOf('unauthenticated');
+export const permissionDenied = constructorOf('permission_denied');
+export const notFound = constructorOf('not_found');
+export const alreadyExists = constructorOf('already_exists');
+export const failedPrecondition = constructorOf('failed_precondition');
+export const resourceExhausted = constructorOf('resource_exhausted');
+export const unavailable = constructorOf('unavailable');
+export const deadlineExceeded = constructorOf('deadline_exceeded');
+export const executionFailed = constructorOf('execution_failed');
+export const internal = constructorOf('internal');
+
+/** The message of anything that was thrown, for logs and for `failed to create agent: <cause>`. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,43 @@
+/**
+ * Every limit that holds for requests, in one place; `docs/limits.md` is generated from it.
+ * Sources: S = the specification, D = the decisions. Settings (what an operator may change) live in `config/`.
+ */
+export const LIMITS = {
+  /** D§1: create and meta bodies. */
+  requestBodyBytes: 1024 * 1024,
+  /** D§1: invoke bodies. */
+  invokeBodyBytes: 6 * 1024 * 1024,
+  /** D§8: what a handler may return, as JSON. */
+  responseBodyBytes: 6 * 1024 * 1024,
+  /** D§1: X-Trace-Id is cut to this many characters. */
+  traceIdChars: 128,
+  /** D§3 */
+  agentNameChars: 128,
+  /** D§3 */
+  idempotencyKeyChars: 128,
+  /** D§3 */
+  idempotencyKeepMs: 24 * 60 * 60 * 1000,
+  /** D§3 */
+  cpuMillis: { min: 1, max: 1_000_000, default: 1000 },
+  /** D§3 */
+  memoryMb: { min: 16, max: 1_073_741_824, default: 2048 },
+  /** D§3: page size of the agent list. */
+  agentList: { default: 100, max: 1000 },
+  /** D§3: how long one inline call may take, waiting included. */
+  inlineInvokeTimeoutMs: 900_000,
+  /** D§3: the least time that a delete gives to `pre_stop` and the end. */
+  deleteGraceMs: 10_000,
+  /** D§3 */
+  execTimeoutSeconds: { default: 300, max: 86_400 },
+  /** How much of an exec's stdout and of its stderr is kept, each. */
+  execOutputBytes: 8 * 1024 * 1024,
+  /** D§3: open files of a process. */
+  openFiles: 4096,
+  /** D§3: log file of an instance, and how many of them. */
+  logFileBytes: 10 * 1024 * 1024,
+  logFiles: 3,
+  /** D§4 */
+  functionTimeoutSeconds: { default: 900, max: 8_640_000 },
+  /** The largest frame of the runtime protocol: a body or a result, and room for its header. */
+  frameBytes: 7 * 1024 * 1024,
+} as const;

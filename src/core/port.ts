@@ -1,0 +1,36 @@
+import { invalidRequest } from './error.ts';
+
+/** A port that the code listens on inside the sandbox; the host's port is allocated by the system. */
+export interface PortSpec {
+  readonly protocol: 'tcp' | 'udp';
+  readonly port: number;
+}
+
+const PORT_ITEM = /^(?:(tcp|udp):)?([1-9][0-9]{0,4})$/;
+
+/**
+ * Reads port items, each `[<proto>:]<port>` (proto `tcp` or `udp`, default `tcp`; 1 to 65535; no duplicates).
+ * `field` is the path of the list in the request, for the error. Fails with `invalid_request`.
+ */
+export function parsePorts(items: readonly string[], field: string): PortSpec[] {
+  const seen = new Set<string>();
+  return items.map((item, index) => {
+    const match = PORT_ITEM.exec(item);
+    const port = Number(match?.[2]);
+    if (!match || port > 65_535) {
+      throw invalidRequest(
+        `invalid request body: ${field}[${index}] must be [tcp:|udp:]<port> with a port from 1 to 65535, got "${item}"`,
+      );
+    }
+    const protocol = match[1] === 'udp' ? 'udp' : 'tcp';
+    const text = formatPort({ protocol, port });
+    if (seen.has(text)) throw invalidRequest(`invalid request body: ${field}[${index}] repeats ${text}`);
+    seen.add(text);
+    return { protocol, port };
+  });
+}
+
+/** `tcp:22` */
+export function formatPort(port: PortSpec): string {
+  return `${port.protocol}:${port.port}`;
+}

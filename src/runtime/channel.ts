@@ -1,0 +1,389 @@
+import { randomUUID } from 'node:crypto';
+import net from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { deadlineExceeded, messageOf, type ServiceError, unavailable } from '../core/error.ts';
+import type { RuntimeEndpoint } from '../core/instance.ts';
+import { connectUnix } from '../lib/unix-socket.ts';
+import { encodeFrame, type Frame, FrameReader, writeHeader } from './frames.ts';
+import {
+  type CallError,
+  type CallHeader,
+  type Cancel,
+  FRAME,
+  FRAME_HEADER_BYTES,
+  type HelloOk,
+  type Init,
+  type InitOk,
+  type Pong,
+  PROTOCOL_VERSION,
+  type Stopped,
+} from './protocol.ts';
+
+export interface Call {
+  readonly header: Omit<CallHeader, 'remainingMs'>;
+  /** The event as the caller sent it: JSON, checked by whoever took it from the caller. */
+  readonly body: Buffer;
+  /** Bound of the whole call, waiting included, milliseconds. At its end the call is cancelled. */
+  readonly timeoutMs: number;
+  /** The caller going away, or an interrupt (`signal.reason === 'interrupt'`): the call is cancelled. */
+  readonly signal?: AbortSignal;
+  /** Makes it a stream: one event each. Grant more with `Channel.credit` as the reader takes them. */
+  readonly onChunk?: (event: Buffer, callId: number) => void;
+}
+
+/** What became of the user's code. Failures of the platform reject instead. */
+export type CallOutcome =
+  | { readonly ok: true /** JSON bytes. */; readonly data: Buffer; readonly runMicros: number }
+  | { readonly ok: false; readonly code: number; readonly text: string; readonly runMicros: number };
+
+export type InitOutcome =
+  | { readonly ok: true; readonly timing: InitOk }
+  | { readonly ok: false; readonly error: CallError };
+
+/** The connection ended with the call unanswered: whoever owns the instance says why. */
+export class ChannelClosed extends Error {
+  override readonly name = 'ChannelClosed';
+}
+
+/** CHUNK bytes that a stream may send before its reader has taken any. */
+export const STREAM_CREDIT_BYTES = 256 * 1024;
+const CONNECT_RETRY_MS = 20;
+/** Bodies up to this size are copied behind their header, so that a call is one write; larger ones go as a second buffer of the same `writev`. */
+const COPY_BODY_BYTES = 64 * 1024;
+
+interface PendingCall {
+  settle(outcome: CallOutcome): void;
+  fail(error: Error): void;
+  readonly onChunk: ((event: Buffer, callId: number) => void) | undefined;
+}
+
+/**
+ * One control plane's connection to one instance's runtime: a data and a control socket.
+ *
+ * Calls are written at once in the order in which `call` was entered; the runtime holds them in that order. Bounding how many
+ * wait is the owner's part. Ends with `close`, or by itself when either socket ends: `closed` resolves and every open
+ * call rejects with `ChannelClosed`.
+ */
+export class Channel {
+  /** What the runtime said of itself when the channel opened. */
+  readonly hello: HelloOk;
+  /** Resolves once the connection has ended, whichever side ended it. */
+  readonly closed: Promise<void>;
+  readonly #data: net.Socket;
+  readonly #control: net.Socket;
+  readonly #pending = new Map<number, PendingCall>();
+  /** Calls that were given up here and not yet answered there: they still hold a place in the runtime. */
+  readonly #abandoned = new Set<number>();
+  #nextCallId = 1;
+  #isClosed = false;
+  #resolveClosed!: () => void;
+  #onInit: ((outcome: InitOutcome) => void) | undefined;
+  #onStopped: ((stopped: Stopped) => void) | undefined;
+  readonly #pings: ((pong: Pong) => void)[] = [];
+
+  private constructor(data: Connection, control: Connection, hello: HelloOk) {
+    this.hello = hello;
+    this.#data = data.socket;
+    this.#control = control.socket;
+    this.closed = new Promise(resolve => {
+      this.#resolveClosed = resolve;
+    });
+    data.onFrame = frame => this.#onDataFrame(frame);
+    control.onFrame = frame => this.#onControlFrame(frame);
+    data.onClose = () => this.close();
+    control.onClose = () => this.close();
+  }
+
+  /**
+   * Connects, and keeps trying while nothing listens yet, until `signal` aborts. Fails with `unavailable` (refused by the
+   * runtime, or ended) or `deadline_exceeded` (`signal`).
+   */
+  static async open(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal): Promise<Channel> {
+    const client = randomUUID();
+    const connections = await Promise.allSettled([
+      connect(endpoint, { secret, client, role: 'data' }, signal),
+      connect(endpoint, { secret, client, role: 'control' }, signal),
+    ]);
+    const [data, control] = connections;
+    if (data.status === 'fulfilled' && control.status === 'fulfilled') {
+      return new Channel(data.value, control.value, data.value.hello);
+    }
+    let failure: unknown;
+    for (const connection of connections) {
+      if (connection.status === 'fulfilled') connection.value.socket.destroy();
+      else failure ??= connection.reason;
+    }
+    throw failure;
+  }
+
+  /** Calls that hold a place in the runtime: running, queued, or given up and not yet answered. */
+  get inFlight(): number {
+    return this.#pending.size + this.#abandoned.size;
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  /**
+   * Loads the code. A failure to load is an outcome (it is kept by the runtime); rejects with `ChannelClosed`, or
+   * `deadline_exceeded` when `signal` aborts first.
+   */
+  async initialize(init: Init, signal: AbortSignal): Promise<InitOutcome> {
+    const outcome = new Promise<InitOutcome>(resolve => {
+      this.#onInit = resolve;
+    });
+    this.#data.write(encodeFrame(FRAME.INIT, 0, JSON.stringify(init)));
+    return await this.#orClosed(outcome, signal, 'the code did not load in time');
+  }
+
+  /**
+   * Runs one call. Resolves with what became of the user's code; rejects with `deadline_exceeded` (`timed out after <n> s`),
+   * `unavailable` (the caller went away) or `ChannelClosed`.
+   */
+  call(call: Call): Promise<CallOutcome> {
+    return new Promise((resolve, reject) => {
+      if (this.#isClosed) {
+        reject(new ChannelClosed('the connection to the instance is closed'));
+        return;
+      }
+      if (call.signal?.aborted) {
+        reject(unavailable('the caller went away'));
+        return;
+      }
+      const callId = this.#nextCallId;
+      this.#nextCallId = callId === 0xffff_ffff ? 1 : callId + 1;
+      const end = () => {
+        clearTimeout(timer);
+        call.signal?.removeEventListener('abort', onAbort);
+      };
+      const giveUp = (reason: Cancel['reason'], error: ServiceError) => {
+        end();
+        this.#abandon(callId, reason);
+        reject(error);
+      };
+      const timer = setTimeout(() => {
+        giveUp('timeout', deadlineExceeded(`timed out after ${call.timeoutMs / 1000} s`));
+      }, call.timeoutMs);
+      const onAbort = () => {
+        if (call.signal?.reason === 'interrupt') this.#cancel(callId, 'interrupt');
+        else giveUp('caller', unavailable('the caller went away'));
+      };
+      call.signal?.addEventListener('abort', onAbort, { once: true });
+      this.#pending.set(callId, {
+        settle: outcome => {
+          end();
+          resolve(outcome);
+        },
+        fail: error => {
+          end();
+          reject(error);
+        },
+        onChunk: call.onChunk,
+      });
+      this.#writeCall(callId, call);
+    });
+  }
+
+  /** Lets the stream of a call send `bytes` more. */
+  credit(callId: number, bytes: number): void {
+    if (this.#isClosed || !this.#pending.has(callId)) return;
+    const payload = Buffer.allocUnsafe(4);
+    payload.writeUInt32BE(bytes);
+    this.#control.write(encodeFrame(FRAME.CREDIT, callId, payload));
+  }
+
+  /** Asks how the runtime is. Fails with `deadline_exceeded` when `signal` aborts first, or `ChannelClosed`. */
+  async ping(signal: AbortSignal): Promise<Pong> {
+    const pong = new Promise<Pong>(resolve => {
+      this.#pings.push(resolve);
+    });
+    this.#control.write(encodeFrame(FRAME.PING, 0));
+    return await this.#orClosed(pong, signal, 'the runtime did not answer a ping in time');
+  }
+
+  /**
+   * Runs pre_stop and ends the runtime. `{}` when it ended without saying more. Fails with `deadline_exceeded` when
+   * `signal` aborts first.
+   */
+  async stop(graceMs: number, signal: AbortSignal): Promise<Stopped> {
+    const stopped = new Promise<Stopped>(resolve => {
+      this.#onStopped = resolve;
+      void this.closed.then(() => resolve({}));
+    });
+    if (this.#isClosed) return {};
+    this.#control.write(encodeFrame(FRAME.STOP, 0, JSON.stringify({ graceMs })));
+    return await this.#orClosed(stopped, signal, 'the runtime did not stop in time');
+  }
+
+  /** Lets go of the instance; it lives on. Open calls reject with `ChannelClosed`. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#data.destroy();
+    this.#control.destroy();
+    const error = new ChannelClosed('the connection to the instance was lost');
+    for (const pending of this.#pending.values()) pending.fail(error);
+    this.#pending.clear();
+    this.#abandoned.clear();
+    this.#resolveClosed();
+  }
+
+  #writeCall(callId: number, call: Call): void {
+    const header = JSON.stringify({ ...call.header, remainingMs: call.timeoutMs });
+    const headerBytes = Buffer.byteLength(header);
+    const bodyBytes = call.body.length;
+    const copied = bodyBytes <= COPY_BODY_BYTES;
+    const lead = FRAME_HEADER_BYTES + 2 + headerBytes;
+    const frame = Buffer.allocUnsafe(copied ? lead + bodyBytes : lead);
+    writeHeader(frame, FRAME.CALL, callId, 2 + headerBytes + bodyBytes);
+    frame.writeUInt16BE(headerBytes, FRAME_HEADER_BYTES);
+    frame.write(header, FRAME_HEADER_BYTES + 2);
+    if (copied) {
+      call.body.copy(frame, lead);
+      this.#data.write(frame);
+      return;
+    }
+    this.#data.cork();
+    this.#data.write(frame);
+    this.#data.write(call.body);
+    this.#data.uncork();
+  }
+
+  #cancel(callId: number, reason: Cancel['reason']): void {
+    if (!this.#isClosed) this.#control.write(encodeFrame(FRAME.CANCEL, callId, JSON.stringify({ reason })));
+  }
+
+  #abandon(callId: number, reason: Cancel['reason']): void {
+    if (this.#isClosed || !this.#pending.delete(callId)) return;
+    this.#abandoned.add(callId);
+    this.#cancel(callId, reason);
+  }
+
+  #onDataFrame(frame: Frame): void {
+    if (frame.callId === 0) {
+      this.#onInitFrame(frame);
+      return;
+    }
+    const pending = this.#pending.get(frame.callId);
+    if (frame.type === FRAME.CHUNK) {
+      pending?.onChunk?.(frame.payload, frame.callId);
+      return;
+    }
+    if (pending === undefined) {
+      this.#abandoned.delete(frame.callId);
+      return;
+    }
+    this.#pending.delete(frame.callId);
+    if (frame.type === FRAME.RESULT) {
+      pending.settle({ ok: true, data: frame.payload.subarray(4), runMicros: frame.payload.readUInt32BE(0) });
+    } else {
+      const error = JSON.parse(frame.payload.toString()) as CallError;
+      pending.settle({ ok: false, code: error.code, text: error.message, runMicros: error.runMicros ?? 0 });
+    }
+  }
+
+  #onInitFrame(frame: Frame): void {
+    const message: unknown = JSON.parse(frame.payload.toString());
+    this.#onInit?.(
+      frame.type === FRAME.INIT_OK
+        ? { ok: true, timing: message as InitOk }
+        : { ok: false, error: message as CallError },
+    );
+    this.#onInit = undefined;
+  }
+
+  #onControlFrame(frame: Frame): void {
+    if (frame.type === FRAME.PONG) this.#pings.shift()?.(JSON.parse(frame.payload.toString()) as Pong);
+    else if (frame.type === FRAME.STOPPED) this.#onStopped?.(JSON.parse(frame.payload.toString()) as Stopped);
+  }
+
+  /** `promise`, unless the channel closes or `signal` aborts first. */
+  #orClosed<T>(promise: Promise<T>, signal: AbortSignal, late: string): Promise<T> {
+    return new Promise((resolve, reject) => {
+      const onAbort = () => reject(deadlineExceeded(late));
+      if (signal.aborted) onAbort();
+      signal.addEventListener('abort', onAbort, { once: true });
+      const end = () => signal.removeEventListener('abort', onAbort);
+      promise.then(resolve, reject).finally(end);
+      void this.closed.then(() => {
+        end();
+        // After `promise`: a stop that was answered by the end of the connection is a success.
+        setImmediate(() => reject(new ChannelClosed('the connection to the instance was lost')));
+      });
+    });
+  }
+}
+
+interface Connection {
+  readonly socket: net.Socket;
+  readonly hello: HelloOk;
+  onFrame: (frame: Frame) => void;
+  onClose: () => void;
+}
+
+async function connect(
+  endpoint: RuntimeEndpoint,
+  hello: { secret: string; client: string; role: 'data' | 'control' },
+  signal: AbortSignal,
+): Promise<Connection> {
+  for (;;) {
+    if (signal.aborted) throw deadlineExceeded('the runtime did not answer in time');
+    try {
+      return await connectOnce(endpoint, hello, signal);
+    } catch (error) {
+      const code = (error as NodeJS.ErrnoException).code;
+      if (code !== 'ECONNREFUSED' && code !== 'ENOENT') throw error;
+      await delay(CONNECT_RETRY_MS, undefined, { signal }).catch(() => undefined);
+    }
+  }
+}
+
+function connectOnce(
+  endpoint: RuntimeEndpoint,
+  hello: { secret: string; client: string; role: 'data' | 'control' },
+  signal: AbortSignal,
+): Promise<Connection> {
+  return new Promise((resolve, reject) => {
+    const socket =
+      endpoint.kind === 'unix'
+        ? connectUnix(endpoint.path)
+        : net.connect({ host: endpoint.host, port: endpoint.port, noDelay: true });
+    const fail = (error: Error) => {
+      signal.removeEventListener('abort', onAbort);
+      socket.destroy();
+      reject(error);
+    };
+    const onAbort = () => fail(deadlineExceeded('the runtime did not answer in time'));
+    signal.addEventListener('abort', onAbort, { once: true });
+    let connection: Connection | undefined;
+    const reader = new FrameReader(frame => {
+      if (connection) {
+        connection.onFrame(frame);
+        return;
+      }
+      const message = JSON.parse(frame.payload.toString()) as HelloOk & CallError;
+      if (frame.type !== FRAME.HELLO_OK) {
+        fail(unavailable(`the runtime refused the connection: ${message.message}`));
+        return;
+      }
+      signal.removeEventListener('abort', onAbort);
+      connection = { socket, hello: message, onFrame: () => undefined, onClose: () => undefined };
+      resolve(connection);
+    });
+    socket.on('data', chunk => {
+      try {
+        reader.push(chunk);
+      } catch (error) {
+        fail(unavailable(`the runtime broke the protocol: ${messageOf(error)}`));
+      }
+    });
+    // Errors of an open connection are its close; the owner learns why from the sandbox.
+    socket.on('error', error => fail(error));
+    socket.on('close', () => {
+      if (connection) connection.onClose();
+      else fail(unavailable('the runtime closed the connection'));
+    });
+    socket.write(encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, ...hello })));
+  });
+}

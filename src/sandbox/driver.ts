@@ -1,0 +1,188 @@
+import type { RuntimeEndpoint, SandboxFacts, SandboxType } from '../core/instance.ts';
+import type { MountSpec } from '../core/mount.ts';
+import type { PortSpec } from '../core/port.ts';
+
+/**
+ * The contract of everything that can run an instance: process, docker, supervisor, kubernetes, fake.
+ *
+ * A driver translates, it never decides: the spec that reaches it is fully resolved. Every method may be called again
+ * after a crash of the control plane with a handle that came out of storage. Errors are `ServiceError`s:
+ * `unavailable` when the machinery behind the driver does not answer, `failed_precondition` when the spec cannot be
+ * honoured here (the message is the `<cause>` of `failed to create agent: <cause>`), `deadline_exceeded` when
+ * `signal` or a bound ended it. `test/suites/sandbox-driver.ts` is the contract as tests.
+ */
+export interface SandboxDriver {
+  readonly name: SandboxType;
+
+  /** Whether it works on this machine, now. Never throws; bounded (5 s). */
+  probe(): Promise<ProbeResult>;
+
+  /** Prepares what can be prepared (a launcher, spares) so that the first `start` is fast. Optional; never throws. */
+  warm?(): Promise<void>;
+
+  /**
+   * Starts a sandbox and returns once its runtime can be connected to (`endpoint`), not once code is loaded.
+   * When it fails, or `signal` aborts, nothing of the sandbox is left.
+   */
+  start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox>;
+
+  /** Resolves when the sandbox has ended, at once when it already has or is gone. Bounded by `signal`. */
+  wait(handle: SandboxHandle, signal?: AbortSignal): Promise<ExitResult>;
+
+  /** Ends it: asks, waits up to `graceMs`, then kills. Returns when nothing runs any more. Absent = success. */
+  stop(handle: SandboxHandle, graceMs: number): Promise<void>;
+
+  /** Removes what is left of it (logs too). Implies a kill when it still runs. Absent = success. */
+  remove(handle: SandboxHandle): Promise<void>;
+
+  /** Its state now; `state: 'gone'` when there is no trace of it. */
+  inspect(handle: SandboxHandle): Promise<SandboxState>;
+
+  /** Everything on this machine that carries our label, for the reconciler. */
+  list(): Promise<readonly ListedSandbox[]>;
+
+  /** Runs a command inside, as the sandbox's user, in its environment. `timeoutMs` ends its whole process group: returncode −1. */
+  exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult>;
+
+  /** What it uses now. */
+  stats(handle: SandboxHandle): Promise<SandboxStats>;
+
+  /**
+   * Lines of the user's code (stdout and stderr, oldest first, each chunk whole lines with their newlines).
+   * With `follow` it goes on until the sandbox ends or `signal` aborts; it never polls.
+   */
+  logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer>;
+
+  /** Lets go of what this process holds (connections, watchers). Sandboxes live on. */
+  close(): Promise<void>;
+}
+
+export interface DriverCapabilities {
+  readonly images: boolean;
+  readonly mounts: boolean;
+  readonly ports: boolean;
+  readonly users: boolean;
+  readonly cpuLimit: boolean;
+  readonly memoryLimit: boolean;
+  readonly pidsLimit: boolean;
+  readonly exec: boolean;
+  /** The layers that hold on this machine, as in `SandboxFacts.isolation`. */
+  readonly isolation: readonly string[];
+}
+
+export type ProbeResult =
+  | {
+      readonly available: true;
+      readonly capabilities: DriverCapabilities;
+      /** What does not work here, each a sentence with what it means. Empty: nothing is missing. */
+      readonly degraded: readonly string[];
+    }
+  | { readonly available: false /** A sentence, and how to get it. */; readonly reason: string };
+
+/** What runs inside. `runtime/executors.ts` makes it from the runtime value. */
+export type RuntimeCommand =
+  /** The Python runtime of this interpreter version (`3.11`). */
+  | { readonly kind: 'python'; readonly version: string }
+  /** Any program that speaks the runtime protocol on the socket named by `ROOKERY_RUNTIME_SOCKET`. */
+  | { readonly kind: 'exec'; readonly argv: readonly string[] };
+
+export interface SandboxSpec {
+  readonly instanceId: string;
+  readonly tenant: string;
+  readonly command: RuntimeCommand;
+  /** Opens each connection to the runtime; never logged. */
+  readonly secret: string;
+  readonly rootfs: { readonly type: 'host' | 'image'; readonly imageUrl: string; readonly user: string };
+  /** The complete environment of the user's code, the platform's names included. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Inside the sandbox. */
+  readonly workingDir: string;
+  /** Workspace first when there is one. Sources are absolute; the driver resolves and checks them again when it mounts. */
+  readonly mounts: readonly MountSpec[];
+  readonly ports: readonly PortSpec[];
+  readonly cpuMillis: number;
+  readonly memoryMb: number;
+  readonly maxProcesses: number;
+  readonly maxOpenFiles: number;
+  /** `host`: reaches out over the host's network. `none`: loopback only. */
+  readonly network: 'host' | 'none';
+  /** Refuse to start when a layer of isolation that this driver can have does not work on this machine. */
+  readonly requireIsolation: boolean;
+}
+
+export interface StartedSandbox {
+  readonly handle: SandboxHandle;
+  readonly endpoint: RuntimeEndpoint;
+  readonly facts: SandboxFacts;
+}
+
+/** Plain JSON with a version; stored with the row, so adopting is `inspect(handle)` and nothing else. */
+export interface SandboxHandle {
+  readonly version: 1;
+  readonly driver: SandboxType;
+  readonly instanceId: string;
+  /** Where its runtime listens. */
+  readonly endpoint: RuntimeEndpoint;
+  /** The driver's own facts (pids, container id, paths). */
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+export interface ExitResult {
+  /** Exit code, null when a signal ended it or it is not known. */
+  readonly code: number | null;
+  /** `SIGKILL`, … or null. */
+  readonly signal: string | null;
+  readonly oomKilled: boolean;
+  readonly atMs: number;
+}
+
+export type SandboxState =
+  | { readonly state: 'running' }
+  | { readonly state: 'exited'; readonly exit: ExitResult }
+  | { readonly state: 'gone' };
+
+export interface ListedSandbox {
+  readonly instanceId: string;
+  readonly handle: SandboxHandle;
+  readonly running: boolean;
+}
+
+export interface ExecRequest {
+  readonly argv: readonly string[];
+  /** `''`: the sandbox's working directory. */
+  readonly workingDir: string;
+  /** Added to the sandbox's environment. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly stdin: string;
+  readonly timeoutMs: number;
+  /** How much of each output is kept; above it `truncated`. */
+  readonly maxOutputBytes: number;
+}
+
+export interface ExecResult {
+  readonly returncode: number;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly truncated: boolean;
+}
+
+export interface SandboxStats {
+  readonly memoryBytes: number;
+  readonly cpuMicros: number;
+  readonly processes: number;
+}
+
+export interface LogRequest {
+  /** The last n lines; null = all that is kept. */
+  readonly tail: number | null;
+  /** Only lines written at or after this moment; null = no bound. */
+  readonly sinceMs: number | null;
+  readonly follow: boolean;
+}
+
+/** The exit as a caller reads it: `exit code 3`, `signal SIGKILL`, `signal SIGKILL (out of memory)`. */
+export function describeExit(exit: ExitResult): string {
+  const how =
+    exit.signal !== null ? `signal ${exit.signal}` : exit.code !== null ? `exit code ${exit.code}` : 'unknown reason';
+  return exit.oomKilled ? `${how} (out of memory)` : how;
+}

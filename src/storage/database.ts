@@ -1,0 +1,25 @@
+import { Kysely, Migrator } from 'kysely';
+import { internal } from '../core/error.ts';
+import type { InstanceTable } from './instances.ts';
+import { MIGRATIONS } from './migrations/migrations.ts';
+import { openSqlite } from './sqlite.ts';
+
+/** Every table, by its name. One file per table beside this one has its row type and its queries. */
+export interface Tables {
+  instances: InstanceTable;
+}
+
+export type Database = Kysely<Tables>;
+
+/** Opens the database at `file` (`:memory:` for tests) and brings it to the newest migration. Fails with `internal`. */
+export async function openDatabase(file: string): Promise<Database> {
+  const { dialect } = openSqlite(file);
+  const database = new Kysely<Tables>({ dialect });
+  const migrator = new Migrator({ db: database, provider: { getMigrations: async () => MIGRATIONS } });
+  const { error } = await migrator.migrateToLatest();
+  if (error) {
+    await database.destroy();
+    throw internal(`the database ${file} could not be brought up to date`, { cause: error });
+  }
+  return database;
+}

@@ -1,0 +1,45 @@
+import { DatabaseSync, type DatabaseSyncInstance, type StatementSyncInstance } from '@photostructure/sqlite';
+import { SqliteDialect } from 'kysely';
+
+/**
+ * The embedded database: one file, WAL, foreign keys on. `synchronous=NORMAL` loses no acknowledged write at `kill -9` (only a
+ * power cut may take the last ones); a write whose acknowledgement promises more goes through `durably` of
+ * `storage/database.ts`.
+ */
+export function openSqlite(file: string): { dialect: SqliteDialect; raw: DatabaseSyncInstance } {
+  const raw = new DatabaseSync(file);
+  raw.exec(`
+    PRAGMA journal_mode = WAL;
+    PRAGMA synchronous = NORMAL;
+    PRAGMA foreign_keys = ON;
+    PRAGMA busy_timeout = 5000;
+    PRAGMA temp_store = MEMORY;
+  `);
+  return { dialect: new SqliteDialect({ database: asKyselyDatabase(raw) }), raw };
+}
+
+/** What Kysely's SQLite dialect asks of a database, over the API of `node:sqlite`. Statements are prepared once. */
+function asKyselyDatabase(raw: DatabaseSyncInstance) {
+  const prepared = new Map<string, StatementSyncInstance>();
+  return {
+    close: () => raw.close(),
+    prepare(sql: string) {
+      let statement = prepared.get(sql);
+      if (!statement) {
+        statement = raw.prepare(sql);
+        if (prepared.size < MAX_PREPARED) prepared.set(sql, statement);
+      }
+      const ready = statement;
+      type Values = Parameters<StatementSyncInstance['all']>;
+      return {
+        reader: ready.columns().length > 0,
+        all: (parameters: readonly unknown[]) => ready.all(...(parameters as Values)),
+        run: (parameters: readonly unknown[]) => ready.run(...(parameters as Values)),
+        iterate: (parameters: readonly unknown[]) =>
+          ready.iterate(...(parameters as Values)) as IterableIterator<unknown>,
+      };
+    },
+  };
+}
+
+const MAX_PREPARED = 500;
