@@ -1,20 +1,27 @@
 import { DatabaseSync, type DatabaseSyncInstance, type StatementSyncInstance } from '@photostructure/sqlite';
 import { SqliteDialect } from 'kysely';
+import { internal, messageOf } from '../core/error.ts';
 
 /**
  * The embedded database: one file, WAL, foreign keys on. `synchronous=NORMAL` loses no acknowledged write at `kill -9` (only a
  * power cut may take the last ones); a write whose acknowledgement promises more goes through `durably` of
- * `storage/database.ts`.
+ * `storage/database.ts`. Fails with `internal`.
  */
 export function openSqlite(file: string): { dialect: SqliteDialect; raw: DatabaseSyncInstance } {
-  const raw = new DatabaseSync(file);
-  raw.exec(`
-    PRAGMA journal_mode = WAL;
-    PRAGMA synchronous = NORMAL;
-    PRAGMA foreign_keys = ON;
-    PRAGMA busy_timeout = 5000;
-    PRAGMA temp_store = MEMORY;
-  `);
+  let raw: DatabaseSyncInstance | undefined;
+  try {
+    raw = new DatabaseSync(file);
+    raw.exec(`
+      PRAGMA journal_mode = WAL;
+      PRAGMA synchronous = NORMAL;
+      PRAGMA foreign_keys = ON;
+      PRAGMA busy_timeout = 5000;
+      PRAGMA temp_store = MEMORY;
+    `);
+  } catch (error) {
+    raw?.close();
+    throw internal(`the database ${file} could not be opened: ${messageOf(error)}`, { cause: error });
+  }
   return { dialect: new SqliteDialect({ database: asKyselyDatabase(raw) }), raw };
 }
 

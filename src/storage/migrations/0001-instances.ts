@@ -34,4 +34,6 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     .on('instances')
     .columns(['tenant', 'idempotency_key'])
     .execute();
+  // The pages of a tenant's list are in order of id.
+  await db.schema.createIndex('instances_tenant_id').on('instances').columns(['tenant', 'id']).execute();
 }
