@@ -1,0 +1,120 @@
+import { createPublicKey, type KeyObject } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { messageOf } from '../core/error.ts';
+import type { Values } from './config.ts';
+import { isLoopback } from './contradictions.ts';
+
+/** How tokens are verified. The key decides the algorithm, a token never does. */
+export interface Auth {
+  readonly key:
+    | { readonly kind: 'secret'; readonly secret: Uint8Array }
+    /** SPKI in PEM. */
+    | { readonly kind: 'publicKey'; readonly pem: string; readonly algorithm: 'RS256' | 'ES256' | 'EdDSA' }
+    | { readonly kind: 'jwks'; readonly url: string };
+  readonly issuer: string | null;
+  readonly audience: string | null;
+}
+
+const MIN_SECRET_BYTES = 32;
+const MIN_RSA_BITS = 2048;
+const KEY_SETTINGS = ['jwt.secret', 'jwt.secretFile', 'jwt.publicKeyFile', 'jwt.jwksUrl'] as const;
+
+type Result<T> = { readonly value: T } | { readonly problem: string };
+
+/** Reads the key that the settings name. `auth` is null when authentication is off, or when there are problems. */
+export async function readAuth(values: Values): Promise<{ auth: Auth | null; problems: string[] }> {
+  const keys = KEY_SETTINGS.filter(path => values[path] !== null);
+  if (keys.length > 1) {
+    return { auth: null, problems: [`${list(keys)} are all set: one key is used, so set only one of them.`] };
+  }
+  if (!values.enable_func_token_auth) return { auth: null, problems: [] };
+  const [name] = keys;
+  if (name === undefined) {
+    const problem = `enable_func_token_auth is true and there is no key to verify tokens with: set one of ${list(KEY_SETTINGS)}.`;
+    return { auth: null, problems: [problem] };
+  }
+  const key = await readKey(name, values[name] as string);
+  if ('problem' in key) return { auth: null, problems: [key.problem] };
+  return { auth: { key: key.value, issuer: values['jwt.issuer'], audience: values['jwt.audience'] }, problems: [] };
+}
+
+/** The shared secret in `file`, without a newline at its end. The problem is a whole sentence that begins with `name`. */
+export async function readSecretFile(name: string, file: string): Promise<Result<Uint8Array>> {
+  const read = await readWhole(name, file);
+  if ('problem' in read) return read;
+  const bytes = read.value;
+  const newlineBytes = bytes.at(-1) !== 0x0a ? 0 : bytes.at(-2) === 0x0d ? 2 : 1;
+  return checkSecret(`${name}: ${file}`, bytes.subarray(0, bytes.length - newlineBytes));
+}
+
+export function checkSecret(name: string, secret: Uint8Array): Result<Uint8Array> {
+  if (secret.length >= MIN_SECRET_BYTES) return { value: secret };
+  const hint = 'A good one: openssl rand -base64 48';
+  return { problem: `${name} has ${secret.length} bytes, and a secret needs at least ${MIN_SECRET_BYTES}. ${hint}` };
+}
+
+async function readKey(name: (typeof KEY_SETTINGS)[number], value: string): Promise<Result<Auth['key']>> {
+  switch (name) {
+    case 'jwt.secret': {
+      const secret = checkSecret(name, new TextEncoder().encode(value));
+      return 'problem' in secret ? secret : { value: { kind: 'secret', secret: secret.value } };
+    }
+    case 'jwt.secretFile': {
+      const secret = await readSecretFile(name, value);
+      return 'problem' in secret ? secret : { value: { kind: 'secret', secret: secret.value } };
+    }
+    case 'jwt.publicKeyFile':
+      return readPublicKey(name, value);
+    case 'jwt.jwksUrl':
+      return checkJwksUrl(name, value);
+  }
+}
+
+async function readPublicKey(name: string, file: string): Promise<Result<Auth['key']>> {
+  const read = await readWhole(name, file);
+  if ('problem' in read) return read;
+  const text = new TextDecoder().decode(read.value);
+  if (text.includes('PRIVATE KEY')) {
+    return { problem: `${name}: ${file} holds a private key; the service needs only the public one, so give it that.` };
+  }
+  let key: KeyObject;
+  try {
+    key = createPublicKey(text);
+  } catch {
+    return { problem: `${name}: ${file} is not a public key in PEM ("-----BEGIN PUBLIC KEY-----").` };
+  }
+  const algorithm = algorithmOf(key);
+  if (algorithm === null) {
+    const kind = `${key.asymmetricKeyType ?? 'unknown'}${key.asymmetricKeyDetails?.namedCurve ? ` ${key.asymmetricKeyDetails.namedCurve}` : ''}`;
+    const wanted = `RSA (at least ${MIN_RSA_BITS} bits), EC P-256 or Ed25519`;
+    return { problem: `${name}: ${file} is a key of a kind that cannot be used (${kind}); it must be ${wanted}.` };
+  }
+  const pem = key.export({ type: 'spki', format: 'pem' }).toString();
+  return { value: { kind: 'publicKey', pem, algorithm } };
+}
+
+function algorithmOf(key: KeyObject): 'RS256' | 'ES256' | 'EdDSA' | null {
+  const details = key.asymmetricKeyDetails;
+  if (key.asymmetricKeyType === 'rsa') return (details?.modulusLength ?? 0) >= MIN_RSA_BITS ? 'RS256' : null;
+  if (key.asymmetricKeyType === 'ec') return details?.namedCurve === 'prime256v1' ? 'ES256' : null;
+  return key.asymmetricKeyType === 'ed25519' ? 'EdDSA' : null;
+}
+
+function checkJwksUrl(name: string, value: string): Result<Auth['key']> {
+  const url = URL.canParse(value) ? new URL(value) : null;
+  const isSafe = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopback(url.hostname));
+  if (isSafe) return { value: { kind: 'jwks', url: value } };
+  return { problem: `${name} must be an https URL (http only on loopback), not ${JSON.stringify(value)}.` };
+}
+
+async function readWhole(name: string, file: string): Promise<Result<Buffer>> {
+  try {
+    return { value: await readFile(file) };
+  } catch (error) {
+    return { problem: `${name}: cannot read ${file} (${messageOf(error)}).` };
+  }
+}
+
+function list(names: readonly string[]): string {
+  return `${names.slice(0, -1).join(', ')} and ${names.at(-1)}`;
+}

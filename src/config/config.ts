@@ -1,0 +1,152 @@
+import { homedir } from 'node:os';
+import { isAbsolute, join, resolve } from 'node:path';
+import { type Auth, readAuth } from './auth.ts';
+import { contradictionsOf } from './contradictions.ts';
+import { nearest } from './nearest.ts';
+import { type Setting, WrongValue } from './setting.ts';
+import { SETTINGS, type SettingPath } from './settings.ts';
+
+type ValueOf<S> = S extends { read(value: unknown): infer T } ? T : never;
+
+/** Every setting by its whole path: `values['jwt.secretFile']`. */
+export type Values = { readonly [P in SettingPath]: ValueOf<(typeof SETTINGS)[P]> };
+
+type Head<P extends string> = P extends `${infer H}.${string}` ? H : P;
+
+/** `{'a.b': T}` → `{a: {b: T}}` */
+type Nested<V> = {
+  readonly [H in Head<keyof V & string>]: H extends keyof V
+    ? V[H]
+    : Nested<{ [P in keyof V as P extends `${H}.${infer Rest}` ? Rest : never]: V[P] }>;
+};
+
+/** The settings of one run, complete, checked and frozen. Paths are absolute. */
+export type Config = Nested<Omit<Values, `jwt.${string}` | 'enable_func_token_auth'>> & {
+  /** How tokens are verified, keys already read; null when authentication is off. */
+  readonly auth: Auth | null;
+};
+
+/** One value that somebody gave, and where, for the sentence about it. */
+export interface Given {
+  readonly path: string;
+  /** Text comes from flags and the environment and is read as such; anything else comes from YAML. */
+  readonly value: { readonly text: string } | { readonly yaml: unknown };
+  /** `--port`, `environment variable ROOKERY_PORT`, `rookery.yaml:3`. */
+  readonly where: string;
+  /** What a relative path counts from. */
+  readonly base: string;
+}
+
+/** Everything that is wrong with the configuration, one sentence each. Exit code 78. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(problems.join('\n'));
+    this.problems = problems;
+  }
+}
+
+/** What the defaults need to know of the machine. */
+export interface Machine {
+  readonly environment: Readonly<Record<string, string | undefined>>;
+  readonly isRoot: boolean;
+}
+
+/**
+ * Makes the configuration from what was given, later entries over earlier ones, over the defaults.
+ * Fails with a `ConfigError` that tells `problems` (those found while reading the sources) and every problem found here.
+ */
+export async function resolveConfig(
+  given: readonly Given[],
+  machine: Machine,
+  problems: readonly string[] = [],
+): Promise<Config> {
+  const found = [...problems];
+  const values: Record<string, unknown> = {};
+  const isWrong = new Set<string>();
+  for (const [settingPath, setting] of Object.entries(SETTINGS)) values[settingPath] = setting.default;
+
+  for (const entry of given) {
+    const setting: Setting<unknown> | undefined = Object.hasOwn(SETTINGS, entry.path)
+      ? SETTINGS[entry.path as SettingPath]
+      : undefined;
+    if (setting === undefined) {
+      found.push(unknownSetting(entry));
+      continue;
+    }
+    try {
+      values[entry.path] = readValue(setting, entry);
+    } catch (error) {
+      if (!(error instanceof WrongValue)) throw error;
+      isWrong.add(entry.path);
+      const not = setting.isSecret === true ? '' : `, not ${show(entry.value)}`;
+      found.push(`${entry.path} must be ${error.message}${not} (${entry.where}).`);
+    }
+  }
+
+  if (values.dataDir === '') values.dataDir = defaultDataDir(machine);
+  const all = values as Values;
+  found.push(...contradictionsOf(all, isWrong));
+  const { auth, problems: authProblems } = await readAuth(all);
+  // A key setting that could not even be read has its sentence already.
+  if (![...isWrong].some(path => path.startsWith('jwt.') || path === 'enable_func_token_auth')) {
+    found.push(...authProblems);
+  }
+  if (found.length > 0) throw new ConfigError(found);
+  return freeze({ ...nest(values), auth }) as Config;
+}
+
+function readValue(setting: Setting<unknown>, entry: Given): unknown {
+  const value = 'text' in entry.value ? setting.readText(entry.value.text) : setting.read(entry.value.yaml);
+  return setting.isPath === true && typeof value === 'string' ? resolvePath(value, entry.base) : value;
+}
+
+function resolvePath(value: string, base: string): string {
+  if (value === '~' || value.startsWith('~/')) return join(homedir(), value.slice(1));
+  return resolve(base, value);
+}
+
+function unknownSetting(entry: Given): string {
+  const near = nearest(entry.path, Object.keys(SETTINGS));
+  const hint = near === null ? 'See docs/configuration.md for the names.' : `Did you mean ${near}?`;
+  return `${entry.path} is not a setting (${entry.where}). ${hint}`;
+}
+
+function show(value: Given['value']): string {
+  const shown = JSON.stringify('text' in value ? value.text : value.yaml) ?? 'undefined';
+  return shown.length > 80 ? `${shown.slice(0, 79)}…` : shown;
+}
+
+function defaultDataDir({ environment, isRoot }: Machine): string {
+  if (isRoot) return '/var/lib/rookery';
+  const xdg = environment.XDG_DATA_HOME;
+  // The XDG specification: a path that is not absolute is ignored.
+  if (xdg !== undefined && isAbsolute(xdg)) return join(xdg, 'rookery');
+  return join(homedir(), '.local', 'share', 'rookery');
+}
+
+/** `{'a.b': 1}` → `{a: {b: 1}}`; what only `readAuth` needs stays out, secrets with it. */
+function nest(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const nested: Record<string, unknown> = {};
+  for (const [settingPath, value] of Object.entries(values)) {
+    if (settingPath.startsWith('jwt.') || settingPath === 'enable_func_token_auth') continue;
+    const names = settingPath.split('.');
+    const last = names.pop() as string;
+    let place = nested;
+    for (const name of names) {
+      place[name] ??= {};
+      place = place[name] as Record<string, unknown>;
+    }
+    place[last] = value;
+  }
+  return nested;
+}
+
+/** Keys (bytes) cannot be frozen and are left as they are. */
+function freeze<T>(value: T): T {
+  if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value)) return value;
+  for (const inner of Object.values(value)) freeze(inner);
+  return Object.freeze(value);
+}

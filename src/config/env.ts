@@ -1,0 +1,119 @@
+import { readFile } from 'node:fs/promises';
+import { basename, dirname, resolve } from 'node:path';
+import { messageOf } from '../core/error.ts';
+import { type Config, type Given, resolveConfig } from './config.ts';
+import { nearest } from './nearest.ts';
+import { CLIENT_VARIABLES, SETTINGS, type SettingPath, variableOf } from './settings.ts';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What the command line says about the configuration. */
+export interface ConfigFlags {
+  /** The YAML file; null = `ROOKERY_CONFIG`, or none. */
+  readonly file: string | null;
+  /** Flags of their own (`--port 80`), by the path of their setting. Over `sets`. */
+  readonly flags: Readonly<Partial<Record<SettingPath, string>>>;
+  /** `--set a.b=c`, in order. */
+  readonly sets: readonly string[];
+}
+
+export const NO_FLAGS: ConfigFlags = { file: null, flags: {}, sets: [] };
+
+/** The environment of this process: nothing else reads it. */
+export function processEnvironment(): Environment {
+  return { ...process.env };
+}
+
+/**
+ * The configuration from flags, environment, file and defaults, in this order of precedence.
+ * Fails with a `ConfigError` that holds every problem of all of them.
+ */
+export async function loadConfig(flags: ConfigFlags, environment: Environment): Promise<Config> {
+  const base = process.cwd();
+  const file = flags.file ?? (environment.ROOKERY_CONFIG || null);
+  const fromFile = file === null ? { given: [], problems: [] } : await readConfigFile(file);
+  const fromEnvironment = readVariables(environment, base);
+  const fromFlags = readFlags(flags, base);
+  const sources = [fromFile, fromEnvironment, fromFlags];
+  return resolveConfig(
+    sources.flatMap(source => source.given),
+    { environment, isRoot: process.getuid?.() === 0 },
+    sources.flatMap(source => source.problems),
+  );
+}
+
+interface Source {
+  readonly given: readonly Given[];
+  readonly problems: readonly string[];
+}
+
+async function readConfigFile(file: string): Promise<Source> {
+  let content: string;
+  try {
+    content = await readFile(file, 'utf8');
+  } catch (error) {
+    return { given: [], problems: [`The configuration file ${file} cannot be read (${messageOf(error)}).`] };
+  }
+  // The parser costs 30 ms and most starts have no file.
+  const { readYaml } = await import('./yaml-source.ts');
+  return readYaml(content, basename(file), dirname(resolve(file)));
+}
+
+const PATH_OF_VARIABLE = new Map(
+  (Object.keys(SETTINGS) as SettingPath[]).map(path => [variableOf(path), path] as const),
+);
+
+/** Names that the platform gives to the code in its sandboxes: a service started there is not to stumble over them. */
+const SANDBOX_VARIABLES = new Set(
+  [
+    'INSTANCE_ID',
+    'TENANT',
+    'FUNCTION',
+    'VERSION',
+    'CODE_PATH',
+    'SESSION_CTX_ID',
+    'RUNTIME_SOCKET',
+    'RUNTIME_SECRET',
+  ].map(name => `ROOKERY_${name}`),
+);
+
+function readVariables(environment: Environment, base: string): Source {
+  const given: Given[] = [];
+  const problems: string[] = [];
+  for (const [name, value] of Object.entries(environment)) {
+    // An empty variable is an unset one: that is what `NAME= command` and compose files mean by it.
+    if (!name.startsWith('ROOKERY_') || value === undefined || value === '') continue;
+    if (isOfKubernetes(name, value) || name in CLIENT_VARIABLES || SANDBOX_VARIABLES.has(name)) continue;
+    const path = PATH_OF_VARIABLE.get(name);
+    if (path !== undefined) {
+      given.push({ path, value: { text: value }, where: `environment variable ${name}`, base });
+      continue;
+    }
+    const near = nearest(name, [...PATH_OF_VARIABLE.keys(), ...Object.keys(CLIENT_VARIABLES)]);
+    const hint = near === null ? 'See docs/configuration.md for the names.' : `Did you mean ${near}?`;
+    problems.push(`The environment variable ${name} is not a setting. ${hint}`);
+  }
+  return { given, problems };
+}
+
+/** Kubernetes puts `ROOKERY_PORT=tcp://…` and the like into every pod beside a service that is called `rookery…`. */
+function isOfKubernetes(name: string, value: string): boolean {
+  return /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_(TCP|UDP|SCTP)(_|$)/.test(name) || /^(tcp|udp|sctp):\/\//.test(value);
+}
+
+function readFlags({ flags, sets }: ConfigFlags, base: string): Source {
+  const given: Given[] = [];
+  const problems: string[] = [];
+  for (const set of sets) {
+    const at = set.indexOf('=');
+    if (at < 1)
+      problems.push(`--set takes a setting and its value, as in --set jwt.issuer=me, not ${JSON.stringify(set)}.`);
+    else given.push({ path: set.slice(0, at), value: { text: set.slice(at + 1) }, where: '--set', base });
+  }
+  for (const [path, value] of Object.entries(flags)) {
+    const flag = SETTINGS[path as SettingPath] as { flag?: string };
+    const where = flag.flag?.split(' ')[0] ?? '--set';
+    given.push({ path, value: { text: value }, where, base });
+  }
+  return { given, problems };
+}
