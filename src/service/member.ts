@@ -1,0 +1,60 @@
+/** A running instance as the service sees it: something that is there until it ends. */
+export interface ServiceInstance {
+  readonly id: string;
+  /** Resolves with the reason, a sentence, when it ends for any cause (also after `stop`). */
+  readonly ended: Promise<string>;
+  /** pre_stop, end and removal. Never rejects. */
+  stop(): Promise<void>;
+}
+
+/** A session that is bound to a member: all its calls go there while the member lives. */
+export interface Session {
+  readonly id: string;
+  readonly member: Member;
+  /** Places that are kept for it; 0 once `ttlMs` has passed since its last call. */
+  reserved: number;
+  /** Calls that run in its reserved places. */
+  inUse: number;
+  /** Calls of it at all, in reserved and shared places. */
+  running: number;
+  ttlMs: number;
+  lastUsedMs: number;
+}
+
+/**
+ * One instance in a group and the book of its places. Invariant: `sharedInUse` + the sum of `reserved` ≤ `capacity`, so no
+ * more than `capacity` calls ever run on it.
+ */
+export class Member {
+  readonly capacity: number;
+  state: 'starting' | 'ready' | 'draining' | 'stopping' = 'starting';
+  instance: ServiceInstance | undefined;
+  sharedInUse = 0;
+  readonly sessions = new Map<string, Session>();
+  /** Sum of `reserved` over its sessions. */
+  reservedPlaces = 0;
+  /** Sum of `inUse` over its sessions. */
+  reservedInUse = 0;
+  idleSinceMs = 0;
+  readyAtMs = 0;
+  /** A call ended well on it: whatever kills it later is not its code being broken from the start. */
+  servedWell = false;
+
+  constructor(capacity: number) {
+    this.capacity = capacity;
+  }
+
+  get inFlight(): number {
+    return this.sharedInUse + this.reservedInUse;
+  }
+
+  /** Places that belong to nobody. */
+  get free(): number {
+    return this.capacity - this.sharedInUse - this.reservedPlaces;
+  }
+
+  reserve(session: Session, places: number): void {
+    this.reservedPlaces += places - session.reserved;
+    session.reserved = places;
+  }
+}

@@ -1,0 +1,385 @@
+import { resourceExhausted, unavailable } from '../core/error.ts';
+import type { Capacity, CapacityUser } from './capacity.ts';
+import { Group, type GroupOwner, type Lease, waitedTooLong, waitingRoomFull } from './group.ts';
+import { Member, type ServiceInstance } from './member.ts';
+import { formatGroupKey, type GroupKey, type ServiceClock, type ServicePolicy, type SessionRequest } from './policy.ts';
+
+export interface ServicePorts {
+  readonly tenant: string;
+  /** Starts an instance; rejects with `CodeFailure` (the user's code) or a `ServiceError`. Nothing is left when it rejects. */
+  readonly start: (key: GroupKey) => Promise<ServiceInstance>;
+  readonly clock: ServiceClock;
+  readonly capacity: Capacity;
+}
+
+export interface AcquireOptions {
+  readonly session?: SessionRequest | undefined;
+  readonly signal?: AbortSignal | undefined;
+  /** How long the call may wait for a place. */
+  readonly maxWaitMs: number;
+}
+
+/** First pause after a failed start; doubled by each further one. */
+const BACKOFF_FIRST_MS = 250;
+const BACKOFF_MAX_MS = 30_000;
+/** An instance that dies sooner than this, before it ended a call well, counts as a failed start. */
+const EARLY_DEATH_MS = 10_000;
+
+/**
+ * All instances of one revision of one function version: decides where a call runs, how many instances there are, and what waits.
+ *
+ * Holds at every moment: no instance has more than `concurrency` calls; groups without a label have together at most
+ * `maxInstances`, a label at most its own maximum; a call waits in a bounded room for a bounded time; starts are never more than
+ * the waiting calls need beside what is starting already.
+ */
+export class Service implements GroupOwner, CapacityUser {
+  readonly tenant: string;
+  readonly #ports: ServicePorts;
+  readonly #groups = new Map<string, Group>();
+  /** The group that `minInstances` is for. */
+  readonly #homeKey: GroupKey;
+  #policy: ServicePolicy;
+  #draining = false;
+  #waiting = 0;
+  #resolveDrained!: () => void;
+  /** Resolves when it drains and the last instance is gone. */
+  readonly drained: Promise<void> = new Promise(resolve => {
+    this.#resolveDrained = resolve;
+  });
+
+  constructor(policy: ServicePolicy, homeKey: GroupKey, ports: ServicePorts) {
+    this.#policy = policy;
+    this.#homeKey = homeKey;
+    this.#ports = ports;
+    this.tenant = ports.tenant;
+    ports.capacity.join(this);
+  }
+
+  get policy(): ServicePolicy {
+    return this.#policy;
+  }
+
+  /** Calls that wait for a place. */
+  get waiting(): number {
+    return this.#waiting;
+  }
+
+  get groups(): Iterable<Group> {
+    return this.#groups.values();
+  }
+
+  now(): number {
+    return this.#ports.clock.now();
+  }
+
+  /** Starts what is to be warm. */
+  start(): void {
+    this.setPolicy(this.#policy);
+  }
+
+  /** Follows a change of the reservations (a change of the function is a new revision, so a new service). */
+  setPolicy(policy: ServicePolicy): void {
+    this.#policy = policy;
+    if (policy.minInstances > 0) this.#group(this.#homeKey);
+    for (const [label, bounds] of policy.labels) if (bounds.min > 0) this.#group({ ...this.#homeKey, label });
+    for (const group of this.#groups.values()) this.rescale(group);
+  }
+
+  /**
+   * A place for one call. Fails with `resource_exhausted` (150429, 150510: the room is full), `unavailable` (150431: waited too long; or the
+   * caller went away) or what made starting fail (`CodeFailure`, `ServiceError`).
+   */
+  async acquire(key: GroupKey, options: AcquireOptions): Promise<Lease> {
+    const sinceMs = this.now();
+    const group = this.#group(key);
+    return group.tryPlace(options.session, sinceMs) ?? (await this.#waitForPlace(group, options, sinceMs));
+  }
+
+  /** Takes over an instance that ran before this service did (after a restart of the server). */
+  adopt(key: GroupKey, instance: ServiceInstance): void {
+    const group = this.#group(key);
+    const member = new Member(this.#policy.concurrency);
+    this.#ports.capacity.take(this);
+    group.members.push(member);
+    this.#ready(group, member, instance);
+  }
+
+  /** No new calls come (another revision serves them): waiting ones are served, then every instance ends. */
+  drain(): Promise<void> {
+    this.#draining = true;
+    for (const group of this.#groups.values()) this.rescale(group);
+    this.#checkDrained();
+    return this.drained;
+  }
+
+  /** Ends a session wherever it is; false when it is not known. */
+  endSession(id: string): boolean {
+    for (const group of this.#groups.values()) if (group.endSession(id)) return true;
+    return false;
+  }
+
+  hasSession(id: string): boolean {
+    for (const group of this.#groups.values()) if (group.sessions.has(id)) return true;
+    return false;
+  }
+
+  onCapacity(): void {
+    for (const group of this.#groups.values()) if (this.#wants(group)) this.rescale(group);
+  }
+
+  evictIdle(): boolean {
+    for (const group of this.#groups.values()) {
+      if (this.#evictFrom(group)) return true;
+    }
+    return false;
+  }
+
+  /** It counts until `ended` says that it is gone: the maximum holds for what runs, not for what is wanted. */
+  stopMember(member: Member): void {
+    if (member.state === 'stopping') return;
+    member.state = 'stopping';
+    void member.instance?.stop();
+  }
+
+  becameIdle(group: Group): void {
+    const armed = group.cancelTimer !== undefined && group.timerAtMs <= this.now() + this.#policy.scaleDownMs;
+    if (!armed || this.#draining || group.waiting > 0) this.rescale(group);
+  }
+
+  /** Brings the number of instances to what waits, what is kept warm and what may be. */
+  rescale(group: Group): void {
+    group.cancelTimer?.();
+    group.cancelTimer = undefined;
+    if (group.expireSessions()) group.serve();
+    this.#startFor(group);
+    this.#scaleDown(group);
+    this.#arm(group);
+    if (this.#draining) this.#checkDrained();
+    else this.#dropIfEmpty(group);
+  }
+
+  #group(key: GroupKey): Group {
+    const text = formatGroupKey(key);
+    let group = this.#groups.get(text);
+    if (!group) {
+      group = new Group(key, this);
+      this.#groups.set(text, group);
+    }
+    return group;
+  }
+
+  #waitForPlace(group: Group, options: AcquireOptions, sinceMs: number): Promise<Lease> {
+    const refusal = this.#refuse(group, options);
+    if (refusal) {
+      this.#dropIfEmpty(group);
+      return Promise.reject(refusal);
+    }
+    return new Promise((resolve, reject) => {
+      this.#waiting += 1;
+      const end = () => {
+        this.#waiting -= 1;
+        cancelTimeout();
+        options.signal?.removeEventListener('abort', onAbort);
+      };
+      const cancelWait = group.wait(
+        options.session,
+        sinceMs,
+        lease => {
+          end();
+          resolve(lease);
+        },
+        error => {
+          end();
+          reject(error);
+        },
+      );
+      const giveUp = (error: Error) => {
+        end();
+        cancelWait();
+        reject(error);
+      };
+      const cancelTimeout = this.#ports.clock.after(options.maxWaitMs, () => {
+        giveUp(waitedTooLong(options.maxWaitMs, group.lastFailure));
+      });
+      const onAbort = () => giveUp(unavailable('the caller went away'));
+      options.signal?.addEventListener('abort', onAbort, { once: true });
+      this.rescale(group);
+    });
+  }
+
+  /** Why a call that found no place may not even wait. */
+  #refuse(group: Group, options: AcquireOptions): Error | undefined {
+    if (options.signal?.aborted) return unavailable('the caller went away');
+    if (!this.#ports.capacity.fits(group.key)) {
+      return resourceExhausted(
+        `an instance with cpu ${group.key.cpuMillis} and memory ${group.key.memoryMb} is larger than the machine`,
+        { number: 150510, retryAfterSeconds: 60 },
+      );
+    }
+    if (this.#waiting >= this.#policy.maxWaiting) {
+      return waitingRoomFull(this.#room(group) <= 0, this.#waiting);
+    }
+    // While starts are held back after failures and nothing else can serve it, waiting would only hide the reason.
+    if (group.lastFailure && group.size === 0 && this.now() < group.backoffUntilMs) return group.lastFailure;
+    return undefined;
+  }
+
+  #minimum(group: Group): number {
+    if (this.#draining) return 0;
+    const { key } = group;
+    if (key.sessionContext !== '' || key.customResources !== '') return 0;
+    if (key.cpuMillis !== this.#homeKey.cpuMillis || key.memoryMb !== this.#homeKey.memoryMb) return 0;
+    return key.label === '' ? this.#policy.minInstances : (this.#policy.labels.get(key.label)?.min ?? 0);
+  }
+
+  #wants(group: Group): boolean {
+    return group.waiting > 0 || group.size < this.#minimum(group);
+  }
+
+  /** How many more instances this group may have. */
+  #room(group: Group): number {
+    const { label } = group.key;
+    let size = 0;
+    for (const other of this.#groups.values()) if (other.key.label === label) size += other.size;
+    const maximum = label === '' ? this.#policy.maxInstances : (this.#policy.labels.get(label)?.max ?? 0);
+    return maximum - size;
+  }
+
+  #startFor(group: Group): void {
+    const now = this.now();
+    if (now < group.backoffUntilMs) return;
+    const starting = group.count('starting');
+    const { slaQuotaMs } = this.#policy;
+    // With a quota, only those that have waited that long count, unless nothing at all would ever serve them.
+    const patient = slaQuotaMs !== null && (starting > 0 || group.count('ready') > 0);
+    const demand = group.demandInstances(patient ? now - slaQuotaMs : now);
+    const forMinimum = this.#minimum(group) - starting - group.count('ready');
+    let missing = Math.max(demand - starting, forMinimum);
+    while (missing > 0) {
+      if (this.#room(group) <= 0) {
+        this.#evictForMaximum(group);
+        return;
+      }
+      if (!this.#ports.capacity.fits(group.key) || !this.#ports.capacity.tryTake(this)) return;
+      missing -= 1;
+      this.#startMember(group);
+    }
+  }
+
+  #startMember(group: Group): void {
+    const member = new Member(this.#policy.concurrency);
+    group.members.push(member);
+    this.#ports.start(group.key).then(
+      instance => this.#ready(group, member, instance),
+      (error: unknown) => this.#startFailed(group, member, error instanceof Error ? error : new Error(String(error))),
+    );
+  }
+
+  #ready(group: Group, member: Member, instance: ServiceInstance): void {
+    const now = this.now();
+    member.instance = instance;
+    member.state = 'ready';
+    member.readyAtMs = now;
+    member.idleSinceMs = now;
+    void instance.ended.then(reason => this.#ended(group, member, reason));
+    group.serve();
+    this.rescale(group);
+  }
+
+  #startFailed(group: Group, member: Member, error: Error): void {
+    group.forget(member);
+    this.#ports.capacity.give(this);
+    this.#backOff(group, error);
+    // Nothing is there or on its way that could serve them: tell them why instead of letting them wait for the next try.
+    if (group.count('ready') === 0 && group.count('starting') === 0) group.failWaiting(error);
+    this.rescale(group);
+  }
+
+  #ended(group: Group, member: Member, reason: string): void {
+    const early = member.state === 'ready' && !member.servedWell && this.now() - member.readyAtMs < EARLY_DEATH_MS;
+    group.forget(member);
+    this.#ports.capacity.give(this);
+    if (early) this.#backOff(group, unavailable(`instance exited: ${reason}`, { number: 150427 }));
+    this.rescale(group);
+    // A sibling group may have waited for its place under the maximum.
+    for (const other of this.#groups.values()) if (other !== group && this.#wants(other)) this.rescale(other);
+  }
+
+  #backOff(group: Group, error: Error): void {
+    group.lastFailure = error;
+    // Several that were started together and fail together are one failure.
+    if (this.now() < group.backoffUntilMs) return;
+    group.failures += 1;
+    const pauseMs = Math.min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** (group.failures - 1));
+    group.backoffUntilMs = this.now() + pauseMs;
+  }
+
+  #scaleDown(group: Group): void {
+    const now = this.now();
+    const idle = group.members.filter(
+      member => member.state === 'ready' && member.inFlight === 0 && member.reservedPlaces === 0,
+    );
+    let spare = group.count('ready') + group.count('starting') - this.#minimum(group);
+    for (const member of idle.sort((a, b) => a.idleSinceMs - b.idleSinceMs)) {
+      if (spare <= 0 || group.waiting > 0) return;
+      if (!this.#draining && now - member.idleSinceMs < this.#policy.scaleDownMs) return;
+      this.stopMember(member);
+      spare -= 1;
+    }
+  }
+
+  /** One timer per group, for whatever comes next: a pause that ends, a quota, an idle instance, a session. */
+  #arm(group: Group): void {
+    const now = this.now();
+    let next = group.nextSessionEndMs();
+    const consider = (atMs: number) => {
+      next = Math.min(next ?? atMs, atMs);
+    };
+    if (group.backoffUntilMs > now && (group.waiting > 0 || this.#minimum(group) > 0)) consider(group.backoffUntilMs);
+    const oldest = group.oldestWaitingSinceMs;
+    const { slaQuotaMs } = this.#policy;
+    if (oldest !== undefined && slaQuotaMs !== null && oldest + slaQuotaMs > now) consider(oldest + slaQuotaMs);
+    if (group.waiting === 0 && group.count('ready') + group.count('starting') > this.#minimum(group)) {
+      for (const member of group.members) {
+        if (member.state === 'ready' && member.inFlight === 0 && member.reservedPlaces === 0) {
+          consider(Math.max(now, member.idleSinceMs + this.#policy.scaleDownMs));
+        }
+      }
+    }
+    if (next !== undefined)
+      group.cancelTimer = this.#ports.clock.after(Math.max(1, next - now), () => this.rescale(group));
+  }
+
+  #evictForMaximum(group: Group): void {
+    for (const other of this.#groups.values()) {
+      if (other !== group && other.key.label === group.key.label && this.#evictFrom(other)) return;
+    }
+  }
+
+  /** Ends one idle instance that its group is not entitled to keep. */
+  #evictFrom(group: Group): boolean {
+    if (group.waiting > 0 || group.count('ready') <= this.#minimum(group)) return false;
+    for (const member of group.members) {
+      if (member.state === 'ready' && member.inFlight === 0 && member.reservedPlaces === 0) {
+        this.stopMember(member);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  #dropIfEmpty(group: Group): void {
+    if (group.size > 0 || group.waiting > 0 || this.#minimum(group) > 0) return;
+    // The memory of failures outlives the instances for as long as the pause lasts.
+    if (this.now() < group.backoffUntilMs) return;
+    group.cancelTimer?.();
+    this.#groups.delete(formatGroupKey(group.key));
+  }
+
+  #checkDrained(): void {
+    for (const group of this.#groups.values()) if (group.size > 0 || group.waiting > 0) return;
+    for (const group of this.#groups.values()) group.cancelTimer?.();
+    this.#ports.capacity.leave(this);
+    this.#resolveDrained();
+  }
+}
