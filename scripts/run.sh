@@ -1,0 +1,19 @@
+#!/bin/sh
+# Runs one of the project's TypeScript programs: `sh scripts/run.sh scripts/test.ts …`. Installs the dependencies first when
+# they are missing, so that every `npm run` command works on a fresh clone. Checks Node itself, because nothing else can run without it.
+set -eu
+cd "$(dirname "$0")/.."
+
+node -e '
+  const [major, minor] = process.versions.node.split(".").map(Number);
+  if (major < 20 || (major === 20 && minor < 19)) {
+    console.error(`Rookery needs Node 20.19 or newer; this is ${process.version}.`);
+    process.exit(1);
+  }'
+
+if [ ! -x node_modules/.bin/tsx ]; then
+  echo 'installing dependencies (npm ci) …' >&2
+  npm ci --no-fund --no-audit >&2
+fi
+
+exec node --import tsx "$@"
