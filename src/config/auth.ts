@@ -8,11 +8,11 @@ import { isLoopback } from './contradictions.ts';
 export interface Auth {
   readonly key:
     | { readonly kind: 'secret'; readonly secret: Uint8Array }
-    /** SPKI in PEM. */
-    | { readonly kind: 'publicKey'; readonly pem: string; readonly algorithm: 'RS256' | 'ES256' | 'EdDSA' }
+    /** SPKI in PEM: RSA, EC P-256 or Ed25519. */
+    | { readonly kind: 'publicKey'; readonly pem: string }
     | { readonly kind: 'jwks'; readonly url: string };
-  readonly issuer: string | null;
-  readonly audience: string | null;
+  readonly issuer: string | undefined;
+  readonly audience: string | undefined;
 }
 
 const MIN_SECRET_BYTES = 32;
@@ -35,7 +35,9 @@ export async function readAuth(values: Values): Promise<{ auth: Auth | null; pro
   }
   const key = await readKey(name, values[name] as string);
   if ('problem' in key) return { auth: null, problems: [key.problem] };
-  return { auth: { key: key.value, issuer: values['jwt.issuer'], audience: values['jwt.audience'] }, problems: [] };
+  const issuer = values['jwt.issuer'] ?? undefined;
+  const audience = values['jwt.audience'] ?? undefined;
+  return { auth: { key: key.value, issuer, audience }, problems: [] };
 }
 
 /** The shared secret in `file`, without a newline at its end. The problem is a whole sentence that begins with `name`. */
@@ -83,21 +85,19 @@ async function readPublicKey(name: string, file: string): Promise<Result<Auth['k
   } catch {
     return { problem: `${name}: ${file} is not a public key in PEM ("-----BEGIN PUBLIC KEY-----").` };
   }
-  const algorithm = algorithmOf(key);
-  if (algorithm === null) {
-    const kind = `${key.asymmetricKeyType ?? 'unknown'}${key.asymmetricKeyDetails?.namedCurve ? ` ${key.asymmetricKeyDetails.namedCurve}` : ''}`;
+  if (!isUsable(key)) {
+    const kind = [key.asymmetricKeyType, key.asymmetricKeyDetails?.namedCurve].filter(Boolean).join(' ');
     const wanted = `RSA (at least ${MIN_RSA_BITS} bits), EC P-256 or Ed25519`;
-    return { problem: `${name}: ${file} is a key of a kind that cannot be used (${kind}); it must be ${wanted}.` };
+    return { problem: `${name}: ${file} is a key that cannot be used (${kind}); it must be ${wanted}.` };
   }
-  const pem = key.export({ type: 'spki', format: 'pem' }).toString();
-  return { value: { kind: 'publicKey', pem, algorithm } };
+  return { value: { kind: 'publicKey', pem: key.export({ type: 'spki', format: 'pem' }).toString() } };
 }
 
-function algorithmOf(key: KeyObject): 'RS256' | 'ES256' | 'EdDSA' | null {
+function isUsable(key: KeyObject): boolean {
   const details = key.asymmetricKeyDetails;
-  if (key.asymmetricKeyType === 'rsa') return (details?.modulusLength ?? 0) >= MIN_RSA_BITS ? 'RS256' : null;
-  if (key.asymmetricKeyType === 'ec') return details?.namedCurve === 'prime256v1' ? 'ES256' : null;
-  return key.asymmetricKeyType === 'ed25519' ? 'EdDSA' : null;
+  if (key.asymmetricKeyType === 'rsa') return (details?.modulusLength ?? 0) >= MIN_RSA_BITS;
+  if (key.asymmetricKeyType === 'ec') return details?.namedCurve === 'prime256v1';
+  return key.asymmetricKeyType === 'ed25519';
 }
 
 function checkJwksUrl(name: string, value: string): Result<Auth['key']> {

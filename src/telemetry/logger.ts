@@ -1,0 +1,74 @@
+import { type DestinationStream, destination, pino } from 'pino';
+import { prettyLine } from './pretty.ts';
+
+/** What the parts of the service ask of a logger. Pino's own loggers have it. */
+export interface Logger {
+  trace(fields: object, message: string): void;
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+  fatal(fields: object, message: string): void;
+  /** The same logger with these fields on every line: `logger.child({ traceId })`. */
+  child(fields: object): Logger;
+}
+
+export interface LoggerOptions {
+  readonly level: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent';
+  readonly format: 'json' | 'pretty';
+  /** Where lines go; stderr when absent. Each write is one whole line. */
+  readonly write?: (line: string) => void;
+  /** Whether pretty lines have colours. */
+  readonly hasColours?: boolean;
+}
+
+/** Fields that are never written, wherever they stand in an object that is logged. */
+const SECRET_FIELDS = ['secret', 'token', 'password', 'authorization', 'x-auth', 'cookie', 'iam_token'];
+/** A JWT in any text, and `?token=` in any URL. */
+const TOKEN = /\beyJ[\w-]{6,}\.[\w-]+\.[\w-]*/g;
+const TOKEN_PARAMETER = /([?&](?:token|iam_token)=)[^&\s"\\]+/g;
+const HIDDEN = '[hidden]';
+/** A reader of stderr that does not keep up costs lines, never the service. */
+const MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024;
+
+export function createLogger(options: LoggerOptions): Logger {
+  const write = options.write ?? stderrWriter();
+  const isPretty = options.format === 'pretty';
+  const stream: DestinationStream = {
+    write: line => {
+      const clean = line.replace(TOKEN, HIDDEN).replace(TOKEN_PARAMETER, `$1${HIDDEN}`);
+      write(isPretty ? prettyLine(clean, options.hasColours ?? false) : clean);
+    },
+  };
+  return pino(
+    {
+      level: options.level,
+      base: null,
+      messageKey: 'message',
+      timestamp: () => `,"time":"${new Date().toISOString()}"`,
+      formatters: { level: label => ({ level: label }) },
+      redact: {
+        paths: SECRET_FIELDS.flatMap(name => [`["${name}"]`, `*["${name}"]`, `*.*["${name}"]`]),
+        censor: HIDDEN,
+      },
+    },
+    stream,
+  );
+}
+
+/** A logger that writes nothing, for tests and for commands that do not log. */
+export const SILENT: Logger = {
+  trace() {},
+  debug() {},
+  info() {},
+  warn() {},
+  error() {},
+  fatal() {},
+  child: () => SILENT,
+};
+
+/** Writes in the background; what is left is written when the process ends. */
+function stderrWriter(): (line: string) => void {
+  const stderr = destination({ dest: 2, sync: false, maxLength: MAX_UNWRITTEN_BYTES });
+  return line => stderr.write(line);
+}

@@ -1,0 +1,101 @@
+/** One metric. `counter` and `gauge` may be read at the scrape (`createMetrics` says from where). */
+export interface MetricDefinition {
+  readonly type: 'counter' | 'gauge' | 'histogram';
+  readonly help: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly buckets?: readonly number[];
+}
+
+/** From a warm call on a laptop to a handler that takes minutes. */
+const CALL_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600];
+const START_SECONDS = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60];
+
+const ENTRY = '`frontend` or `meta`';
+const DRIVER = 'the sandbox driver: `process`, `docker`, …';
+
+/**
+ * Every metric of the service, once; `docs/metrics.md` is generated from it. A histogram has its own count, so nothing
+ * that is timed has a counter beside it: the invoke path pays for one observation per layer.
+ */
+export const METRICS = {
+  rookery_build_info: {
+    type: 'gauge',
+    help: 'Always 1; the labels tell what runs.',
+    labels: { version: 'version of Rookery', node: 'version of Node' },
+  },
+  rookery_http_request_seconds: {
+    type: 'histogram',
+    help: 'HTTP requests and how long each took, from its headers to the end of its answer.',
+    labels: {
+      entry: ENTRY,
+      route: 'method and pattern of the route, `unknown` for those that do not exist',
+      status: 'HTTP status',
+    },
+    buckets: CALL_SECONDS,
+  },
+  rookery_invocation_seconds: {
+    type: 'histogram',
+    help: 'Calls of handlers and how long each took, waiting included.',
+    labels: {
+      outcome: '`ok`, a code of user code (`4002`), or the code of an error of ours (`deadline_exceeded`)',
+    },
+    buckets: CALL_SECONDS,
+  },
+  rookery_waiting_calls: {
+    type: 'gauge',
+    help: 'Calls that wait for their instance now.',
+    labels: {},
+  },
+  rookery_running_calls: {
+    type: 'gauge',
+    help: 'Calls that instances have accepted and not answered yet.',
+    labels: {},
+  },
+  rookery_instances: {
+    type: 'gauge',
+    help: 'Instances now.',
+    labels: { status: '`CREATING`, `RUNNING`, `STOPPING` or `FAILED`' },
+  },
+  rookery_create_seconds: {
+    type: 'histogram',
+    help: 'Creates of instances and how long each took.',
+    labels: { driver: DRIVER, outcome: '`ok`, or the code of the error (`failed_precondition`)' },
+    buckets: START_SECONDS,
+  },
+  rookery_start_stage_seconds: {
+    type: 'histogram',
+    help: 'The stages of a cold start.',
+    labels: {
+      driver: DRIVER,
+      stage: '`sandbox` until it runs, `connect` until its runtime answers, `load` until the code is loaded',
+    },
+    buckets: START_SECONDS,
+  },
+  rookery_instance_exits_total: {
+    type: 'counter',
+    help: 'Sandboxes that ended by themselves.',
+    labels: { driver: DRIVER, reason: '`exit`, `signal` or `out_of_memory`' },
+  },
+  rookery_adopted_total: {
+    type: 'counter',
+    help: 'Instances that were found again after a start of the service.',
+    labels: { outcome: '`ok`, `dead` or `orphan`' },
+  },
+  process_cpu_seconds_total: {
+    type: 'counter',
+    help: 'Processor time of the service itself.',
+    labels: {},
+  },
+  process_resident_memory_bytes: { type: 'gauge', help: 'Memory of the service itself.', labels: {} },
+  process_open_fds: { type: 'gauge', help: 'Open file descriptors of the service itself.', labels: {} },
+  process_start_time_seconds: { type: 'gauge', help: 'When the service started, seconds since 1970.', labels: {} },
+  nodejs_heap_used_bytes: { type: 'gauge', help: 'Heap in use by JavaScript.', labels: {} },
+  nodejs_external_memory_bytes: { type: 'gauge', help: 'Memory of buffers outside the heap.', labels: {} },
+  nodejs_eventloop_utilization: {
+    type: 'gauge',
+    help: 'Share of the time since the last scrape that the event loop was busy, 0 to 1.',
+    labels: {},
+  },
+} as const satisfies Readonly<Record<string, MetricDefinition>>;
+
+export type MetricName = keyof typeof METRICS;

@@ -1,0 +1,37 @@
+import { styleText } from 'node:util';
+
+type Style = Parameters<typeof styleText>[0];
+
+const STYLES: Readonly<Record<string, Style>> = {
+  trace: 'gray',
+  debug: 'gray',
+  info: 'green',
+  warn: 'yellow',
+  error: 'red',
+  fatal: 'red',
+};
+
+/** One JSON line of the log as a line for a person: `12:00:00.000 INFO  message key=value …`, an error's stack below it. */
+export function prettyLine(line: string, hasColours: boolean): string {
+  let entry: Record<string, unknown>;
+  try {
+    entry = JSON.parse(line) as Record<string, unknown>;
+  } catch {
+    return line;
+  }
+  const style = (name: Style, text: string): string => (hasColours ? styleText(name, text) : text);
+  const { level, time, message, err, ...fields } = entry;
+  const stack = isError(err) ? `\n${err.stack ?? err.message}`.replaceAll('\n', '\n    ') : '';
+  const clock = typeof time === 'string' ? time.slice(11, 23) : '';
+  const word = String(level).toUpperCase().padEnd(5);
+  const pairs = Object.entries(fields).map(([name, value]) => ` ${style('gray', `${name}=`)}${show(value)}`);
+  return `${style('gray', clock)} ${style(STYLES[String(level)] ?? 'reset', word)} ${message ?? ''}${pairs.join('')}${stack}\n`;
+}
+
+function isError(value: unknown): value is { message: string; stack?: string } {
+  return typeof value === 'object' && value !== null && 'message' in value;
+}
+
+function show(value: unknown): string {
+  return typeof value === 'string' && /^[^\s"=]+$/.test(value) ? value : JSON.stringify(value);
+}
