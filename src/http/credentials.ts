@@ -1,0 +1,54 @@
+import type { IncomingMessage } from 'node:http';
+import { permissionDenied } from '../core/error.ts';
+
+/** What a role may do; each route names the access that it needs. `public` routes need no token. */
+export type Access = 'public' | 'read' | 'invoke' | 'write';
+export type Role = 'viewer' | 'user' | 'developer';
+
+/** Who a valid token speaks for. */
+export interface Identity {
+  readonly tenant: string;
+  readonly role: Role;
+}
+
+/** Checks tokens. `jwt.ts` has the one that the product uses. */
+export interface TokenVerifier {
+  /** The identity of a token that was verified before and still holds. */
+  known(token: string): Identity | undefined;
+  /** Fails with `unauthenticated` (`authentication failed: <reason>`) or `permission_denied` (unknown role). */
+  verify(token: string): Promise<Identity>;
+}
+
+const MAY: Readonly<Record<Role, readonly Access[]>> = {
+  viewer: ['public', 'read'],
+  user: ['public', 'read', 'invoke'],
+  developer: ['public', 'read', 'invoke', 'write'],
+};
+
+/** Fails with `permission_denied` when the role is not enough. */
+export function checkAccess(identity: Identity, needed: Access): void {
+  if (!MAY[identity.role].includes(needed)) {
+    throw permissionDenied(`role ${identity.role} may not do this: it needs ${needed} access`);
+  }
+}
+
+/**
+ * The token of a request: `X-Auth`, else `Authorization: Bearer`, else the cookie `iam_token`, else (WebSocket upgrades
+ * only) the query parameter `token`. The first one that is there counts.
+ */
+export function tokenOf(request: IncomingMessage): string | undefined {
+  const { headers } = request;
+  const xAuth = headers['x-auth'];
+  if (typeof xAuth === 'string' && xAuth !== '') return xAuth;
+  const bearer = /^Bearer +(\S+) *$/i.exec(headers.authorization ?? '');
+  if (bearer) return bearer[1];
+  const cookie = headers.cookie === undefined ? null : /(?:^|; *)iam_token=([^;]*)/.exec(headers.cookie);
+  if (cookie?.[1]) return cookie[1].trim();
+  if (!isWebSocketUpgrade(request)) return undefined;
+  const query = request.url?.split('?', 2)[1];
+  return query === undefined ? undefined : (new URLSearchParams(query).get('token') ?? undefined);
+}
+
+export function isWebSocketUpgrade(request: IncomingMessage): boolean {
+  return request.headers.upgrade?.toLowerCase() === 'websocket';
+}

@@ -1,0 +1,66 @@
+import type { RouteOptions } from 'fastify';
+import type { RouteDocs } from './route-config.ts';
+
+/** `{"code":<status>,"message":"…"}` */
+export const ERROR_SCHEMA = {
+  type: 'object',
+  required: ['code', 'message'],
+  properties: { code: { type: 'integer' }, message: { type: 'string' } },
+} as const;
+
+const TRACE_HEADERS = {
+  'x-trace-id': { type: 'string', description: 'Trace id of the call; made by the service when absent.' },
+  traceparent: { type: 'string', description: 'W3C trace context; continued.' },
+  tenantId: {
+    type: 'string',
+    pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$',
+    description: 'Tenant, default `default`. With authentication on it must be the tenant of the token.',
+  },
+} as const;
+
+const ANSWER_HEADERS = { 'X-Trace-Id': { type: 'string', description: 'Trace id of the call.' } };
+
+/** An error answer in the documents. */
+export function errorDocs(description: string, schema: object = ERROR_SCHEMA): object {
+  return { description, content: { 'application/json': { schema } } };
+}
+
+/** The document of a route: its own, and what the entry adds to every route. */
+export function documentRoute(route: RouteOptions): object {
+  const { access, docs } = route.config ?? {};
+  if (!docs) return { hide: true };
+  const common: Record<number, object> = access === 'public' ? {} : refusals(docs);
+  const response: Record<number, object> = { ...common, ...docs.response };
+  for (const status of Object.keys(response)) {
+    const answer = response[Number(status)] as { headers?: object };
+    response[Number(status)] = { ...answer, headers: { ...ANSWER_HEADERS, ...answer.headers } };
+  }
+  const own = docs.headers as { properties?: object; required?: string[] } | undefined;
+  return {
+    ...docs,
+    ...(access === 'public'
+      ? { security: [] }
+      : {
+          headers: {
+            type: 'object',
+            properties: { ...TRACE_HEADERS, ...own?.properties },
+            ...(own?.required === undefined ? {} : { required: own.required }),
+          },
+        }),
+    response,
+  };
+}
+
+function refusals(docs: RouteDocs): Record<number, object> {
+  return {
+    400: errorDocs('The request is wrong; the message says where.'),
+    401: {
+      ...errorDocs('No valid token (with authentication on).'),
+      headers: { 'WWW-Authenticate': { type: 'string', description: '`Bearer`' } },
+    },
+    403: errorDocs('The role is not enough, the tenant is another one than the token’s, or a cross-site request.'),
+    ...(docs.body === undefined ? {} : { 413: errorDocs('The body is too large.') }),
+    421: errorDocs('The Host is not one that this server answers to.'),
+    500: errorDocs('A fault of the service.'),
+  };
+}

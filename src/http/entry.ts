@@ -1,0 +1,165 @@
+import type { Socket } from 'node:net';
+import swagger from '@fastify/swagger';
+import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import { internal, ServiceError } from '../core/error.ts';
+import { LIMITS } from '../core/limits.ts';
+import { createAccessLog, type EntryLog } from './access-log.ts';
+import { type ErrorTable, refusal, sendError } from './answer.ts';
+import type { TokenVerifier } from './credentials.ts';
+import { documentRoute } from './docs.ts';
+import { createGate } from './gate.ts';
+import { createHostRule, type HostRuleOptions } from './host-rule.ts';
+import type {} from './route-config.ts';
+import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
+import { traceIdOf } from './trace.ts';
+
+export interface EntryMetrics {
+  /** After each answer. `route` is the route's pattern, `''` for an unknown route. On the hot path: has to be cheap. */
+  observeRequest(method: string, route: string, status: number, seconds: number): void;
+  /** The text of `/metrics`. */
+  render: SystemRouteOptions['renderMetrics'];
+}
+
+export interface EntryOptions {
+  readonly name: 'frontend' | 'meta_service';
+  readonly title: string;
+  readonly version: string;
+  readonly hosts: HostRuleOptions;
+  /** null: authentication is off. */
+  readonly auth: TokenVerifier | null;
+  readonly ready: SystemRouteOptions['ready'];
+  readonly metrics: EntryMetrics;
+  readonly log: EntryLog;
+  readonly slowMs: number;
+  /** What a `ServiceError` that a route throws becomes. */
+  readonly errors: ErrorTable;
+  /** The body's `code` (status 400) for a tenant header that is not a tenant. */
+  readonly badTenantCode: number;
+}
+
+/** URNs are longer than the router's default of 100; a request line is bounded by the HTTP parser anyway. */
+const MAX_PARAM_CHARS = 16_384;
+const NO_ROUTE = undefined as unknown as FastifyRequest['route'];
+/** How long a caller may take to send one request. */
+const REQUEST_TIMEOUT_MS = 300_000;
+
+/**
+ * The shape that both HTTP entries share. It never listens.
+ *
+ * Routes are added inside `app.register(async scope => …)`, each with `config: { access, docs }`. A request's body is a `Buffer`
+ * whatever its content type (undefined when there is none); `request.tenant` and `request.traceId` are set; a `ServiceError`
+ * that a handler throws is answered by `errors`, anything else is a 500 whose cause is in the log.
+ */
+export function createEntry(options: EntryOptions): FastifyInstance {
+  const app: FastifyInstance = fastify({
+    bodyLimit: LIMITS.requestBodyBytes,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    return503OnClosing: false,
+    // A missing Host is refused by the Host rule, with a body that says so.
+    http: { requireHostHeader: false },
+    routerOptions: { maxParamLength: MAX_PARAM_CHARS },
+    frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
+      reply.header('X-Trace-Id', traceIdOf(request.raw.headers));
+      const { status, body } = refusal(error.statusCode ?? 400, `invalid request: ${error.message}`);
+      reply.code(status).send(body);
+    },
+    clientErrorHandler: answerClientError,
+  });
+
+  app.decorateRequest('route', NO_ROUTE);
+  app.decorateRequest('traceId', '');
+  app.decorateRequest('tenant', '');
+  app.decorateRequest('failure', null);
+
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
+
+  const hostRule = createHostRule(options.hosts);
+  app.addHook('onRequest', createGate({ hostRule, auth: options.auth, badTenantCode: options.badTenantCode }));
+
+  const accessLog = createAccessLog({ entry: options.name, log: options.log, slowMs: options.slowMs });
+  const { metrics } = options;
+  app.addHook('onResponse', (request, reply, done) => {
+    const elapsedMs = reply.elapsedTime;
+    metrics.observeRequest(request.method, request.route.url ?? '', reply.statusCode, elapsedMs / 1000);
+    accessLog(request, reply, elapsedMs);
+    done();
+  });
+
+  app.addHook('onRoute', route => {
+    if (route.config?.access === undefined) throw new TypeError(`route ${route.method} ${route.url} names no access`);
+  });
+
+  app.setNotFoundHandler((request, reply) => {
+    const path = (request.raw.url ?? '').split('?', 1)[0];
+    const { status, body } = refusal(404, `route not found: ${request.method} ${path}`);
+    reply.code(status).send(body);
+  });
+
+  app.setErrorHandler((error, request, reply) => answerError(error as Error, request, reply, options));
+
+  app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: { title: options.title, version: options.version },
+      components: {
+        securitySchemes: {
+          bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
+          xAuth: { type: 'apiKey', in: 'header', name: 'X-Auth' },
+          cookie: { type: 'apiKey', in: 'cookie', name: 'iam_token' },
+        },
+      },
+      security: [{}, { bearer: [] }, { xAuth: [] }, { cookie: [] }],
+    },
+    transform: ({ route, url }) => ({ schema: documentRoute(route), url }),
+  });
+  app.register(async scope => {
+    addSystemRoutes(scope, { ready: options.ready, renderMetrics: metrics.render });
+  });
+  return app;
+}
+
+function answerError(error: Error, request: FastifyRequest, reply: FastifyReply, options: EntryOptions): void {
+  if (error instanceof ServiceError) {
+    sendError(reply, error, options.errors(error, request));
+    return;
+  }
+  const status = (error as FastifyError).statusCode ?? 500;
+  if (status === 413) {
+    // The rest of the body is read and dropped: closing at once would reset the connection before the caller has read why.
+    reply.removeHeader('connection');
+    request.raw.resume();
+    const limit = request.routeOptions.bodyLimit ?? LIMITS.requestBodyBytes;
+    const answer = refusal(413, `request body is larger than ${limit} bytes`);
+    request.failure = 'request body too large';
+    reply.code(413).send(answer.body);
+    return;
+  }
+  if (status >= 400 && status < 500) {
+    request.failure = error.message;
+    reply.code(status).send(refusal(status, `invalid request: ${error.message}`).body);
+    return;
+  }
+  const fault = internal(`internal error: the log has it under trace id ${request.traceId}`, { cause: error });
+  sendError(reply, fault, options.errors(fault, request));
+}
+
+/** What is not HTTP, is too long, or takes too long never becomes a request. */
+function answerClientError(error: NodeJS.ErrnoException, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const [status, reason, message] = CLIENT_ERRORS[error.code ?? ''] ?? NOT_HTTP;
+  const body = JSON.stringify({ code: status, message });
+  socket.end(
+    `HTTP/1.1 ${status} ${reason}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
+  );
+}
+
+type ClientError = readonly [status: number, reason: string, message: string];
+const NOT_HTTP: ClientError = [400, 'Bad Request', 'the request is not valid HTTP'];
+const CLIENT_ERRORS: Readonly<Record<string, ClientError>> = {
+  ERR_HTTP_REQUEST_TIMEOUT: [408, 'Request Timeout', 'the request took too long to arrive'],
+  HPE_HEADER_OVERFLOW: [431, 'Request Header Fields Too Large', 'the request line and headers are too large'],
+};

@@ -1,0 +1,38 @@
+import type { ServiceError } from '../core/error.ts';
+import type { Access } from './credentials.ts';
+
+/** The documentation of a route: what OpenAPI shows. Nothing at run time looks at it, so it can neither coerce nor drop a field. */
+export interface RouteDocs {
+  readonly summary: string;
+  readonly operationId: string;
+  readonly description?: string;
+  readonly tags?: readonly string[];
+  readonly params?: object;
+  readonly querystring?: object;
+  readonly headers?: object;
+  readonly body?: object;
+  readonly consumes?: readonly string[];
+  /** By status: `{ description, headers?, content: { <media type>: { schema } } }`, or a schema. */
+  readonly response: Readonly<Record<number, object>>;
+}
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** What a token must allow. Every route has to say it. */
+    access?: Access;
+    /** May be asked for under any Host. */
+    anyHost?: boolean;
+    /** Answers stay open by design: they are never "slow". */
+    longLived?: boolean;
+    docs?: RouteDocs;
+  }
+  interface FastifyRequest {
+    /** What its route says of itself; `url` is undefined for an unknown route. */
+    route: FastifyContextConfig & { readonly url?: string };
+    traceId: string;
+    /** Of the token, else of the header, else `default`. */
+    tenant: string;
+    /** Why it was refused or failed, for the access log. */
+    failure: ServiceError | string | null;
+  }
+}

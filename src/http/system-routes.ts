@@ -1,0 +1,102 @@
+import type {} from '@fastify/swagger';
+import type { FastifyInstance } from 'fastify';
+import type {} from './route-config.ts';
+
+/** Components that are not ready, each with why; empty = ready. */
+export type Readiness = Readonly<Record<string, string>>;
+
+export interface SystemRouteOptions {
+  readonly ready: () => Readiness | Promise<Readiness>;
+  readonly renderMetrics: () => Promise<{ readonly contentType: string; readonly body: string }>;
+}
+
+const OK = { type: 'object', required: ['status'], properties: { status: { type: 'string' } } } as const;
+const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
+
+/** What every entry has: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. */
+export function addSystemRoutes(app: FastifyInstance, { ready, renderMetrics }: SystemRouteOptions): void {
+  const tags = ['system'];
+
+  app.get(
+    '/healthz',
+    {
+      config: {
+        access: 'public',
+        anyHost: true,
+        docs: { tags, operationId: 'health', summary: 'The listener is up', response: { 200: json('It is.', OK) } },
+      },
+    },
+    async () => ({ status: 'ok' }),
+  );
+
+  app.get(
+    '/readyz',
+    {
+      config: {
+        access: 'public',
+        anyHost: true,
+        docs: {
+          tags,
+          operationId: 'ready',
+          summary: 'Every component is ready',
+          response: {
+            200: json('All are.', OK),
+            503: json('The components that are not, each with why.', {
+              type: 'object',
+              required: ['code', 'message', 'components'],
+              properties: {
+                code: { type: 'integer' },
+                message: { type: 'string' },
+                components: { type: 'object', additionalProperties: { type: 'string' } },
+              },
+            }),
+          },
+        },
+      },
+    },
+    async (_request, reply) => {
+      const components = await ready();
+      const names = Object.keys(components);
+      if (names.length === 0) return { status: 'ok' };
+      return reply.code(503).send({ code: 503, message: `not ready: ${names.join(', ')}`, components });
+    },
+  );
+
+  app.get(
+    '/metrics',
+    {
+      config: {
+        access: 'read',
+        anyHost: true,
+        docs: {
+          tags,
+          operationId: 'metrics',
+          summary: 'Metrics of this process in the Prometheus text format',
+          response: {
+            200: { description: 'The metrics.', content: { 'text/plain': { schema: { type: 'string' } } } },
+          },
+        },
+      },
+    },
+    async (_request, reply) => {
+      const { contentType, body } = await renderMetrics();
+      return reply.type(contentType).send(body);
+    },
+  );
+
+  app.get(
+    '/openapi.json',
+    {
+      config: {
+        access: 'read',
+        docs: {
+          tags,
+          operationId: 'openapi',
+          summary: 'This document',
+          response: { 200: json('OpenAPI 3.1.', { type: 'object' }) },
+        },
+      },
+    },
+    async () => app.swagger(),
+  );
+}

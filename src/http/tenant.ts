@@ -1,0 +1,36 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import { invalidRequest, permissionDenied } from '../core/error.ts';
+
+export const DEFAULT_TENANT = 'default';
+const TENANT = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+
+export function isTenant(text: string): boolean {
+  return TENANT.test(text);
+}
+
+/**
+ * The tenant that a request speaks for: the token's, else the header `tenantId` or `X-Tenant-Id`, else `default`.
+ * Fails with `invalid_request` (not a tenant) or `permission_denied` (another one than the token's).
+ */
+export function tenantOf(headers: IncomingHttpHeaders, ofToken: string | undefined): string {
+  const named = headerOf(headers, 'tenantid') ?? headerOf(headers, 'x-tenant-id');
+  if (named === undefined) return ofToken ?? DEFAULT_TENANT;
+  if (!isTenant(named)) {
+    throw invalidRequest(
+      `invalid tenant "${named}": expected 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit`,
+    );
+  }
+  const other = headerOf(headers, 'x-tenant-id');
+  if (other !== undefined && other !== named) {
+    throw invalidRequest(`the headers tenantId ("${named}") and X-Tenant-Id ("${other}") differ`);
+  }
+  if (ofToken !== undefined && named !== ofToken) {
+    throw permissionDenied(`the token is of another tenant than "${named}"`);
+  }
+  return named;
+}
+
+function headerOf(headers: IncomingHttpHeaders, name: string): string | undefined {
+  const value = headers[name];
+  return Array.isArray(value) ? value.join(', ') : value;
+}
