@@ -1,5 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { type Span as OtelSpan, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
+import {
+  type Span as OtelSpan,
+  ProxyTracerProvider,
+  ROOT_CONTEXT,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+} from '@opentelemetry/api';
 
 /** The fields of a W3C `traceparent`, version 00. */
 export interface TraceParent {
