@@ -16,7 +16,11 @@ interface Check {
 const PYTHON_PACKAGES = ['rookery_runtime', 'rookery_launcher'].map(name => `runtimes/python/${name}`);
 
 const checks: readonly Check[] = [
-  { name: 'format, lint, import rules', run: () => tool(bin('biome'), ['ci', '--error-on-warnings', '.']) },
+  {
+    name: 'format, lint, import rules',
+    run: () =>
+      tool(bin('biome'), ['ci', '--error-on-warnings', `--colors=${process.stdout.isTTY ? 'force' : 'off'}`, '.']),
+  },
   { name: 'types', run: () => tool(bin('tsc'), ['-p', '.']) },
   { name: 'dead code', run: () => tool(bin('knip'), ['--no-progress']) },
   {

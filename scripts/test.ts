@@ -1,0 +1,127 @@
+/**
+ * `npm test [-- <vitest arguments>]`: builds what the tests run, then Vitest, then the Python unit tests on every interpreter
+ * of this machine. The last line sums all: `N passed, N failed[, N skipped]`. With arguments only Vitest runs, with them.
+ */
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { ARGUMENTS, bin, ROOT, run } from './command.ts';
+import { findInterpreters, type Interpreter } from './pythons.ts';
+
+interface Tally {
+  passed: number;
+  failed: number;
+  skipped: number;
+}
+
+const total: Tally = { passed: 0, failed: 0, skipped: 0 };
+const PYTHON_ROOT = join(ROOT, 'runtimes/python');
+
+function add(tally: Tally): void {
+  total.passed += tally.passed;
+  total.failed += tally.failed;
+  total.skipped += tally.skipped;
+}
+
+/** What Vitest's JSON reporter writes, as far as it is read here. */
+interface VitestReport {
+  readonly testResults: readonly {
+    readonly name: string;
+    readonly status: string;
+    readonly message: string;
+    readonly assertionResults: readonly { readonly status: string; readonly ancestorTitles: readonly string[] }[];
+  }[];
+}
+
+async function runVitest(reportFile: string): Promise<Tally> {
+  const { code } = await run(bin('vitest'), [
+    'run',
+    ...['--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`],
+    ...ARGUMENTS,
+  ]);
+  const tally: Tally = { passed: 0, failed: 0, skipped: 0 };
+  const skippedSuites = new Set<string>();
+  let report: VitestReport;
+  try {
+    report = JSON.parse(readFileSync(reportFile, 'utf8')) as VitestReport;
+  } catch {
+    return { passed: 0, failed: 1, skipped: 0 };
+  }
+  for (const file of report.testResults) {
+    // A file that could not be loaded has no tests, and is a failure all the same.
+    if (file.status === 'failed' && !file.assertionResults.some(result => result.status === 'failed'))
+      tally.failed += 1;
+    for (const { status, ancestorTitles } of file.assertionResults) {
+      if (status === 'passed') tally.passed += 1;
+      else if (status === 'failed') tally.failed += 1;
+      else {
+        tally.skipped += 1;
+        skippedSuites.add(ancestorTitles.find(title => title.includes('[skipped')) ?? ancestorTitles.join(' > '));
+      }
+    }
+  }
+  for (const suite of skippedSuites) console.log(`skipped: ${suite}`);
+  // An error outside of any test (an unhandled rejection) fails the run although each test passed.
+  if (code !== 0 && tally.failed === 0) tally.failed = 1;
+  return tally;
+}
+
+/** The directories of unit tests below runtimes/python: tests, tests_launcher … */
+function pythonSuites(): readonly string[] {
+  return readdirSync(PYTHON_ROOT, { withFileTypes: true })
+    .filter(entry => entry.isDirectory() && entry.name.startsWith('tests'))
+    .map(entry => entry.name)
+    .sort();
+}
+
+async function runPython(interpreter: Interpreter, suite: string): Promise<Tally> {
+  const { code, output } = await run(
+    interpreter.executable,
+    ['-B', '-m', 'unittest', 'discover', '-s', suite, '-t', '.'],
+    {
+      cwd: PYTHON_ROOT,
+      env: { PYTHONPATH: PYTHON_ROOT, PYTHONDONTWRITEBYTECODE: '1' },
+      capture: true,
+    },
+  );
+  const tally = readUnittest(output, code);
+  console.log(`python${interpreter.version} ${suite}: ${line(tally)}`);
+  if (tally.failed > 0) console.log(output.trimEnd());
+  return tally;
+}
+
+/** unittest's own summary: `Ran 12 tests in 0.1s` and `FAILED (failures=1, errors=2, skipped=3)`. */
+function readUnittest(output: string, code: number): Tally {
+  const ran = Number(/^Ran (\d+) tests? in /m.exec(output)?.[1] ?? 0);
+  const count = (word: string) => Number(new RegExp(`\\(.*?\\b${word}=(\\d+).*\\)\\s*$`, 'm').exec(output)?.[1] ?? 0);
+  const failed = count('failures') + count('errors') + count('unexpected successes');
+  const skipped = count('skipped');
+  // It crashed, or found nothing to run (which would otherwise look like success).
+  if (ran === 0 || (code !== 0 && failed === 0)) return { passed: 0, failed: 1, skipped: 0 };
+  return { passed: Math.max(0, ran - failed - skipped), failed, skipped };
+}
+
+function line({ passed, failed, skipped }: Tally): string {
+  return `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
+}
+
+const scratch = mkdtempSync(join(tmpdir(), 'rookery-test-'));
+try {
+  const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts']);
+  if (build.code !== 0) add({ passed: 0, failed: 1, skipped: 0 });
+  add(await runVitest(join(scratch, 'vitest.json')));
+  if (ARGUMENTS.length === 0) {
+    const interpreters = await findInterpreters();
+    if (interpreters.length === 0) {
+      console.log('no Python 3.6 or newer was found: the runtime cannot be tested');
+      add({ passed: 0, failed: 1, skipped: 0 });
+    }
+    for (const suite of pythonSuites()) {
+      for (const interpreter of interpreters) add(await runPython(interpreter, suite));
+    }
+  }
+} finally {
+  rmSync(scratch, { recursive: true, force: true });
+}
+process.exitCode = total.failed > 0 ? 1 : 0;
+console.log(line(total));

@@ -1,0 +1,103 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { describe, test } from 'vitest';
+
+/**
+ * Parts that a machine may lack. A suite that needs one is skipped with the reason in its name; the environment variable `REQUIRE`
+ * (a comma list: `REQUIRE=docker,go`) turns such a skip into a failure, so that continuous integration cannot lose a suite silently.
+ */
+export type Part =
+  | 'docker'
+  | 'supervisor'
+  | 'postgres'
+  | 'kubernetes'
+  | 'browser'
+  | 'go'
+  | 'java'
+  | 'root'
+  | 'namespaces';
+
+/** What each part needs; null when it is there, else a sentence. */
+const probes: Readonly<Record<Part, () => string | null>> = {
+  docker: () => answers('docker', ['version', '--format', '{{.Server.Version}}'], 'no docker daemon answers'),
+  supervisor: () => answers('supervisord', ['--version'], 'supervisord is not installed'),
+  postgres: () =>
+    process.env.ROOKERY_TEST_POSTGRES_URL === undefined && postgresBinary() === null
+      ? 'no PostgreSQL server program is installed and ROOKERY_TEST_POSTGRES_URL is not set'
+      : null,
+  kubernetes: () => answers('kubectl', ['version', '--request-timeout=5s'], 'no Kubernetes cluster answers kubectl'),
+  browser: () => (browserBinary() === null ? 'no Chromium or Chrome is installed' : null),
+  go: () => answers('go', ['version'], 'Go is not installed'),
+  java: () => answers('javac', ['-version'], 'no JDK is installed'),
+  root: () => (process.getuid?.() === 0 ? null : 'the tests do not run as root'),
+  namespaces: () =>
+    answers('unshare', ['--mount', '--pid', '--ipc', '--uts', '--fork', 'true'], 'this machine forbids namespaces'),
+};
+
+const PROBE_TIMEOUT_MS = 10_000;
+
+function answers(program: string, args: readonly string[], otherwise: string): string | null {
+  const { status } = spawnSync(program, args, { stdio: 'ignore', timeout: PROBE_TIMEOUT_MS });
+  return status === 0 ? null : otherwise;
+}
+
+/** Debian keeps the server's programs out of the path, one directory for each major version. */
+export function postgresBinary(): string | null {
+  const candidates = Array.from({ length: 8 }, (_, index) => `/usr/lib/postgresql/${20 - index}/bin/postgres`);
+  return candidates.find(existsSync) ?? onPath(['postgres']);
+}
+
+export function browserBinary(): string | null {
+  return onPath(['chromium', 'chromium-browser', 'google-chrome', 'chrome']);
+}
+
+function onPath(names: readonly string[]): string | null {
+  for (const directory of (process.env.PATH ?? '').split(':')) {
+    for (const name of names) if (existsSync(`${directory}/${name}`)) return `${directory}/${name}`;
+  }
+  return null;
+}
+
+const known = new Map<Part, string | null>();
+
+/** Why a part is not here; null when it is. Probed once in each test file. */
+export function whyMissing(part: Part): string | null {
+  let reason = known.get(part);
+  if (reason === undefined) {
+    reason = probes[part]();
+    known.set(part, reason);
+  }
+  return reason;
+}
+
+/** The parts that `REQUIRE` names. A name that is no part is an error, since it would otherwise require nothing. */
+function requiredParts(): ReadonlySet<string> {
+  const names = (process.env.REQUIRE ?? '').split(',').map(name => name.trim());
+  const required = new Set(names.filter(name => name !== ''));
+  for (const name of required) {
+    if (!Object.hasOwn(probes, name)) {
+      throw new Error(`REQUIRE names "${name}", which is none of ${Object.keys(probes).join(', ')}`);
+    }
+  }
+  return required;
+}
+
+/** `describe` for a suite that needs these parts of the machine. */
+export function describeWith(parts: readonly Part[], title: string, body: () => void): void {
+  const missing = parts.filter(part => whyMissing(part) !== null);
+  if (missing.length === 0) {
+    describe(title, body);
+    return;
+  }
+  const why = missing.map(part => `${part}: ${whyMissing(part)}`).join('; ');
+  const demanded = missing.filter(part => requiredParts().has(part));
+  if (demanded.length === 0) {
+    describe.skip(`${title} [skipped, ${why}]`, body);
+    return;
+  }
+  describe(title, () => {
+    test(`has what REQUIRE=${demanded.join(',')} demands`, () => {
+      throw new Error(`this suite cannot run here: ${why}`);
+    });
+  });
+}
