@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 
 export default defineConfig({
@@ -6,6 +7,6 @@ export default defineConfig({
     testTimeout: 30_000,
     hookTimeout: 60_000,
     // Tests that start real servers, launchers and sandboxes: more workers than cores would only make them wait for each other.
-    maxWorkers: 4,
+    maxWorkers: Math.min(4, availableParallelism()),
   },
 });

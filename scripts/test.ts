@@ -75,15 +75,11 @@ function pythonSuites(): readonly string[] {
 }
 
 async function runPython(interpreter: Interpreter, suite: string): Promise<Tally> {
-  const { code, output } = await run(
-    interpreter.executable,
-    ['-B', '-m', 'unittest', 'discover', '-s', suite, '-t', '.'],
-    {
-      cwd: PYTHON_ROOT,
-      env: { PYTHONPATH: PYTHON_ROOT, PYTHONDONTWRITEBYTECODE: '1' },
-      capture: true,
-    },
-  );
+  const { code, output } = await run(interpreter.executable, ['-B', '-m', 'unittest', 'discover', '-s', suite], {
+    cwd: PYTHON_ROOT,
+    env: { PYTHONPATH: PYTHON_ROOT },
+    capture: true,
+  });
   const tally = readUnittest(output, code);
   console.log(`python${interpreter.version} ${suite}: ${line(tally)}`);
   if (tally.failed > 0) console.log(output.trimEnd());
@@ -93,7 +89,8 @@ async function runPython(interpreter: Interpreter, suite: string): Promise<Tally
 /** unittest's own summary: `Ran 12 tests in 0.1s` and `FAILED (failures=1, errors=2, skipped=3)`. */
 function readUnittest(output: string, code: number): Tally {
   const ran = Number(/^Ran (\d+) tests? in /m.exec(output)?.[1] ?? 0);
-  const count = (word: string) => Number(new RegExp(`\\(.*?\\b${word}=(\\d+).*\\)\\s*$`, 'm').exec(output)?.[1] ?? 0);
+  const summary = /^(?:OK|FAILED) \((.*)\)\s*$/m.exec(output)?.[1] ?? '';
+  const count = (word: string) => Number(new RegExp(`(?:^|, )${word}=(\\d+)`).exec(summary)?.[1] ?? 0);
   const failed = count('failures') + count('errors') + count('unexpected successes');
   const skipped = count('skipped');
   // It crashed, or found nothing to run (which would otherwise look like success).

@@ -73,14 +73,16 @@ export function whyMissing(part: Part): string | null {
 /** The parts that `REQUIRE` names. A name that is no part is an error, since it would otherwise require nothing. */
 function requiredParts(): ReadonlySet<string> {
   const names = (process.env.REQUIRE ?? '').split(',').map(name => name.trim());
-  const required = new Set(names.filter(name => name !== ''));
-  for (const name of required) {
+  const parts = new Set(names.filter(name => name !== ''));
+  for (const name of parts) {
     if (!Object.hasOwn(probes, name)) {
       throw new Error(`REQUIRE names "${name}", which is none of ${Object.keys(probes).join(', ')}`);
     }
   }
-  return required;
+  return parts;
 }
+
+const required = requiredParts();
 
 /** `describe` for a suite that needs these parts of the machine. */
 export function describeWith(parts: readonly Part[], title: string, body: () => void): void {
@@ -90,7 +92,7 @@ export function describeWith(parts: readonly Part[], title: string, body: () => 
     return;
   }
   const why = missing.map(part => `${part}: ${whyMissing(part)}`).join('; ');
-  const demanded = missing.filter(part => requiredParts().has(part));
+  const demanded = missing.filter(part => required.has(part));
   if (demanded.length === 0) {
     describe.skip(`${title} [skipped, ${why}]`, body);
     return;
