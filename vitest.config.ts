@@ -1,12 +1,25 @@
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 
+/** Tests that start the built program: `node dist/main.js`. */
+const BUILT = ['test/e2e/**/*.test.ts', 'test/cli/**/*.test.ts'];
+
 export default defineConfig({
   test: {
-    include: ['src/**/*.test.ts', 'test/**/*.test.ts', 'scripts/**/*.test.ts'],
     testTimeout: 30_000,
     hookTimeout: 60_000,
-    // Tests that start real servers, launchers and sandboxes: more workers than cores would only make them wait for each other.
+    // Tests start real servers, launchers and sandboxes: more workers than cores would only make them wait for each other.
     maxWorkers: Math.min(4, availableParallelism()),
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: 'parts',
+          include: ['src/**/*.test.ts', 'test/**/*.test.ts', 'scripts/**/*.test.ts'],
+          exclude: BUILT,
+        },
+      },
+      { extends: true, test: { name: 'built', include: BUILT, globalSetup: 'test/e2e/build.ts' } },
+    ],
   },
 });

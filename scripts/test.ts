@@ -34,11 +34,11 @@ interface VitestReport {
 }
 
 async function runVitest(reportFile: string): Promise<Tally> {
-  const { code } = await run(bin('vitest'), [
-    'run',
-    ...['--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`],
-    ...ARGUMENTS,
-  ]);
+  const { code } = await run(
+    bin('vitest'),
+    ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`, ...ARGUMENTS],
+    { env: { ROOKERY_TEST_BUILT: '1' } },
+  );
   const tally: Tally = { passed: 0, failed: 0, skipped: 0 };
   const skippedSuites = new Set<string>();
   let report: VitestReport;

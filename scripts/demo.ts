@@ -1,0 +1,104 @@
+/**
+ * `npm run demo`: builds Rookery, starts it on free ports, creates an agent from examples/hello, calls it, kills the server with
+ * SIGKILL, calls the same agent again through a new one, then ends everything that it started.
+ */
+import { join } from 'node:path';
+import { request } from 'undici';
+import { ROOT, run } from './command.ts';
+import { findInterpreters } from './pythons.ts';
+import { Served } from './served.ts';
+
+const CODE = join(ROOT, 'examples/hello');
+
+function say(text = ''): void {
+  console.log(text);
+}
+
+interface Answer {
+  readonly status: number;
+  readonly body: Record<string, unknown>;
+}
+
+/** One request, shown with its answer and how long it took. */
+async function show(method: 'GET' | 'POST', url: string, body?: unknown): Promise<Answer> {
+  const startedAt = performance.now();
+  const response = await request(url, {
+    method,
+    ...(body === undefined
+      ? {}
+      : { headers: { 'content-type': 'application/json' }, body: Buffer.from(JSON.stringify(body)) }),
+  });
+  const text = await response.body.text();
+  const tookMs = performance.now() - startedAt;
+  say(`  ${method} ${new URL(url).pathname}${body === undefined ? '' : `  ${JSON.stringify(body)}`}`);
+  say(`  → ${response.statusCode}  ${text.trim()}  (${tookMs.toFixed(1)} ms)`);
+  if (response.statusCode !== 200) throw new Error('the demo expected status 200');
+  return { status: response.statusCode, body: JSON.parse(text) as Record<string, unknown> };
+}
+
+async function demo(): Promise<void> {
+  const python = (await findInterpreters()).at(-1);
+  if (python === undefined) {
+    throw new Error('the demo needs Python 3.6 or newer, and none was found (Debian: apt-get install python3)');
+  }
+
+  say('Building …');
+  const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts'], { capture: true });
+  if (build.code !== 0) throw new Error(`the build failed:\n${build.output}`);
+
+  let server = await Served.start();
+  try {
+    say(`Rookery serves at ${server.frontendUrl} (its data is in ${server.dataDir}).`);
+    say();
+    say(`1. Create an agent from examples/hello, on Python ${python.version}:`);
+    const created = await show('POST', `${server.frontendUrl}/api/agent`, {
+      namespace: 'demo',
+      name: 'hello',
+      mounts: [{ source: CODE, target: '/code', readonly: true }],
+      runtime_spec: {
+        runtime: `python${python.version}`,
+        codePath: '/code',
+        handler: 'handler.handle',
+        extendedHandler: { initializer: 'handler.initialize' },
+        rootfs: { imageurl: 'host' },
+      },
+    });
+    const path = `/api/agent/${String(created.body.instance_id)}/invoke`;
+
+    say();
+    say('2. Call it. It stays alive between calls, and so does what it keeps in memory:');
+    await show('POST', `${server.frontendUrl}${path}`, { name: 'Ada' });
+    await show('POST', `${server.frontendUrl}${path}`, { name: 'Grace' });
+
+    say();
+    say(`3. Kill the server (kill -9 ${server.pid}) and start another one. The agent never noticed:`);
+    await server.end('SIGKILL');
+    const restartedAt = performance.now();
+    server = await server.next();
+    say(`  ready again after ${Math.round(performance.now() - restartedAt)} ms`);
+    await show('POST', `${server.frontendUrl}${path}`, { name: 'Edsger' });
+  } finally {
+    say();
+    say('Ending the server and its agent …');
+    await server.remove();
+  }
+  say('Nothing is left running. To do it yourself, in one terminal:');
+  say();
+  say('  node dist/main.js serve');
+  say();
+  say('and in another one:');
+  say();
+  say(
+    `  node dist/main.js agent create hello --code ./examples/hello --handler handler.handle --runtime python${python.version}`,
+  );
+  say(`  node dist/main.js agent invoke <instance id> '{"name": "Ada"}'`);
+  say();
+  say('README.md goes on from here.');
+}
+
+try {
+  await demo();
+} catch (error) {
+  console.error(`demo: ${error instanceof Error ? error.message : String(error)}`);
+  process.exitCode = 1;
+}
