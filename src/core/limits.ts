@@ -25,8 +25,12 @@ export const LIMITS = {
   agentList: { default: 100, max: 1000 },
   /** D§3: how long one inline call may take, waiting included. */
   inlineInvokeTimeoutMs: 900_000,
+  /** D§4: `extendedTimeout.initializer`, the default; inline instances have it always. */
+  initializerTimeoutMs: 30_000,
   /** D§3: the least time that a delete gives to `pre_stop` and the end. */
   deleteGraceMs: 10_000,
+  /** What `?grace=` of a delete may be at most. */
+  deleteGraceMaxSeconds: 86_400,
   /** D§3 */
   execTimeoutSeconds: { default: 300, max: 86_400 },
   /** How much of an exec's stdout and of its stderr is kept, each. */

@@ -1,4 +1,4 @@
-import { invalidRequest, ServiceError } from './error.ts';
+import { failedPrecondition, invalidRequest, type ServiceError } from './error.ts';
 
 /** A host directory or file that stands inside the sandbox. */
 export interface MountSpec {
@@ -63,11 +63,31 @@ export async function checkSources(
   for (const { noun, path } of sources) checkSourceText(noun, path);
   let missing: ServiceError | undefined;
   for (const { noun, path } of sources) {
+    checkSourceResolved(noun, path, normalize(path), policy);
     const resolved = await realpath(path);
     if (resolved !== null) checkSourceResolved(noun, path, resolved, policy);
-    else missing ??= new ServiceError('failed_precondition', `${noun} does not exist: ${path}`);
+    else missing ??= failedPrecondition(`${noun} does not exist: ${path}`);
   }
   if (missing) throw missing;
+}
+
+/**
+ * A policy as `checkSourceResolved` needs it: `dataDir` and `dockerSocket` with the symlinks above them followed, also
+ * when they do not exist (yet).
+ */
+export async function resolveMountPolicy(
+  policy: MountPolicy,
+  realpath: (path: string) => Promise<string | null>,
+): Promise<MountPolicy> {
+  const resolve = async (path: string): Promise<string> => {
+    const parts = normalize(path).split('/');
+    for (let kept = parts.length; kept > 1; kept--) {
+      const resolved = await realpath(parts.slice(0, kept).join('/'));
+      if (resolved !== null) return normalize([resolved, ...parts.slice(kept)].join('/'));
+    }
+    return normalize(path);
+  };
+  return { dataDir: await resolve(policy.dataDir), dockerSocket: await resolve(policy.dockerSocket) };
 }
 
 function isForbiddenTree(path: string): boolean {

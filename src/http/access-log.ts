@@ -45,8 +45,10 @@ export function createAccessLog({ entry, log, slowMs }: AccessLogOptions) {
   return (request: FastifyRequest, reply: FastifyReply, elapsedMs: number): void => {
     const status = reply.statusCode;
     const slow = elapsedMs >= slowMs && request.route.longLived !== true;
-    if ((status < 400 && !slow) || !mayWrite()) return;
     const { failure } = request;
+    // A probe that is told "not ready" is an answer, not a failure.
+    const failed = status >= 400 && (request.route.access !== 'public' || failure !== null);
+    if ((!failed && !slow) || !mayWrite()) return;
     const fields = {
       entry,
       traceId: request.traceId,

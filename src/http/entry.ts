@@ -3,6 +3,7 @@ import swagger from '@fastify/swagger';
 import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { internal, ServiceError } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
+import type { HttpMetrics } from '../telemetry/metrics.ts';
 import { createAccessLog, type EntryLog } from './access-log.ts';
 import { type ErrorTable, refusal, sendError } from './answer.ts';
 import type { TokenVerifier } from './credentials.ts';
@@ -13,13 +14,6 @@ import type {} from './route-config.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
 import { traceIdOf } from './trace.ts';
 
-export interface EntryMetrics {
-  /** After each answer. `route` is the route's pattern, `''` for an unknown route. On the hot path: has to be cheap. */
-  observeRequest(method: string, route: string, status: number, seconds: number): void;
-  /** The text of `/metrics`. */
-  render: SystemRouteOptions['renderMetrics'];
-}
-
 export interface EntryOptions {
   readonly name: 'frontend' | 'meta_service';
   readonly title: string;
@@ -28,7 +22,8 @@ export interface EntryOptions {
   /** null: authentication is off. */
   readonly auth: TokenVerifier | null;
   readonly ready: SystemRouteOptions['ready'];
-  readonly metrics: EntryMetrics;
+  readonly metrics: HttpMetrics;
+  readonly metricsPage: SystemRouteOptions['metricsPage'];
   readonly log: EntryLog;
   readonly slowMs: number;
   /** What a `ServiceError` that a route throws becomes. */
@@ -81,7 +76,8 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   const { metrics } = options;
   app.addHook('onResponse', (request, reply, done) => {
     const elapsedMs = reply.elapsedTime;
-    metrics.observeRequest(request.method, request.route.url ?? '', reply.statusCode, elapsedMs / 1000);
+    const { url } = request.route;
+    metrics.observe(url === undefined ? 'unknown' : `${request.method} ${url}`, reply.statusCode, elapsedMs / 1000);
     accessLog(request, reply, elapsedMs);
     done();
   });
@@ -114,7 +110,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     transform: ({ route, url }) => ({ schema: documentRoute(route), url }),
   });
   app.register(async scope => {
-    addSystemRoutes(scope, { ready: options.ready, renderMetrics: metrics.render });
+    addSystemRoutes(scope, { ready: options.ready, metricsPage: options.metricsPage });
   });
   return app;
 }

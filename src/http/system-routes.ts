@@ -7,14 +7,15 @@ export type Readiness = Readonly<Record<string, string>>;
 
 export interface SystemRouteOptions {
   readonly ready: () => Readiness | Promise<Readiness>;
-  readonly renderMetrics: () => Promise<{ readonly contentType: string; readonly body: string }>;
+  /** The text of `/metrics`. */
+  readonly metricsPage: { readonly contentType: string; text(): Promise<string> };
 }
 
 const OK = { type: 'object', required: ['status'], properties: { status: { type: 'string' } } } as const;
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 
 /** What every entry has: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. */
-export function addSystemRoutes(app: FastifyInstance, { ready, renderMetrics }: SystemRouteOptions): void {
+export function addSystemRoutes(app: FastifyInstance, { ready, metricsPage }: SystemRouteOptions): void {
   const tags = ['system'];
 
   app.get(
@@ -79,8 +80,7 @@ export function addSystemRoutes(app: FastifyInstance, { ready, renderMetrics }: 
       },
     },
     async (_request, reply) => {
-      const { contentType, body } = await renderMetrics();
-      return reply.type(contentType).send(body);
+      return reply.type(metricsPage.contentType).send(await metricsPage.text());
     },
   );
 
