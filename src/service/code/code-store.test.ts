@@ -1,0 +1,161 @@
+import { createHash } from 'node:crypto';
+import { access, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import tar from 'tar-stream';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type S3TestServer, startS3Server } from '../../../test/parts/s3-server.ts';
+import { describeWith } from '../../../test/probe.ts';
+import { CODE_TARGET, CodeStore } from './code-store.ts';
+import type { S3Object, S3Settings } from './s3-source.ts';
+
+const NO_S3: S3Settings = {
+  endpoint: '',
+  region: 'us-east-1',
+  accessKeyId: '',
+  secretAccessKey: '',
+  allowedEndpoints: [],
+};
+let directory: string;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'rookery-code-'));
+});
+afterEach(async () => {
+  await rm(directory, { recursive: true, force: true });
+});
+
+function store(s3: S3Settings = NO_S3, maxCacheBytes = 1_000_000): CodeStore {
+  return new CodeStore({
+    dataDir: join(directory, 'data'),
+    s3,
+    maxCacheBytes,
+    maxArchiveBytes: 1_000_000,
+    maxUnpackedBytes: 1_000_000,
+    maxEntries: 100,
+  });
+}
+
+async function codeDir(): Promise<string> {
+  const path = join(directory, 'code');
+  await mkdir(path);
+  await writeFile(join(path, 'main.py'), 'one');
+  return path;
+}
+
+describe('code on this host', () => {
+  it('local: the directory itself, read-only', async () => {
+    const path = await codeDir();
+    expect(await store().place({ storage: 'local', path }, 'i')).toEqual({
+      mount: { source: path, target: CODE_TARGET, readonly: true },
+      ours: false,
+    });
+  });
+
+  it('copy: a writable copy of the instance’s own, which goes with it', async () => {
+    const path = await codeDir();
+    const code = store();
+    const { mount, ours } = await code.place({ storage: 'copy', path }, 'i');
+    expect({ readonly: mount.readonly, ours }).toEqual({ readonly: false, ours: true });
+    await writeFile(join(mount.source, 'main.py'), 'two');
+    expect(await readFile(join(path, 'main.py'), 'utf8')).toBe('one');
+    await code.release('i');
+    await expect(access(mount.source)).rejects.toThrow();
+  });
+
+  it('a directory that is not there is refused with its path', async () => {
+    const path = join(directory, 'nowhere');
+    for (const storage of ['local', 'copy'] as const) {
+      await expect(store().place({ storage, path }, 'i')).rejects.toThrow(`the code directory does not exist: ${path}`);
+    }
+  });
+
+  it('a sweep removes copies of instances that are gone', async () => {
+    const path = await codeDir();
+    const code = store();
+    const kept = await code.place({ storage: 'copy', path }, 'kept');
+    const lost = await code.place({ storage: 'copy', path }, 'lost');
+    await code.sweep(new Set(['kept']));
+    await access(kept.mount.source);
+    await expect(access(lost.mount.source)).rejects.toThrow();
+  });
+});
+
+describeWith(['go'], 'code in an object store', () => {
+  let server: S3TestServer;
+  let archive: Buffer;
+
+  beforeAll(async () => {
+    const pack = tar.pack();
+    pack.entry({ name: 'main.py' }, 'print(1)');
+    pack.finalize();
+    const chunks: Buffer[] = [];
+    for await (const chunk of pack) chunks.push(chunk as Buffer);
+    archive = gzipSync(Buffer.concat(chunks));
+    server = await startS3Server();
+    await server.put('bucket', 'code.tgz', archive);
+    await server.put('bucket', 'not-an-archive', Buffer.from('hello'));
+  }, 300_000);
+  afterAll(() => server?.close());
+
+  const settings = (): S3Settings => ({
+    endpoint: server.endpoint,
+    region: 'us-east-1',
+    accessKeyId: server.accessKeyId,
+    secretAccessKey: server.secretAccessKey,
+    allowedEndpoints: [],
+  });
+  const object = (change: Partial<S3Object> = {}): S3Object => ({
+    bucketId: 'bucket',
+    objectId: 'code.tgz',
+    bucketUrl: '',
+    token: '',
+    sha512: createHash('sha512').update(archive).digest('hex'),
+    ...change,
+  });
+  const cached = () => readdir(join(directory, 'data/code/cache')).catch(() => []);
+
+  it('is fetched once for all instances of a revision that wait, and shared read-only', async () => {
+    const code = store(settings());
+    const placed = await Promise.all(
+      Array.from({ length: 8 }, (_, index) =>
+        code.place({ storage: 's3', object: object(), revision: '1' }, `i${index}`),
+      ),
+    );
+    expect(new Set(placed.map(({ mount }) => mount.source)).size).toBe(1);
+    expect(placed[0]).toMatchObject({ mount: { target: CODE_TARGET, readonly: true }, ours: true });
+    expect(await readFile(join(placed[0]?.mount.source ?? '', 'main.py'), 'utf8')).toBe('print(1)');
+    expect(await cached()).toHaveLength(1);
+  });
+
+  it('a new revision is fetched anew', async () => {
+    const code = store(settings());
+    await code.place({ storage: 's3', object: object(), revision: '1' }, 'a');
+    await code.place({ storage: 's3', object: object(), revision: '2' }, 'b');
+    expect(await cached()).toHaveLength(2);
+  });
+
+  it('unused entries above the limit go, used ones stay', async () => {
+    const code = store(settings(), 0);
+    await code.place({ storage: 's3', object: object(), revision: '1' }, 'a');
+    await code.place({ storage: 's3', object: object(), revision: '2' }, 'b');
+    await code.release('a');
+    expect(await cached()).toHaveLength(1);
+    await code.release('b');
+    expect(await cached()).toHaveLength(0);
+  });
+
+  it.each([
+    ['another checksum', { sha512: 'ab'.repeat(64) }, 'registered is'],
+    ['no such object', { objectId: 'nope', sha512: '' }, 'could not be fetched'],
+    ['no archive', { objectId: 'not-an-archive', sha512: '' }, 'neither a zip nor a tar.gz'],
+    ['another server than those allowed', { bucketUrl: 'http://127.0.0.1:1' }, 'is not one of s3.endpoint'],
+    ['wrong credentials of the function’s own', { token: 'a:b' }, 'could not be fetched'],
+  ])('refuses %s and leaves nothing', async (_title, change, text) => {
+    const code = store(settings());
+    await expect(code.place({ storage: 's3', object: object(change), revision: '1' }, 'i')).rejects.toThrow(text);
+    expect(await cached()).toHaveLength(0);
+    expect(await readdir(join(directory, 'data/code/work'))).toHaveLength(0);
+  });
+});

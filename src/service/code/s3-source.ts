@@ -1,0 +1,107 @@
+import { createHash } from 'node:crypto';
+import { createWriteStream } from 'node:fs';
+import { type Readable, Transform } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
+
+/** Where a function's code object is; from its registered `s3CodePath`. */
+export interface S3Object {
+  readonly bucketId: string;
+  readonly objectId: string;
+  /** The server, `''` for the configured one. */
+  readonly bucketUrl: string;
+  /** `accessKeyId:secretAccessKey[:sessionToken]`, `''` for the configured credentials. */
+  readonly token: string;
+  /** Hex, `''` when none was registered. */
+  readonly sha512: string;
+}
+
+export interface S3Settings {
+  readonly endpoint: string;
+  readonly region: string;
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  /** Servers that a function may name in `bucketUrl` beside `endpoint`: origins such as `https://s3.example.org`. */
+  readonly allowedEndpoints: readonly string[];
+}
+
+const CONNECT_TIMEOUT_MS = 5_000;
+const REQUEST_TIMEOUT_MS = 120_000;
+
+/**
+ * Fetches one object into `file`, checked against its checksum, never more than `maxBytes`.
+ * Fails with `failed_precondition` (not there, not allowed, too large, wrong checksum) or `unavailable` (the server
+ * does not answer). The file is the caller's to remove.
+ */
+export async function fetchObject(
+  object: S3Object,
+  settings: S3Settings,
+  file: string,
+  maxBytes: number,
+): Promise<void> {
+  const endpoint = allowedEndpoint(object.bucketUrl, settings);
+  const { GetObjectCommand, S3Client } = await import('@aws-sdk/client-s3');
+  const client = new S3Client({
+    endpoint,
+    region: settings.region,
+    // Path style works on every server; virtual hosts need DNS that a private one does not have.
+    forcePathStyle: true,
+    credentials: credentialsOf(object.token, settings),
+    maxAttempts: 3,
+    requestHandler: { connectionTimeout: CONNECT_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS },
+  });
+  const where = `${object.bucketId}/${object.objectId}`;
+  try {
+    const answer = await client.send(new GetObjectCommand({ Bucket: object.bucketId, Key: object.objectId }), {
+      abortSignal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
+    });
+    const hash = createHash('sha512');
+    let bytes = 0;
+    const check = new Transform({
+      transform(chunk: Buffer, _encoding, done) {
+        bytes += chunk.length;
+        if (bytes > maxBytes) {
+          done(failedPrecondition(`the code object ${where} is larger than ${maxBytes} bytes`));
+          return;
+        }
+        hash.update(chunk);
+        done(null, chunk);
+      },
+    });
+    await pipeline(answer.Body as Readable, check, createWriteStream(file, { mode: 0o600 }));
+    const sha512 = hash.digest('hex');
+    if (object.sha512 !== '' && sha512 !== object.sha512.toLowerCase()) {
+      throw failedPrecondition(`the code object ${where} has the sha512 ${sha512}, registered is ${object.sha512}`);
+    }
+  } catch (error) {
+    if (error instanceof ServiceError) throw error;
+    const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode;
+    const text = `the code object ${where} could not be fetched: ${messageOf(error)}`;
+    throw status !== undefined && status < 500
+      ? failedPrecondition(text, { cause: error })
+      : unavailable(text, { cause: error });
+  } finally {
+    client.destroy();
+  }
+}
+
+/** A function may not make the server speak to any address that it likes. */
+function allowedEndpoint(bucketUrl: string, settings: S3Settings): string {
+  const wanted = bucketUrl === '' ? settings.endpoint : bucketUrl;
+  if (wanted === '') throw failedPrecondition('the function names no bucketUrl, and no s3.endpoint is configured');
+  if (!URL.canParse(wanted)) throw failedPrecondition(`bucketUrl must be a URL: ${wanted}`);
+  const origin = new URL(wanted).origin;
+  const allowed = [settings.endpoint, ...settings.allowedEndpoints].filter(url => URL.canParse(url));
+  if (!allowed.some(url => new URL(url).origin === origin)) {
+    throw failedPrecondition(`bucketUrl ${origin} is not one of s3.endpoint and s3.allowedEndpoints`);
+  }
+  return origin;
+}
+
+function credentialsOf(token: string, settings: S3Settings) {
+  const [accessKeyId, secretAccessKey, ...session] = token.split(':');
+  if (accessKeyId && secretAccessKey) {
+    return { accessKeyId, secretAccessKey, ...(session.length > 0 ? { sessionToken: session.join(':') } : {}) };
+  }
+  return { accessKeyId: settings.accessKeyId, secretAccessKey: settings.secretAccessKey };
+}

@@ -1,0 +1,127 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import tar from 'tar-stream';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { unpack } from './unpack.ts';
+
+const LIMITS = { maxBytes: 1000, maxEntries: 5 };
+let directory: string;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'rookery-unpack-'));
+});
+afterEach(async () => {
+  await rm(directory, { recursive: true, force: true });
+});
+
+/** A zip with these entries, made by Python's own writer, which takes any name. */
+function zip(entries: { name: string; content?: string; mode?: number }[]): string {
+  const path = join(directory, 'a.zip');
+  const program = `
+import json, sys, zipfile
+with zipfile.ZipFile(sys.argv[1], 'w') as z:
+    for e in json.loads(sys.argv[2]):
+        info = zipfile.ZipInfo(e['name'])
+        info.create_system = 3
+        info.external_attr = e.get('mode', 0o100644) << 16
+        z.writestr(info, e.get('content', ''))
+`;
+  execFileSync('python3', ['-c', program, path, JSON.stringify(entries)]);
+  return path;
+}
+
+async function tarGz(entries: { header: Parameters<tar.Pack['entry']>[0]; content?: string }[]): Promise<string> {
+  const pack = tar.pack();
+  for (const { header, content } of entries) pack.entry(header, content ?? '');
+  pack.finalize();
+  const chunks: Buffer[] = [];
+  for await (const chunk of pack) chunks.push(chunk as Buffer);
+  const path = join(directory, 'a.tar.gz');
+  await writeFile(path, gzipSync(Buffer.concat(chunks)));
+  return path;
+}
+
+async function target(): Promise<string> {
+  return await mkdtemp(join(directory, 'target-'));
+}
+
+describe('unpack', () => {
+  it('unpacks a zip with its directories and keeps what is executable so', async () => {
+    const into = await target();
+    await unpack(
+      zip([
+        { name: 'a/b.txt', content: 'hi' },
+        { name: 'run', content: '#!', mode: 0o100755 },
+      ]),
+      into,
+      LIMITS,
+    );
+    expect(await readFile(join(into, 'a/b.txt'), 'utf8')).toBe('hi');
+    expect((await stat(join(into, 'run'))).mode & 0o777).toBe(0o755);
+  });
+
+  it('unpacks a tar.gz', async () => {
+    const into = await target();
+    await unpack(
+      await tarGz([{ header: { name: 'd', type: 'directory' } }, { header: { name: 'd/x' }, content: 'y' }]),
+      into,
+      LIMITS,
+    );
+    expect(await readFile(join(into, 'd/x'), 'utf8')).toBe('y');
+  });
+
+  it.each(['../out', '/abs', 'a/../../out'])('refuses a zip entry named %s', async name => {
+    await expect(unpack(zip([{ name, content: 'x' }]), await target(), LIMITS)).rejects.toMatchObject({
+      code: 'failed_precondition',
+    });
+    await expect(stat(join(directory, 'out'))).rejects.toThrow();
+  });
+
+  it.each(['../out', '/abs'])('refuses a tar entry named %s', async name => {
+    const archive = await tarGz([{ header: { name }, content: 'x' }]);
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('leads out of the code directory');
+  });
+
+  it('refuses links in a zip', async () => {
+    const archive = zip([{ name: 'link', content: '/etc/passwd', mode: 0o120777 }]);
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('neither a file nor a directory');
+  });
+
+  it.each(['symlink', 'link'] as const)('refuses a %s in a tar', async type => {
+    const archive = await tarGz([{ header: { name: 'l', type, linkname: '/etc/passwd' } }]);
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow(`is a ${type}`);
+  });
+
+  it('refuses more bytes than allowed, counted as they come and not as they are announced', async () => {
+    const archive = zip([{ name: 'big', content: 'x'.repeat(1001) }]);
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('larger than 1000 bytes');
+  });
+
+  it('refuses more entries than allowed', async () => {
+    const archive = zip(Array.from({ length: 6 }, (_, index) => ({ name: `f${index}` })));
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('more than 5 entries');
+  });
+
+  it('refuses two entries of one name', async () => {
+    const archive = await tarGz([
+      { header: { name: 'x' }, content: '1' },
+      { header: { name: 'x' }, content: '2' },
+    ]);
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('EEXIST');
+  });
+
+  it('refuses what is no archive', async () => {
+    const file = join(directory, 'x');
+    await writeFile(file, 'hello');
+    await expect(unpack(file, await target(), LIMITS)).rejects.toThrow('neither a zip nor a tar.gz');
+  });
+
+  it('refuses a broken archive with the reason', async () => {
+    const file = join(directory, 'x');
+    await writeFile(file, Buffer.concat([Buffer.from([0x1f, 0x8b]), Buffer.from('broken')]));
+    await expect(unpack(file, await target(), LIMITS)).rejects.toThrow('cannot be read');
+  });
+});
