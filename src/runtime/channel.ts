@@ -121,6 +121,11 @@ export class Channel {
     return this.#pending.size + this.#abandoned.size;
   }
 
+  /** Bytes of calls that this process still holds because the runtime does not read (given-up calls too). */
+  get unsentBytes(): number {
+    return this.#data.writableLength;
+  }
+
   get isClosed(): boolean {
     return this.#isClosed;
   }

@@ -1,0 +1,22 @@
+import { alreadyExists, failedPrecondition, notFound, resourceExhausted, unavailable } from '../core/error.ts';
+import type { Instance } from '../core/instance.ts';
+
+/** The scheduler's own refusals: each text is written once. */
+export const instanceNotFound = (id: string) => notFound(`instance not found: ${id}`);
+
+export const tooManyWaiting = () => resourceExhausted('too many calls are waiting', { retryAfterSeconds: 1 });
+
+export const tooManyStarting = () => resourceExhausted('too many instances are starting', { retryAfterSeconds: 1 });
+
+export const serverStopping = () => unavailable('the server is stopping');
+
+export const nameTaken = ({ id, spec }: Instance) =>
+  alreadyExists(`agent ${spec.namespace}/${spec.name} already exists`, { body: { instance_id: id } });
+
+export const keyUsed = (key: string) => alreadyExists(`idempotency key ${key} was used with another request`);
+
+export const notRunning = (id: string) => failedPrecondition(`instance ${id} is not running`);
+
+export const isStarting = (id: string) => failedPrecondition(`instance ${id} is being started`);
+
+export const noSandbox = (id: string) => failedPrecondition(`instance ${id} has no sandbox`);

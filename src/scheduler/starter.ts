@@ -1,0 +1,73 @@
+import { deadlineExceeded } from '../core/error.ts';
+import type { InstanceSpec } from '../core/instance.ts';
+import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
+import type { CallRoom } from './call-room.ts';
+import { launch } from './launch.ts';
+import { LiveInstance } from './live-instance.ts';
+import type { SchedulerOptions } from './options.ts';
+import type { Removals } from './removals.ts';
+import { toInit } from './sandbox-spec.ts';
+
+export interface StartedInstance {
+  readonly live: LiveInstance;
+  readonly started: StartedSandbox;
+  /** Why the code could not be loaded, `''` when it could. */
+  readonly loadError: string;
+}
+
+/** Starts instances within the create budget, whatever they are for. */
+export class Starter {
+  readonly #options: Pick<SchedulerOptions, 'createTimeoutMs' | 'log' | 'metrics'>;
+  readonly #room: CallRoom;
+  readonly #removals: Removals;
+
+  constructor(
+    options: Pick<SchedulerOptions, 'createTimeoutMs' | 'log' | 'metrics'>,
+    room: CallRoom,
+    removals: Removals,
+  ) {
+    this.#options = options;
+    this.#room = room;
+    this.#removals = removals;
+  }
+
+  /** Fails with the cause, with the reason of `signal`, or with `deadline_exceeded`; nothing is left of it then. */
+  async start(
+    driver: SandboxDriver,
+    spec: InstanceSpec,
+    sandboxSpec: SandboxSpec,
+    signal: AbortSignal,
+  ): Promise<StartedInstance> {
+    const { createTimeoutMs, log, metrics } = this.#options;
+    const { instanceId, secret } = sandboxSpec;
+    const startedMs = performance.now();
+    const budget = new AbortController();
+    const timer = setTimeout(() => {
+      budget.abort(deadlineExceeded(`the instance did not start within ${createTimeoutMs / 1000} s`));
+    }, createTimeoutMs);
+    const discard = this.#removals.discard.bind(this.#removals, driver);
+    let outcome: 'created' | 'failed' = 'failed';
+    try {
+      const bounded = AbortSignal.any([signal, budget.signal]);
+      const { started, channel, loadError } = await launch(
+        driver,
+        sandboxSpec,
+        toInit(instanceId, spec),
+        bounded,
+        handle => discard(handle),
+      );
+      const { tenant, concurrency } = spec;
+      const { handle } = started;
+      const room = this.#room;
+      outcome = 'created';
+      return {
+        live: new LiveInstance({ instanceId, tenant, driver, handle, secret, channel, concurrency, room, log }),
+        started,
+        loadError,
+      };
+    } finally {
+      clearTimeout(timer);
+      metrics?.created(driver.name, outcome, performance.now() - startedMs);
+    }
+  }
+}
