@@ -75,7 +75,7 @@ export function readAgentCreate(body: Fields, tenant: string, defaults: Executor
   }
   const inline = runtimeSpec === undefined ? undefined : readRuntimeSpec(runtimeSpec);
   const envVars = readEnv(body, 'env_vars');
-  const workspace = body.path('workspace') ?? '';
+  const workspace = body.rawText('workspace') ?? '';
   const mounts = (body.objects('mounts') ?? []).map(readMount);
   const request = { tenant, namespace, name, workspace, envVars, mounts };
   if (inline === undefined) return { ...request, mode: 'registered', urn: body.requiredText('urn') };
@@ -120,7 +120,7 @@ function readName(body: Fields, field: string): string {
 }
 
 function readMount(mount: Fields): MountSpec {
-  const source = mount.path('source');
+  const source = mount.rawText('source');
   if (source === undefined) throw invalidBody(`${mount.pathOf('source')} is required`);
   const target = mount.text('target');
   if (target === undefined) throw invalidBody(`${mount.pathOf('target')} is required`);

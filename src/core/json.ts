@@ -63,8 +63,8 @@ export class Fields {
     return value === undefined ? undefined : asText(value, this.pathOf(name));
   }
 
-  /** As `text`, for paths of mounts: what is wrong with those is said by `core/mount.ts`. */
-  path(name: string): string | undefined {
+  /** As `text`, a NUL included: for paths of mounts (`core/mount.ts` says what is wrong with them) and input of programs. */
+  rawText(name: string): string | undefined {
     const value = this.#read(name);
     if (value === undefined || typeof value === 'string') return value;
     throw invalidBody(`${this.pathOf(name)} must be a string`);
@@ -123,6 +123,10 @@ export class Fields {
 
   isText(name: string): boolean {
     return typeof this.#values[name] === 'string';
+  }
+
+  isList(name: string): boolean {
+    return Array.isArray(this.#values[name]);
   }
 
   #read(name: string): unknown {

@@ -1,0 +1,129 @@
+import { randomUUID } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { invalidRequest, messageOf, ServiceError } from '../core/error.ts';
+import { parseJson } from '../core/json.ts';
+import { LIMITS } from '../core/limits.ts';
+import { sendError } from '../http/answer.ts';
+import { callerSignal } from '../http/caller.ts';
+import type { CallOutcome } from '../runtime/channel.ts';
+import type { Instances } from '../scheduler/contract.ts';
+import { continueTrace, formatTraceparent, type Span, type Tracer } from '../telemetry/tracer.ts';
+import { AGENT_DOCS } from './agent-docs.ts';
+import { frontendErrors } from './errors.ts';
+import { forwardedHeaders } from './forwarded-headers.ts';
+
+export interface InvokeRouteOptions {
+  readonly instances: Instances;
+  readonly tracer: Tracer;
+  /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
+  readonly invoked: (outcome: string, seconds: number) => void;
+}
+
+type InvokeRequest = FastifyRequest<{ Params: { instanceId: string } }>;
+
+const EMPTY_EVENT = Buffer.from('{}');
+const BEFORE_DATA = Buffer.from('{"code":200,"data":');
+const AFTER_DATA = Buffer.from(',"message":""}');
+const JSON_TYPE = 'application/json; charset=utf-8';
+/** The log's status of a call whose caller did not wait for the answer. */
+const CALLER_LEFT_STATUS = 499;
+
+/**
+ * `POST /api/agent/{instanceId}/invoke`, the hot path: the event's bytes go to the runtime as they came, the result's bytes go back as
+ * they came, inside an envelope that is put around them; nothing is encoded again and no store is asked.
+ */
+export function addInvokeRoute(app: FastifyInstance, { instances, tracer, invoked }: InvokeRouteOptions): void {
+  app.post<{ Params: { instanceId: string } }>(
+    '/api/agent/:instanceId/invoke',
+    { bodyLimit: LIMITS.invokeBodyBytes, config: { access: 'invoke', docs: AGENT_DOCS.invoke } },
+    (request, reply) => {
+      const startMs = performance.now();
+      const { headers } = request.raw;
+      const body = readEvent(request.body as Buffer | undefined);
+      const timeoutMs = readTimeoutMs(headers);
+      const sent = headers.traceparent as string | undefined;
+      const span = tracer.start('invoke agent', 'server', sent);
+      const signal = callerSignal(reply);
+      const call = {
+        header: {
+          traceId: request.traceId,
+          traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent)),
+          requestId: randomUUID(),
+          headers: forwardedHeaders(headers),
+        },
+        body,
+        timeoutMs,
+        signal,
+      };
+      instances.invoke(request.tenant, request.params.instanceId, call).then(
+        outcome => {
+          invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000);
+          answer(reply, outcome, span);
+        },
+        error => {
+          invoked(error instanceof ServiceError ? error.code : 'internal', (performance.now() - startMs) / 1000);
+          span?.end(error);
+          if (signal.aborted) leave(request, reply);
+          else refuse(request, reply, error);
+        },
+      );
+    },
+  );
+}
+
+function answer(reply: FastifyReply, outcome: CallOutcome, span: Span | null): void {
+  if (outcome.ok) {
+    span?.end();
+    reply.header('Content-Type', JSON_TYPE).send(Buffer.concat([BEFORE_DATA, outcome.data, AFTER_DATA]));
+    return;
+  }
+  const message = `invoke failed: code=${outcome.code} err=${outcome.text}`;
+  span?.end(message);
+  reply.request.failure = `code=${outcome.code}`;
+  reply.code(500).send({ code: 500, data: null, message });
+}
+
+/** Failures of the platform: 404 and 429 by their own text, everything else 500 `invoke failed: <err>`. */
+function refuse(request: InvokeRequest, reply: FastifyReply, error: unknown): void {
+  const known =
+    error instanceof ServiceError
+      ? error
+      : new ServiceError('internal', `internal error, the log has it under trace id ${request.traceId}`, {
+          cause: error,
+        });
+  if (known.code === 'not_found' || known.code === 'invalid_request') {
+    sendError(reply, known, frontendErrors(known, request));
+    return;
+  }
+  const message = `invoke failed: ${known.message}`;
+  if (known.code === 'resource_exhausted') sendError(reply, known, { status: 429, body: { code: 429, message } });
+  else sendError(reply, known, { status: 500, body: { code: 500, data: null, message } });
+}
+
+function leave(request: InvokeRequest, reply: FastifyReply): void {
+  request.failure = 'the caller went away';
+  reply.code(CALLER_LEFT_STATUS).send();
+}
+
+/** An empty body is `{}`. Fails with `invalid_request`. */
+function readEvent(body: Buffer | undefined): Buffer {
+  if (body === undefined || body.length === 0) return EMPTY_EVENT;
+  const parsed = parseJson(body);
+  if (!parsed.ok) throw invalidRequest(`failed to build invoke request: ${parsed.word}`);
+  return body;
+}
+
+/** The longest that any function may take: the instance's own bound is the smaller one. */
+const LONGEST_CALL_MS = LIMITS.functionTimeoutSeconds.max * 1000;
+
+function readTimeoutMs(headers: IncomingHttpHeaders): number {
+  const sent = headers['x-invoke-timeout-ms'];
+  if (sent === undefined) return LONGEST_CALL_MS;
+  if (typeof sent !== 'string' || !/^0*[1-9]\d*$/.test(sent)) {
+    throw invalidRequest(
+      `failed to build invoke request: the header X-Invoke-Timeout-Ms must be a positive integer, got "${messageOf(sent)}"`,
+    );
+  }
+  return Math.min(Number(sent), LONGEST_CALL_MS);
+}

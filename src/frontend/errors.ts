@@ -1,0 +1,39 @@
+import { type ErrorCode, internal, ServiceError } from '../core/error.ts';
+import type { ErrorTable } from '../http/answer.ts';
+
+/** The frontend's one table from error to status; the envelope is `{"code":<status>,"message":"…"}`. */
+const STATUS: Readonly<Record<ErrorCode, number>> = {
+  invalid_request: 400,
+  unauthenticated: 401,
+  permission_denied: 403,
+  not_found: 404,
+  already_exists: 409,
+  failed_precondition: 409,
+  resource_exhausted: 429,
+  execution_failed: 500,
+  internal: 500,
+  unavailable: 503,
+  deadline_exceeded: 504,
+};
+
+export const frontendErrors: ErrorTable = error => {
+  const status = STATUS[error.code];
+  return { status, body: { code: status, message: error.message, ...error.body } };
+};
+
+/**
+ * The error of a step that failed: `<what>: <cause>`, status 500, but for what the caller did wrong
+ * (`invalid_request`, `not_found`: as they are) and for a name that is taken (409).
+ */
+export function stepFailed(what: string, error: unknown, traceId: string): ServiceError {
+  if (!(error instanceof ServiceError)) {
+    return internal(`${what}: internal error, the log has it under trace id ${traceId}`, { cause: error });
+  }
+  if (error.code === 'invalid_request' || error.code === 'not_found') return error;
+  const code = error.code === 'already_exists' ? 'already_exists' : 'internal';
+  return new ServiceError(code, `${what}: ${error.message}`, {
+    cause: error.cause,
+    ...(error.body === undefined ? {} : { body: error.body }),
+    ...(error.retryAfterSeconds === undefined ? {} : { retryAfterSeconds: error.retryAfterSeconds }),
+  });
+}

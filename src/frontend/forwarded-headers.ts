@@ -1,0 +1,55 @@
+import type { IncomingHttpHeaders } from 'node:http';
+
+/** Headers that the platform owns: credentials, tenant, trace, its own switches, and those of the connection (RFC 9110 §7.6.1). */
+const OWNED = new Set([
+  'authorization',
+  'connection',
+  'content-length',
+  'expect',
+  'host',
+  'idempotency-key',
+  'keep-alive',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'proxy-connection',
+  'te',
+  'tenantid',
+  'traceparent',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'x-auth',
+  'x-invoke-timeout-ms',
+  'x-request-id',
+  'x-tenant-id',
+  'x-trace-id',
+]);
+
+/** What a handler sees of a call's headers: those that the platform does not own, lower-case, a repeated one joined. */
+export function forwardedHeaders(headers: IncomingHttpHeaders): Record<string, string> {
+  const { connection } = headers;
+  const named =
+    connection === undefined || connection === 'keep-alive' || connection === 'close'
+      ? undefined
+      : connection.toLowerCase().split(/\s*,\s*/);
+  const forwarded: Record<string, string> = {};
+  for (const name in headers) {
+    if (OWNED.has(name) || named?.includes(name)) continue;
+    const value = headers[name];
+    if (value === undefined) continue;
+    if (name === 'cookie') {
+      const rest = withoutToken(value as string);
+      if (rest !== '') forwarded[name] = rest;
+    } else {
+      forwarded[name] = typeof value === 'string' ? value : value.join(', ');
+    }
+  }
+  return forwarded;
+}
+
+function withoutToken(cookie: string): string {
+  return cookie
+    .split(/; */)
+    .filter(pair => !/^ *iam_token *=/.test(pair))
+    .join('; ');
+}
