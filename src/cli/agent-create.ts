@@ -1,0 +1,177 @@
+import { execFile } from 'node:child_process';
+import { readFile, stat } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { Client, type ClientOptions } from './client.ts';
+import { CliError, usageError } from './exit.ts';
+import { readStdin } from './input.ts';
+import type { Io } from './io.ts';
+import { coloured, printJson, withSpinner } from './print.ts';
+
+export interface CreateOptions extends ClientOptions {
+  readonly file?: string;
+  readonly namespace: string;
+  readonly code?: string;
+  readonly handler?: string;
+  readonly initializer?: string;
+  readonly preStop?: string;
+  readonly runtime?: string;
+  readonly codePath: string;
+  readonly env: readonly string[];
+  readonly mount: readonly string[];
+  readonly workspace?: string;
+  readonly sandbox?: string;
+  readonly image: string;
+  readonly user?: string;
+  readonly publish: readonly string[];
+  readonly cpu?: string;
+  readonly memory?: string;
+  readonly urn?: string;
+  readonly idempotencyKey?: string;
+  readonly json?: boolean;
+}
+
+export async function createAgent(io: Io, name: string | undefined, options: CreateOptions): Promise<void> {
+  const client = await Client.open(options, io);
+  const body =
+    options.file === undefined
+      ? await bodyFromFlags(name, options, () => localPython(client.addresses.frontend))
+      : await bodyFromFile(io, options.file, name);
+  const headers = options.idempotencyKey === undefined ? {} : { 'idempotency-key': options.idempotencyKey };
+  const startedAt = performance.now();
+  const answer = await withSpinner(io, 'creating the agent', () =>
+    client.json('POST', '/api/agent', { body: JSON.stringify(body), headers, timeoutMs: null }),
+  );
+  const elapsedMs = Math.round(performance.now() - startedAt);
+  for (const warning of Array.isArray(answer.warnings) ? answer.warnings : []) {
+    io.err.write(`${coloured(io, io.err, 'yellow', 'warning:')} ${String(warning)}\n`);
+  }
+  if (options.json === true) {
+    printJson(io, answer);
+    return;
+  }
+  io.out.write(`${String(answer.instance_id)}\n`);
+  if (io.err.isTerminal && io.out.isTerminal) {
+    const called = String(body.name);
+    const where = body.namespace === 'default' ? '' : ` -n ${String(body.namespace)}`;
+    io.err.write(
+      `${coloured(io, io.err, 'green', 'created')} in ${elapsedMs} ms. Call it: rookery agent invoke ${called}${where} '{}'\n`,
+    );
+  }
+}
+
+/** The request that the flags stand for. `defaultRuntime` is asked only when it is needed. */
+export async function bodyFromFlags(
+  name: string | undefined,
+  options: CreateOptions,
+  defaultRuntime: () => Promise<string>,
+): Promise<Record<string, unknown>> {
+  if (name === undefined)
+    throw usageError('The agent needs a name: rookery agent create <name> --code <dir> --handler <module.function>.');
+  const mounts = options.mount.map(parseMount);
+  if (options.code !== undefined) {
+    mounts.unshift({ source: await codeDirectory(options.code), target: options.codePath, readonly: true });
+  }
+  const common = {
+    namespace: options.namespace,
+    name,
+    ...(options.workspace === undefined ? {} : { workspace: resolve(options.workspace) }),
+    env_vars: parsePairs(options.env, '--env'),
+    mounts,
+  };
+  if (options.urn !== undefined) {
+    const extra = (['code', 'handler', 'runtime'] as const).find(flag => options[flag] !== undefined);
+    if (extra !== undefined)
+      throw usageError(`--urn takes everything from the registered function: leave --${extra} out.`);
+    return { ...common, urn: options.urn };
+  }
+  const extendedHandler = {
+    ...(options.initializer === undefined ? {} : { initializer: options.initializer }),
+    ...(options.preStop === undefined ? {} : { pre_stop: options.preStop }),
+  };
+  return {
+    ...common,
+    runtime_spec: {
+      runtime: options.runtime ?? (await defaultRuntime()),
+      ...(options.sandbox === undefined ? {} : { sandbox_type: options.sandbox }),
+      codePath: options.codePath,
+      ...(options.handler === undefined ? {} : { handler: options.handler }),
+      ...(Object.keys(extendedHandler).length === 0 ? {} : { extendedHandler }),
+      rootfs: {
+        imageurl: options.image,
+        ...(options.user === undefined ? {} : { user: options.user }),
+        ...(options.publish.length === 0 ? {} : { ports: options.publish }),
+      },
+      ...(options.cpu === undefined ? {} : { cpu: parseWhole(options.cpu, '--cpu') }),
+      ...(options.memory === undefined ? {} : { memory: parseWhole(options.memory, '--memory') }),
+    },
+  };
+}
+
+async function bodyFromFile(io: Io, file: string, name: string | undefined): Promise<Record<string, unknown>> {
+  let content: string;
+  try {
+    content = file === '-' ? await readStdin(io) : await readFile(file, 'utf8');
+  } catch (error) {
+    throw usageError(`The file ${file} cannot be read (${(error as Error).message}).`);
+  }
+  const { parse } = await import('yaml');
+  let body: unknown;
+  try {
+    body = parse(content);
+  } catch (error) {
+    throw usageError(`${file} is neither YAML nor JSON: ${(error as Error).message}`);
+  }
+  if (typeof body !== 'object' || body === null || Array.isArray(body)) {
+    throw usageError(`${file} must hold one request: a map with namespace, name and runtime_spec or urn.`);
+  }
+  return name === undefined ? { ...body } : { ...body, name };
+}
+
+/** `src:dst`, `src:dst:ro`, `src:dst:rw`; a relative source counts from the working directory. */
+export function parseMount(text: string): { source: string; target: string; readonly: boolean } {
+  const match = /^([^:]+):([^:]+)(?::(ro|rw))?$/.exec(text);
+  if (match === null)
+    throw usageError(`--mount must be source:target or source:target:ro, not ${JSON.stringify(text)}.`);
+  const [, source = '', target = '', mode] = match;
+  return { source: resolve(source), target, readonly: mode === 'ro' };
+}
+
+/** `NAME=value` pairs as a map. */
+export function parsePairs(pairs: readonly string[], flag: string): Record<string, string> {
+  return Object.fromEntries(
+    pairs.map(pair => {
+      const at = pair.indexOf('=');
+      if (at < 1) throw usageError(`${flag} must be NAME=value, not ${JSON.stringify(pair)}.`);
+      return [pair.slice(0, at), pair.slice(at + 1)];
+    }),
+  );
+}
+
+function parseWhole(text: string, flag: string): number {
+  if (!/^\d{1,12}$/.test(text)) throw usageError(`${flag} must be a whole number, not ${JSON.stringify(text)}.`);
+  return Number(text);
+}
+
+async function codeDirectory(code: string): Promise<string> {
+  const path = resolve(code);
+  const found = await stat(path).catch(() => null);
+  if (found === null) throw usageError(`--code: there is no directory ${path}.`);
+  if (!found.isDirectory())
+    throw usageError(`--code must be a directory, and ${path} is a file. Give the directory that it stands in.`);
+  return path;
+}
+
+const PYTHON_TIMEOUT_MS = 5000;
+
+/** The Python of this machine, as a runtime: a guess that only makes sense for a service on this machine. */
+async function localPython({ hostname }: URL): Promise<string> {
+  const isHere = ['127.0.0.1', 'localhost', '[::1]'].includes(hostname);
+  if (isHere) {
+    const print = 'import sys; print("%d.%d" % sys.version_info[:2])';
+    const asked = await promisify(execFile)('python3', ['-c', print], { timeout: PYTHON_TIMEOUT_MS }).catch(() => null);
+    const found = asked?.stdout.trim() ?? '';
+    if (/^3\.\d+$/.test(found)) return `python${found}`;
+  }
+  throw new CliError('Say which runtime the code needs: --runtime python3.11, go, java17, …', 2);
+}

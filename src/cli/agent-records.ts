@@ -1,0 +1,200 @@
+import { Client, type ClientOptions } from './client.ts';
+import { parseDurationMs } from './duration.ts';
+import { CliError, usageError } from './exit.ts';
+import type { Io } from './io.ts';
+import { age, coloured, printFields, printJson, printTable, withSpinner } from './print.ts';
+
+/** A record as `GET /api/agent/{id}` has it; a service of another version may leave fields out. */
+interface Agent {
+  readonly instance_id: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly tenant?: string;
+  readonly status: string;
+  readonly status_reason?: string;
+  readonly load_error?: string;
+  readonly sandbox_type?: string;
+  readonly sandbox_id?: string;
+  readonly node_id?: string;
+  readonly node_ip?: string;
+  readonly sandbox_ip?: string;
+  readonly runtime?: string;
+  readonly handler?: string;
+  readonly codePath?: string;
+  readonly rootfs?: {
+    readonly type?: string;
+    readonly imageurl?: string;
+    readonly user?: string;
+    readonly workspace?: string;
+    readonly mounts?: readonly { readonly source: string; readonly target: string; readonly readonly?: boolean }[];
+  };
+  readonly ports?: readonly string[];
+  readonly port_mappings?: readonly {
+    readonly protocol: string;
+    readonly container_port: number;
+    readonly host_ip: string;
+    readonly host_port: number;
+  }[];
+  readonly env_vars?: Readonly<Record<string, string>>;
+  readonly resources?: { readonly cpu?: number; readonly memory?: number };
+  readonly start_time?: string | null;
+  readonly restarts?: number;
+  readonly isolation?: readonly string[];
+  readonly warnings?: readonly string[];
+}
+
+interface ForOne extends ClientOptions {
+  readonly namespace: string;
+  readonly json?: boolean;
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const PAGE = 1000;
+
+/** The id that `given` stands for: itself when it looks like one, else the agent of that name. */
+export async function resolveAgent(client: Client, given: string, namespace: string): Promise<string> {
+  if (UUID.test(given)) return given;
+  const query = new URLSearchParams({ namespace, name: given, limit: '1' });
+  const { instances } = await client.json('GET', `/api/agent?${query}`);
+  const [found] = instances as readonly Agent[];
+  if (found === undefined) {
+    throw new CliError(`There is no agent ${namespace}/${given}. "rookery agent list" shows those that there are.`);
+  }
+  return found.instance_id;
+}
+
+interface ListOptions extends ClientOptions {
+  readonly namespace?: string;
+  readonly name?: string;
+  readonly status?: string;
+  readonly limit: string;
+  readonly json?: boolean;
+  readonly quiet?: boolean;
+}
+
+export async function listAgents(io: Io, options: ListOptions): Promise<void> {
+  if (!/^[1-9]\d{0,8}$/.test(options.limit))
+    throw usageError(`--limit must be a whole number from 1, not ${JSON.stringify(options.limit)}.`);
+  const limit = Number(options.limit);
+  const client = await Client.open(options, io);
+  const agents: Agent[] = [];
+  let cursor: string | null = null;
+  do {
+    const query = new URLSearchParams({ limit: String(Math.min(PAGE, limit - agents.length)) });
+    for (const name of ['namespace', 'name', 'status'] as const) {
+      if (options[name] !== undefined) query.set(name, options[name]);
+    }
+    if (cursor !== null) query.set('cursor', cursor);
+    const page = await client.json('GET', `/api/agent?${query}`);
+    agents.push(...(page.instances as readonly Agent[]));
+    cursor = typeof page.next_cursor === 'string' ? page.next_cursor : null;
+  } while (cursor !== null && agents.length < limit);
+
+  if (options.json === true) printJson(io, agents);
+  else if (options.quiet === true) for (const agent of agents) io.out.write(`${agent.instance_id}\n`);
+  else {
+    printTable(io, AGENT_COLUMNS, agents);
+    if (cursor !== null) io.err.write(`There are more: only ${limit} are shown (--limit).\n`);
+    if (agents.length === 0)
+      io.err.write('There is no agent yet. "rookery agent create --help" shows how to make one.\n');
+  }
+}
+
+const AGENT_COLUMNS = [
+  { title: 'ID', text: (agent: Agent) => agent.instance_id },
+  { title: 'NAME', text: (agent: Agent) => `${agent.namespace}/${agent.name}`, isFlexible: true },
+  { title: 'STATUS', text: statusText, style: statusStyle },
+  { title: 'RUNTIME', text: (agent: Agent) => agent.runtime ?? '-', isFlexible: true },
+  { title: 'SANDBOX', text: (agent: Agent) => agent.sandbox_type || 'default' },
+  { title: 'RESTARTS', text: (agent: Agent) => String(agent.restarts ?? 0) },
+  { title: 'AGE', text: (agent: Agent) => age(agent.start_time) },
+];
+
+/** An agent whose code does not load runs and answers every call with that error: a list has to tell. */
+function statusText(agent: Agent): string {
+  return agent.load_error ? `${agent.status} (code not loaded)` : agent.status;
+}
+
+function statusStyle(agent: Agent): 'green' | 'yellow' | 'red' {
+  if (agent.status === 'FAILED') return 'red';
+  return agent.status === 'RUNNING' && !agent.load_error ? 'green' : 'yellow';
+}
+
+export async function getAgent(io: Io, given: string, options: ForOne): Promise<void> {
+  const client = await Client.open(options, io);
+  const id = await resolveAgent(client, given, options.namespace);
+  const { instance } = await client.json('GET', `/api/agent/${encodeURIComponent(id)}`);
+  if (options.json === true) printJson(io, instance);
+  else printAgent(io, instance as Agent);
+}
+
+export async function deleteAgents(
+  io: Io,
+  ids: readonly string[],
+  options: ForOne & { readonly grace?: string },
+): Promise<void> {
+  const query =
+    options.grace === undefined ? '' : `?grace=${Math.ceil(parseDurationMs(options.grace, '--grace') / 1000)}`;
+  const client = await Client.open(options, io);
+  const failures: CliError[] = [];
+  await withSpinner(io, ids.length === 1 ? 'deleting the agent' : `deleting ${ids.length} agents`, async () => {
+    // One after another: what was asked first is gone first, and a mistake in one does not keep the others.
+    for (const given of ids) {
+      try {
+        const id = await resolveAgent(client, given, options.namespace);
+        const answer = await client.json('DELETE', `/api/agent/${encodeURIComponent(id)}${query}`, { timeoutMs: null });
+        if (options.json === true) printJson(io, { ...answer, instance_id: id });
+        else io.out.write(`${id}\n`);
+      } catch (error) {
+        if (!(error instanceof CliError)) throw error;
+        failures.push(error);
+      }
+    }
+  });
+  const [first] = failures;
+  if (first !== undefined) throw new CliError(failures.map(failure => failure.message).join('\n'), first.exitCode);
+}
+
+export async function restartAgent(io: Io, given: string, options: ForOne): Promise<void> {
+  const client = await Client.open(options, io);
+  const answer = await withSpinner(io, 'restarting the agent', async () => {
+    const id = await resolveAgent(client, given, options.namespace);
+    return client.json('POST', `/api/agent/${encodeURIComponent(id)}/restart`, { timeoutMs: null });
+  });
+  if (options.json === true) printJson(io, answer);
+  else io.out.write(`${String(answer.instance_id)}\n`);
+}
+
+function printAgent(io: Io, agent: Agent): void {
+  const { rootfs, resources } = agent;
+  printFields(io, [
+    ['id', agent.instance_id],
+    ['name', `${agent.namespace}/${agent.name}`],
+    ['tenant', agent.tenant],
+    ['status', agent.status],
+    ['reason', agent.status_reason],
+    ['load error', agent.load_error],
+    ['runtime', agent.runtime],
+    ['handler', agent.handler],
+    ['code path', agent.codePath],
+    ['sandbox', [agent.sandbox_type, agent.sandbox_id].filter(Boolean).join(' ')],
+    ['isolation', agent.isolation?.join(', ')],
+    ['files', rootfs?.type === 'image' ? rootfs.imageurl : rootfs?.type],
+    ['user', rootfs?.user],
+    ['workspace', rootfs?.workspace],
+    ...(rootfs?.mounts ?? []).map(
+      mount => ['mount', `${mount.source} at ${mount.target}${mount.readonly === true ? ' (read-only)' : ''}`] as const,
+    ),
+    ...(agent.port_mappings ?? []).map(
+      port => ['port', `${port.protocol} ${port.container_port} at ${port.host_ip}:${port.host_port}`] as const,
+    ),
+    ...Object.entries(agent.env_vars ?? {}).map(([name, value]) => ['env', `${name}=${value}`] as const),
+    ['resources', resources && `${resources.cpu} millicores, ${resources.memory} MB`],
+    ['node', [agent.node_id, agent.node_ip].filter(Boolean).join(' ')],
+    ['address', agent.sandbox_ip],
+    ['started', agent.start_time ? `${agent.start_time} (${age(agent.start_time)} ago)` : undefined],
+    ['restarts', agent.restarts],
+  ]);
+  for (const warning of agent.warnings ?? [])
+    io.err.write(`${coloured(io, io.err, 'yellow', 'warning:')} ${warning}\n`);
+}

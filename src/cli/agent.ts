@@ -1,0 +1,149 @@
+import type { Command } from 'commander';
+import { addClientOptions } from './client.ts';
+import { append } from './config-flags.ts';
+import type { Context } from './io.ts';
+
+const AGENT = 'the id of the agent, or its name';
+
+/** Describes the commands; what they do stands in `agent-create.ts`, `agent-call.ts` and `agent-records.ts`. */
+export function register(program: Command, context: Context): void {
+  const { io } = context;
+  const agent = program
+    .command('agent')
+    .summary('create, call and look after agents')
+    .description('Resident agent instances.');
+  const add = (usage: string): Command => addClientOptions(agent.command(usage));
+  const addForOne = (usage: string): Command =>
+    add(usage).option('-n, --namespace <namespace>', 'the namespace of an agent that is named by its name', 'default');
+
+  addCreate(add('create [name]')).action(async (name, options) => {
+    const { createAgent } = await import('./agent-create.ts');
+    await createAgent(io, name, options);
+  });
+
+  addForOne('invoke <agent> [data]')
+    .summary('call the handler of an agent')
+    .description('Calls the handler and prints what it returns, as JSON. Without data the event is {}.')
+    .argument('<agent>', AGENT)
+    .argument('[data]', 'the event, as JSON')
+    .option('-d, --data <json>', 'the event: JSON, @file, or - for stdin')
+    .option('--timeout <time>', 'the longest that the call may take: 500ms, 30s, 5m')
+    .option('--trace-id <id>', 'the trace id that the handler and the log see')
+    .option('--json', 'print the whole answer of the service')
+    .action(async (id, data, options) => {
+      const { invokeAgent } = await import('./agent-call.ts');
+      await invokeAgent(io, id, data, options);
+    });
+
+  add('list')
+    .alias('ls')
+    .summary('list agents')
+    .description('Lists the agents of the tenant.')
+    .option('-n, --namespace <namespace>', 'only those of this namespace')
+    .option('--name <name>', 'only the one of this name')
+    .option('--status <status>', 'only those that are CREATING, RUNNING, STOPPING or FAILED')
+    .option('--limit <count>', 'at most so many', '1000')
+    .option('--json', 'print JSON')
+    .option('-q, --quiet', 'print ids only')
+    .action(async options => {
+      const { listAgents } = await import('./agent-records.ts');
+      await listAgents(io, options);
+    });
+
+  addForOne('get <agent>')
+    .summary('show an agent')
+    .description('Shows everything that the service knows about an agent.')
+    .argument('<agent>', AGENT)
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { getAgent } = await import('./agent-records.ts');
+      await getAgent(io, id, options);
+    });
+
+  addForOne('delete <agents...>')
+    .alias('rm')
+    .summary('end and remove agents')
+    .description('Runs pre_stop, ends the sandbox and removes it.')
+    .argument('<agents...>', 'ids or names')
+    .option('--grace <time>', 'how long pre_stop and the end may take: 10s')
+    .option('--json', 'print JSON')
+    .action(async (ids, options) => {
+      const { deleteAgents } = await import('./agent-records.ts');
+      await deleteAgents(io, ids, options);
+    });
+
+  addForOne('restart <agent>')
+    .summary('give an agent a new sandbox')
+    .description(
+      'Ends the sandbox and starts a new one under the same id and name; also for one that FAILED or is stuck.',
+    )
+    .argument('<agent>', AGENT)
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { restartAgent } = await import('./agent-records.ts');
+      await restartAgent(io, id, options);
+    });
+
+  addForOne('logs <agent>')
+    .summary('print what the code of an agent wrote')
+    .description('Prints what the code of an agent wrote to stdout and stderr.')
+    .argument('<agent>', AGENT)
+    .option('-f, --follow', 'go on until the agent ends or Ctrl-C')
+    .option('--tail <lines>', 'only the last lines')
+    .option('--since <time>', 'only lines since then: 10m, or an RFC 3339 time')
+    .action(async (id, options) => {
+      const { printLogs } = await import('./agent-call.ts');
+      await printLogs(io, id, options);
+    });
+
+  addForOne('exec <agent> <command...>')
+    .summary('run a command in the sandbox of an agent')
+    .description(
+      'Runs a command in the sandbox and ends with its exit code. Put -- before the command: rookery agent exec hello -- ls -l',
+    )
+    .argument('<agent>', AGENT)
+    .argument('<command...>', 'the command and its arguments')
+    .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
+    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append, [])
+    .option('-i, --stdin', 'send stdin to it')
+    .option('--timeout <time>', 'the longest that it may take; its exit code is 124 then', '300s')
+    .option('--json', 'print JSON')
+    .action(async (id, command, options) => {
+      const { execInAgent } = await import('./agent-call.ts');
+      context.exitCode = await execInAgent(io, id, command, options);
+    });
+}
+
+function addCreate(command: Command): Command {
+  return command
+    .summary('create an agent')
+    .description(
+      'Creates an agent and prints its id.\n\n' +
+        '  rookery agent create hello --code ./examples/hello --handler handler.handle\n' +
+        '  rookery agent create -f agent.yaml',
+    )
+    .argument('[name]', 'its name, unique in the namespace while it lives')
+    .option('-f, --file <file>', 'the whole request, as YAML or JSON; - is stdin')
+    .option('-n, --namespace <namespace>', 'its namespace', 'default')
+    .option('--code <dir>', 'the directory with its code; it stands read-only at --code-path in the sandbox')
+    .option('--handler <module.function>', 'what each call runs')
+    .option('--initializer <module.function>', 'what runs once at the start')
+    .option('--pre-stop <module.function>', 'what runs once at the end')
+    .option(
+      '--runtime <runtime>',
+      'python3.11, go, java17, …; else the version of the python3 here, for a service on this machine',
+    )
+    .option('--code-path <path>', 'where the code stands in the sandbox', '/code')
+    .option('-e, --env <name=value>', 'an environment variable; may be repeated', append, [])
+    .option('-v, --mount <src:dst[:ro]>', 'a directory or file of the host; may be repeated', append, [])
+    .option('--workspace <dir>', 'a directory of the host that is its home and working directory')
+    .option('--sandbox <type>', 'docker or supervisor; else the default of the service')
+    .option('--image <image>', 'the image; the default sandbox uses the files of the host', 'host')
+    .option('--user <user>', 'who runs the code; else root')
+    .option('--publish <[proto:]port>', 'a port of the sandbox to publish; may be repeated', append, [])
+    .option('--cpu <millicores>', 'thousandths of a core; else 1000')
+    .option('--memory <mb>', 'memory in MB; else 2048')
+    .option('--urn <urn>', 'create it from a registered function instead')
+    .option('--idempotency-key <key>', 'the same key and request give the same agent')
+    .option('--json', 'print JSON');
+}

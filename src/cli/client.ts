@@ -1,0 +1,217 @@
+import { readFile } from 'node:fs/promises';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import type { Command } from 'commander';
+import { CliError, EXIT, usageError } from './exit.ts';
+import type { Io } from './io.ts';
+
+export type Entry = 'frontend' | 'meta';
+
+export interface ClientOptions {
+  readonly address?: string;
+  readonly metaAddress?: string;
+  readonly token?: string;
+  readonly tokenFile?: string;
+  readonly tenant?: string;
+}
+
+export interface RequestOptions {
+  readonly entry?: Entry;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Sent as it is: JSON text. */
+  readonly body?: string | Uint8Array;
+  /** How long the answer may take to begin; null when the service bounds it (calls). */
+  readonly timeoutMs?: number | null;
+}
+
+const DEFAULT_ADDRESSES: Readonly<Record<Entry, string>> = {
+  frontend: 'http://127.0.0.1:8888',
+  meta: 'http://127.0.0.1:31182',
+};
+const DEFAULT_TIMEOUT_MS = 5 * 60_000;
+const KEEP_ALIVE_PROBE_MS = 30_000;
+const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+
+/** The options of every command that speaks with the service. */
+export function addClientOptions(command: Command): Command {
+  return command
+    .option('--address <url>', `the frontend; else $ROOKERY_ADDRESS, else ${DEFAULT_ADDRESSES.frontend}`)
+    .option('--meta-address <url>', `the meta_service; else $ROOKERY_META_ADDRESS, else ${DEFAULT_ADDRESSES.meta}`)
+    .option('--token <jwt>', 'the token to send; else $ROOKERY_TOKEN')
+    .option('--token-file <file>', 'a file with the token to send; else $ROOKERY_TOKEN_FILE')
+    .option('--tenant <tenant>', 'the tenant, when authentication is off; else $ROOKERY_TENANT');
+}
+
+/** Speaks HTTP with both entries of one service. Every failure is a `CliError` with the exit code for it. */
+export class Client {
+  readonly addresses: Readonly<Record<Entry, URL>>;
+  readonly #headers: Readonly<Record<string, string>>;
+  readonly #signal: AbortSignal;
+
+  private constructor(
+    addresses: Readonly<Record<Entry, URL>>,
+    headers: Readonly<Record<string, string>>,
+    signal: AbortSignal,
+  ) {
+    this.addresses = addresses;
+    this.#headers = headers;
+    this.#signal = signal;
+  }
+
+  /** From the flags of the command, else from the environment. */
+  static async open(options: ClientOptions, { environment, signal }: Io): Promise<Client> {
+    const token = await readToken(options, environment);
+    const tenant = options.tenant ?? environment.ROOKERY_TENANT;
+    const addresses = {
+      frontend: parseAddress(options.address ?? environment.ROOKERY_ADDRESS, 'frontend'),
+      meta: parseAddress(options.metaAddress ?? environment.ROOKERY_META_ADDRESS, 'meta'),
+    };
+    const headers = {
+      ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+      ...(tenant ? { 'x-tenant-id': tenant } : {}),
+    };
+    return new Client(addresses, headers, signal);
+  }
+
+  /** The answer's text. Fails for every status that is not 2xx. */
+  async text(method: string, path: string, options: RequestOptions = {}): Promise<string> {
+    const answer = await this.stream(method, path, options);
+    return readText(answer);
+  }
+
+  /** The answer's JSON object. */
+  async json(method: string, path: string, options: RequestOptions = {}): Promise<Record<string, unknown>> {
+    const text = await this.text(method, path, options);
+    const value = parseObject(text);
+    if (value === null)
+      throw new CliError(`The service answered with something that is not a JSON object: ${cut(text)}`);
+    return value;
+  }
+
+  /** The answer as it comes. Fails for every status that is not 2xx. */
+  async stream(method: string, path: string, options: RequestOptions = {}): Promise<IncomingMessage> {
+    const answer = await this.#send(method, path, options);
+    const status = answer.statusCode ?? 0;
+    if (status >= 200 && status < 300) return answer;
+    throw refusal(status, await readText(answer));
+  }
+
+  #send(method: string, path: string, options: RequestOptions): Promise<IncomingMessage> {
+    const entry = options.entry ?? 'frontend';
+    const base = this.addresses[entry];
+    const url = new URL(base.pathname.replace(/\/$/, '') + path, base);
+    const body = options.body === undefined ? undefined : Buffer.from(options.body);
+    const headers = {
+      ...this.#headers,
+      ...(body === undefined ? {} : { 'content-type': 'application/json', 'content-length': body.length }),
+      ...options.headers,
+    };
+    const timeoutMs = options.timeoutMs === undefined ? DEFAULT_TIMEOUT_MS : options.timeoutMs;
+    return new Promise((resolve, reject) => {
+      const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
+      const request = send(url, { method, headers, signal: this.#signal });
+      const timer =
+        timeoutMs === null
+          ? undefined
+          : setTimeout(() => request.destroy(new Error(`no answer in ${timeoutMs / 1000} s`)), timeoutMs);
+      request.on('socket', socket => socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS));
+      request.on('response', answer => {
+        clearTimeout(timer);
+        resolve(answer);
+      });
+      request.on('error', error => {
+        clearTimeout(timer);
+        reject(unreachable(entry, base, error));
+      });
+      request.end(body);
+    });
+  }
+}
+
+async function readToken(options: ClientOptions, environment: Io['environment']): Promise<string | null> {
+  const token = options.token ?? (options.tokenFile === undefined ? environment.ROOKERY_TOKEN : undefined);
+  if (token) return checkToken(token, '--token');
+  const file = options.tokenFile ?? environment.ROOKERY_TOKEN_FILE;
+  if (!file) return null;
+  try {
+    return checkToken((await readFile(file, 'utf8')).trim(), file);
+  } catch (error) {
+    if (error instanceof CliError) throw error;
+    throw usageError(`The token file ${file} cannot be read (${(error as Error).message}).`);
+  }
+}
+
+/** What is not visible ASCII cannot be sent in a header. */
+function checkToken(token: string, where: string): string {
+  if (!/^[\x21-\x7e]+$/.test(token))
+    throw usageError(`What ${where} has is not a token: it is empty or has characters that no token has.`);
+  return token;
+}
+
+function parseAddress(given: string | undefined, entry: Entry): URL {
+  const text = given || DEFAULT_ADDRESSES[entry];
+  const full = /^[a-z]+:\/\//i.test(text) ? text : `http://${text}`;
+  const url = URL.canParse(full) ? new URL(full) : null;
+  if (url !== null && (url.protocol === 'http:' || url.protocol === 'https:')) return url;
+  const flag = entry === 'frontend' ? '--address' : '--meta-address';
+  throw usageError(`${flag} must be a URL such as ${DEFAULT_ADDRESSES[entry]}, not ${JSON.stringify(text)}.`);
+}
+
+function unreachable(entry: Entry, base: URL, error: Error): CliError {
+  if (error.name === 'AbortError') return new CliError('Interrupted.');
+  const { code } = error as NodeJS.ErrnoException;
+  const name = entry === 'frontend' ? 'frontend' : 'meta_service';
+  const flag = entry === 'frontend' ? '--address' : '--meta-address';
+  const why = code === 'ECONNREFUSED' ? 'nothing listens there' : error.message || code || 'unknown cause';
+  return new CliError(
+    `The ${name} at ${base.origin} cannot be reached: ${why}. Start the service with "rookery serve", or say where it is with ${flag}.`,
+    EXIT.unreachable,
+  );
+}
+
+function refusal(status: number, text: string): CliError {
+  const message = parseObject(text)?.message;
+  const sentence =
+    typeof message === 'string' && message !== '' ? message : `the service answered ${status}: ${cut(text)}`;
+  if (status === 401) {
+    return new CliError(
+      `${sentence}. Give a token with --token or ROOKERY_TOKEN; "rookery token create" makes one.`,
+      EXIT.refused,
+    );
+  }
+  return new CliError(sentence, status === 403 ? EXIT.refused : EXIT.failure);
+}
+
+async function readText(answer: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of answer as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > MAX_ANSWER_BYTES) throw new CliError('The answer is too long to be one of this service.');
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    if (error instanceof CliError) throw error;
+    throw new CliError(
+      `The connection broke in the middle of the answer (${(error as Error).message}).`,
+      EXIT.unreachable,
+    );
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+function parseObject(text: string): Record<string, unknown> | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+function cut(text: string): string {
+  return text.length > 200 ? `${text.slice(0, 199)}…` : text;
+}

@@ -1,0 +1,56 @@
+import { type Command, Option } from 'commander';
+import type { ConfigFlags } from '../config/env.ts';
+import type { Setting } from '../config/setting.ts';
+import { SETTINGS, type SettingPath, variableOf } from '../config/settings.ts';
+
+const settings = Object.entries(SETTINGS) as [SettingPath, Setting<unknown>][];
+
+/** The flags of every command that reads the configuration; they come from the table of settings. */
+export function addConfigFlags(command: Command): Command {
+  command.option('-c, --config <file>', 'the configuration file (YAML); else $ROOKERY_CONFIG');
+  for (const [, setting] of settings) {
+    if (setting.flag === undefined) continue;
+    command.option(setting.flag, `${firstSentence(setting.doc)} ${defaultOf(setting)}`.trim());
+  }
+  command.option('--set <setting=value>', 'any setting by its name; may be repeated', append, []);
+  return command.addHelpText('after', settingsHelp());
+}
+
+/** What commander parsed, as the configuration reads it. */
+export function configFlagsOf(options: Readonly<Record<string, unknown>>): ConfigFlags {
+  const flags: Partial<Record<SettingPath, string>> = {};
+  for (const [path, setting] of settings) {
+    if (setting.flag === undefined) continue;
+    const value = options[new Option(setting.flag).attributeName()];
+    if (value !== undefined) flags[path] = String(value);
+  }
+  return { file: typeof options.config === 'string' ? options.config : null, flags, sets: options.set as string[] };
+}
+
+/** For an option that may be given more than once. */
+export function append(value: string, before: readonly string[]): readonly string[] {
+  return [...before, value];
+}
+
+function settingsHelp(): string {
+  const width = Math.max(...settings.map(([path]) => path.length));
+  const lines = settings.map(([path, setting]) =>
+    `  ${path.padEnd(width)}  ${firstSentence(setting.doc)} ${defaultOf(setting)}`.trimEnd(),
+  );
+  return `
+Every setting can be given by --set, by an environment variable (${variableOf('jwt.secretFile')} for jwt.secretFile) and in
+the configuration file. Flags win over the environment, the environment over the file. docs/configuration.md has them in full.
+
+${lines.join('\n')}
+`;
+}
+
+function firstSentence(doc: string): string {
+  return (doc.split(/(?<=[.!?]) (?=[A-Z])/)[0] ?? doc).replaceAll('`', '');
+}
+
+function defaultOf(setting: Setting<unknown>): string {
+  const value = setting.defaultText ?? setting.default;
+  if (value === null || value === false || (typeof value === 'object' && Object.keys(value).length === 0)) return '';
+  return `(default: ${typeof value === 'object' ? Object.values(value).join(', ') : String(value)})`;
+}

@@ -1,0 +1,27 @@
+/** What the command ends with; `docs/cli.md` tells people. The numbers above 63 are those of BSD's sysexits.h. */
+export const EXIT = {
+  ok: 0,
+  failure: 1,
+  usage: 2,
+  /** The service cannot be reached. */
+  unreachable: 69,
+  /** The service refused who asks. */
+  refused: 77,
+  /** The configuration is wrong. */
+  config: 78,
+} as const;
+
+/** Ends the command: one sentence for stderr that says what to do, and the exit code. */
+export class CliError extends Error {
+  override readonly name = 'CliError';
+  readonly exitCode: number;
+
+  constructor(message: string, exitCode: number = EXIT.failure) {
+    super(message);
+    this.exitCode = exitCode;
+  }
+}
+
+export function usageError(message: string): CliError {
+  return new CliError(message, EXIT.usage);
+}

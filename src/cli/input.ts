@@ -1,0 +1,41 @@
+import { readFile } from 'node:fs/promises';
+import { usageError } from './exit.ts';
+import type { Io } from './io.ts';
+
+/** More than any request may carry; the service refuses what is above its own limits. */
+const MAX_BYTES = 64 * 1024 * 1024;
+
+/** Everything on stdin, as text. */
+export async function readStdin(io: Io): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of io.stdin as AsyncIterable<Buffer | string>) {
+    const buffer = Buffer.from(chunk);
+    bytes += buffer.length;
+    if (bytes > MAX_BYTES)
+      throw usageError(`stdin has more than ${MAX_BYTES / 1024 / 1024} MiB, which no request may carry.`);
+    chunks.push(buffer);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+/** What `--data` stands for: the text itself, `@file`, or `-` for stdin. Checked to be JSON, and answered as it was written. */
+export async function readJsonArgument(io: Io, given: string): Promise<string> {
+  const text = await readArgument(io, given);
+  try {
+    JSON.parse(text);
+  } catch (error) {
+    throw usageError(`The data is not JSON (${(error as Error).message}). A text needs its own quotes: '"text"'.`);
+  }
+  return text;
+}
+
+async function readArgument(io: Io, given: string): Promise<string> {
+  if (given === '-' || given === '@-') return readStdin(io);
+  if (!given.startsWith('@')) return given;
+  try {
+    return await readFile(given.slice(1), 'utf8');
+  } catch (error) {
+    throw usageError(`The file ${given.slice(1)} cannot be read (${(error as Error).message}).`);
+  }
+}

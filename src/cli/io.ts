@@ -1,0 +1,57 @@
+import { once } from 'node:events';
+import type { Readable } from 'node:stream';
+import { type Environment, processEnvironment } from '../config/env.ts';
+
+/** What a command knows of the world around it, so that tests can run commands in their own process. */
+export interface Io {
+  readonly environment: Environment;
+  readonly out: Output;
+  readonly err: Output;
+  readonly stdin: Readable;
+  /** Leaves, for example because the reader of a pipe went away or Ctrl-C was pressed. */
+  readonly signal: AbortSignal;
+}
+
+export interface Output {
+  /** False when more should wait for `drained`. */
+  write(text: string | Uint8Array): boolean;
+  /** Resolves when there is room again. */
+  drained(): Promise<void>;
+  /** A person reads along. */
+  readonly isTerminal: boolean;
+  readonly columns: number;
+}
+
+/** What a command gets beside its arguments. */
+export interface Context {
+  readonly io: Io;
+  /** What the command ends with when it throws nothing. */
+  exitCode: number;
+}
+
+const DEFAULT_COLUMNS = 80;
+
+/** The real world. */
+export function processIo(signal: AbortSignal): Io {
+  const output = (stream: NodeJS.WriteStream): Output => ({
+    write: text => stream.write(text),
+    drained: () => once(stream, 'drain', { signal }).then(() => {}),
+    isTerminal: stream.isTTY === true,
+    columns: stream.columns ?? DEFAULT_COLUMNS,
+  });
+  return {
+    environment: processEnvironment(),
+    out: output(process.stdout),
+    err: output(process.stderr),
+    stdin: process.stdin,
+    signal,
+  };
+}
+
+/** Writes everything that comes, no faster than the reader takes it. Ends quietly when `signal` aborts. */
+export async function pump(source: AsyncIterable<Uint8Array>, output: Output, signal: AbortSignal): Promise<void> {
+  for await (const chunk of source) {
+    if (signal.aborted) return;
+    if (!output.write(chunk)) await output.drained();
+  }
+}

@@ -1,0 +1,129 @@
+import { styleText } from 'node:util';
+import type { Io, Output } from './io.ts';
+
+type Style = Parameters<typeof styleText>[0];
+
+/** Colours only for a person: on a terminal, and not when `NO_COLOR` says otherwise. */
+export function coloured(io: Io, output: Output, style: Style, text: string): string {
+  return output.isTerminal && !io.environment.NO_COLOR ? styleText(style, text) : text;
+}
+
+export function printJson(io: Io, value: unknown): void {
+  io.out.write(`${JSON.stringify(value, null, io.out.isTerminal ? 2 : undefined)}\n`);
+}
+
+export interface Column<Row> {
+  readonly title: string;
+  readonly text: (row: Row) => string;
+  /** Gives up width when the terminal is too narrow; the others never do. */
+  readonly isFlexible?: boolean;
+  readonly style?: (row: Row) => Style | null;
+}
+
+const GAP = '  ';
+const MIN_FLEXIBLE_COLUMNS = 8;
+
+/** A table with a line per row that fits the terminal; elsewhere nothing is cut. */
+export function printTable<Row>(io: Io, columns: readonly Column<Row>[], rows: readonly Row[]): void {
+  const cells = rows.map(row => columns.map(column => oneLine(column.text(row))));
+  const widths = columns.map((column, at) =>
+    Math.max(column.title.length, ...cells.map(line => widthOf(line[at] ?? ''))),
+  );
+  if (io.out.isTerminal) narrow(columns, widths, io.out.columns);
+  const line = (texts: readonly string[], paint: (text: string, at: number) => string): string =>
+    texts
+      .map((text, at) => {
+        const fitted = shorten(text, widths[at] ?? 0);
+        const pad = at === texts.length - 1 ? '' : ' '.repeat(Math.max(0, (widths[at] ?? 0) - widthOf(fitted)));
+        return paint(fitted, at) + pad;
+      })
+      .join(GAP);
+  const titles = columns.map(column => column.title);
+  io.out.write(`${line(titles, text => coloured(io, io.out, 'bold', text))}\n`);
+  rows.forEach((row, index) => {
+    const paint = (text: string, at: number): string => {
+      const style = columns[at]?.style?.(row) ?? null;
+      return style === null ? text : coloured(io, io.out, style, text);
+    };
+    io.out.write(`${line(cells[index] ?? [], paint)}\n`);
+  });
+}
+
+/** One thing: a line per field. Fields without a value are left out. */
+export function printFields(
+  io: Io,
+  fields: readonly (readonly [name: string, value: string | number | undefined])[],
+): void {
+  const there = fields.filter(([, value]) => value !== undefined && value !== '');
+  const width = Math.max(0, ...there.map(([name]) => name.length));
+  for (const [name, value] of there) {
+    io.out.write(`${coloured(io, io.out, 'bold', name.padEnd(width))}${GAP}${printable(String(value))}\n`);
+  }
+}
+
+/** Shows that something goes on, to a person only; stderr, so that results stay clean. */
+export async function withSpinner<T>(io: Io, text: string, work: () => Promise<T>): Promise<T> {
+  if (!io.err.isTerminal) return work();
+  const { default: yoctoSpinner } = await import('yocto-spinner');
+  const spinner = yoctoSpinner({ text }).start();
+  try {
+    return await work();
+  } finally {
+    spinner.stop();
+  }
+}
+
+/** `12s`, `5m`, `3h`, `9d`: how long ago; `-` when it is not known. */
+export function age(since: unknown, nowMs: number = Date.now()): string {
+  const ms = typeof since === 'string' ? nowMs - Date.parse(since) : Number.NaN;
+  if (Number.isNaN(ms)) return '-';
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  if (seconds < 120) return `${seconds}s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
+  if (seconds < 172_800) return `${Math.floor(seconds / 3600)}h`;
+  return `${Math.floor(seconds / 86_400)}d`;
+}
+
+/** Takes from the flexible columns, the widest first, until the line fits. */
+function narrow(columns: readonly Column<never>[], widths: number[], available: number): void {
+  const total = (): number => widths.reduce((sum, width) => sum + width, 0) + GAP.length * (widths.length - 1);
+  while (total() > available) {
+    let widest = -1;
+    columns.forEach((column, at) => {
+      const isCandidate = column.isFlexible === true && (widths[at] ?? 0) > MIN_FLEXIBLE_COLUMNS;
+      if (isCandidate && (widths[at] ?? 0) > (widths[widest] ?? 0)) widest = at;
+    });
+    if (widest === -1) return;
+    widths[widest] = Math.max(MIN_FLEXIBLE_COLUMNS, (widths[widest] ?? 0) - (total() - available));
+  }
+}
+
+function shorten(text: string, width: number): string {
+  if (widthOf(text) <= width) return text;
+  let fitted = '';
+  for (const character of text) {
+    if (widthOf(fitted + character) > width - 1) break;
+    fitted += character;
+  }
+  return `${fitted}…`;
+}
+
+/** Characters that take two columns of a terminal: East Asian scripts and emoji. */
+const WIDE =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u;
+
+function widthOf(text: string): number {
+  let width = 0;
+  for (const character of text) width += WIDE.test(character) ? 2 : 1;
+  return width;
+}
+
+function oneLine(text: string): string {
+  return printable(text).replaceAll('\n', ' ');
+}
+
+/** Texts of others may not steer the terminal. */
+function printable(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+  return text.replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f]/g, '�');
+}

@@ -1,0 +1,120 @@
+import { EXIT } from './exit.ts';
+
+/** What `server.ts` makes. */
+export interface Server {
+  /** Resolves when everything listens; a URL is null for an entry that is switched off. */
+  start(): Promise<{ readonly frontendUrl: string | null; readonly metaUrl: string | null }>;
+  /**
+   * Stops accepting, lets running calls end for at most `graceMs`, and lets go of the agents, or ends them.
+   * May be called after a `start` that failed.
+   */
+  close(options: { readonly stopAgents: boolean; readonly graceMs: number }): Promise<{ readonly agentsLeft: number }>;
+}
+
+export type StopReason =
+  | { readonly kind: 'signal'; readonly name: string }
+  /** Something threw where nobody caught it: the state is not to be trusted any more. */
+  | { readonly kind: 'fault'; readonly error: unknown };
+
+export interface StopLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+  fatal(fields: object, message: string): void;
+}
+
+export interface RunOptions {
+  readonly stopAgents: boolean;
+  readonly stopGraceMs: number;
+  readonly logger: StopLog;
+  /** One line for stdout. */
+  print(line: string): void;
+  /** Calls `listener` for each reason to stop, until the returned function is called. */
+  onStop(listener: (reason: StopReason) => void): () => void;
+}
+
+/** What closing may take beyond the grace of running calls: listeners, database; and the agents when they end too. */
+const CLOSE_MARGIN_MS = 15_000;
+const STOP_AGENTS_MARGIN_MS = 60_000;
+
+/**
+ * Runs the server until it is told to stop, and answers the exit code. A second signal ends it at once.
+ * Fails with what `start` failed with, after closing what it had opened.
+ */
+export async function runServer(server: Server, options: RunOptions): Promise<number> {
+  const { logger, print } = options;
+  const reasons = new Reasons();
+  const unsubscribe = options.onStop(reason => {
+    if (reason.kind === 'fault') logger.fatal({ err: reason.error }, 'a fault that nobody caught: the service stops');
+    else logger.info({ signal: reason.name }, reasons.count === 0 ? 'stopping' : 'stopping at once');
+    reasons.add(reason);
+  });
+  try {
+    const started = server.start();
+    // Told to stop before it was ready: closing ends what the start has begun, whatever becomes of it.
+    started.catch(() => {});
+    const ready = await Promise.race([started, reasons.first]).catch(async error => {
+      await close(server, { stopAgents: false, graceMs: 0 }, reasons);
+      throw error;
+    });
+    if (!('kind' in ready)) print(`ready frontend=${ready.frontendUrl ?? '-'} meta=${ready.metaUrl ?? '-'}`);
+    const reason = await reasons.first;
+    const closed = await close(server, { stopAgents: options.stopAgents, graceMs: options.stopGraceMs }, reasons);
+    if (closed.error !== undefined) logger.error({ err: closed.error }, 'closing failed');
+    print(`stopped: ${closed.line}`);
+    return reason.kind === 'fault' ? EXIT.failure : closed.exitCode;
+  } finally {
+    unsubscribe();
+  }
+}
+
+/** Bounded, and cut short by a second reason to stop. Never throws. */
+async function close(
+  server: Server,
+  options: { readonly stopAgents: boolean; readonly graceMs: number },
+  reasons: Reasons,
+): Promise<{ line: string; exitCode: number; error?: unknown }> {
+  const boundMs = options.graceMs + CLOSE_MARGIN_MS + (options.stopAgents ? STOP_AGENTS_MARGIN_MS : 0);
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<'late'>(resolve => {
+    timer = setTimeout(resolve, boundMs, 'late');
+  });
+  try {
+    const result = await Promise.race([server.close(options), late, reasons.second]);
+    if (result === 'late') {
+      return { line: `closing took longer than ${boundMs / 1000} s and was given up`, exitCode: EXIT.failure };
+    }
+    if ('kind' in result) {
+      return { line: 'at once; agents live on and are adopted at the next start', exitCode: EXIT.failure };
+    }
+    return { line: agentsLine(result.agentsLeft), exitCode: EXIT.ok };
+  } catch (error) {
+    return { line: 'closing failed, the log says why', exitCode: EXIT.failure, error };
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function agentsLine(count: number): string {
+  if (count === 0) return 'no agent is left';
+  return count === 1
+    ? '1 agent lives on and is adopted at the next start'
+    : `${count} agents live on and are adopted at the next start`;
+}
+
+/** The first and the second reason to stop, each as a promise. */
+class Reasons {
+  readonly first: Promise<StopReason>;
+  readonly second: Promise<StopReason>;
+  count = 0;
+  readonly #resolvers: ((reason: StopReason) => void)[] = [];
+
+  constructor() {
+    this.first = new Promise(resolve => this.#resolvers.push(resolve));
+    this.second = new Promise(resolve => this.#resolvers.push(resolve));
+  }
+
+  add(reason: StopReason): void {
+    this.#resolvers[this.count]?.(reason);
+    this.count += 1;
+  }
+}
