@@ -1,0 +1,5 @@
+"""The handler that every row of the bench calls."""
+
+
+def handle(event, context):
+    return event

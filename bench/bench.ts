@@ -1,0 +1,98 @@
+/**
+ * `npm run bench [-- --quick] [--only row,row] [--rounds n] [--name text]`: measures Rookery against the floor (see bench/README.md)
+ * and writes bench/results/<date>-<name>.md and .json. Builds first.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { cpus, release, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { ARGUMENTS, ROOT, run } from '../scripts/command.ts';
+import { findInterpreters } from '../scripts/pythons.ts';
+import { Bed, NotHere, type Row } from './bed.ts';
+import { generatorName } from './load.ts';
+import { type Machine, markdown, type Section } from './report.ts';
+import { createRate, createToResult } from './rows/create.ts';
+import { floorAlone } from './rows/floor.ts';
+import { idleCpu, idleMemory } from './rows/idle.ts';
+import { overload } from './rows/overload.ts';
+import { throughput } from './rows/throughput.ts';
+import { warmInvoke } from './rows/warm-invoke.ts';
+
+/** In the order of the design's table. `floor` alone is measured only when it is asked for. */
+const ROWS: readonly Row[] = [warmInvoke, throughput, createToResult, createRate, idleMemory, idleCpu, overload];
+const ASKED_ONLY: readonly Row[] = [floorAlone];
+
+const { values } = parseArgs({
+  args: [...ARGUMENTS],
+  options: {
+    quick: { type: 'boolean', default: false },
+    only: { type: 'string', default: '' },
+    rounds: { type: 'string', default: '' },
+    name: { type: 'string', default: '' },
+    python: { type: 'string', default: '' },
+  },
+});
+
+function chosenRows(): readonly Row[] {
+  if (values.only === '') return ROWS;
+  const all = [...ROWS, ...ASKED_ONLY];
+  return values.only.split(',').map(name => {
+    const found = all.find(row => row.name === name);
+    if (found === undefined) throw new Error(`no row "${name}"; there are ${all.map(row => row.name).join(', ')}`);
+    return found;
+  });
+}
+
+async function chosenPython() {
+  const found = await findInterpreters();
+  const python = found.find(({ version }) => version === (values.python || '3.11')) ?? found.at(-1);
+  if (python === undefined) throw new Error('the bench needs Python 3.6 or newer');
+  return python;
+}
+
+async function measureRow(row: Row, bed: Bed): Promise<Section> {
+  try {
+    return { row: row.name, measurements: await row.measure(bed) };
+  } catch (error) {
+    const problem = error instanceof Error ? error.message : String(error);
+    if (!(error instanceof NotHere)) process.exitCode = 1;
+    return { row: row.name, measurements: [], problem };
+  }
+}
+
+const rows = chosenRows();
+const python = await chosenPython();
+const rounds = Number(values.rounds || (values.quick ? 2 : 5));
+if (!Number.isInteger(rounds) || rounds < 1)
+  throw new Error(`--rounds must be a positive integer, not ${values.rounds}`);
+const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts'], { capture: true });
+if (build.code !== 0) throw new Error(`the build failed:\n${build.output}`);
+
+const startedAt = new Date();
+const bed = new Bed({ python, isQuick: values.quick, rounds });
+const sections: Section[] = [];
+try {
+  for (const row of rows) {
+    console.error(`measuring ${row.name} …`);
+    sections.push(await measureRow(row, bed));
+  }
+} finally {
+  await bed.close();
+}
+
+const machine: Machine = {
+  cpu: cpus()[0]?.model.trim() ?? 'unknown processor',
+  cores: cpus().length,
+  memoryGb: Math.round(totalmem() / 2 ** 30),
+  kernel: release(),
+  node: process.versions.node,
+  python: python.version,
+  generator: await generatorName(),
+};
+const table = markdown(sections, machine, startedAt);
+const name = values.name || (values.quick ? 'quick' : 'full');
+const file = join(ROOT, 'bench/results', `${startedAt.toISOString().slice(0, 10)}-${name}`);
+mkdirSync(join(ROOT, 'bench/results'), { recursive: true });
+writeFileSync(`${file}.md`, table);
+writeFileSync(`${file}.json`, `${JSON.stringify({ startedAt, machine, rounds, sections, raw: bed.raw }, null, 1)}\n`);
+console.log(`\n${table}\n${file}.md`);

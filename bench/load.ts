@@ -1,0 +1,52 @@
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { run } from '../scripts/command.ts';
+import type { LoadRequest, LoadResult } from './raw-load.ts';
+
+export type { LoadResult };
+
+const HERE = fileURLToPath(new URL('.', import.meta.url));
+
+let hasWrk: Promise<boolean> | undefined;
+
+/** The generator of this run: both sides of a ratio are always measured with the same one. */
+export async function generatorName(): Promise<string> {
+  hasWrk ??= run('wrk', ['-v'], { capture: true }).then(({ code }) => code !== 127);
+  return (await hasWrk) ? 'wrk' : 'raw sockets in one Node process';
+}
+
+/**
+ * A number of callers who each send the next request when the last one is answered, in a process of their own so that the
+ * generator shares no event loop with anything. wrk when it is installed: it costs the least.
+ */
+export async function load(request: LoadRequest): Promise<LoadResult> {
+  // Only the raw generator can tell the latency of successes from that of refusals.
+  if ((await generatorName()) !== 'wrk' || request.refusedPauseMs !== undefined) return await rawLoad(request);
+  const threads = Math.min(2, request.connections);
+  const seconds = Math.max(1, Math.round(request.durationMs / 1000));
+  const { output } = await run(
+    'wrk',
+    [
+      ...['-t', String(threads), '-c', String(request.connections), '-d', `${seconds}s`, '--timeout', '10s'],
+      ...['-s', join(HERE, 'wrk.lua'), request.url],
+    ],
+    {
+      capture: true,
+      env: { BENCH_PATHS: request.paths.join(' '), BENCH_BODY: request.body, BENCH_TOKEN: request.token ?? '' },
+    },
+  );
+  const line = /^RESULT (\{.*\})$/m.exec(output)?.[1];
+  if (line === undefined) throw new Error(`wrk did not report a result:\n${output}`);
+  const measured = JSON.parse(line) as Omit<LoadResult, 'refused'> & { failed: number; requests: number };
+  return { ...measured, requests: measured.requests - measured.failed, refused: 0 };
+}
+
+async function rawLoad(request: LoadRequest): Promise<LoadResult> {
+  const { code, output } = await run(
+    process.execPath,
+    ['--import', 'tsx', join(HERE, 'raw-load.ts'), JSON.stringify(request)],
+    { capture: true },
+  );
+  if (code !== 0) throw new Error(`the load generator failed:\n${output}`);
+  return JSON.parse(output) as LoadResult;
+}

@@ -1,0 +1,117 @@
+/** The load generator for machines without wrk, and for rows that look at refusals: HTTP/1.1 written to raw sockets. */
+import { connect } from 'node:net';
+
+export interface LoadRequest {
+  readonly url: string;
+  /** Called in turn. */
+  readonly paths: readonly string[];
+  readonly body: string;
+  readonly token?: string;
+  readonly connections: number;
+  readonly durationMs: number;
+  /** How long a caller waits after a 429 or 503 before it comes again. */
+  readonly refusedPauseMs?: number;
+}
+
+export interface LoadResult {
+  /** Answered with 2xx. */
+  readonly requests: number;
+  /** 429 and 503. */
+  readonly refused: number;
+  /** Any other status, and lost connections. */
+  readonly failed: number;
+  readonly seconds: number;
+  /** Of the 2xx ones. */
+  readonly p50Micros: number;
+  readonly p99Micros: number;
+  readonly maxMicros: number;
+  /** Of the refused ones, when there were any. */
+  readonly refusedP99Micros?: number;
+}
+
+function percentile(sorted: readonly number[], share: number): number {
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
+}
+
+async function generate(request: LoadRequest): Promise<LoadResult> {
+  const { hostname, port } = new URL(request.url);
+  const authorization = request.token === undefined ? '' : `authorization: Bearer ${request.token}\r\n`;
+  const messages = request.paths.map(path =>
+    Buffer.from(
+      `POST ${path} HTTP/1.1\r\nhost: ${hostname}:${port}\r\ncontent-type: application/json\r\n${authorization}` +
+        `content-length: ${Buffer.byteLength(request.body)}\r\n\r\n${request.body}`,
+    ),
+  );
+  const ok: number[] = [];
+  const refused: number[] = [];
+  let failed = 0;
+  let next = 0;
+  const startedAt = performance.now();
+  const endsAt = startedAt + request.durationMs;
+
+  const caller = () =>
+    new Promise<void>(resolve => {
+      const socket = connect({ host: hostname, port: Number(port), noDelay: true });
+      let sentAt = 0;
+      let buffered = '';
+      let isDone = false;
+      const finish = () => {
+        if (isDone) return;
+        isDone = true;
+        socket.destroy();
+        resolve();
+      };
+      const send = () => {
+        if (performance.now() >= endsAt) {
+          finish();
+          return;
+        }
+        const message = messages[next++ % messages.length];
+        if (message === undefined) throw new Error('the load has no paths');
+        sentAt = performance.now();
+        socket.write(message);
+      };
+      socket.on('connect', send);
+      socket.on('data', chunk => {
+        buffered += chunk.toString('latin1');
+        const head = buffered.indexOf('\r\n\r\n');
+        if (head < 0) return;
+        const length = Number(/\r\ncontent-length: *(\d+)/i.exec(buffered.slice(0, head))?.[1] ?? 0);
+        if (buffered.length < head + 4 + length) return;
+        const status = Number(buffered.slice(9, 12));
+        const closes = /\r\nconnection: *close/i.test(buffered.slice(0, head));
+        buffered = '';
+        const tookMicros = (performance.now() - sentAt) * 1000;
+        if (status >= 200 && status < 300) ok.push(tookMicros);
+        else if (status === 429 || status === 503) refused.push(tookMicros);
+        else failed += 1;
+        if (closes) finish();
+        else if ((status === 429 || status === 503) && request.refusedPauseMs) setTimeout(send, request.refusedPauseMs);
+        else send();
+      });
+      socket.on('error', () => {
+        failed += 1;
+        finish();
+      });
+      socket.on('close', finish);
+      // A caller who is never answered must not keep the bench.
+      setTimeout(finish, request.durationMs + 10_000).unref();
+    });
+
+  await Promise.all(Array.from({ length: request.connections }, caller));
+  const seconds = (performance.now() - startedAt) / 1000;
+  ok.sort((a, b) => a - b);
+  refused.sort((a, b) => a - b);
+  return {
+    requests: ok.length,
+    refused: refused.length,
+    failed,
+    seconds,
+    p50Micros: percentile(ok, 0.5),
+    p99Micros: percentile(ok, 0.99),
+    maxMicros: ok.at(-1) ?? 0,
+    ...(refused.length > 0 ? { refusedP99Micros: percentile(refused, 0.99) } : {}),
+  };
+}
+
+console.log(JSON.stringify(await generate(JSON.parse(process.argv[2] ?? '') as LoadRequest)));

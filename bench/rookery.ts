@@ -1,0 +1,126 @@
+import { randomUUID } from 'node:crypto';
+import { fileURLToPath } from 'node:url';
+import { SignJWT } from 'jose';
+import { Pool } from 'undici';
+import type { Interpreter } from '../scripts/pythons.ts';
+import { Served } from '../scripts/served.ts';
+
+const AGENT_CODE = fileURLToPath(new URL('agent', import.meta.url));
+
+export interface RookeryOptions {
+  readonly withAuth?: boolean;
+  /** More `--set` settings of `serve`. */
+  readonly settings?: readonly string[];
+}
+
+/** Rookery as it is served to users, with its metrics, traces and logs on, and a client on connections that stay open. */
+export class Rookery {
+  readonly served: Served;
+  readonly token: string | undefined;
+  readonly #pool: Pool;
+  readonly #python: Interpreter;
+
+  private constructor(served: Served, token: string | undefined, python: Interpreter) {
+    this.served = served;
+    this.token = token;
+    this.#python = python;
+    this.#pool = new Pool(served.frontendUrl, { connections: 64, pipelining: 1 });
+  }
+
+  static async start(python: Interpreter, options: RookeryOptions = {}): Promise<Rookery> {
+    const settings = [...(options.settings ?? [])];
+    let token: string | undefined;
+    const env: Record<string, string> = {};
+    if (options.withAuth) {
+      const secret = randomUUID() + randomUUID();
+      settings.push('enable_func_token_auth=true');
+      env.ROOKERY_JWT_SECRET = secret;
+      token = await new SignJWT({ role: 'developer' })
+        .setProtectedHeader({ alg: 'HS256' })
+        .setSubject('bench')
+        .setExpirationTime('4h')
+        .sign(new TextEncoder().encode(secret));
+    }
+    const served = await Served.start({ args: settings.flatMap(setting => ['--set', setting]), env });
+    return new Rookery(served, token, python);
+  }
+
+  get url(): string {
+    return this.served.frontendUrl;
+  }
+
+  /** Creates one agent of `code` (default: the echo handler of the bench); returns its id. */
+  async create(code = AGENT_CODE): Promise<string> {
+    const answer = await this.#post('/api/agent', {
+      namespace: 'bench',
+      name: randomUUID(),
+      mounts: [{ source: code, target: '/code', readonly: true }],
+      runtime_spec: {
+        runtime: `python${this.#python.version}`,
+        codePath: '/code',
+        handler: 'handler.handle',
+        rootfs: { imageurl: 'host' },
+        cpu: 1000,
+        memory: 256,
+      },
+    });
+    return String(answer.instance_id);
+  }
+
+  async createMany(count: number, callers = 8): Promise<string[]> {
+    const ids: string[] = [];
+    let left = count;
+    const caller = async () => {
+      while (left > 0) {
+        left -= 1;
+        ids.push(await this.create());
+      }
+    };
+    await Promise.all(Array.from({ length: callers }, caller));
+    return ids;
+  }
+
+  async deleteAll(ids: readonly string[]): Promise<void> {
+    const left = [...ids];
+    const caller = async () => {
+      for (let id = left.pop(); id !== undefined; id = left.pop()) await this.#send('DELETE', `/api/agent/${id}`);
+    };
+    await Promise.all(Array.from({ length: 8 }, caller));
+  }
+
+  async invoke(id: string, event: unknown): Promise<unknown> {
+    return (await this.#post(invokePath(id), event)).data;
+  }
+
+  async get(id: string): Promise<Record<string, unknown>> {
+    return (await this.#send('GET', `/api/agent/${id}`)).instance as Record<string, unknown>;
+  }
+
+  async remove(): Promise<void> {
+    await this.#pool.close();
+    await this.served.remove();
+  }
+
+  #post(path: string, body: unknown): Promise<Record<string, unknown>> {
+    return this.#send('POST', path, JSON.stringify(body));
+  }
+
+  async #send(method: 'GET' | 'POST' | 'DELETE', path: string, body?: string): Promise<Record<string, unknown>> {
+    const response = await this.#pool.request({
+      method,
+      path,
+      headers: {
+        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...(this.token === undefined ? {} : { authorization: `Bearer ${this.token}` }),
+      },
+      body: body ?? null,
+    });
+    const text = await response.body.text();
+    if (response.statusCode !== 200) throw new Error(`${method} ${path} answered ${response.statusCode}: ${text}`);
+    return JSON.parse(text) as Record<string, unknown>;
+  }
+}
+
+export function invokePath(id: string): string {
+  return `/api/agent/${id}/invoke`;
+}

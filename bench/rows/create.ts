@@ -1,0 +1,81 @@
+import type { Bed, Row } from '../bed.ts';
+import { atLeast, atMost, delay, type Measurement, percentile } from '../measure.ts';
+import { dockerRunMs } from './docker-run.ts';
+
+const EVENT = { name: 'Ada' };
+/** What a person does between two creates; it lets the server make its next spare, as it does for one create at a time. */
+const PAUSE_MS = 20;
+
+/** From the request to the first result of code that has never run, one at a time. */
+export const createToResult: Row = {
+  name: 'create',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const rookery = await bed.rookery();
+    const count = bed.isQuick ? 30 : 200;
+    const createMs: number[] = [];
+    const totalMs: number[] = [];
+    for (let done = -5; done < count; done += 1) {
+      const startedAt = performance.now();
+      const id = await rookery.create();
+      const createdAt = performance.now();
+      await rookery.invoke(id, EVENT);
+      const answeredAt = performance.now();
+      if (done >= 0) {
+        createMs.push(createdAt - startedAt);
+        totalMs.push(answeredAt - startedAt);
+      }
+      await rookery.deleteAll([id]);
+      await delay(PAUSE_MS);
+    }
+    bed.raw.create = { createMs, totalMs };
+    const p50 = percentile(totalMs, 0.5);
+    const rows: Measurement[] = [
+      { what: 'create → first result, process, p50', value: p50, unit: 'ms', target: atMost('value', 6) },
+      {
+        what: 'create → first result, process, p99',
+        value: percentile(totalMs, 0.99),
+        unit: 'ms',
+        target: atMost('value', 25),
+      },
+      { what: 'create → first result, process, max', value: Math.max(...totalMs), unit: 'ms' },
+    ];
+    const byHand = await dockerRunMs(bed);
+    if (byHand === null) return rows;
+    bed.raw['docker-run'] = byHand;
+    return [
+      ...rows,
+      {
+        what: 'create → first result, process, against `docker run`, p50',
+        value: p50,
+        unit: 'ms',
+        against: { what: '`docker run` of the same handler', value: percentile(byHand, 0.5) },
+        target: atMost('ratio', 1 / 30),
+      },
+    ];
+  },
+};
+
+/** Creates as fast as they go, from eight callers. */
+export const createRate: Row = {
+  name: 'creates-per-second',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const rookery = await bed.rookery();
+    const count = bed.isQuick ? 100 : 300;
+    const rates: number[] = [];
+    for (let round = 0; round < bed.rounds; round += 1) {
+      const startedAt = performance.now();
+      const ids = await rookery.createMany(count);
+      rates.push(count / ((performance.now() - startedAt) / 1000));
+      await rookery.deleteAll(ids);
+    }
+    bed.raw['creates-per-second'] = rates;
+    return [
+      {
+        what: `creates per second, process, 8 callers, ${count} agents`,
+        value: percentile(rates, 0.5),
+        unit: '/s',
+        target: atLeast('value', 150),
+      },
+    ];
+  },
+};

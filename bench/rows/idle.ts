@@ -1,0 +1,92 @@
+import { spawn } from 'node:child_process';
+import { type Bed, NotHere, type Row } from '../bed.ts';
+import { atMost, delay, type Measurement } from '../measure.ts';
+import { cpuSeconds, familyOf, parentOf, privateMb } from '../processes.ts';
+import type { Rookery } from '../rookery.ts';
+
+const EVENT = { name: 'Ada' };
+/** What the bench's handler imports by itself: nothing. */
+const BARE = 'import sys; print("ready", flush=True); sys.stdin.read()';
+
+/** The processes of one agent: its sandbox and everything below it. */
+async function processesOf(rookery: Rookery, id: string): Promise<ReadonlySet<number>> {
+  const { sandbox_id: sandboxId } = await rookery.get(id);
+  const pid = Number(sandboxId);
+  if (!Number.isInteger(pid) || pid <= 1) throw new NotHere(`the sandbox id ${String(sandboxId)} is not a process id`);
+  return familyOf([pid]);
+}
+
+async function bareInterpreterMb(python: string): Promise<number> {
+  const child = spawn(python, ['-c', BARE], { stdio: ['pipe', 'pipe', 'inherit'] });
+  try {
+    await new Promise((resolve, reject) => {
+      child.stdout.once('data', resolve);
+      child.once('error', reject);
+    });
+    return privateMb([child.pid ?? 0]);
+  } finally {
+    child.kill('SIGKILL');
+  }
+}
+
+/** Private memory of an agent that has answered once and waits. */
+export const idleMemory: Row = {
+  name: 'idle-memory',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const rookery = await bed.rookery();
+    const count = 20;
+    const ids = await rookery.createMany(count);
+    let total = 0;
+    for (const id of ids) {
+      await rookery.invoke(id, EVENT);
+      total += privateMb(await processesOf(rookery, id));
+    }
+    await rookery.deleteAll(ids);
+    const bare = await bareInterpreterMb(bed.python.executable);
+    bed.raw['idle-memory'] = { perAgentMb: total / count, bareInterpreterMb: bare };
+    return [
+      {
+        what: 'an idle agent, private memory above what its code imports (nothing)',
+        value: total / count,
+        unit: 'MB',
+        against: { what: 'a bare interpreter', value: bare },
+        target: atMost('value', 2),
+      },
+    ];
+  },
+};
+
+/** 200 agents that nobody calls, over ten seconds: theirs, the server's and the launcher's processor time. */
+export const idleCpu: Row = {
+  name: 'idle-cpu',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const rookery = await bed.rookery();
+    const count = bed.isQuick ? 50 : 200;
+    const windowMs = bed.isQuick ? 3000 : 10_000;
+    const ids = await rookery.createMany(count);
+    const agents = new Set<number>();
+    const launchers = new Set<number>();
+    for (const id of ids) {
+      for (const pid of await processesOf(rookery, id)) agents.add(pid);
+      const [sandbox] = await processesOf(rookery, id);
+      const launcher = parentOf(sandbox ?? 0);
+      if (launcher > 1) launchers.add(launcher);
+    }
+    await delay(2000); // creates and answers are over, spares are made again
+    const all = new Set([...agents, ...launchers]);
+    const serverPid = [rookery.served.pid];
+    const before = [cpuSeconds(all), cpuSeconds(serverPid)] as const;
+    await delay(windowMs);
+    const used = [cpuSeconds(all) - before[0], cpuSeconds(serverPid) - before[1]] as const;
+    await rookery.deleteAll(ids);
+    bed.raw['idle-cpu'] = { count, windowMs, agentsAndLaunchersSeconds: used[0], serverSeconds: used[1] };
+    return [
+      {
+        what: `${count} idle agents, their launchers and the server, share of one core`,
+        value: ((used[0] + used[1]) / (windowMs / 1000)) * 100,
+        unit: '%',
+        target: atMost('value', 1),
+      },
+    ];
+  },
+};

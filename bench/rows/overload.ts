@@ -1,0 +1,57 @@
+import { type Bed, interleave, type Row } from '../bed.ts';
+import { load } from '../load.ts';
+import { atLeast, type Measurement, median } from '../measure.ts';
+import { invokePath } from '../rookery.ts';
+import { BODY } from './warm-invoke.ts';
+
+const INSTANCES = 8;
+const PEAK_CALLERS = 100;
+const OVERLOAD_CALLERS = 500;
+/** How many may wait for one agent: 100 callers fit, 500 do not. */
+const MAX_WAITING = 16;
+/** What a refused caller waits before it comes again; far less than `Retry-After` asks for. */
+const REFUSED_PAUSE_MS = 100;
+
+/** Five times the callers that fit: what is carried must stay, and the rest must be refused at once. */
+export const overload: Row = {
+  name: 'overload',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const rookery = await bed.rookery({ settings: [`maxWaitingCalls=${MAX_WAITING}`] });
+    const ids = await rookery.createMany(INSTANCES);
+    const common = {
+      url: rookery.url,
+      paths: ids.map(invokePath),
+      body: BODY,
+      durationMs: bed.roundMs,
+      refusedPauseMs: REFUSED_PAUSE_MS,
+    };
+    const sides = await interleave(bed, {
+      peak: () => load({ ...common, connections: PEAK_CALLERS }),
+      overload: () => load({ ...common, connections: OVERLOAD_CALLERS }),
+    });
+    bed.raw.overload = sides;
+    await rookery.deleteAll(ids);
+    const goodput = (side: keyof typeof sides) =>
+      median(sides[side].map(({ requests, seconds }) => requests / seconds));
+    const p99 = (side: keyof typeof sides) => median(sides[side].map(result => result.p99Micros)) / 1000;
+    const refusals = sides.overload.map(result => result.refused / result.seconds);
+    const refusedMs = median(sides.overload.map(result => result.refusedP99Micros ?? 0)) / 1000;
+    return [
+      {
+        what: `${OVERLOAD_CALLERS} callers, successes per second`,
+        value: goodput('overload'),
+        unit: '/s',
+        against: { what: `${PEAK_CALLERS} callers`, value: goodput('peak') },
+        target: atLeast('ratio', 0.8),
+      },
+      {
+        what: `${OVERLOAD_CALLERS} callers, p99 of successes`,
+        value: p99('overload'),
+        unit: 'ms',
+        against: { what: `${PEAK_CALLERS} callers`, value: p99('peak') },
+      },
+      { what: `${OVERLOAD_CALLERS} callers, refusals per second`, value: median(refusals), unit: '/s' },
+      { what: `${OVERLOAD_CALLERS} callers, p99 of refusals`, value: refusedMs, unit: 'ms' },
+    ];
+  },
+};

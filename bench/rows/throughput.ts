@@ -1,0 +1,42 @@
+import { type Bed, interleave, type Row } from '../bed.ts';
+import { load } from '../load.ts';
+import { atLeast, type Measurement, median } from '../measure.ts';
+import { invokePath } from '../rookery.ts';
+import { BODY } from './warm-invoke.ts';
+
+const CALLERS = 32;
+const INSTANCES = 8;
+
+/** Many callers over some agents: where the one event loop of the server is the bound. */
+export const throughput: Row = {
+  name: 'throughput',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const [floor, rookery] = await Promise.all([bed.floor(INSTANCES), bed.rookery()]);
+    const ids = await rookery.createMany(INSTANCES);
+    const many = { body: BODY, connections: CALLERS, durationMs: bed.roundMs };
+    const sides = await interleave(bed, {
+      floor: () => load({ ...many, url: floor.url, paths: floor.paths }),
+      rookery: () => load({ ...many, url: rookery.url, paths: ids.map(invokePath) }),
+    });
+    bed.raw.throughput = sides;
+    await rookery.deleteAll(ids);
+    const perSecond = (side: keyof typeof sides) =>
+      median(sides[side].map(({ requests, seconds }) => requests / seconds));
+    const p99 = (side: keyof typeof sides) => median(sides[side].map(result => result.p99Micros)) / 1000;
+    return [
+      {
+        what: `warm invokes per second, ${CALLERS} callers over ${INSTANCES} agents`,
+        value: perSecond('rookery'),
+        unit: '/s',
+        against: { what: 'floor', value: perSecond('floor') },
+        target: atLeast('ratio', 0.6),
+      },
+      {
+        what: 'the same, p99',
+        value: p99('rookery'),
+        unit: 'ms',
+        against: { what: 'floor', value: p99('floor') },
+      },
+    ];
+  },
+};

@@ -1,0 +1,53 @@
+import { type Bed, interleave, type Row } from '../bed.ts';
+import { load } from '../load.ts';
+import { atMost, type Measurement, median } from '../measure.ts';
+import { invokePath } from '../rookery.ts';
+
+export const BODY = '{"name":"Ada","numbers":[1,2,3],"note":"a small event"}';
+
+/** One caller, one agent that is there already: what the platform itself costs. */
+export const warmInvoke: Row = {
+  name: 'warm-invoke',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const [floor, open, guarded] = await Promise.all([bed.floor(8), bed.rookery(), bed.rookery({ withAuth: true })]);
+    const [openId, guardedId] = await Promise.all([open.create(), guarded.create()]);
+    const one = { body: BODY, connections: 1, durationMs: bed.roundMs };
+    const sides = await interleave(bed, {
+      floor: () => load({ ...one, url: floor.url, paths: ['/0'] }),
+      open: () => load({ ...one, url: open.url, paths: [invokePath(openId)] }),
+      guarded: () => {
+        const token = guarded.token ?? '';
+        return load({ ...one, url: guarded.url, paths: [invokePath(guardedId)], token });
+      },
+    });
+    bed.raw['warm-invoke'] = sides;
+    await Promise.all([open.deleteAll([openId]), guarded.deleteAll([guardedId])]);
+    const ms = (side: keyof typeof sides, what: 'p50Micros' | 'p99Micros' | 'maxMicros') =>
+      median(sides[side].map(result => result[what])) / 1000;
+    const row = (side: 'open' | 'guarded', title: string, bound: number): Measurement[] => [
+      {
+        what: `${title}, p50`,
+        value: ms(side, 'p50Micros'),
+        unit: 'ms',
+        against: { what: 'floor', value: ms('floor', 'p50Micros') },
+        target: atMost('ratio', bound),
+      },
+      {
+        what: `${title}, p99`,
+        value: ms(side, 'p99Micros'),
+        unit: 'ms',
+        against: { what: 'floor', value: ms('floor', 'p99Micros') },
+      },
+      {
+        what: `${title}, max`,
+        value: ms(side, 'maxMicros'),
+        unit: 'ms',
+        against: { what: 'floor', value: ms('floor', 'maxMicros') },
+      },
+    ];
+    return [
+      ...row('open', 'warm invoke, 1 caller', 2),
+      ...row('guarded', 'warm invoke, 1 caller, authentication on', 2.5),
+    ];
+  },
+};

@@ -1,0 +1,37 @@
+-- Posts the body of the environment to each path of the environment in turn, and prints what it measured as one line of JSON.
+local paths = {}
+for path in os.getenv("BENCH_PATHS"):gmatch("%S+") do
+  paths[#paths + 1] = path
+end
+local headers = { ["content-type"] = "application/json" }
+local token = os.getenv("BENCH_TOKEN")
+if token ~= nil and token ~= "" then
+  headers["authorization"] = "Bearer " .. token
+end
+local body = os.getenv("BENCH_BODY")
+local requests = {}
+local at = 0
+
+init = function()
+  for index, path in ipairs(paths) do
+    requests[index] = wrk.format("POST", path, headers, body)
+  end
+end
+
+request = function()
+  at = at % #requests + 1
+  return requests[at]
+end
+
+done = function(summary, latency)
+  local errors = summary.errors
+  io.write(string.format(
+    '\nRESULT {"requests":%d,"failed":%d,"seconds":%f,"p50Micros":%f,"p99Micros":%f,"maxMicros":%f}\n',
+    summary.requests,
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout,
+    summary.duration / 1e6,
+    latency:percentile(50),
+    latency:percentile(99),
+    latency.max
+  ))
+end
