@@ -95,6 +95,11 @@ export class Service implements GroupOwner, CapacityUser {
     return group.tryPlace(options.session, sinceMs) ?? (await this.#waitForPlace(group, options, sinceMs));
   }
 
+  /** A place that is free now; undefined when the call would have to wait. */
+  tryAcquire(key: GroupKey, session: SessionRequest | undefined): Lease | undefined {
+    return this.#groups.get(formatGroupKey(key))?.tryPlace(session, this.now());
+  }
+
   /** Takes over an instance that ran before this service did (after a restart of the server). */
   adopt(key: GroupKey, instance: ServiceInstance): void {
     const group = this.#group(key);

@@ -1,0 +1,34 @@
+import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { ServedFunction } from './catalog.ts';
+import type { ServiceInstance } from './member.ts';
+import type { GroupKey } from './policy.ts';
+
+/** How long the stages of a start took, milliseconds. */
+export interface StartTimings {
+  readonly startMs: number;
+  readonly loadMs: number;
+}
+
+/** A running instance of a function version that takes calls. */
+export interface ServingInstance extends ServiceInstance {
+  readonly urn: string;
+  readonly revisionId: string;
+  readonly key: GroupKey;
+  readonly startedAtMs: number;
+  readonly timings: StartTimings;
+  /** False from the moment its connection broke: calls go elsewhere while the reason is found out. */
+  readonly isConnected: boolean;
+  /** As `LiveInstance.call`. */
+  call(call: Call): Promise<CallOutcome>;
+  credit(callId: number, bytes: number): void;
+}
+
+/** Starts and finds service instances; the scheduler's side of the function service. */
+export interface ServiceLauncher {
+  /** Fails with `CodeFailure` when the code cannot be loaded, `ServiceError` otherwise; nothing is left then. */
+  launch(fn: ServedFunction, key: GroupKey): Promise<ServingInstance>;
+  /** Those of an earlier server that still run and can be reached; whatever else is left of them is removed. */
+  adopt(): Promise<readonly ServingInstance[]>;
+  /** Lets go of an instance without ending it. */
+  close(): Promise<void>;
+}
