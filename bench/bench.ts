@@ -1,5 +1,5 @@
 /**
- * `npm run bench [-- --quick] [--only row,row] [--rounds n] [--name text]`: measures Rookery against the floor (see bench/README.md)
+ * `npm run bench [-- --quick] [--only row,row] [--rounds n] [--name text] [--python 3.11] [--no-build]`: measures Rookery against the floor (see bench/README.md)
  * and writes bench/results/<date>-<name>.md and .json. Builds first.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -30,6 +30,7 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '' },
     name: { type: 'string', default: '' },
     python: { type: 'string', default: '' },
+    'no-build': { type: 'boolean', default: false },
   },
 });
 
@@ -65,8 +66,10 @@ const python = await chosenPython();
 const rounds = Number(values.rounds || (values.quick ? 2 : 5));
 if (!Number.isInteger(rounds) || rounds < 1)
   throw new Error(`--rounds must be a positive integer, not ${values.rounds}`);
-const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts'], { capture: true });
-if (build.code !== 0) throw new Error(`the build failed:\n${build.output}`);
+if (!values['no-build']) {
+  const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts'], { capture: true });
+  if (build.code !== 0) throw new Error(`the build failed:\n${build.output}`);
+}
 
 const startedAt = new Date();
 const bed = new Bed({ python, isQuick: values.quick, rounds });
