@@ -77,7 +77,7 @@ export async function printLogs(io: Io, given: string, options: LogOptions): Pro
 
 interface ExecOptions extends ForOne {
   readonly workdir?: string;
-  readonly env: readonly string[];
+  readonly env?: readonly string[];
   readonly stdin?: boolean;
   readonly timeout: string;
   readonly json?: boolean;
@@ -99,7 +99,7 @@ export async function execInAgent(
   const body = {
     command,
     ...(options.workdir === undefined ? {} : { working_dir: options.workdir }),
-    ...(options.env.length === 0 ? {} : { env: parsePairs(options.env, '--env') }),
+    ...(options.env === undefined ? {} : { env: parsePairs(options.env, '--env') }),
     ...(options.stdin === true ? { stdin: await readStdin(io) } : {}),
     timeout: timeoutSeconds,
   };

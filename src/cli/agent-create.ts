@@ -17,13 +17,13 @@ export interface CreateOptions extends ClientOptions {
   readonly preStop?: string;
   readonly runtime?: string;
   readonly codePath: string;
-  readonly env: readonly string[];
-  readonly mount: readonly string[];
+  readonly env?: readonly string[];
+  readonly mount?: readonly string[];
   readonly workspace?: string;
   readonly sandbox?: string;
   readonly image: string;
   readonly user?: string;
-  readonly publish: readonly string[];
+  readonly publish?: readonly string[];
   readonly cpu?: string;
   readonly memory?: string;
   readonly urn?: string;
@@ -68,7 +68,7 @@ export async function bodyFromFlags(
 ): Promise<Record<string, unknown>> {
   if (name === undefined)
     throw usageError('The agent needs a name: rookery agent create <name> --code <dir> --handler <module.function>.');
-  const mounts = options.mount.map(parseMount);
+  const mounts = (options.mount ?? []).map(parseMount);
   if (options.code !== undefined) {
     mounts.unshift({ source: await codeDirectory(options.code), target: options.codePath, readonly: true });
   }
@@ -76,7 +76,7 @@ export async function bodyFromFlags(
     namespace: options.namespace,
     name,
     ...(options.workspace === undefined ? {} : { workspace: resolve(options.workspace) }),
-    env_vars: parsePairs(options.env, '--env'),
+    env_vars: parsePairs(options.env ?? [], '--env'),
     mounts,
   };
   if (options.urn !== undefined) {
@@ -100,7 +100,7 @@ export async function bodyFromFlags(
       rootfs: {
         imageurl: options.image,
         ...(options.user === undefined ? {} : { user: options.user }),
-        ...(options.publish.length === 0 ? {} : { ports: options.publish }),
+        ...(options.publish === undefined ? {} : { ports: options.publish }),
       },
       ...(options.cpu === undefined ? {} : { cpu: parseWhole(options.cpu, '--cpu') }),
       ...(options.memory === undefined ? {} : { memory: parseWhole(options.memory, '--memory') }),

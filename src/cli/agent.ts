@@ -11,17 +11,18 @@ export function register(program: Command, context: Context): void {
   const agent = program
     .command('agent')
     .summary('create, call and look after agents')
-    .description('Resident agent instances.');
-  const add = (usage: string): Command => addClientOptions(agent.command(usage));
+    .description('Resident agent instances.')
+    .enablePositionalOptions();
+  const add = (usage: string): Command => agent.command(usage);
   const addForOne = (usage: string): Command =>
     add(usage).option('-n, --namespace <namespace>', 'the namespace of an agent that is named by its name', 'default');
 
-  addCreate(add('create [name]')).action(async (name, options) => {
+  addCreate(add('create')).action(async (name, options) => {
     const { createAgent } = await import('./agent-create.ts');
     await createAgent(io, name, options);
   });
 
-  addForOne('invoke <agent> [data]')
+  addForOne('invoke')
     .summary('call the handler of an agent')
     .description('Calls the handler and prints what it returns, as JSON. Without data the event is {}.')
     .argument('<agent>', AGENT)
@@ -50,7 +51,7 @@ export function register(program: Command, context: Context): void {
       await listAgents(io, options);
     });
 
-  addForOne('get <agent>')
+  addForOne('get')
     .summary('show an agent')
     .description('Shows everything that the service knows about an agent.')
     .argument('<agent>', AGENT)
@@ -60,7 +61,7 @@ export function register(program: Command, context: Context): void {
       await getAgent(io, id, options);
     });
 
-  addForOne('delete <agents...>')
+  addForOne('delete')
     .alias('rm')
     .summary('end and remove agents')
     .description('Runs pre_stop, ends the sandbox and removes it.')
@@ -72,7 +73,7 @@ export function register(program: Command, context: Context): void {
       await deleteAgents(io, ids, options);
     });
 
-  addForOne('restart <agent>')
+  addForOne('restart')
     .summary('give an agent a new sandbox')
     .description(
       'Ends the sandbox and starts a new one under the same id and name; also for one that FAILED or is stuck.',
@@ -84,7 +85,7 @@ export function register(program: Command, context: Context): void {
       await restartAgent(io, id, options);
     });
 
-  addForOne('logs <agent>')
+  addForOne('logs')
     .summary('print what the code of an agent wrote')
     .description('Prints what the code of an agent wrote to stdout and stderr.')
     .argument('<agent>', AGENT)
@@ -96,22 +97,28 @@ export function register(program: Command, context: Context): void {
       await printLogs(io, id, options);
     });
 
-  addForOne('exec <agent> <command...>')
+  addForOne('exec')
     .summary('run a command in the sandbox of an agent')
     .description(
-      'Runs a command in the sandbox and ends with its exit code. Put -- before the command: rookery agent exec hello -- ls -l',
+      'Runs a command in the sandbox and ends with its exit code. Options stand before the agent: rookery agent exec -w / hello ls -l',
     )
     .argument('<agent>', AGENT)
     .argument('<command...>', 'the command and its arguments')
     .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
-    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append, [])
+    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
     .option('-i, --stdin', 'send stdin to it')
     .option('--timeout <time>', 'the longest that it may take; its exit code is 124 then', '300s')
+    .passThroughOptions()
     .option('--json', 'print JSON')
     .action(async (id, command, options) => {
       const { execInAgent } = await import('./agent-call.ts');
-      context.exitCode = await execInAgent(io, id, command, options);
+      // Everything behind the agent belongs to the command, a `--` in front of it does not.
+      const argv = command[0] === '--' ? command.slice(1) : command;
+      context.exitCode = await execInAgent(io, id, argv, options);
     });
+
+  // Last, so that the help begins with what is the command's own.
+  for (const command of agent.commands) addClientOptions(command);
 }
 
 function addCreate(command: Command): Command {
@@ -134,13 +141,13 @@ function addCreate(command: Command): Command {
       'python3.11, go, java17, …; else the version of the python3 here, for a service on this machine',
     )
     .option('--code-path <path>', 'where the code stands in the sandbox', '/code')
-    .option('-e, --env <name=value>', 'an environment variable; may be repeated', append, [])
-    .option('-v, --mount <src:dst[:ro]>', 'a directory or file of the host; may be repeated', append, [])
+    .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
+    .option('-v, --mount <src:dst[:ro]>', 'a directory or file of the host; may be repeated', append)
     .option('--workspace <dir>', 'a directory of the host that is its home and working directory')
     .option('--sandbox <type>', 'docker or supervisor; else the default of the service')
     .option('--image <image>', 'the image; the default sandbox uses the files of the host', 'host')
     .option('--user <user>', 'who runs the code; else root')
-    .option('--publish <[proto:]port>', 'a port of the sandbox to publish; may be repeated', append, [])
+    .option('--publish <[proto:]port>', 'a port of the sandbox to publish; may be repeated', append)
     .option('--cpu <millicores>', 'thousandths of a core; else 1000')
     .option('--memory <mb>', 'memory in MB; else 2048')
     .option('--urn <urn>', 'create it from a registered function instead')

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 
@@ -34,12 +34,15 @@ const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
 /** The options of every command that speaks with the service. */
 export function addClientOptions(command: Command): Command {
-  return command
-    .option('--address <url>', `the frontend; else $ROOKERY_ADDRESS, else ${DEFAULT_ADDRESSES.frontend}`)
-    .option('--meta-address <url>', `the meta_service; else $ROOKERY_META_ADDRESS, else ${DEFAULT_ADDRESSES.meta}`)
-    .option('--token <jwt>', 'the token to send; else $ROOKERY_TOKEN')
-    .option('--token-file <file>', 'a file with the token to send; else $ROOKERY_TOKEN_FILE')
-    .option('--tenant <tenant>', 'the tenant, when authentication is off; else $ROOKERY_TENANT');
+  const options = [
+    new Option('--address <url>', `the frontend; else $ROOKERY_ADDRESS, else ${DEFAULT_ADDRESSES.frontend}`),
+    new Option('--meta-address <url>', `the meta_service; else $ROOKERY_META_ADDRESS, else ${DEFAULT_ADDRESSES.meta}`),
+    new Option('--token <jwt>', 'the token to send; else $ROOKERY_TOKEN'),
+    new Option('--token-file <file>', 'a file with the token to send; else $ROOKERY_TOKEN_FILE'),
+    new Option('--tenant <tenant>', 'the tenant, when authentication is off; else $ROOKERY_TENANT'),
+  ];
+  for (const option of options) command.addOption(option.helpGroup('Connection:'));
+  return command;
 }
 
 /** Speaks HTTP with both entries of one service. Every failure is a `CliError` with the exit code for it. */

@@ -12,7 +12,7 @@ export function addConfigFlags(command: Command): Command {
     if (setting.flag === undefined) continue;
     command.option(setting.flag, `${firstSentence(setting.doc)} ${defaultOf(setting)}`.trim());
   }
-  command.option('--set <setting=value>', 'any setting by its name; may be repeated', append, []);
+  command.option('--set <setting=value>', 'any setting by its name; may be repeated', append);
   return command.addHelpText('after', settingsHelp());
 }
 
@@ -24,11 +24,15 @@ export function configFlagsOf(options: Readonly<Record<string, unknown>>): Confi
     const value = options[new Option(setting.flag).attributeName()];
     if (value !== undefined) flags[path] = String(value);
   }
-  return { file: typeof options.config === 'string' ? options.config : null, flags, sets: options.set as string[] };
+  return {
+    file: typeof options.config === 'string' ? options.config : null,
+    flags,
+    sets: (options.set ?? []) as string[],
+  };
 }
 
 /** For an option that may be given more than once. */
-export function append(value: string, before: readonly string[]): readonly string[] {
+export function append(value: string, before: readonly string[] = []): readonly string[] {
   return [...before, value];
 }
 

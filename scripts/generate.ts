@@ -1,0 +1,48 @@
+/**
+ * `npm run generate`: writes every file that is made from the code. With `--check` it writes nothing and fails with the
+ * names of those that are stale.
+ */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+
+interface Generated {
+  /** Path from the root of the project. */
+  readonly file: string;
+  readonly make: () => Promise<string>;
+}
+
+/** A new generated file is a line here. */
+const GENERATED: readonly Generated[] = [
+  { file: 'docs/configuration.md', make: async () => (await import('../src/config/document.ts')).configurationPage() },
+  { file: 'rookery.sample.yaml', make: async () => (await import('../src/config/document.ts')).sampleFile() },
+  { file: 'docs/metrics.md', make: async () => (await import('../src/telemetry/document.ts')).metricsPage() },
+];
+
+const root = join(import.meta.dirname, '..');
+const isCheck = process.argv.includes('--check');
+
+const stale: string[] = [];
+for (const { file, make } of GENERATED) {
+  const path = join(root, file);
+  const content = await make();
+  if (read(path) === content) continue;
+  stale.push(file);
+  if (isCheck) continue;
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, content);
+}
+
+if (isCheck && stale.length > 0) {
+  console.error(`stale: ${stale.join(', ')}. Run npm run generate and commit what it writes.`);
+  process.exitCode = 1;
+} else if (!isCheck) {
+  console.log(stale.length === 0 ? 'every generated file is fresh' : `written: ${stale.join(', ')}`);
+}
+
+function read(path: string): string | null {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return null;
+  }
+}
