@@ -152,11 +152,11 @@ export class Scheduler implements Instances {
   }
 
   async restart(tenant: string, id: string): Promise<Instance> {
-    this.#assertMayStart();
     const { instance } = await this.#record(tenant, id);
     if (instance.nodeId !== this.#options.nodeId) throw instanceNotFound(id);
     const before = this.#operations.of(id);
     if (before !== undefined) throw before.kind === 'delete' ? instanceNotFound(id) : isStarting(id);
+    this.#assertMayStart();
     return await this.#operations.run(id, 'restart', signal => this.#restart(id, signal));
   }
 
@@ -175,7 +175,6 @@ export class Scheduler implements Instances {
 
   /** Undefined when the name or the idempotency key is taken. */
   async #tryCreate({ spec, idempotency }: CreateInstance): Promise<Instance | undefined> {
-    this.#assertMayStart();
     const id = randomUUID();
     const secret = newSecret();
     // Both fail before anything is written when this installation cannot run it at all.
@@ -193,6 +192,7 @@ export class Scheduler implements Instances {
       nodeId: this.#options.nodeId,
       sandbox: NO_SANDBOX,
     };
+    this.#assertMayStart();
     return await this.#operations.run(id, 'create', async signal => {
       if (!(await this.#records.insert({ instance, secret, idempotency }))) return undefined;
       try {
