@@ -1,0 +1,62 @@
+"""The runtime as a program of its own: `python -m rookery_runtime --socket PATH`."""
+import argparse
+import os
+import socket
+import sys
+
+import rookery_runtime
+
+_BACKLOG = 128
+
+
+def _listen_unix(path):
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    # Who may connect is decided by the directory's mode and by the secret: the control plane is often another user.
+    os.chmod(path, 0o666)
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def _listen_tcp(address):
+    host, _, port = address.rpartition(':')
+    family = socket.AF_INET6 if ':' in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host.strip('[]'), int(port)))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog='python -m rookery_runtime', description='Serves one Rookery instance.',
+        epilog='The secret comes from the environment: ROOKERY_RUNTIME_SECRET.')
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument('--socket', metavar='PATH', help='listen on a unix socket (default: $ROOKERY_RUNTIME_SOCKET)')
+    where.add_argument('--fd', metavar='N', type=int, help='serve on an inherited listening socket')
+    where.add_argument('--tcp', metavar='HOST:PORT', help='listen on TCP')
+    arguments = parser.parse_args()
+    path = os.environ.pop('ROOKERY_RUNTIME_SOCKET', None)
+    secret = os.environ.pop('ROOKERY_RUNTIME_SECRET', '')
+    if not secret:
+        parser.error('ROOKERY_RUNTIME_SECRET is not set: it must hold the secret that connections open with')
+    if arguments.fd is not None:
+        listener = socket.socket(fileno=arguments.fd) if sys.version_info >= (3, 7) else socket.fromfd(
+            arguments.fd, socket.AF_UNIX, socket.SOCK_STREAM)
+        os.set_inheritable(listener.fileno(), False)
+    elif arguments.tcp is not None:
+        listener = _listen_tcp(arguments.tcp)
+    elif arguments.socket or path:
+        listener = _listen_unix(arguments.socket or path)
+    else:
+        parser.error('one of --socket, --fd and --tcp, or ROOKERY_RUNTIME_SOCKET, is needed')
+    rookery_runtime.serve(listener, secret)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,250 @@
+"""What a handler gets as `context`."""
+import logging
+import os
+import re
+import sys
+import time
+
+_TRACEPARENT = re.compile(r'^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})')
+
+
+class Facts(object):
+    """What is the same for all calls of an instance; from INIT."""
+
+    def __init__(self, message):
+        self.instance_id = _text(message, 'instanceId')
+        self.tenant = _text(message, 'tenant')
+        self.namespace = _text(message, 'namespace')
+        self.name = _text(message, 'name')
+        self.function_name = _text(message, 'functionName')
+        self.version = _text(message, 'version')
+        self.memory_mb = int(message.get('memoryMb') or 0)
+        self.cpu_millis = int(message.get('cpuMillis') or 0)
+        self.state = {}
+
+
+class Context(object):
+    """
+    The call and the instance that it runs in. Everything is worked out when it is asked for. `call` is None in the
+    initializer and in pre_stop: what belongs to a call is empty there.
+    """
+
+    def __init__(self, facts, call=None, deadline=None):
+        self._facts = facts
+        self._call = call
+        self._deadline = deadline
+
+    # The call.
+
+    @property
+    def trace_id(self):
+        return self._header('traceId')
+
+    @property
+    def request_id(self):
+        return self._header('requestId')
+
+    @property
+    def session_id(self):
+        return self._header('sessionId')
+
+    @property
+    def traceparent(self):
+        """W3C trace context: the caller's trace, a span of this call's own. Pass it on as it is."""
+        value = self.__dict__.get('_traceparent')
+        if value is None:
+            match = _TRACEPARENT.match(self._header('traceparent'))
+            trace, flags = match.groups() if match else (os.urandom(16).hex(), '01')
+            value = self._traceparent = '00-%s-%s-%s' % (trace, os.urandom(8).hex(), flags)
+        return value
+
+    @property
+    def headers(self):
+        """The call's own headers, names in lower case."""
+        headers = self._call.header.get('headers') if self._call is not None else None
+        return dict(headers) if headers else {}
+
+    @property
+    def deadline(self):
+        """When the call ends, as time.time() would say it; None without a bound."""
+        remaining = self._remaining_seconds()
+        return None if remaining is None else time.time() + remaining
+
+    def remaining_ms(self):
+        """Milliseconds until the call is cancelled, at least 0; None without a bound."""
+        remaining = self._remaining_seconds()
+        return None if remaining is None else max(0, int(remaining * 1000))
+
+    def get_stream(self):
+        """The call's stream, with `write(text)` and `await awrite(text)`. Fails when the caller does not take one."""
+        stream = self._call.stream() if self._call is not None else None
+        if stream is None:
+            raise RuntimeError('there is no stream: the caller did not ask for text/event-stream')
+        return stream
+
+    # The instance.
+
+    @property
+    def instance_id(self):
+        return self._facts.instance_id
+
+    @property
+    def tenant(self):
+        return self._facts.tenant
+
+    @property
+    def namespace(self):
+        return self._facts.namespace
+
+    @property
+    def name(self):
+        return self._facts.name
+
+    @property
+    def function_name(self):
+        return self._facts.function_name
+
+    @property
+    def version(self):
+        return self._facts.version
+
+    @property
+    def memory_mb(self):
+        return self._facts.memory_mb
+
+    @property
+    def cpu_millis(self):
+        return self._facts.cpu_millis
+
+    @property
+    def state(self):
+        """A dict that lives as long as the instance; the same in every call."""
+        return self._facts.state
+
+    @property
+    def package(self):
+        """The service in the function's name (`0@service@function`), else the namespace."""
+        parts = self._facts.function_name.split('@')
+        return parts[1] if len(parts) == 3 else self._facts.namespace
+
+    def env(self, key, default=None):
+        """A variable of the environment."""
+        return os.environ.get(key, default)
+
+    @property
+    def logger(self):
+        """A logging.Logger whose lines go to the instance's log with the trace id."""
+        logger = self.__dict__.get('_logger')
+        if logger is None:
+            logger = self._logger = _CallLogger(self._facts.name or 'rookery', self.trace_id)
+        return logger
+
+    # The names that functions written for other platforms use.
+
+    def getRequestID(self):
+        return self.request_id
+
+    def getTraceID(self):
+        return self.trace_id
+
+    def getTraceParent(self):
+        return self.traceparent
+
+    def getSessionID(self):
+        return self.session_id
+
+    def getInstanceID(self):
+        return self.instance_id
+
+    def getTenantID(self):
+        return self.tenant
+
+    def getNamespace(self):
+        return self.namespace
+
+    def getPackage(self):
+        return self.package
+
+    def getName(self):
+        return self.name
+
+    def getFunctionName(self):
+        return self.function_name
+
+    def getVersion(self):
+        return self.version
+
+    def getMemorySize(self):
+        """Megabytes."""
+        return self.memory_mb
+
+    def getCPUNumber(self):
+        """Thousandths of a core."""
+        return self.cpu_millis
+
+    def getRemainingTimeInMilliSeconds(self):
+        return self.remaining_ms()
+
+    def getUserData(self, key, default=None):
+        return self.env(key, default)
+
+    def getHeaders(self):
+        return self.headers
+
+    def getLogger(self):
+        return self.logger
+
+    def getState(self):
+        return self.state
+
+    def getStream(self):
+        return self.get_stream()
+
+    def _header(self, name):
+        value = self._call.header.get(name) if self._call is not None else None
+        return value if isinstance(value, str) else ''
+
+    def _remaining_seconds(self):
+        end = self._deadline
+        if self._call is not None:
+            remaining_ms = self._call.header.get('remainingMs')
+            end = self._call.arrived + remaining_ms / 1000.0 if remaining_ms else None
+        return None if end is None else end - time.monotonic()
+
+
+class _Stderr(logging.StreamHandler):
+    """Writes to what sys.stderr is at the moment."""
+
+    def __init__(self):
+        logging.Handler.__init__(self)
+        self.setFormatter(_Formatter('%(asctime)s %(levelname)s [%(trace_id)s] %(message)s'))
+
+    @property
+    def stream(self):
+        return sys.stderr
+
+
+class _Formatter(logging.Formatter):
+    converter = time.gmtime
+    default_time_format = '%Y-%m-%dT%H:%M:%S'
+    default_msec_format = '%s.%03dZ'
+
+
+_stderr = _Stderr()
+
+
+class _CallLogger(logging.Logger):
+    def __init__(self, name, trace_id):
+        logging.Logger.__init__(self, name, logging.DEBUG)
+        self.addHandler(_stderr)
+        self._trace_id = trace_id
+
+    def makeRecord(self, *arguments, **named):
+        record = logging.Logger.makeRecord(self, *arguments, **named)
+        record.trace_id = self._trace_id or '-'
+        return record
+
+
+def _text(message, name):
+    value = message.get(name)
+    return value if isinstance(value, str) else ''

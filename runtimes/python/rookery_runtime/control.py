@@ -1,0 +1,349 @@
+"""The control thread: accepts, shakes hands, cancels, pings, stops, and notices who has gone."""
+import collections
+import errno
+import heapq
+import hmac
+import itertools
+import os
+import platform
+import select
+import signal
+import socket
+import threading
+from time import monotonic
+
+from . import protocol
+from .connection import Connection
+from .execution import cancelled_frame
+from .failures import log, log_exception
+from .protocol import ProtocolError
+from .version import __version__
+
+_RUNTIME = 'python%s' % platform.python_version()
+_SDK = 'rookery-runtime/%s' % __version__
+
+_HANDSHAKE_SECONDS = 10
+_MAX_HANDSHAKES = 64
+_ACCEPT_PAUSE_SECONDS = 1
+_INTERRUPT_AGAIN_SECONDS = 1
+#: So that a grace of 0 still lets an instance say that nothing had to be stopped.
+_LEAST_GRACE_SECONDS = 0.1
+_WATCH = select.EPOLLRDHUP
+
+
+class Control(threading.Thread):
+    """
+    Parked in the kernel without a timeout, but while something has a time limit. Everything here happens in this thread,
+    except `post`, `pause`, `resume` and `let_go`. It reads the data connections too when the main thread cannot do it in time (see
+    `reads_while_running` of the executors), and hands their calls over by the runtime's queue.
+    """
+
+    def __init__(self, runtime, listener, secret):
+        threading.Thread.__init__(self, name='rookery-control', daemon=True)
+        self._runtime = runtime
+        self._listener = listener
+        self._secret = secret.encode('utf-8')
+        self._epoll = select.epoll()
+        self._inbox = collections.deque()
+        self._wake_in, self._wake_out = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        os.set_blocking(self._wake_out, False)
+        self._timers = []
+        self._timer_numbers = itertools.count()
+        self._handshakes = 0
+        self._data = []
+        self._stoppers = []
+        #: Guards who reads which connection.
+        self._places = threading.Lock()
+        listener.setblocking(False)
+        self._epoll.register(self._wake_in, select.EPOLLIN)
+        self._epoll.register(listener.fileno(), select.EPOLLIN)
+
+    def post(self, function, *arguments):
+        """Has the control thread do something; from any thread or signal handler."""
+        self._inbox.append((function, arguments))
+        try:
+            os.write(self._wake_out, b'.')
+        except BlockingIOError:  # it has plenty of reasons to wake up already
+            pass
+
+    def descriptors(self):
+        """What a forked child must not keep open."""
+        return [self._wake_in, self._wake_out, self._epoll.fileno(), self._listener.fileno()]
+
+    # The thread.
+
+    def run(self):
+        # Signals are the main thread's. (32 and 33 are the C library's own.)
+        signal.pthread_sigmask(signal.SIG_BLOCK, set(range(1, signal.NSIG)) - {32, 33})
+        while True:
+            try:
+                self._turn()
+            except Exception as error:  # a fault of ours must not end the instance
+                log_exception('rookery_runtime: a fault in the control thread', error)
+
+    def _turn(self):
+        timeout = max(0, self._timers[0][0] - monotonic()) if self._timers else -1
+        for fd, events in self._epoll.poll(timeout):
+            connection = self._runtime.connections.get(fd)
+            if connection is not None:
+                self._serve(connection, events)
+            elif fd == self._wake_in:
+                os.read(fd, 4096)
+            elif fd == self._listener.fileno():
+                self._accept()
+        while self._inbox:
+            function, arguments = self._inbox.popleft()
+            function(*arguments)
+        while self._timers and self._timers[0][0] <= monotonic():
+            _, _, function, arguments = heapq.heappop(self._timers)
+            function(*arguments)
+
+    def after(self, seconds, function, *arguments):
+        heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), function, arguments))
+
+    # Connections.
+
+    def _accept(self):
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                raise
+            # The user's code has all descriptors: ask again later, not at once and for ever.
+            self._epoll.unregister(self._listener.fileno())
+            self.after(_ACCEPT_PAUSE_SECONDS, self._epoll.register, self._listener.fileno(), select.EPOLLIN)
+            return
+        if self._handshakes >= _MAX_HANDSHAKES:
+            sock.close()
+            return
+        connection = Connection(sock, self._on_hello)
+        self._handshakes += 1
+        self._runtime.connections[connection.fd] = connection
+        self._epoll.register(connection.fd, select.EPOLLIN | _WATCH)
+        self.after(_HANDSHAKE_SECONDS, self._end_handshake, connection)
+
+    def _end_handshake(self, connection):
+        if connection.role is None and not connection.ended:
+            self._end(connection)
+
+    def _serve(self, connection, events):
+        alive = True
+        if events & select.EPOLLIN:
+            alive = self._runtime.read(connection)
+            if self._runtime.queue:
+                self._runtime.wake()
+        # An end that came with data: what a client says on a data connection last, nobody waits for.
+        gone = events & (select.EPOLLHUP | select.EPOLLERR) or (events & _WATCH and connection.role != 'control')
+        if not alive or gone:
+            self._end(connection)
+
+    def _end(self, connection):
+        if connection.ended:
+            return
+        connection.ended = True
+        if connection.role is None:
+            self._handshakes -= 1
+        with self._places:
+            self._epoll.unregister(connection.fd)
+            if connection.read_by_main:
+                self._runtime.ready.unregister(connection.fd)
+                connection.read_by_main = False
+        del self._runtime.connections[connection.fd]
+        connection.queued.clear()
+        for call in list(connection.running.values()):
+            self._cancel(call, 'caller')
+        connection.shut()
+        connection.close()
+        if connection.role == 'data':
+            self._data.remove(connection)
+            self.assign()
+
+    def _on_hello(self, connection, kind, call_id, data, start, end):
+        problem = None
+        if kind != protocol.HELLO or call_id != 0:
+            problem = 'expected HELLO as the first frame, got a frame of type %d' % kind
+        else:
+            try:
+                hello = protocol.read_json(data[start:end], 'HELLO')
+            except ProtocolError as error:
+                problem = str(error)
+        if problem is None:
+            secret, client, role = hello.get('secret'), hello.get('client'), hello.get('role')
+            if not isinstance(secret, str) or not hmac.compare_digest(
+                    secret.encode('utf-8', 'surrogatepass'), self._secret):
+                problem = 'wrong secret'
+            elif hello.get('version') != protocol.VERSION:
+                problem = 'this runtime speaks protocol version %d, not %r' % (protocol.VERSION, hello.get('version'))
+            elif role not in ('data', 'control') or not isinstance(client, str) or not client:
+                problem = 'HELLO needs a client, a text, and a role, data or control'
+        if problem is not None:
+            connection.send(protocol.error_frame(0, protocol.CODE_PROTOCOL, problem))
+            raise ProtocolError(problem)
+        self._handshakes -= 1
+        connection.role = role
+        connection.client = client
+        answer = {'version': protocol.VERSION, 'runtime': _RUNTIME, 'sdk': _SDK, 'state': self._runtime.state}
+        if self._runtime.state == 'failed':
+            answer['error'] = self._runtime.refusal
+        connection.send(protocol.json_frame(protocol.HELLO_OK, 0, answer))
+        if role == 'control':
+            connection.on_frame = self._on_frame
+        else:
+            connection.on_frame = self._runtime.on_frame
+            self._data.append(connection)
+            self.assign()
+
+    # Who reads.
+
+    def assign(self):
+        """Decides for every data connection who reads it; after any change of what the decision rests on."""
+        for connection in self._data:
+            self._place(connection)
+
+    def pause(self, connection):
+        """Reads no more of it: enough of its calls wait. From the thread that reads it."""
+        connection.paused = True
+        self._place(connection)
+
+    def let_go(self, connection):
+        """Takes a connection that has ended from the main thread."""
+        with self._places:
+            if connection.read_by_main:
+                self._runtime.ready.unregister(connection.fd)
+                connection.read_by_main = False
+            connection.paused = True
+
+    def resume(self, connection):
+        connection.paused = False
+        if not connection.ended:
+            self._place(connection)
+
+    def _place(self, connection):
+        runtime = self._runtime
+        with self._places:
+            if connection.ended:
+                return
+            here = runtime.stopping or runtime.stuck or (
+                len(self._data) > 1 and not runtime.executor.reads_while_running)
+            by_main = not here and not connection.paused
+            by_control = here and not connection.paused
+            self._epoll.modify(connection.fd, _WATCH | (select.EPOLLIN if by_control else 0))
+            if by_main != connection.read_by_main:
+                if by_main:
+                    runtime.ready.register(connection.fd, select.EPOLLIN)
+                else:
+                    runtime.ready.unregister(connection.fd)
+                connection.read_by_main = by_main
+
+    # Frames of control connections.
+
+    def _on_frame(self, connection, kind, call_id, data, start, end):
+        if kind == protocol.CANCEL:
+            reason = protocol.read_json(data[start:end], 'CANCEL').get('reason')
+            if reason not in ('timeout', 'caller', 'interrupt'):
+                raise ProtocolError('CANCEL needs a reason, timeout, caller or interrupt')
+            self._on_cancel(connection.client, call_id, reason)
+        elif kind == protocol.CREDIT:
+            count = protocol.read_credit(data[start:end])
+            for call in self._find(connection.client, call_id):
+                stream = call.stream()
+                if stream is not None:
+                    stream.grant(count)
+        elif kind == protocol.PING:
+            counts = {
+                'running': sum(len(other.running) for other in self._data),
+                'queued': sum(len(other.queued) for other in self._data),
+            }
+            connection.send(protocol.json_frame(protocol.PONG, 0, counts))
+        elif kind == protocol.STOP:
+            grace_ms = protocol.read_json(data[start:end], 'STOP').get('graceMs')
+            if not isinstance(grace_ms, (int, float)) or isinstance(grace_ms, bool) or not 0 <= grace_ms < 1e12:
+                raise ProtocolError('STOP needs graceMs, a number of milliseconds')
+            self._stoppers.append(connection)
+            self.stop(grace_ms / 1000.0)
+        else:
+            raise ProtocolError('a frame of type %d has no place on a control connection' % kind)
+
+    def _find(self, client, call_id):
+        """The open calls of that id; there is at most one, since a client has one data connection."""
+        for connection in list(self._data):
+            if connection.client == client:
+                call = connection.queued.get(call_id) or connection.running.get(call_id)
+                if call is not None:
+                    yield call
+
+    def _on_cancel(self, client, call_id, reason):
+        for connection in list(self._data):
+            if connection.client != client:
+                continue
+            if call_id not in connection.queued and call_id not in connection.running and not connection.paused:
+                # It may wait in the kernel while a handler runs: read it, so that it is answered now.
+                self._runtime.read(connection)
+                self._runtime.wake()
+            call = connection.queued.pop(call_id, None)
+            if call is not None:
+                call.reason = reason
+                connection.send(cancelled_frame(call))
+                continue
+            call = connection.running.get(call_id)
+            if call is None:
+                connection.cancel_early(call_id)
+            else:
+                self._cancel(call, reason)
+
+    def _cancel(self, call, reason):
+        """A running call. Its code may swallow the exception, so it is raised again until the call has ended."""
+        first = call.reason is None
+        call.reason = reason
+        if first:
+            self._interrupt(call, False)
+        else:
+            self._runtime.executor.interrupt(call, False)
+        call.wake_stream()
+
+    def _interrupt(self, call, again):
+        if call.connection.running.get(call.id) is call:
+            self._runtime.executor.interrupt(call, again)
+            self.after(_INTERRUPT_AGAIN_SECONDS, self._interrupt, call, True)
+
+    def cancel_step(self, step):
+        """The same for code that runs on the main thread without a call."""
+        if not step.over:
+            step.reason = step.reason or 'timeout'
+            self._runtime.interrupt_main(step)
+            self.after(_INTERRUPT_AGAIN_SECONDS, self.cancel_step, step)
+
+    # The end.
+
+    def stop(self, grace_seconds):
+        runtime = self._runtime
+        self.after(max(grace_seconds, _LEAST_GRACE_SECONDS), self._stop_late, grace_seconds)
+        if runtime.stopping:
+            return
+        runtime.stopping = True
+        self.assign()
+        for connection in self._data:
+            for call_id in list(connection.queued):
+                if connection.queued.pop(call_id, None) is not None:
+                    connection.send(protocol.error_frame(call_id, protocol.CODE_PROTOCOL, 'the instance is stopping'))
+            for call in list(connection.running.values()):
+                self._cancel(call, 'stop')
+        if runtime.step is not None:
+            runtime.step.reason = 'stop'
+            self.cancel_step(runtime.step)
+        runtime.wake()
+
+    def _stop_late(self, grace_seconds):
+        what = 'pre_stop' if self._runtime.in_pre_stop else 'stopping the running calls'
+        message = '%s timed out after %g s' % (what, grace_seconds)
+        log('rookery_runtime: %s' % message)
+        self.end({'code': protocol.CODE_PRE_STOP, 'message': message})
+
+    def end(self, error):
+        """Says how it ended and ends the process."""
+        for connection in self._stoppers:
+            connection.send(protocol.json_frame(protocol.STOPPED, 0, {} if error is None else {'error': error}))
+        os._exit(0)

@@ -1,0 +1,38 @@
+"""Calls one at a time on the main thread, which also reads them: the shortest way there is."""
+from .calls import InitRequest
+from .execution import run
+from .interrupt import interrupt_main
+
+
+class InlineExecutor(object):
+    """Also what is there before INIT, and when the code could not be loaded."""
+
+    #: With several clients the main thread cannot see in which order calls arrive while a handler runs.
+    reads_while_running = False
+
+    def __init__(self, runtime):
+        self._runtime = runtime
+
+    def run(self):
+        """Until the runtime stops or has another executor."""
+        runtime = self._runtime
+        queue = runtime.queue
+        read_ready = runtime.read_ready
+        while not runtime.stopping:
+            while queue:
+                item = queue.popleft()
+                if item.__class__ is InitRequest:
+                    runtime.initialize(item)
+                    if runtime.executor is not self:
+                        return
+                elif runtime.begin(item):
+                    runtime.finish(item, run(item, runtime.program))
+                if runtime.stopping:
+                    return
+            read_ready()
+
+    def interrupt(self, call, _again):
+        interrupt_main(call, self._runtime.main_thread)
+
+    def finish_all(self):
+        """Nothing runs when the main thread is elsewhere."""

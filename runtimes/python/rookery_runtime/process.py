@@ -1,0 +1,73 @@
+"""The process around user code: its streams, its random state, its __main__."""
+import io
+import os
+import random
+import sys
+import time
+import types
+
+
+def after_fork():
+    """
+    Makes every state fresh that two processes forked from one parent must not share. For launchers that import this package
+    once and fork; in the child, before any user code.
+    """
+    random.seed()
+    modules = sys.modules
+    uuid = modules.get('uuid')
+    if uuid is not None:
+        uuid._last_timestamp = None
+        if getattr(uuid, '_node', None) is not None and (uuid._node >> 40) & 1:  # a random node id, not an address
+            uuid._node = None
+    ssl = modules.get('ssl')
+    if ssl is not None:
+        ssl.RAND_add(os.urandom(32), 32.0)
+    numpy_random = modules.get('numpy.random')
+    if numpy_random is not None:
+        numpy_random.seed()
+    multiprocessing = modules.get('multiprocessing.process')
+    if multiprocessing is not None:  # its key lets processes of one family into each other
+        multiprocessing.current_process().authkey = os.urandom(32)
+
+
+def make_standard_streams():
+    """
+    stdout and stderr as line-buffered UTF-8 whatever the descriptors are, so that each line is in the log at once. Also
+    where the interpreter was started without them, or for a terminal of another encoding.
+    """
+    for name, descriptor in (('stdout', 1), ('stderr', 2)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            setattr(sys, name, open(os.devnull, 'w'))
+            continue
+        raw = io.FileIO(descriptor, 'w', closefd=False)
+        raw.name = '<%s>' % name
+        stream = io.TextIOWrapper(
+            io.BufferedWriter(raw, 64 * 1024), encoding='utf-8', errors='backslashreplace', line_buffering=True)
+        stream.mode = 'w'
+        setattr(sys, name, stream)
+        setattr(sys, '__%s__' % name, stream)
+    return sys.stdout.flush, sys.stderr.flush
+
+
+def make_main_module():
+    """
+    An empty `__main__`, as in an interactive session: what pickle, inspect and the children of multiprocessing look at must
+    not be the program that has started the runtime.
+    """
+    make_main_module.kept = sys.modules.get('__main__')  # its globals are still in use
+    main = types.ModuleType('__main__')
+    main.__dict__['__builtins__'] = __builtins__
+    sys.modules['__main__'] = main
+    sys.argv = ['']
+    if hasattr(sys, 'orig_argv'):
+        sys.orig_argv = [sys.executable]
+
+
+def read_environment():
+    """Does what the interpreter does at its start with variables that a forked one did not have then."""
+    if os.environ.get('TZ'):
+        time.tzset()
+    if os.environ.get('PYTHONDONTWRITEBYTECODE'):
+        sys.dont_write_bytecode = True

@@ -1,0 +1,74 @@
+"""Wire format of the runtime protocol, version 1; the document is docs/runtime-protocol.md."""
+import json
+import struct
+
+VERSION = 1
+
+(HELLO, HELLO_OK, INIT, INIT_OK, CALL, RESULT, CHUNK, ERROR,
+ CANCEL, CREDIT, PING, PONG, STOP, STOPPED) = range(1, 15)
+
+#: Length prefix, type and call id.
+HEADER_BYTES = 9
+#: The largest frame that may be announced; a body or a result of 6 MiB and room for its header.
+MAX_FRAME_BYTES = 7 * 1024 * 1024
+#: Text of an ERROR; an exception's own text may be of any length.
+MAX_MESSAGE_CHARS = 64 * 1024
+
+CODE_PROTOCOL = 4000
+CODE_LOAD = 4001
+CODE_HANDLER = 4002
+CODE_TOO_LARGE = 4004
+CODE_NOT_JSON = 4007
+CODE_PRE_STOP = 4009
+CODE_TIMEOUT = 4010
+CODE_INITIALIZER = 4201
+CODE_INITIALIZER_TIMEOUT = 4211
+
+_HEADER = struct.Struct('>IBI')
+_RESULT = struct.Struct('>IBII')
+_CREDIT = struct.Struct('>I')
+
+#: (length, type, call id) of a frame that begins at an offset.
+read_header = _HEADER.unpack_from
+
+
+class ProtocolError(Exception):
+    """The other side broke the protocol: its connection is closed."""
+
+
+def frame(kind, call_id, payload=b''):
+    return _HEADER.pack(len(payload) + 5, kind, call_id) + payload
+
+
+def json_frame(kind, call_id, message):
+    return frame(kind, call_id, json.dumps(message).encode('ascii'))
+
+
+def result_frame(call_id, run_micros, data):
+    return _RESULT.pack(len(data) + 9, RESULT, call_id, run_micros) + data
+
+
+def error_frame(call_id, code, message, run_micros=None):
+    if len(message) > MAX_MESSAGE_CHARS:
+        message = message[:MAX_MESSAGE_CHARS] + '...'
+    error = {'code': code, 'message': message}
+    if run_micros is not None:
+        error['runMicros'] = run_micros
+    return json_frame(ERROR, call_id, error)
+
+
+def read_json(data, what):
+    """The JSON object of a frame's payload."""
+    try:
+        message = json.loads(bytes(data).decode('utf-8'))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError('%s is not JSON: %s' % (what, error))
+    if not isinstance(message, dict):
+        raise ProtocolError('%s must be a JSON object' % what)
+    return message
+
+
+def read_credit(data):
+    if len(data) != 4:
+        raise ProtocolError('CREDIT must have 4 bytes, not %d' % len(data))
+    return _CREDIT.unpack(data)[0]

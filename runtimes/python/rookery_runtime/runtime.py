@@ -1,0 +1,394 @@
+"""What the two threads share: the instance's state, its queue of calls, its connections."""
+import atexit
+import collections
+import os
+import select
+import signal
+import threading
+from time import monotonic
+
+from . import entry, interrupt, process, protocol
+from .calls import Call, InitRequest
+from .context import Context, Facts
+from .control import Control
+from .execution import Program, cancelled_frame, run_hook
+from .failures import CallFailure, log, log_exception, text_of
+from .inline import InlineExecutor
+from .protocol import ProtocolError
+from .tasks import TaskExecutor
+from .threads import ThreadExecutor
+
+_SIGTERM_GRACE_SECONDS = 10
+#: A connection of which more waits here is not read on: the rest waits in the kernel and at the client.
+_MAX_QUEUED_CALLS = 512
+_MAX_QUEUED_BYTES = 8 * 1024 * 1024
+_LARGE_BODY_BYTES = 64 * 1024
+
+
+class _Step(Call):
+    """User code that runs on the main thread without a call."""
+
+    over = False
+
+    def __init__(self):
+        Call.__init__(self, None, 0, b'{}', b'', monotonic())
+
+
+class Runtime(object):
+    def __init__(self, listener, secret):
+        self.queue = collections.deque()
+        #: By descriptor.
+        self.connections = {}
+        #: What the main thread waits for: connections that it reads, and being woken.
+        self.ready = select.epoll()
+        self.ready_fd = self.ready.fileno()
+        self.main_thread = threading.get_ident()
+        self.stopping = False
+        #: The initializer has timed out and does not end.
+        self.stuck = False
+        #: The user code without a call that runs now.
+        self.step = None
+        self.in_pre_stop = False
+        self.program = None
+        #: Why calls are refused, as the members of an ERROR; None when they are not.
+        self.refusal = {'code': protocol.CODE_PROTOCOL, 'message': 'a CALL before INIT'}
+        self.executor = InlineExecutor(self)
+        self._state = 'new'
+        self._init_answer = None
+        self._settling = threading.Lock()
+        self._poll = self.ready.poll
+        self._pid = os.getpid()
+        self._wake_in, self._wake_out = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        os.set_blocking(self._wake_out, False)
+        self.ready.register(self._wake_in, select.EPOLLIN)
+        self._flush_stdout, self._flush_stderr = process.make_standard_streams()
+        self.control = Control(self, listener, secret)
+
+    @property
+    def state(self):
+        return 'stopping' if self.stopping else self._state
+
+    def run(self):
+        """Serves until it is told to stop, and ends the process."""
+        process.make_main_module()
+        process.read_environment()
+        interrupt.install()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_sigterm)
+        if hasattr(os, 'register_at_fork'):
+            os.register_at_fork(after_in_child=self._close_in_child)
+        self.control.start()
+        while not self.stopping:
+            self.executor.run()
+        self.executor.finish_all()
+        self.control.post(self.control.end, self._pre_stop())
+        while True:
+            signal.pause()
+
+    # Reading.
+
+    def read_ready(self, timeout=-1):
+        """Waits until there is something, and reads it."""
+        for fd, _ in self._poll(timeout):
+            connection = self.connections.get(fd)
+            if connection is not None:
+                if not self.read(connection):
+                    self.control.let_go(connection)
+            elif fd == self._wake_in:
+                os.read(fd, 4096)
+
+    def read(self, connection):
+        """Reads once. False: the connection is of no use any more; the control thread ends it."""
+        try:
+            return connection.receive()
+        except ProtocolError as error:
+            log('rookery_runtime: closed a connection: %s' % error)
+        except OSError:  # closed by the other thread in between
+            pass
+        connection.shut()
+        return False
+
+    def wake(self):
+        """Makes the main thread look at its queue and at `stopping`."""
+        try:
+            os.write(self._wake_out, b'.')
+        except BlockingIOError:
+            pass
+
+    def on_frame(self, connection, kind, call_id, data, start, end):
+        """A frame of a data connection, in the thread that reads it."""
+        if kind == protocol.CALL:
+            body = start + 2
+            if body <= end:
+                body += data[start] << 8 | data[start + 1]
+            if body > end or not call_id or call_id in connection.queued or call_id in connection.running:
+                raise ProtocolError('a CALL without a header, or with a call id that is 0 or in use')
+            call = Call(connection, call_id, data[start + 2:body], data[body:end], monotonic())
+            if connection.was_cancelled_early(call_id):
+                call.reason = 'caller'
+                connection.send(cancelled_frame(call))
+            elif self.stopping or self.stuck:
+                self._refuse(call)
+            else:
+                connection.queued[call_id] = call
+                self.queue.append(call)
+                if len(connection.queued) >= _MAX_QUEUED_CALLS or (
+                        end - body > _LARGE_BODY_BYTES and _queued_bytes(connection) > _MAX_QUEUED_BYTES):
+                    self.control.pause(connection)
+        elif kind == protocol.INIT:
+            request = InitRequest(connection, protocol.read_json(data[start:end], 'INIT'))
+            if self.stopping or self.stuck:
+                self._answer_init(request)
+            else:
+                self.queue.append(request)
+        else:
+            raise ProtocolError('a frame of type %d has no place on a data connection' % kind)
+
+    # Calls.
+
+    def begin(self, call):
+        """Takes a call from those that wait. False: it was dropped, or refused and answered."""
+        connection = call.connection
+        call_id = call.id
+        connection.running[call_id] = call
+        if connection.queued.pop(call_id, None) is None:
+            del connection.running[call_id]
+            return False
+        if connection.paused and len(connection.queued) <= _MAX_QUEUED_CALLS // 2 and (
+                _queued_bytes(connection) <= _MAX_QUEUED_BYTES // 2):
+            self.control.resume(connection)
+        if self.refusal is None:
+            return True
+        del connection.running[call_id]
+        self._refuse(call)
+        return False
+
+    def finish(self, call, frame):
+        """Answers a call that was begun."""
+        connection = call.connection
+        if os.getpid() != self._pid:  # a child that the handler has forked and that came back from it
+            os._exit(0)
+        del connection.running[call.id]
+        connection.send(frame)
+        try:
+            self._flush_stdout()
+            self._flush_stderr()
+        except (OSError, ValueError):  # the user's code has closed them
+            pass
+
+    def interrupt_main(self, step):
+        interrupt.interrupt_main(step, self.main_thread)
+
+    def _refuse(self, call):
+        error = self.refusal
+        if self.stopping:
+            error = {'code': protocol.CODE_PROTOCOL, 'message': 'the instance is stopping'}
+        call.connection.send(protocol.error_frame(call.id, error['code'], error['message']))
+
+    # Initialization.
+
+    def initialize(self, request):
+        """Loads the code, once; on the main thread. A later INIT gets the same answer."""
+        if self._init_answer is not None or self.stopping:
+            self._answer_init(request)
+            return
+        message = request.message
+        concurrency = message.get('concurrency')
+        limit = message.get('maxResultBytes')
+        if not _is_int(concurrency, 1, 1000) or not _is_int(limit, 1, protocol.MAX_FRAME_BYTES - 9):
+            request.connection.send(protocol.error_frame(
+                0, protocol.CODE_PROTOCOL, 'INIT needs concurrency, 1 to 1000, and maxResultBytes, 1 to %d' % (
+                    protocol.MAX_FRAME_BYTES - 9)))
+            return
+        self._state = 'initializing'
+        step = self.step = _Step()
+        try:
+            self._load(step, request)
+        except CallFailure as failure:
+            self._settle(request, failure)
+        except BaseException as error:  # cancelled: by its deadline, which has settled it, or by a stop
+            self._settle(request, CallFailure(protocol.CODE_INITIALIZER, 'initializer failed: %s' % text_of(error)))
+        step.over = True
+        self.step = None
+        if self.stuck:
+            self.stuck = False
+        self.control.post(self.control.assign)
+
+    def _load(self, step, request):
+        message = request.message
+        started = monotonic()
+        timeout = message.get('initTimeoutMs')
+        timeout = timeout / 1000.0 if _is_int(timeout, 1, 1 << 40) else None
+        handler_name = _text(message, 'handler')
+        if not handler_name:
+            raise CallFailure(protocol.CODE_INITIALIZER, 'empty user call code')
+        facts = Facts(message)
+        with _Bound(self, step, request, timeout, protocol.CODE_LOAD, 'cannot load the handler %s: it did not load within %g s'
+                    % (handler_name, timeout or 0)):
+            code = interrupt.enter_with(step, _load_code, message)
+        loaded = monotonic()
+        if code.initializer is not None:
+            with _Bound(self, step, request, timeout, protocol.CODE_INITIALIZER_TIMEOUT,
+                        'initializer timed out after %g s' % (timeout or 0)):
+                self._run_initializer(step, code.initializer, Context(facts, None, timeout and loaded + timeout))
+        self.program = Program(code.handler, code.pre_stop, facts, message['maxResultBytes'])
+        concurrency = message['concurrency']
+        if code.is_async:
+            executor = TaskExecutor(self, concurrency)
+        elif concurrency > 1:
+            executor = ThreadExecutor(self, concurrency)
+        else:
+            executor = self.executor
+        timing = {'loadMicros': int((loaded - started) * 1e6), 'initMicros': int((monotonic() - loaded) * 1e6)}
+        self._settle(request, None, timing, executor)
+
+    def _run_initializer(self, step, initializer, context):
+        try:
+            run_hook(step, initializer, context)
+        except interrupt.CallCancelled:
+            raise
+        except BaseException as error:
+            log_exception('initializer failed', error)
+            raise CallFailure(protocol.CODE_INITIALIZER, 'initializer failed: %s' % text_of(error))
+
+    def _settle(self, request, failure, timing=None, executor=None):
+        """The outcome of INIT, which the first that comes decides: the code or its deadline."""
+        with self._settling:
+            if self._init_answer is not None:
+                return False
+            if failure is None:
+                self.executor = executor
+                self.refusal = None
+                self._state = 'ready'
+                self._init_answer = protocol.json_frame(protocol.INIT_OK, 0, timing)
+            else:
+                self.refusal = {'code': failure.code, 'message': failure.message}
+                self._state = 'failed'
+                self._init_answer = protocol.error_frame(0, failure.code, failure.message)
+        self._answer_init(request)
+        return True
+
+    def give_up_init(self, bound):
+        """The deadline of a part of INIT, in the control thread."""
+        if bound.over or not self._settle(bound.request, bound.failure):
+            return
+        log('rookery_runtime: %s' % bound.failure.message)
+        self.stuck = True
+        self.control.assign()
+        while self.queue:
+            try:
+                item = self.queue.popleft()
+            except IndexError:  # the main thread is back
+                break
+            if isinstance(item, InitRequest):
+                self._answer_init(item)
+            elif item.connection.queued.pop(item.id, None) is not None:
+                self._refuse(item)
+        self.control.cancel_step(bound.step)
+
+    def _answer_init(self, request):
+        answer = self._init_answer
+        if answer is None:
+            answer = protocol.error_frame(0, protocol.CODE_PROTOCOL, 'the instance is stopping')
+        request.connection.send(answer)
+
+    # The end.
+
+    def _on_sigterm(self, _signal_number, _frame):
+        self.control.post(self.control.stop, _SIGTERM_GRACE_SECONDS)
+
+    def _pre_stop(self):
+        """The last user code; the members of an ERROR when it failed. Its bound is the control thread's."""
+        error = None
+        pre_stop = self.program.pre_stop if self.program is not None and self.refusal is None else None
+        if pre_stop is not None:
+            self.in_pre_stop = True
+            try:
+                if isinstance(pre_stop, CallFailure):
+                    raise pre_stop
+                run_hook(_Step(), pre_stop, Context(self.program.facts))
+            except BaseException as failure:
+                message = failure.message if isinstance(failure, CallFailure) else text_of(failure)
+                error = {'code': protocol.CODE_PRE_STOP, 'message': 'pre_stop failed: %s' % message}
+                log_exception('pre_stop failed', failure)
+        try:
+            atexit._run_exitfuncs()
+            self._flush_stdout()
+            self._flush_stderr()
+        except BaseException as failure:
+            log_exception('an exit function failed', failure)
+        return error
+
+    def _close_in_child(self):
+        """A child of the user's code must not keep the instance's connections open, nor answer on them."""
+        descriptors = [self.ready_fd, self._wake_in, self._wake_out]
+        for descriptor in descriptors + self.control.descriptors() + list(self.connections):
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+
+
+class _Code(object):
+    """The functions that INIT names."""
+
+
+def _load_code(message):
+    code_path = _text(message, 'codePath')
+    handler_name = _text(message, 'handler')
+    if code_path:
+        entry.prepare_path(code_path)
+    code = _Code()
+    handler = entry.load(handler_name, code_path, 'handler')
+    code.is_async = entry.is_async(handler)
+    code.handler = entry.adapt_handler(handler, handler_name)
+    code.initializer = None
+    code.pre_stop = None
+    name = _text(message, 'initializer')
+    if name:
+        try:
+            code.initializer = entry.adapt_hook(entry.load(name, code_path, 'initializer'), name)
+        except CallFailure as failure:
+            raise CallFailure(protocol.CODE_INITIALIZER, 'initializer failed: %s' % failure.message)
+    name = _text(message, 'preStop')
+    if name:
+        try:
+            code.pre_stop = entry.adapt_hook(entry.load(name, code_path, 'pre_stop'), name)
+        except CallFailure as failure:  # told at the end too; calls do not need it
+            code.pre_stop = failure
+            log('rookery_runtime: %s' % failure.message)
+    return code
+
+
+class _Bound(object):
+    """A time limit around a part of INIT."""
+
+    def __init__(self, runtime, step, request, seconds, code, message):
+        self.over = False
+        self.step = step
+        self.request = request
+        self.failure = CallFailure(code, message)
+        self._runtime = runtime
+        self._seconds = seconds
+
+    def __enter__(self):
+        if self._seconds is not None:
+            control = self._runtime.control
+            control.post(control.after, self._seconds, self._runtime.give_up_init, self)
+
+    def __exit__(self, _kind, _error, _trace):
+        self.over = True
+
+
+def _queued_bytes(connection):
+    return sum(len(call.body) for call in list(connection.queued.values()))
+
+
+def _is_int(value, least, most):
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _text(message, name):
+    value = message.get(name)
+    return value if isinstance(value, str) else ''

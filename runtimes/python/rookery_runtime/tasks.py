@@ -1,0 +1,92 @@
+"""Calls of an `async def` handler: tasks of one event loop on the main thread, which reads the connections too."""
+import types
+from time import monotonic
+
+from .calls import InitRequest
+from .context import Context
+from .execution import (
+    UNFINISHED, cancelled_frame, failure_frame, own_loop, read_async_generator, read_generator, result_frame)
+from .failures import log_exception
+from .interrupt import enter_await, enter_with, interrupt_main
+from .values import decode, encode
+
+class TaskExecutor(object):
+    reads_while_running = True
+
+    def __init__(self, runtime, concurrency):
+        self._runtime = runtime
+        self._concurrency = concurrency
+        self._running = 0
+        self._loop = own_loop()
+        # An epoll descriptor is readable when something is ready in it.
+        self._loop.add_reader(runtime.ready_fd, self._on_ready)
+
+    def run(self):
+        self._loop.call_soon(self._start)
+        self._run_loop()
+
+    def interrupt(self, call, again):
+        self._loop.call_soon_threadsafe(self._cancel, call)
+        if again:  # its code blocks the loop, so that it cannot be cancelled there
+            interrupt_main(call, self._runtime.main_thread)
+
+    def finish_all(self):
+        while self._running:
+            self._run_loop()
+
+    def _run_loop(self):
+        while True:
+            try:
+                self._loop.run_forever()
+                return
+            except BaseException as error:  # SystemExit of a task that the user's code started
+                log_exception('a task of the event loop failed', error)
+
+    def _on_ready(self):
+        self._runtime.read_ready(0)
+        self._start()
+
+    def _start(self):
+        runtime = self._runtime
+        items = runtime.queue
+        while items and self._running < self._concurrency and not runtime.stopping:
+            item = items.popleft()
+            if item.__class__ is InitRequest:
+                runtime.initialize(item)
+            elif runtime.begin(item):
+                self._running += 1
+                item.task = self._loop.create_task(self._drive(item))
+                item.task.add_done_callback(lambda _task, call=item: self._done(call))
+        if runtime.stopping:
+            self._loop.stop()
+
+    async def _drive(self, call):
+        """Its answer is kept in the task, since a task that is cancelled before its first step never comes here."""
+        started = monotonic()
+        program = self._runtime.program
+        try:
+            event = decode(call.body)
+            context = Context(program.facts, call)
+            value = enter_with(call, program.handler, event, context)
+            if type(value) is types.CoroutineType or hasattr(value, '__await__'):
+                value = await enter_await(call, value)
+            if type(value) is types.AsyncGeneratorType:
+                data = await read_async_generator(call, value, program)
+            elif type(value) in UNFINISHED:
+                data = read_generator(call, value, program)
+            else:
+                data = enter_with(call, encode, value)
+            return result_frame(call, data, program, started)
+        except BaseException as error:
+            return failure_frame(call, error, started)
+
+    def _done(self, call):
+        self._running -= 1
+        frame = None if call.task.cancelled() else call.task.result()
+        self._runtime.finish(call, frame or cancelled_frame(call))
+        self._start()
+
+    def _cancel(self, call):
+        if call.task is not None and not call.task.done():
+            call.delivered = True
+            call.task.cancel()
