@@ -16,6 +16,7 @@ const GENERATED: readonly Generated[] = [
   { file: 'docs/configuration.md', make: async () => (await import('../src/config/document.ts')).configurationPage() },
   { file: 'rookery.sample.yaml', make: async () => (await import('../src/config/document.ts')).sampleFile() },
   { file: 'docs/metrics.md', make: async () => (await import('../src/telemetry/document.ts')).metricsPage() },
+  { file: 'docs/limits.md', make: async () => (await import('./limits-page.ts')).limitsPage() },
 ];
 
 const root = join(import.meta.dirname, '..');

@@ -1,0 +1,98 @@
+import { LIMITS } from '../src/core/limits.ts';
+
+type Limit = (typeof LIMITS)[keyof typeof LIMITS];
+
+/** What each limit means, for people. A limit that is added to the code does not compile until it has its row here. */
+const ROWS: {
+  readonly [name in keyof typeof LIMITS]: readonly [what: string, show: (value: (typeof LIMITS)[name]) => string];
+} = {
+  requestBodyBytes: ['Body of a create request and of every meta_service request; above it 413', bytes],
+  invokeBodyBytes: ['Body of an invoke; above it 413', bytes],
+  responseBodyBytes: ['What a handler may return, as JSON; above it the call fails with 4004', bytes],
+  traceIdChars: ['`X-Trace-Id`; a longer one is cut', characters],
+  agentNameChars: ['`namespace` and `name` of an agent', characters],
+  idempotencyKeyChars: ['`Idempotency-Key`', characters],
+  idempotencyKeepMs: ['How long an idempotency key is remembered', duration],
+  cpuMillis: ['`cpu`, in thousandths of a core', range],
+  memoryMb: ['`memory`, in MB', range],
+  agentList: ['Agents on one page of the list', page],
+  inlineInvokeTimeoutMs: ['One call of an agent, waiting included', duration],
+  initializerTimeoutMs: ['The initializer; above it the code counts as not loaded (4211)', duration],
+  deleteGraceMs: ['What a delete gives to `pre_stop` and the end, when nothing else is said', duration],
+  deleteGraceMaxSeconds: ['`?grace=` of a delete', seconds],
+  execTimeoutSeconds: [
+    '`timeout` of an exec',
+    ({ default: usual, max }) => `${seconds(usual)}, at most ${seconds(max)}`,
+  ],
+  execOutputBytes: ['What is kept of the stdout of an exec, and as much of its stderr', bytes],
+  openFiles: ['Open files of a process in a sandbox', String],
+  logFileBytes: ['One log file of an instance', bytes],
+  logFiles: ['Log files of an instance; the oldest is dropped', String],
+  functionTimeoutSeconds: [
+    '`timeout` of a function',
+    ({ default: usual, max }) => `${seconds(usual)}, at most ${seconds(max)}`,
+  ],
+  frameBytes: ['One frame of the runtime protocol', bytes],
+};
+
+/** docs/limits.md */
+export function limitsPage(): string {
+  const lines = [
+    '# Limits',
+    '',
+    '<!-- Made from src/core/limits.ts by `npm run generate`. Do not edit. -->',
+    '',
+    'These are fixed. What an operator may change is in [configuration.md](configuration.md).',
+    '',
+    '| What | Limit |',
+    '|---|---|',
+  ];
+  for (const [name, [what, show]] of Object.entries(ROWS) as [
+    keyof typeof LIMITS,
+    readonly [string, (value: Limit) => string],
+  ][]) {
+    lines.push(`| ${what} | ${show(LIMITS[name])} |`);
+  }
+  return `${lines.join('\n')}\n`;
+}
+
+function bytes(value: number): string {
+  return `${value / 1024 / 1024} MiB`;
+}
+
+function characters(value: number): string {
+  return `${value} characters`;
+}
+
+function seconds(value: number): string {
+  return duration(value * 1000);
+}
+
+function duration(ms: number): string {
+  const [unit, size] = (
+    [
+      ['day', 86_400_000],
+      ['hour', 3_600_000],
+      ['minute', 60_000],
+      ['second', 1000],
+    ] as const
+  ).find(([, length]) => ms >= length && ms % length === 0) ?? ['millisecond', 1];
+  const count = ms / size;
+  return `${count} ${unit}${count === 1 ? '' : 's'}`;
+}
+
+function range({
+  min,
+  max,
+  default: usual,
+}: {
+  readonly min: number;
+  readonly max: number;
+  readonly default: number;
+}): string {
+  return `${min} to ${max}, default ${usual}`;
+}
+
+function page({ default: usual, max }: { readonly default: number; readonly max: number }): string {
+  return `${usual}, at most ${max}`;
+}
