@@ -63,6 +63,9 @@ const PATH_OF_VARIABLE = new Map(
   (Object.keys(SETTINGS) as SettingPath[]).map(path => [variableOf(path), path] as const),
 );
 
+/** Switches of the project's own tests, which start services with the environment that they were started with. */
+const TEST_PREFIX = 'ROOKERY_TEST_';
+
 /** Names that the platform gives to the code in its sandboxes: a service started there is not to stumble over them. */
 const SANDBOX_VARIABLES = new Set(
   [
@@ -83,7 +86,8 @@ function readVariables(environment: Environment, base: string): Source {
   for (const [name, value] of Object.entries(environment)) {
     // An empty variable is an unset one: that is what `NAME= command` and compose files mean by it.
     if (!name.startsWith('ROOKERY_') || value === undefined || value === '') continue;
-    if (isOfKubernetes(name, value) || name in CLIENT_VARIABLES || SANDBOX_VARIABLES.has(name)) continue;
+    if (name.startsWith(TEST_PREFIX) || isOfKubernetes(name, value) || Object.hasOwn(CLIENT_VARIABLES, name)) continue;
+    if (SANDBOX_VARIABLES.has(name)) continue;
     const path = PATH_OF_VARIABLE.get(name);
     if (path !== undefined) {
       given.push({ path, value: { text: value }, where: `environment variable ${name}`, base });

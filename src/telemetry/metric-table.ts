@@ -10,7 +10,7 @@ export interface MetricDefinition {
 const CALL_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600];
 const START_SECONDS = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60];
 
-const ENTRY = '`frontend` or `meta`';
+const ENTRY = '`frontend` or `meta_service`';
 const DRIVER = 'the sandbox driver: `process`, `docker`, …';
 
 /**
@@ -28,7 +28,8 @@ export const METRICS = {
     help: 'HTTP requests and how long each took, from its headers to the end of its answer.',
     labels: {
       entry: ENTRY,
-      route: 'method and pattern of the route, `unknown` for those that do not exist',
+      method: 'HTTP method, `other` for those that no route has',
+      route: 'pattern of the route, `unknown` for those that do not exist',
       status: 'HTTP status',
     },
     buckets: CALL_SECONDS,
@@ -41,45 +42,26 @@ export const METRICS = {
     },
     buckets: CALL_SECONDS,
   },
-  rookery_waiting_calls: {
+  rookery_open_calls: {
     type: 'gauge',
-    help: 'Calls that wait for their instance now.',
+    help: 'Calls that were taken and are not answered yet, those that wait for their turn included.',
     labels: {},
   },
-  rookery_running_calls: {
+  rookery_live_instances: {
     type: 'gauge',
-    help: 'Calls that instances have accepted and not answered yet.',
+    help: 'Instances that run and can be called.',
     labels: {},
-  },
-  rookery_instances: {
-    type: 'gauge',
-    help: 'Instances now.',
-    labels: { status: '`CREATING`, `RUNNING`, `STOPPING` or `FAILED`' },
   },
   rookery_create_seconds: {
     type: 'histogram',
-    help: 'Creates of instances and how long each took.',
-    labels: { driver: DRIVER, outcome: '`ok`, or the code of the error (`failed_precondition`)' },
-    buckets: START_SECONDS,
-  },
-  rookery_start_stage_seconds: {
-    type: 'histogram',
-    help: 'The stages of a cold start.',
-    labels: {
-      driver: DRIVER,
-      stage: '`sandbox` until it runs, `connect` until its runtime answers, `load` until the code is loaded',
-    },
+    help: 'Starts of instances (creates and restarts) and how long each took, until its code was loaded.',
+    labels: { driver: DRIVER, outcome: '`created` or `failed`' },
     buckets: START_SECONDS,
   },
   rookery_instance_exits_total: {
     type: 'counter',
-    help: 'Sandboxes that ended by themselves.',
-    labels: { driver: DRIVER, reason: '`exit`, `signal` or `out_of_memory`' },
-  },
-  rookery_adopted_total: {
-    type: 'counter',
-    help: 'Instances that were found again after a start of the service.',
-    labels: { outcome: '`ok`, `dead` or `orphan`' },
+    help: 'Instances that ended by themselves.',
+    labels: { driver: DRIVER },
   },
   process_cpu_seconds_total: {
     type: 'counter',

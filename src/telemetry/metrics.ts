@@ -3,37 +3,32 @@ import { type EventLoopUtilization, performance } from 'node:perf_hooks';
 import { Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { METRICS, type MetricDefinition, type MetricName } from './metric-table.ts';
 
-/** What an HTTP entry reports. */
-export interface HttpMetrics {
-  /** `route` is one of a closed set (method and pattern), never a path as it was sent. */
-  observe(route: string, status: number, seconds: number): void;
+/** What an HTTP entry reports (`EntryMetrics` of `http/entry.ts`). */
+export interface EntryMetrics {
+  /** `route` is the pattern of a route, never a path as it was sent; `''` for an unknown one. */
+  observeRequest(method: string, route: string, status: number, seconds: number): void;
+  render(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
-/** What the scheduler reports. */
-export interface InstanceMetrics {
-  /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
-  invoked(outcome: string, seconds: number): void;
-  created(driver: string, outcome: string, seconds: number): void;
-  started(driver: string, stage: 'sandbox' | 'connect' | 'load', seconds: number): void;
-  exited(driver: string, reason: 'exit' | 'signal' | 'out_of_memory'): void;
-  adopted(outcome: 'ok' | 'dead' | 'orphan'): void;
+/** What the scheduler reports (`SchedulerMetrics` of `scheduler/options.ts`). */
+export interface SchedulerMetrics {
+  created(driver: string, outcome: 'created' | 'failed', durationMs: number): void;
+  exited(driver: string): void;
 }
 
 /** What is counted only when somebody looks. */
 export interface Gauges {
-  instances(): Readonly<Record<string, number>>;
-  waitingCalls(): number;
-  runningCalls(): number;
+  readonly liveInstances: number;
+  readonly openCalls: number;
 }
 
 export interface Metrics {
-  http(entry: 'frontend' | 'meta'): HttpMetrics;
-  readonly instances: InstanceMetrics;
-  /** Where the gauges of instances come from; until then they are absent. */
-  setGauges(gauges: Gauges): void;
-  readonly contentType: string;
-  /** The whole page for Prometheus. */
-  text(): Promise<string>;
+  entry(name: 'frontend' | 'meta_service'): EntryMetrics;
+  readonly scheduler: SchedulerMetrics;
+  /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
+  readonly invoked: (outcome: string, seconds: number) => void;
+  /** Where the gauges are read, from now on: the scheduler has them. Without it they are absent. */
+  readGaugesFrom(gauges: Gauges): void;
 }
 
 /** The metrics of one service. No timer runs for them: what can be read at the scrape is read there. */
@@ -41,7 +36,7 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   const registry = new Registry();
   let gauges: Gauges | undefined;
 
-  const gauge = (name: MetricName, read: (set: (value: number, labels?: Record<string, string>) => void) => void) =>
+  const gauge: AddGauge = (name, read) =>
     new Gauge({
       ...common(name, registry),
       collect() {
@@ -49,75 +44,67 @@ export function createMetrics(options: { readonly version: string }): Metrics {
         read((value, labels) => (labels === undefined ? this.set(value) : this.set(labels, value)));
       },
     });
-  const histogram = (name: MetricName) => new Histogram({ ...common(name, registry), buckets: bucketsOf(name) });
-  const counter = (name: MetricName) => new Counter(common(name, registry));
 
   gauge('rookery_build_info', set => set(1, { version: options.version, node: process.version }));
-  gauge('rookery_instances', set => {
-    for (const [status, count] of Object.entries(gauges?.instances() ?? {})) set(count, { status });
-  });
-  gauge('rookery_waiting_calls', set => gauges && set(gauges.waitingCalls()));
-  gauge('rookery_running_calls', set => gauges && set(gauges.runningCalls()));
+  gauge('rookery_live_instances', set => gauges && set(gauges.liveInstances));
+  gauge('rookery_open_calls', set => gauges && set(gauges.openCalls));
+  const requests = histogram('rookery_http_request_seconds', registry);
+  const calls = histogram('rookery_invocation_seconds', registry);
+  const creates = histogram('rookery_create_seconds', registry);
+  const exits = new Counter(common('rookery_instance_exits_total', registry));
   addProcessMetrics(registry, gauge);
 
-  const requests = histogram('rookery_http_request_seconds');
-  const invocations = bound1(histogram('rookery_invocation_seconds'));
-  const creates = bound2(histogram('rookery_create_seconds'));
-  const stages = bound2(histogram('rookery_start_stage_seconds'));
-  const exits = counter('rookery_instance_exits_total');
-  const adoptions = counter('rookery_adopted_total');
-
+  const callObservers = new Map<string, Observer>();
   return {
-    http: entry => {
-      const observers = new Map<string, Observer[]>();
-      return {
-        observe(route, status, seconds) {
-          let byStatus = observers.get(route);
-          if (byStatus === undefined) {
-            byStatus = [];
-            observers.set(route, byStatus);
-          }
-          let observer = byStatus[status];
-          if (observer === undefined) {
-            observer = requests.labels(entry, route, String(status));
-            byStatus[status] = observer;
-          }
-          observer.observe(seconds);
-        },
-      };
+    entry: name => ({
+      observeRequest: requestObserver(requests, name),
+      render: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
+    }),
+    scheduler: {
+      created: (driver, outcome, durationMs) => creates.labels(driver, outcome).observe(durationMs / 1000),
+      exited: driver => exits.labels(driver).inc(),
     },
-    instances: {
-      invoked: invocations,
-      created: creates,
-      started: stages,
-      exited: (driver, reason) => exits.labels(driver, reason).inc(),
-      adopted: outcome => adoptions.labels(outcome).inc(),
+    invoked(outcome, seconds) {
+      remembered(callObservers, outcome, () => calls.labels(outcome)).observe(seconds);
     },
-    setGauges(given) {
+    readGaugesFrom(given) {
       gauges = given;
     },
-    contentType: registry.contentType,
-    text: () => registry.metrics(),
   };
 }
 
 type Observer = ReturnType<Histogram<string>['labels']>;
 
-/** Looking up the labels once per value of them is what makes an observation cheap. */
-function bound1(histogram: Histogram<string>): (label: string, seconds: number) => void {
-  const observers = new Map<string, Observer>();
-  return (label, seconds) => {
-    let observer = observers.get(label);
-    if (observer === undefined) {
-      observer = histogram.labels(label);
-      observers.set(label, observer);
-    }
+/** Anybody can send any method; those that no route has are one. */
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
+
+/** On the path of every request: labels are looked up once, then remembered by route, method and status. */
+function requestObserver(requests: Histogram<string>, entry: string): EntryMetrics['observeRequest'] {
+  const byRoute = new Map<string, Map<string, Map<number, Observer>>>();
+  return (sentMethod, sentRoute, status, seconds) => {
+    const method = METHODS.has(sentMethod) ? sentMethod : 'other';
+    const byStatus = remembered(remembered(byRoute, sentRoute, newMap), method, newMap);
+    const observer = remembered(byStatus, status, () =>
+      requests.labels(entry, method, sentRoute || 'unknown', String(status)),
+    );
     observer.observe(seconds);
   };
 }
 
-function bound2(histogram: Histogram<string>): (first: string, second: string, seconds: number) => void {
-  return (first, second, seconds) => histogram.labels(first, second).observe(seconds);
+const newMap = <K, V>(): Map<K, V> => new Map();
+
+function remembered<K, V>(map: Map<K, V>, key: K, make: () => V): V {
+  let value = map.get(key);
+  if (value === undefined) {
+    value = make();
+    map.set(key, value);
+  }
+  return value;
+}
+
+function histogram(name: MetricName, registry: Registry): Histogram<string> {
+  const definition: MetricDefinition = METRICS[name];
+  return new Histogram({ ...common(name, registry), buckets: [...(definition.buckets ?? [])] });
 }
 
 function common(name: MetricName, registry: Registry) {
@@ -125,12 +112,10 @@ function common(name: MetricName, registry: Registry) {
   return { name, help: definition.help, labelNames: Object.keys(definition.labels), registers: [registry] };
 }
 
-function bucketsOf(name: MetricName): number[] {
-  const definition: MetricDefinition = METRICS[name];
-  return [...(definition.buckets ?? [])];
-}
-
-type AddGauge = (name: MetricName, read: (set: (value: number) => void) => void) => unknown;
+type AddGauge = (
+  name: MetricName,
+  read: (set: (value: number, labels?: Record<string, string>) => void) => void,
+) => unknown;
 
 /** Prometheus' usual names for the process, without the timers that prom-client's own collection of them would start. */
 function addProcessMetrics(registry: Registry, gauge: AddGauge): void {
