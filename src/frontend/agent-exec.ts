@@ -12,9 +12,9 @@ export function addExecRoute(app: FastifyInstance, instances: Instances): void {
   app.post<{ Params: { instanceId: string } }>(
     '/api/agent/:instanceId/exec',
     { config: { access: 'write', longLived: true, docs: AGENT_DOCS.exec } },
-    async (request, reply) => {
+    async request => {
       const command = readExec(readBody(request.body as Buffer | undefined));
-      const signal = callerSignal(reply);
+      const signal = callerSignal(request.raw.socket);
       const { returncode, stdout, stderr, truncated } = await instances.exec(
         request.tenant,
         request.params.instanceId,

@@ -44,7 +44,7 @@ export function addInvokeRoute(app: FastifyInstance, { instances, tracer, invoke
       const timeoutMs = readTimeoutMs(headers);
       const sent = headers.traceparent as string | undefined;
       const span = tracer.start('invoke agent', 'server', sent);
-      const signal = callerSignal(reply);
+      const signal = callerSignal(request.raw.socket);
       const call = {
         header: {
           traceId: request.traceId,

@@ -24,7 +24,7 @@ export function addLogsRoute(app: FastifyInstance, instances: Instances): void {
     async (request, reply) => {
       const asked = readLogRequest(request.query, Date.now());
       const wanted = request.method === 'HEAD' ? { ...asked, follow: false } : asked;
-      const signal = AbortSignal.any([callerSignal(reply), closing.signal]);
+      const signal = AbortSignal.any([callerSignal(request.raw.socket), closing.signal]);
       const chunks = await instances.logs(request.tenant, request.params.instanceId, wanted, signal);
       reply.hijack();
       const { raw } = reply;
