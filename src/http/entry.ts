@@ -3,7 +3,7 @@ import swagger from '@fastify/swagger';
 import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { internal, ServiceError } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { HttpMetrics } from '../telemetry/metrics.ts';
+import type { EntryMetrics } from '../telemetry/metrics.ts';
 import { createAccessLog, type EntryLog } from './access-log.ts';
 import { type ErrorTable, refusal, sendError } from './answer.ts';
 import type { TokenVerifier } from './credentials.ts';
@@ -22,8 +22,7 @@ export interface EntryOptions {
   /** null: authentication is off. */
   readonly auth: TokenVerifier | null;
   readonly ready: SystemRouteOptions['ready'];
-  readonly metrics: HttpMetrics;
-  readonly metricsPage: SystemRouteOptions['metricsPage'];
+  readonly metrics: EntryMetrics;
   readonly log: EntryLog;
   readonly slowMs: number;
   /** What a `ServiceError` that a route throws becomes. */
@@ -77,7 +76,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.addHook('onResponse', (request, reply, done) => {
     const elapsedMs = reply.elapsedTime;
     const { url } = request.route;
-    metrics.observe(url === undefined ? 'unknown' : `${request.method} ${url}`, reply.statusCode, elapsedMs / 1000);
+    metrics.observeRequest(request.method, url ?? '', reply.statusCode, elapsedMs / 1000);
     accessLog(request, reply, elapsedMs);
     done();
   });
@@ -110,7 +109,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     transform: ({ route, url }) => ({ schema: documentRoute(route), url }),
   });
   app.register(async scope => {
-    addSystemRoutes(scope, { ready: options.ready, metricsPage: options.metricsPage });
+    addSystemRoutes(scope, { ready: options.ready, metrics });
   });
   return app;
 }

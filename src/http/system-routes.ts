@@ -1,5 +1,6 @@
 import type {} from '@fastify/swagger';
 import type { FastifyInstance } from 'fastify';
+import type { EntryMetrics } from '../telemetry/metrics.ts';
 import type {} from './route-config.ts';
 
 /** Components that are not ready, each with why; empty = ready. */
@@ -7,15 +8,14 @@ export type Readiness = Readonly<Record<string, string>>;
 
 export interface SystemRouteOptions {
   readonly ready: () => Readiness | Promise<Readiness>;
-  /** The text of `/metrics`. */
-  readonly metricsPage: { readonly contentType: string; text(): Promise<string> };
+  readonly metrics: Pick<EntryMetrics, 'render'>;
 }
 
 const OK = { type: 'object', required: ['status'], properties: { status: { type: 'string' } } } as const;
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 
 /** What every entry has: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. */
-export function addSystemRoutes(app: FastifyInstance, { ready, metricsPage }: SystemRouteOptions): void {
+export function addSystemRoutes(app: FastifyInstance, { ready, metrics }: SystemRouteOptions): void {
   const tags = ['system'];
 
   app.get(
@@ -80,7 +80,8 @@ export function addSystemRoutes(app: FastifyInstance, { ready, metricsPage }: Sy
       },
     },
     async (_request, reply) => {
-      return reply.type(metricsPage.contentType).send(await metricsPage.text());
+      const { contentType, body } = await metrics.render();
+      return reply.type(contentType).send(body);
     },
   );
 

@@ -1,0 +1,145 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { checkSources, checkSourceText, type MountPolicy, resolveMountPolicy } from './mount.ts';
+
+const POLICY: MountPolicy = { dataDir: '/srv/rookery/data', dockerSocket: '/run/docker.sock' };
+/** Symlinks by their path; everything else is what it says, and there. */
+const realpathOf =
+  (links: Record<string, string | null> = {}) =>
+  async (path: string): Promise<string | null> =>
+    links[path] === undefined ? path.replace(/\/+(\.?\/+)*/g, '/').replace(/(.)\/$/, '$1') : links[path];
+const check = (source: string, links?: Record<string, string | null>) =>
+  checkSources('', [{ source, target: '/x', readonly: false }], POLICY, realpathOf(links));
+
+describe('forbidden sources', () => {
+  test.each([
+    '/',
+    '//',
+    '/.',
+    '/etc',
+    '/etc/',
+    '//etc',
+    '/./etc',
+    '/etc/passwd',
+    '/proc',
+    '/proc/1/root',
+    '/sys',
+    '/sys/fs/cgroup',
+    '/dev',
+    '/dev/shm',
+    '/boot',
+    '/boot/grub',
+    '/var/run/docker.sock',
+    '/tmp/my-docker.sock-dir',
+    '/home/../etc',
+    '/home/ann/..',
+    '/home/a..b',
+  ])('%s', async source => {
+    await expect(check(source)).rejects.toMatchObject({
+      code: 'invalid_request',
+      message: `unsafe mount source: ${source}`,
+    });
+    await expect(checkSources(source, [], POLICY, realpathOf())).rejects.toMatchObject({
+      code: 'invalid_request',
+      message: `unsafe workspace: ${source}`,
+    });
+  });
+
+  test.each([
+    ['the data directory', '/srv/rookery/data'],
+    ['what is below it', '/srv/rookery/data/instances/1'],
+    ['its parent', '/srv/rookery'],
+    ['a parent further up', '/srv'],
+    ['the directory of the docker socket', '/run'],
+  ])('%s', async (_, source) => {
+    await expect(check(source)).rejects.toThrow(`unsafe mount source: ${source}`);
+  });
+
+  test('what is below the data directory, although it does not exist', async () => {
+    const source = '/srv/rookery/data/nothing';
+    await expect(check(source, { [source]: null })).rejects.toThrow(`unsafe mount source: ${source}`);
+  });
+
+  test.each(['/etc', '/proc/self', '/', '/srv/rookery/data', '/run', '/other/docker.sock'])(
+    'a symlink to %s',
+    async target => {
+      await expect(check('/home/ann/link', { '/home/ann/link': target })).rejects.toThrow(
+        'unsafe mount source: /home/ann/link',
+      );
+    },
+  );
+});
+
+test.each(['', 'relative', './here', 'C:\\code', ' /code', '/a\0b'])('"%s" must be an absolute path', async source => {
+  await expect(check(source)).rejects.toMatchObject({
+    code: 'invalid_request',
+    message: `mount source must be an absolute path: ${source}`,
+  });
+});
+
+test('a relative workspace must be an absolute path; an empty one is none', async () => {
+  await expect(checkSources('work', [], POLICY, realpathOf())).rejects.toThrow(
+    'workspace must be an absolute path: work',
+  );
+  await expect(checkSources('', [], POLICY, realpathOf())).resolves.toBeUndefined();
+});
+
+test.each([
+  '/home/ann/code',
+  '/etcetera',
+  '/devices',
+  '/tmp/proc',
+  '/srv/rookery/data2',
+  '/runner',
+  '/home/ann/.config',
+])('%s is allowed', async source => {
+  await expect(check(source)).resolves.toBeUndefined();
+});
+
+test('a source that does not exist is not the request’s fault', async () => {
+  await expect(check('/gone', { '/gone': null })).rejects.toMatchObject({
+    code: 'failed_precondition',
+    message: 'mount source does not exist: /gone',
+  });
+  await expect(checkSources('/gone', [], POLICY, realpathOf({ '/gone': null }))).rejects.toThrow(
+    'workspace does not exist: /gone',
+  );
+});
+
+test('an unsafe source answers before one that is missing, wherever it stands', async () => {
+  const mounts = ['/gone', '/link', '/etc'].map(source => ({ source, target: '/x', readonly: true }));
+  const links = { '/gone': null, '/link': '/etc' };
+  await expect(checkSources('', mounts, POLICY, realpathOf(links))).rejects.toThrow('unsafe mount source: /etc');
+  await expect(checkSources('', mounts.slice(0, 2), POLICY, realpathOf(links))).rejects.toThrow(
+    'unsafe mount source: /link',
+  );
+});
+
+test('no way to write a forbidden directory passes', () => {
+  const filler = fc.array(fc.constantFrom('', '.'), { maxLength: 4 });
+  const tree = fc.constantFrom('etc', 'proc', 'sys', 'dev', 'boot');
+  const below = fc.array(fc.stringMatching(/^[a-z.]{0,5}$/), { maxLength: 3 });
+  fc.assert(
+    fc.property(filler, tree, filler, below, (before, name, after, rest) => {
+      const path = ['', ...before, name, ...after, ...rest].join('/');
+      expect(() => checkSourceText('workspace', path)).toThrow(`unsafe workspace: ${path}`);
+    }),
+  );
+});
+
+describe('the policy of a host', () => {
+  test('symlinks above its paths are followed, also when the paths do not exist', async () => {
+    const links: Record<string, string | null> = {
+      '/var/run/docker.sock': null,
+      '/var/run': '/run',
+      '/data/a/b': null,
+      '/data/a': null,
+      '/data': '/mnt/disk',
+    };
+    const policy = await resolveMountPolicy(
+      { dataDir: '/data/a/b/', dockerSocket: '/var/run/docker.sock' },
+      realpathOf(links),
+    );
+    expect(policy).toEqual({ dataDir: '/mnt/disk/a/b', dockerSocket: '/run/docker.sock' });
+  });
+});
