@@ -47,6 +47,8 @@ async function demo(): Promise<void> {
   if (build.code !== 0) throw new Error(`the build failed:\n${build.output}`);
 
   let server = await Served.start();
+  // Ctrl-C reaches the server as well; its agent would live on.
+  process.once('SIGINT', () => void server.remove().finally(() => process.exit(130)));
   try {
     say(`Rookery serves at ${server.frontendUrl} (its data is in ${server.dataDir}).`);
     say();
