@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { type EventLoopUtilization, performance } from 'node:perf_hooks';
-import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, Gauge, Registry } from 'prom-client';
+import { FastHistogram, type Observer } from './histogram.ts';
 import { METRICS, type MetricDefinition, type MetricName } from './metric-table.ts';
 
 /** What an HTTP entry reports (`EntryMetrics` of `http/entry.ts`). */
@@ -73,25 +74,22 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   };
 }
 
-type Observer = ReturnType<Histogram<string>['labels']>;
-
 /** Anybody can send any method; those that no route has are one. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
 
 /** On the path of every request: labels are looked up once, then remembered by route, method and status. */
-function requestObserver(requests: Histogram<string>, entry: string): EntryMetrics['observeRequest'] {
+function requestObserver(requests: FastHistogram, entry: string): EntryMetrics['observeRequest'] {
   const byRoute = new Map<string, Map<string, Map<number, Observer>>>();
   return (sentMethod, sentRoute, status, seconds) => {
     const method = METHODS.has(sentMethod) ? sentMethod : 'other';
-    const byStatus = remembered(remembered(byRoute, sentRoute, newMap), method, newMap);
+    const byMethod = remembered(byRoute, sentRoute, () => new Map<string, Map<number, Observer>>());
+    const byStatus = remembered(byMethod, method, () => new Map<number, Observer>());
     const observer = remembered(byStatus, status, () =>
       requests.labels(entry, method, sentRoute || 'unknown', String(status)),
     );
     observer.observe(seconds);
   };
 }
-
-const newMap = <K, V>(): Map<K, V> => new Map();
 
 function remembered<K, V>(map: Map<K, V>, key: K, make: () => V): V {
   let value = map.get(key);
@@ -102,9 +100,10 @@ function remembered<K, V>(map: Map<K, V>, key: K, make: () => V): V {
   return value;
 }
 
-function histogram(name: MetricName, registry: Registry): Histogram<string> {
+function histogram(name: MetricName, registry: Registry): FastHistogram {
   const definition: MetricDefinition = METRICS[name];
-  return new Histogram({ ...common(name, registry), buckets: [...(definition.buckets ?? [])] });
+  const { help, labels, buckets = [] } = definition;
+  return new FastHistogram({ name, help, labelNames: Object.keys(labels), buckets }, registry);
 }
 
 function common(name: MetricName, registry: Registry) {
