@@ -40,7 +40,11 @@ export interface FunctionInvocation {
   /** Null: any tenant's functions may be called (authentication is off). */
   readonly tenant: string | null;
   readonly headers: FunctionCallHeaders;
-  readonly call: Omit<Call, 'timeoutMs'>;
+  readonly call: Omit<Call, 'timeoutMs' | 'onChunk'>;
+  /** Told once the call has its place, before the handler runs. */
+  readonly onPlaced?: (instanceId: string) => void;
+  /** Makes it a stream. `taken` says that the reader took the event, so the handler may send as much again. */
+  readonly onEvent?: (event: Buffer, taken: () => void) => void;
 }
 
 export interface FunctionResult {
@@ -183,15 +187,19 @@ export class FunctionService {
     served: Served,
     service: Service,
     key: GroupKey,
-    { headers, call }: FunctionInvocation,
+    { headers, call, onPlaced, onEvent }: FunctionInvocation,
   ): Promise<FunctionResult> {
     const { fn } = served;
     const sinceMs = this.#options.clock.now();
     const { lease, placeMs } = await this.#place(fn, service, key, headers, call.signal);
     const instance = lease.instance as ServingInstance;
     const release = this.#interruptible(fn.urn, headers.session?.id, call.signal);
+    onPlaced?.(instance.id);
+    const onChunk = onEvent && {
+      onChunk: (event: Buffer, callId: number) => onEvent(event, () => instance.credit(callId, event.length)),
+    };
     try {
-      const outcome = await instance.call({ ...call, ...release.signal, timeoutMs: fn.timeoutMs });
+      const outcome = await instance.call({ ...call, ...release.signal, ...onChunk, timeoutMs: fn.timeoutMs });
       lease.release('done');
       const runMs = outcome.runMicros / 1000;
       const cold = lease.cold ? instance.timings : NO_START;

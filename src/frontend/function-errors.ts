@@ -1,0 +1,72 @@
+import type { FastifyReply } from 'fastify';
+import { ServiceError } from '../core/error.ts';
+
+/** HTTP status of each code with which a call of a function fails (decisions §6). User code's own codes are 500. */
+const STATUS: Readonly<Record<number, number>> = {
+  200400: 400,
+  4037: 400,
+  150444: 400,
+  150424: 404,
+  200404: 404,
+  4140: 413,
+  150429: 429,
+  150510: 429,
+  150431: 503,
+  4010: 504,
+};
+
+/** The code of a failure that has no row of its own. */
+const NUMBER_OF = {
+  invalid_request: 200400,
+  failed_precondition: 150500,
+  not_found: 150424,
+  resource_exhausted: 150429,
+  deadline_exceeded: 4010,
+} as const;
+
+/** An instance could not be started, and not for a reason in the user's code. */
+const START_FAILED = 150500;
+
+export interface FunctionFailure {
+  readonly status: number;
+  readonly code: number;
+  readonly message: string;
+  readonly retryAfterSeconds?: number | undefined;
+  readonly cause?: unknown;
+}
+
+export function userFailure(code: number, message: string): FunctionFailure {
+  return { status: STATUS[code] ?? 500, code, message };
+}
+
+/** What a thrown error is to the caller of a function. */
+export function functionFailure(error: unknown, traceId: string): FunctionFailure {
+  if (!(error instanceof ServiceError)) {
+    return {
+      status: 500,
+      code: 500,
+      message: `internal error: the log has it under trace id ${traceId}`,
+      cause: error,
+    };
+  }
+  const code = error.number ?? (NUMBER_OF as Readonly<Record<string, number>>)[error.code] ?? START_FAILED;
+  return {
+    status: STATUS[code] ?? 500,
+    code,
+    message: error.message,
+    retryAfterSeconds: error.retryAfterSeconds,
+    cause: error.cause,
+  };
+}
+
+export function sendFunctionFailure(reply: FastifyReply, failure: FunctionFailure): void {
+  const { status, code, message, retryAfterSeconds, cause } = failure;
+  reply.request.failure = cause instanceof Error ? `${code} ${message} (${cause.message})` : `${code} ${message}`;
+  reply.header('X-Inner-Code', String(code));
+  if (status === 429 || status === 503) reply.header('Retry-After', String(retryAfterSeconds ?? 1));
+  reply.code(status).send(functionFailureBody(failure, reply.request.traceId));
+}
+
+export function functionFailureBody({ code, message }: FunctionFailure, traceId: string): object {
+  return { code, message, trace_id: traceId };
+}

@@ -1,0 +1,224 @@
+import { randomUUID } from 'node:crypto';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { invalidRequest, ServiceError } from '../core/error.ts';
+import { readFunctionCallHeaders } from '../core/function-call.ts';
+import { parseJson } from '../core/json.ts';
+import { LIMITS } from '../core/limits.ts';
+import { formatUrn, LATEST, parseUrn } from '../core/urn.ts';
+import { callerSignal } from '../http/caller.ts';
+import { STREAM_CREDIT_BYTES } from '../runtime/channel.ts';
+import type { AsyncCalls } from '../service/async-calls.ts';
+import type { FunctionInvocation, FunctionResult, FunctionService } from '../service/function-service.ts';
+import { continueTrace, formatTraceparent, type Tracer } from '../telemetry/tracer.ts';
+import { EventStream } from './event-stream.ts';
+import { forwardedHeaders } from './forwarded-headers.ts';
+import { FUNCTION_DOCS } from './function-docs.ts';
+import { functionFailure, functionFailureBody, sendFunctionFailure, userFailure } from './function-errors.ts';
+
+export interface FunctionRoutesOptions {
+  readonly functions: FunctionService;
+  readonly asyncCalls: AsyncCalls;
+  /** The business part of URNs, for the short URL. */
+  readonly business: string;
+  /** With authentication on, a tenant reaches its own functions only. */
+  readonly ownTenantOnly: boolean;
+  /** Addresses that `X-Webhook-Url` may name: null when webhooks are off, else what an allowed one begins with. */
+  readonly webhookPrefixes: readonly string[] | null;
+  readonly tracer: Tracer;
+  /** `outcome`: `ok`, the code of a failure. */
+  readonly functionInvoked: (
+    functionName: string,
+    outcome: string,
+    seconds: number,
+    result: FunctionResult | null,
+  ) => void;
+}
+
+const EMPTY_EVENT = Buffer.from('{}');
+const CALLER_LEFT_STATUS = 499;
+
+/** `POST …/functions/{urn}/invocations` and its short form: synchronous, as a stream, or asynchronous. */
+export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionRoutesOptions): void {
+  const invocation = { bodyLimit: LIMITS.invokeBodyBytes, config: { access: 'invoke' as const } };
+  app.post<{ Params: { urn: string } }>(
+    '/serverless/v1/functions/:urn/invocations',
+    { ...invocation, config: { ...invocation.config, docs: FUNCTION_DOCS.invoke } },
+    (request, reply) => invoke(request, reply, readUrn(request.params.urn), options),
+  );
+  for (const [url, docs] of [
+    ['/invocations/:tenant/:service/:function/', { docs: FUNCTION_DOCS.invokeShort }],
+    ['/invocations/:tenant/:service/:function', {}],
+  ] as const) {
+    app.post<{ Params: { tenant: string; service: string; function: string } }>(
+      url,
+      { ...invocation, config: { ...invocation.config, ...docs } },
+      (request, reply) => invoke(request, reply, shortUrn(request.params, options.business), options),
+    );
+  }
+}
+
+/** Fails with `invalid_request` (200400). */
+export function readUrn(text: string): string {
+  const urn = parseUrn(text);
+  if (!urn || urn.version === null) {
+    throw invalidRequest(
+      `not a functionVersionUrn: "${text}" (expected sn:cn:<business>:<tenant>:function:0@<service>@<name>:<version>)`,
+      { number: 200400 },
+    );
+  }
+  return formatUrn(urn);
+}
+
+function shortUrn(params: { tenant: string; service: string; function: string }, business: string): string {
+  const [name, version = LATEST] = params.function.split(':', 2);
+  return readUrn(`sn:cn:${business}:${params.tenant}:function:0@${params.service}@${name}:${version}`);
+}
+
+function invoke(request: FastifyRequest, reply: FastifyReply, urn: string, options: FunctionRoutesOptions): void {
+  const body = readEvent(request.body as Buffer | undefined);
+  const { headers } = request.raw;
+  const sent = headers['traceparent'] as string | undefined;
+  const span = options.tracer.start('invoke function', 'server', sent);
+  const asked = readFunctionCallHeaders(headers);
+  const wantsStream = headers.accept?.includes('text/event-stream') ?? false;
+  const signal = callerSignal(request.raw.socket);
+  const header = {
+    traceId: request.traceId,
+    traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent)),
+    requestId: randomUUID(),
+    headers: forwardedHeaders(headers),
+    ...(asked.session ? { sessionId: asked.session.id } : {}),
+  };
+  const tenant = options.ownTenantOnly ? request.tenant : null;
+  if (headers['x-invoke-type'] === 'async') {
+    void submit(request, reply, { urn, tenant, headers: asked, call: { header, body } }, options);
+    return;
+  }
+  const startMs = performance.now();
+  const done = (outcome: string, result: FunctionResult | null) => {
+    options.functionInvoked(parseUrn(urn)?.name ?? '', outcome, (performance.now() - startMs) / 1000, result);
+  };
+  const invocation = { urn, tenant, headers: asked, call: { header, body, signal } };
+  const running = wantsStream
+    ? stream(reply, invocation, options.functions)
+    : options.functions.invoke(invocation).then(result => {
+        answer(reply, result);
+        return result;
+      });
+  running.then(
+    result => {
+      const outcome = result.outcome.ok ? 'ok' : String(result.outcome.code);
+      span?.end(result.outcome.ok ? undefined : outcome);
+      done(outcome, result);
+    },
+    (error: unknown) => {
+      span?.end(error instanceof Error ? error : String(error));
+      const failure = functionFailure(error, request.traceId);
+      done(signal.aborted ? 'cancelled' : String(failure.code), null);
+      if (reply.sent) return;
+      if (signal.aborted) {
+        request.failure = 'the caller went away';
+        reply.code(CALLER_LEFT_STATUS).send();
+      } else sendFunctionFailure(reply, failure);
+    },
+  );
+}
+
+async function submit(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { urn, tenant, headers, call }: FunctionInvocation,
+  { functions, asyncCalls, webhookPrefixes }: FunctionRoutesOptions,
+): Promise<void> {
+  try {
+    const fn = await functions.check(urn, tenant);
+    const webhookUrl = readWebhookUrl(request.headers['x-webhook-url'], webhookPrefixes);
+    const { header, body } = call;
+    const requestId = await asyncCalls.submit({ urn, tenant: fn.tenant, headers, header, body, webhookUrl });
+    reply.code(202).send({ requestId });
+  } catch (error) {
+    sendFunctionFailure(reply, functionFailure(error, request.traceId));
+  }
+}
+
+function readWebhookUrl(sent: string | string[] | undefined, prefixes: readonly string[] | null): string {
+  if (sent === undefined || sent === '') return '';
+  if (prefixes === null) {
+    throw invalidRequest('X-Webhook-Url: webhooks are not enabled on this service', { number: 200400 });
+  }
+  const url = String(sent);
+  if (!/^https?:\/\//.test(url) || !URL.canParse(url) || !prefixes.some(prefix => url.startsWith(prefix))) {
+    throw invalidRequest(`X-Webhook-Url must begin with one of ${prefixes.join(', ')}`, { number: 200400 });
+  }
+  return url;
+}
+
+function answer(reply: FastifyReply, result: FunctionResult): void {
+  const { outcome } = result;
+  reply.headers(resultHeaders(result));
+  if (!outcome.ok) {
+    sendFunctionFailure(reply, userFailure(outcome.code, outcome.text));
+    return;
+  }
+  reply.header('Content-Type', 'application/json; charset=utf-8').header('X-Inner-Code', '0').send(outcome.data);
+}
+
+function resultHeaders({ instanceId, timings }: FunctionResult): Record<string, string> {
+  const { queueMs, placeMs, startMs, loadMs, runMs } = timings;
+  const stage = (name: string, ms: number) => `${name};dur=${ms.toFixed(3)}`;
+  return {
+    ...(instanceId === '' ? {} : { 'X-Instance-Id': instanceId }),
+    'X-Billing-Duration': String(Math.ceil(runMs)),
+    'Server-Timing': [
+      stage('queue', queueMs),
+      stage('place', placeMs),
+      stage('start', startMs),
+      stage('load', loadMs),
+      stage('run', runMs),
+    ].join(', '),
+  };
+}
+
+/** Events as the handler sends them, then its value, then `[DONE]`. Failures before the first event are ordinary ones. */
+async function stream(
+  reply: FastifyReply,
+  invocation: FunctionInvocation,
+  functions: FunctionService,
+): Promise<FunctionResult> {
+  const events = new EventStream(reply);
+  try {
+    const { header } = invocation.call;
+    const result = await functions.invoke({
+      ...invocation,
+      call: { ...invocation.call, header: { ...header, stream: true, credit: STREAM_CREDIT_BYTES } },
+      onPlaced: instanceId => events.setHeaders({ 'X-Instance-Id': instanceId, 'X-Inner-Code': '0' }),
+      onEvent: (event, taken) => events.event(event.toString(), taken),
+    });
+    const { outcome } = result;
+    if (outcome.ok) {
+      const value = JSON.parse(outcome.data.toString()) as unknown;
+      if (value !== null) events.event(typeof value === 'string' ? value : outcome.data.toString());
+      events.event('[DONE]');
+      events.end();
+    } else fail(userFailure(outcome.code, outcome.text));
+    return result;
+  } catch (error) {
+    if (events.isOpen) fail(functionFailure(error, reply.request.traceId));
+    throw error;
+  } finally {
+    events.end();
+  }
+
+  function fail(failure: ReturnType<typeof userFailure>): void {
+    if (events.isOpen) events.error(JSON.stringify(functionFailureBody(failure, reply.request.traceId)));
+    else sendFunctionFailure(reply, failure);
+  }
+}
+
+/** An empty body is `{}`. Fails with `invalid_request` (200400). */
+function readEvent(body: Buffer | undefined): Buffer {
+  if (body === undefined || body.length === 0) return EMPTY_EVENT;
+  const parsed = parseJson(body);
+  if (parsed.ok) return body;
+  throw new ServiceError('invalid_request', `the body is not JSON: ${parsed.word}`, { number: 200400 });
+}
