@@ -1,11 +1,9 @@
-import { styleText } from 'node:util';
+import { ansi, type Style } from '../lib/ansi.ts';
 import type { Io, Output } from './io.ts';
-
-type Style = Parameters<typeof styleText>[0];
 
 /** Colours only for a person: on a terminal, and not when `NO_COLOR` says otherwise. */
 export function coloured(io: Io, output: Output, style: Style, text: string): string {
-  return output.isTerminal && !io.environment.NO_COLOR ? styleText(style, text) : text;
+  return output.isTerminal && !io.environment.NO_COLOR ? ansi(style, text) : text;
 }
 
 export function printJson(io: Io, value: unknown): void {

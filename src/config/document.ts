@@ -56,13 +56,13 @@ export function sampleFile(): string {
     const name = names.at(-1) ?? '';
     const inGroup = names.length > 1 ? (names[0] ?? '') : '';
     lines.push('');
-    if (inGroup !== group && inGroup !== '') lines.push(`# ${inGroup}:`);
+    if (inGroup !== group && inGroup !== '') lines.push(`#${inGroup}:`);
     group = inGroup;
     const indent = inGroup === '' ? '' : '  ';
     const shownDefault = defaultOf(setting);
     const doc = `${setting.doc}${shownDefault === '' ? '' : ` Default: ${shownDefault}.`}`.replaceAll('`', '');
-    for (const line of wrap(doc, 110)) lines.push(`#${indent}   ${line}`);
-    lines.push(`# ${indent}${name}: ${setting.example}`);
+    for (const line of wrap(doc, 110)) lines.push(`#${indent}# ${line}`);
+    lines.push(`#${indent}${name}: ${setting.example}`);
   }
   return `${lines.join('\n')}\n`;
 }

@@ -28,7 +28,7 @@ export interface Metrics {
   readonly scheduler: SchedulerMetrics;
   /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
   readonly invoked: (outcome: string, seconds: number) => void;
-  /** Where the gauges are read, from now on: the scheduler has them. Without it they are absent. */
+  /** Where the gauges are read, from now on: the scheduler has them. Until then they are 0. */
   readGaugesFrom(gauges: Gauges): void;
 }
 
@@ -47,8 +47,8 @@ export function createMetrics(options: { readonly version: string }): Metrics {
     });
 
   gauge('rookery_build_info', set => set(1, { version: options.version, node: process.version }));
-  gauge('rookery_live_instances', set => gauges && set(gauges.liveInstances));
-  gauge('rookery_open_calls', set => gauges && set(gauges.openCalls));
+  gauge('rookery_live_instances', set => set(gauges?.liveInstances ?? 0));
+  gauge('rookery_open_calls', set => set(gauges?.openCalls ?? 0));
   const requests = histogram('rookery_http_request_seconds', registry);
   const calls = histogram('rookery_invocation_seconds', registry);
   const creates = histogram('rookery_create_seconds', registry);

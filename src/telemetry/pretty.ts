@@ -1,10 +1,8 @@
-import { styleText } from 'node:util';
-
-type Style = Parameters<typeof styleText>[0];
+import { ansi, type Style } from '../lib/ansi.ts';
 
 const STYLES: Readonly<Record<string, Style>> = {
-  trace: 'gray',
-  debug: 'gray',
+  trace: 'grey',
+  debug: 'grey',
   info: 'green',
   warn: 'yellow',
   error: 'red',
@@ -19,13 +17,13 @@ export function prettyLine(line: string, hasColours: boolean): string {
   } catch {
     return line;
   }
-  const style = (name: Style, text: string): string => (hasColours ? styleText(name, text) : text);
+  const style = (name: Style, text: string): string => (hasColours ? ansi(name, text) : text);
   const { level, time, message, err, ...fields } = entry;
   const stack = isError(err) ? `\n${err.stack ?? err.message}`.replaceAll('\n', '\n    ') : '';
   const clock = typeof time === 'string' ? time.slice(11, 23) : '';
   const word = String(level).toUpperCase().padEnd(5);
-  const pairs = Object.entries(fields).map(([name, value]) => ` ${style('gray', `${name}=`)}${show(value)}`);
-  return `${style('gray', clock)} ${style(STYLES[String(level)] ?? 'reset', word)} ${message ?? ''}${pairs.join('')}${stack}\n`;
+  const pairs = Object.entries(fields).map(([name, value]) => ` ${style('grey', `${name}=`)}${show(value)}`);
+  return `${style('grey', clock)} ${style(STYLES[String(level)] ?? 'bold', word)} ${message ?? ''}${pairs.join('')}${stack}\n`;
 }
 
 function isError(value: unknown): value is { message: string; stack?: string } {

@@ -1,0 +1,34 @@
+import { describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { configurationPage, sampleFile } from './document.ts';
+import { SETTINGS, variableOf } from './settings.ts';
+import { readYaml } from './yaml-source.ts';
+
+const paths = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[];
+
+test('variables are named by the path in upper snake case, each once', () => {
+  expect(variableOf('jwt.secretFile')).toBe('ROOKERY_JWT_SECRET_FILE');
+  expect(variableOf('enable_func_token_auth')).toBe('ROOKERY_ENABLE_FUNC_TOKEN_AUTH');
+  expect(new Set(paths.map(variableOf)).size).toBe(paths.length);
+});
+
+describe.each(paths)('%s', path => {
+  test('its example is a value that it takes', () => {
+    expect(() => SETTINGS[path].read(parse(SETTINGS[path].example))).not.toThrow();
+  });
+
+  test('stands in the page with its variable', () => {
+    expect(configurationPage()).toContain(`| \`${path}\`<br>\`${variableOf(path)}\``);
+  });
+});
+
+test('the sample file without its comments is a configuration with every setting', () => {
+  const live = sampleFile()
+    .split('\n')
+    .filter(line => /^#( {2})?\w+:( |$)/.test(line))
+    .map(line => line.slice(1))
+    .join('\n');
+  const { given, problems } = readYaml(live, 'sample', '/');
+  expect(problems).toEqual([]);
+  expect(given.map(entry => entry.path)).toEqual(paths);
+});

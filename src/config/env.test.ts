@@ -1,0 +1,310 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { homedir, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import { ConfigError } from './config.ts';
+import { type ConfigFlags, type Environment, loadConfig, NO_FLAGS } from './env.ts';
+
+const dir = mkdtempSync(join(tmpdir(), 'rookery-config-'));
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+let fileCount = 0;
+function file(content: string, name = `rookery-${++fileCount}.yaml`): string {
+  const path = join(dir, name);
+  writeFileSync(path, content);
+  return path;
+}
+
+const SECRET = 'x'.repeat(32);
+
+interface Given extends Partial<ConfigFlags> {
+  readonly yaml?: string;
+  readonly environment?: Environment;
+}
+
+function load({ yaml, environment = {}, ...flags }: Given) {
+  return loadConfig({ ...NO_FLAGS, ...(yaml === undefined ? {} : { file: file(yaml) }), ...flags }, environment);
+}
+
+async function problemsOf(given: Given): Promise<readonly string[]> {
+  const error = await load(given).catch((thrown: unknown) => thrown);
+  expect(error).toBeInstanceOf(ConfigError);
+  return (error as ConfigError).problems;
+}
+
+describe('where a setting comes from', () => {
+  test('without anything the defaults hold', async () => {
+    const config = await load({});
+    expect(config).toMatchObject({ host: '127.0.0.1', port: 8888, metaPort: 31182, auth: null });
+  });
+
+  test('a flag wins over the environment, the environment over the file, the file over the default', async () => {
+    const yaml = 'port: 1\nmetaPort: 1001\ncreateTimeoutMs: 5000\n';
+    const environment = { ROOKERY_PORT: '2', ROOKERY_META_PORT: '1002' };
+    const config = await load({ yaml, environment, flags: { port: '3' } });
+    expect(config).toMatchObject({ port: 3, metaPort: 1002, createTimeoutMs: 5000, stopGraceMs: 30_000 });
+  });
+
+  test('a flag of its own wins over --set, and a later --set over an earlier one', async () => {
+    const config = await load({ flags: { port: '3' }, sets: ['port=4', 'metaPort=5', 'metaPort=6'] });
+    expect(config).toMatchObject({ port: 3, metaPort: 6 });
+  });
+
+  test('ROOKERY_CONFIG names the file when no flag does', async () => {
+    const environment = { ROOKERY_CONFIG: file('port: 77\n') };
+    expect((await load({ environment })).port).toBe(77);
+  });
+
+  test('an empty environment variable counts as unset', async () => {
+    expect((await load({ environment: { ROOKERY_PORT: '' } })).port).toBe(8888);
+  });
+
+  test('a dotted name and a nested one are the same in the file', async () => {
+    const nested = await load({ yaml: 'log:\n  level: debug\n' });
+    const dotted = await load({ yaml: 'log.level: debug\n' });
+    expect(nested.log.level).toBe('debug');
+    expect(dotted).toEqual(nested);
+  });
+
+  test('null, an empty group and an empty file leave the defaults', async () => {
+    expect((await load({ yaml: 'port: null\nlog:\n' })).port).toBe(8888);
+    expect((await load({ yaml: '' })).port).toBe(8888);
+  });
+
+  test('lists and maps are written with commas in text', async () => {
+    const environment = { ROOKERY_ALLOWED_HOSTS: 'a.example, b.example' };
+    const config = await load({ environment, sets: ['process.pythons=3.11=/a/python,3.12=/b/python'] });
+    expect(config.allowedHosts).toEqual(['a.example', 'b.example']);
+    expect(config.process.pythons).toEqual({ '3.11': '/a/python', '3.12': '/b/python' });
+  });
+
+  test('camel case becomes snake case in the name of the variable', async () => {
+    const environment = { ROOKERY_MAX_WAITING_CALLS: '7', ROOKERY_PROCESS_SPARES: '9' };
+    const config = await load({ environment });
+    expect(config.maxWaitingCalls).toBe(7);
+    expect(config.process.spares).toBe(9);
+  });
+
+  test('variables that Kubernetes, a sandbox or the command line put there are no settings', async () => {
+    const environment = {
+      ROOKERY_PORT: 'tcp://10.0.0.1:8888',
+      ROOKERY_PORT_8888_TCP_ADDR: '10.0.0.1',
+      ROOKERY_SERVICE_HOST: '10.0.0.1',
+      ROOKERY_SERVICE_PORT_HTTP: '8888',
+      ROOKERY_INSTANCE_ID: 'x',
+      ROOKERY_TOKEN: 'x',
+      PATH: '/bin',
+    };
+    expect((await load({ environment })).port).toBe(8888);
+  });
+});
+
+describe('paths', () => {
+  test('a relative one in the file counts from the directory of the file', async () => {
+    expect((await load({ yaml: 'dataDir: data\n' })).dataDir).toBe(join(dir, 'data'));
+  });
+
+  test('a relative one in a flag counts from the working directory', async () => {
+    expect((await load({ flags: { dataDir: 'data' } })).dataDir).toBe(join(process.cwd(), 'data'));
+  });
+
+  test('~ is the home directory', async () => {
+    expect((await load({ flags: { dataDir: '~/rookery' } })).dataDir).toBe(join(homedir(), 'rookery'));
+  });
+});
+
+describe('what is wrong', () => {
+  test('everything is told at once, each with what was expected and where', async () => {
+    const yaml = 'prot: 80\nport: "80"\njwt:\n  secretfile: x\nlog: 5\n';
+    const sets = ['a', 'slowcallms=5', 'metaPort=70000'];
+    const problems = await problemsOf({ yaml, sets, environment: { ROOKERY_ENABLE_FUNC_TOKEN_AUHT: '1' } });
+    const where = `rookery-${fileCount}.yaml`;
+    expect(problems).toEqual([
+      `log must be a map of settings (${where}:5).`,
+      'The environment variable ROOKERY_ENABLE_FUNC_TOKEN_AUHT is not a setting. Did you mean ROOKERY_ENABLE_FUNC_TOKEN_AUTH?',
+      '--set takes a setting and its value, as in --set jwt.issuer=me, not "a".',
+      `prot is not a setting (${where}:1). Did you mean port?`,
+      `port must be a whole number from 0 to 65535, not "80" (${where}:2).`,
+      `jwt.secretfile is not a setting (${where}:4). Did you mean jwt.secretFile?`,
+      'slowcallms is not a setting (--set). Did you mean slowCallMs?',
+      'metaPort must be a whole number from 0 to 65535, not "70000" (--set).',
+    ]);
+  });
+
+  test.each([
+    ['enable_func_token_auth: yes please', 'enable_func_token_auth must be true or false'],
+    ['enable_func_token_auth: "true"', 'enable_func_token_auth must be true or false'],
+    ['port: 8.5', 'port must be a whole number from 0 to 65535'],
+    ['allowedHosts: example.com', 'allowedHosts must be a list of host names'],
+    ['allowedHosts: ["http://x"]', 'allowedHosts must be a list of host names'],
+    ['log: {level: loud}', 'log.level must be one of trace, debug'],
+    ['process: {pythons: {python3: /x}}', 'process.pythons must be a map from a Python version'],
+    ['business: "a:b"', 'business must be 1 to 64 letters'],
+    ['defaultExecutor: jail', 'defaultExecutor must be one of process, docker, supervisor'],
+    ['dataDir: 5', 'dataDir must be a path'],
+    ['- a\n- b', 'the file must be a map of settings'],
+    ['port: 1\nport: 2', 'is not YAML: Map keys must be unique'],
+    ['port: [1', 'is not YAML'],
+    ['__proto__: 1', '__proto__ is not a setting'],
+    ['toString: 1', 'toString is not a setting'],
+  ])('%j', async (yaml, sentence) => {
+    const problems = await problemsOf({ yaml });
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toContain(sentence);
+  });
+
+  test('a file that is not there', async () => {
+    const missing = join(dir, 'nowhere.yaml');
+    const [problem] = await problemsOf({ file: missing });
+    expect(problem).toContain(`The configuration file ${missing} cannot be read (ENOENT`);
+  });
+
+  test('the value of a secret is never told', async () => {
+    const problems = await problemsOf({ yaml: 'jwt: {secret: 12345}\n' });
+    expect(problems.join()).not.toContain('12345');
+  });
+});
+
+describe('contradictions', () => {
+  test('an address that is not loopback without authentication and without --insecure', async () => {
+    const problems = await problemsOf({ flags: { host: '0.0.0.0', metaHost: '10.1.2.3' } });
+    expect(problems).toHaveLength(2);
+    expect(problems[0]).toMatch(/^host is 0\.0\.0\.0, which is not a loopback address, and authentication is off/);
+    expect(problems[1]).toMatch(/^metaHost is 10\.1\.2\.3/);
+  });
+
+  test.each([{ insecure: 'true' }, { enable_func_token_auth: 'true', 'jwt.secret': SECRET }])(
+    'an address that is not loopback is fine with %j',
+    async flags => {
+      expect((await load({ flags: { host: '0.0.0.0', ...flags } })).host).toBe('0.0.0.0');
+    },
+  );
+
+  test.each(['127.0.0.1', '127.8.8.8', '::1', 'localhost'])('%s is loopback', async host => {
+    expect((await load({ flags: { host } })).host).toBe(host);
+  });
+
+  test.each(['localhost.example.com', '127.0.0.1.example.com', '::', '128.0.0.1'])('%s is not loopback', async host => {
+    expect(await problemsOf({ flags: { host } })).toHaveLength(1);
+  });
+
+  test('an entry that is switched off may have any address', async () => {
+    const config = await load({ flags: { metaHost: '0.0.0.0' }, sets: ['meta.enabled=false'] });
+    expect(config.meta.enabled).toBe(false);
+  });
+
+  test('one port for both entries, but not the free one and not on two addresses', async () => {
+    const flags = { port: '7', metaPort: '7' };
+    expect(await problemsOf({ flags })).toEqual([
+      'port and metaPort are both 7: each entry needs a port of its own (0 takes any free one).',
+    ]);
+    expect(await problemsOf({ flags: { ...flags, host: '0.0.0.0', insecure: 'true' } })).toHaveLength(1);
+    expect((await load({ flags: { port: '0', metaPort: '0' } })).port).toBe(0);
+    expect((await load({ flags: { ...flags, metaHost: '10.0.0.1', insecure: 'true' } })).port).toBe(7);
+  });
+
+  test('both entries switched off', async () => {
+    const problems = await problemsOf({ sets: ['frontend.enabled=false', 'meta.enabled=false'] });
+    expect(problems).toHaveLength(1);
+    expect(problems[0]).toContain('nothing would be served');
+  });
+
+  test('a setting that could not be read brings no contradiction with it', async () => {
+    const problems = await problemsOf({ flags: { host: '0.0.0.0' }, sets: ['enable_func_token_auth=maybe'] });
+    expect(problems).toHaveLength(1);
+  });
+});
+
+describe('authentication', () => {
+  const on = 'enable_func_token_auth: true\n';
+
+  test('on without a key', async () => {
+    const [problem] = await problemsOf({ yaml: on });
+    expect(problem).toContain('there is no key to verify tokens with: set one of jwt.secret, jwt.secretFile');
+  });
+
+  test('two kinds of key, also when it is off', async () => {
+    const sets = [`jwt.secret=${SECRET}`, 'jwt.jwksUrl=https://x.example/jwks'];
+    expect(await problemsOf({ sets })).toEqual([
+      'jwt.secret and jwt.jwksUrl are all set: one key is used, so set only one of them.',
+    ]);
+  });
+
+  test('a secret of 31 bytes is too short, and a newline at the end of its file does not count', async () => {
+    const short = file(`${'x'.repeat(31)}\n`, 'short.secret');
+    const [problem] = await problemsOf({ yaml: `${on}jwt: {secretFile: short.secret}\n` });
+    expect(problem).toContain(`jwt.secretFile: ${short} has 31 bytes, and a secret needs at least 32`);
+  });
+
+  test.each(['\n', '\r\n', ''])('a secret file that ends with %j', async end => {
+    file(SECRET + end, 'good.secret');
+    const config = await load({ yaml: `${on}jwt: {secretFile: good.secret, issuer: me, audience: you}\n` });
+    expect(config.auth?.issuer).toBe('me');
+    expect(config.auth?.audience).toBe('you');
+    const key = config.auth?.key;
+    expect(key?.kind === 'secret' && new TextDecoder().decode(key.secret)).toBe(SECRET);
+  });
+
+  test('a secret from ROOKERY_JWT_SECRET, switched on by ROOKERY_ENABLE_FUNC_TOKEN_AUTH', async () => {
+    const config = await load({
+      environment: { ROOKERY_JWT_SECRET: SECRET, ROOKERY_ENABLE_FUNC_TOKEN_AUTH: 'true' },
+    });
+    expect(config.auth?.key.kind).toBe('secret');
+    expect(JSON.stringify({ ...config, auth: null })).not.toContain(SECRET);
+  });
+
+  test('a key file that cannot be read', async () => {
+    const [problem] = await problemsOf({ yaml: `${on}jwt: {publicKeyFile: nowhere.pem}\n` });
+    expect(problem).toContain(`jwt.publicKeyFile: cannot read ${join(dir, 'nowhere.pem')} (ENOENT`);
+  });
+
+  const pairs = {
+    rsa: generateKeyPairSync('rsa', { modulusLength: 2048 }),
+    ec: generateKeyPairSync('ec', { namedCurve: 'P-256' }),
+    ed25519: generateKeyPairSync('ed25519'),
+  };
+
+  test.each(Object.entries(pairs))('a public key: %s', async (name, { publicKey }) => {
+    const path = file(publicKey.export({ type: 'spki', format: 'pem' }).toString(), `${name}.pem`);
+    const { auth } = await load({ yaml: `${on}jwt: {publicKeyFile: ${path}}\n` });
+    expect(auth?.key.kind).toBe('publicKey');
+  });
+
+  test('a private key, no key, a short key and a curve that cannot be used are each refused', async () => {
+    const short = generateKeyPairSync('rsa', { modulusLength: 1024 }).publicKey;
+    const curve = generateKeyPairSync('ec', { namedCurve: 'P-384' }).publicKey;
+    const spki = { type: 'spki', format: 'pem' } as const;
+    const cases = [
+      [pairs.ec.privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(), 'holds a private key'],
+      ['hello', 'is not a public key in PEM'],
+      [short.export(spki).toString(), 'it must be RSA (at least 2048 bits)'],
+      [curve.export(spki).toString(), 'cannot be used (ec secp384r1)'],
+    ] as const;
+    for (const [content, sentence] of cases) {
+      const [problem] = await problemsOf({ yaml: `${on}jwt: {publicKeyFile: ${file(content, 'bad.pem')}}\n` });
+      expect(problem).toContain(sentence);
+    }
+  });
+
+  test.each(['https://x.example/jwks', 'http://127.0.0.1:9/jwks', 'http://localhost/jwks'])(
+    'a JWKS at %s',
+    async url => {
+      const { auth } = await load({ yaml: on, sets: [`jwt.jwksUrl=${url}`] });
+      expect(auth?.key).toEqual({ kind: 'jwks', url });
+    },
+  );
+
+  test.each(['http://x.example/jwks', 'ftp://x/jwks', 'jwks'])('a JWKS at %s is refused', async url => {
+    const [problem] = await problemsOf({ yaml: on, sets: [`jwt.jwksUrl=${url}`] });
+    expect(problem).toContain('must be an https URL');
+  });
+});
+
+test('the configuration is frozen all the way down', async () => {
+  const config = await load({ yaml: `enable_func_token_auth: true\njwt: {secret: ${SECRET}}\n` });
+  expect(() => Object.assign(config, { port: 1 })).toThrow(TypeError);
+  expect(() => Object.assign(config.process, { spares: 1 })).toThrow(TypeError);
+  expect(() => (config.clusters as string[]).push('x')).toThrow(TypeError);
+  expect(Object.isFrozen(config.auth)).toBe(true);
+});

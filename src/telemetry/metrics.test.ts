@@ -1,0 +1,84 @@
+import { expect, test } from 'vitest';
+import { metricsPage } from './document.ts';
+import { METRICS } from './metric-table.ts';
+import { createMetrics } from './metrics.ts';
+
+async function page(metrics: ReturnType<typeof createMetrics>): Promise<string> {
+  return (await metrics.entry('frontend').render()).body;
+}
+
+test('every metric of the table is on the page with its help, and no other', async () => {
+  const body = await page(createMetrics({ version: '1.2.3' }));
+  const names = [...body.matchAll(/^# HELP (\S+) (.*)$/gm)].map(match => [match[1], match[2]]);
+  expect(Object.fromEntries(names)).toEqual(
+    Object.fromEntries(Object.entries(METRICS).map(([name, metric]) => [name, metric.help])),
+  );
+});
+
+test('every metric of the table is in the documentation', () => {
+  for (const name of Object.keys(METRICS)) expect(metricsPage()).toContain(`### \`${name}\``);
+});
+
+test('a request is counted by entry, method, route and status, with its time', async () => {
+  const metrics = createMetrics({ version: '1' });
+  const { observeRequest } = metrics.entry('frontend');
+  observeRequest('POST', '/api/agent', 200, 0.003);
+  observeRequest('POST', '/api/agent', 200, 0.5);
+  observeRequest('POST', '/api/agent', 500, 1000);
+  const body = await page(metrics);
+  const labels = 'entry="frontend",method="POST",route="/api/agent",status="200"';
+  expect(body).toContain(`rookery_http_request_seconds_count{${labels}} 2`);
+  expect(body).toContain(`rookery_http_request_seconds_sum{${labels}} 0.503`);
+  expect(body).toContain(`rookery_http_request_seconds_bucket{le="0.0025",${labels}} 0`);
+  expect(body).toContain(`rookery_http_request_seconds_bucket{le="0.005",${labels}} 1`);
+  expect(body).toContain(`rookery_http_request_seconds_bucket{le="0.5",${labels}} 2`);
+  expect(body).toContain(`rookery_http_request_seconds_bucket{le="+Inf",${labels.replace('200', '500')}} 1`);
+});
+
+test('what a caller can choose makes no new series', async () => {
+  const metrics = createMetrics({ version: '1' });
+  const { observeRequest } = metrics.entry('meta_service');
+  observeRequest('BREW', '', 404, 0.001);
+  observeRequest('STEEP', '', 404, 0.001);
+  expect(await page(metrics)).toContain(
+    'rookery_http_request_seconds_count{entry="meta_service",method="other",route="unknown",status="404"} 2',
+  );
+});
+
+test('calls, starts and ends of instances are counted by what became of them', async () => {
+  const metrics = createMetrics({ version: '1' });
+  metrics.invoked('ok', 0.001);
+  metrics.invoked('4002', 0.001);
+  metrics.scheduler.created('process', 'created', 6);
+  metrics.scheduler.exited('process');
+  const body = await page(metrics);
+  expect(body).toContain('rookery_invocation_seconds_count{outcome="ok"} 1');
+  expect(body).toContain('rookery_invocation_seconds_count{outcome="4002"} 1');
+  expect(body).toContain('rookery_create_seconds_sum{driver="process",outcome="created"} 0.006');
+  expect(body).toContain('rookery_instance_exits_total{driver="process"} 1');
+});
+
+test('gauges are read at the scrape, and 0 before there is somebody to ask', async () => {
+  const metrics = createMetrics({ version: '1' });
+  expect(await page(metrics)).toMatch(/^rookery_open_calls 0$/m);
+  const gauges = { liveInstances: 1, openCalls: 2 };
+  metrics.readGaugesFrom(gauges);
+  expect(await page(metrics)).toMatch(/^rookery_live_instances 1$/m);
+  gauges.liveInstances = 5;
+  expect(await page(metrics)).toMatch(/^rookery_live_instances 5$/m);
+  expect(await page(metrics)).toMatch(/^rookery_open_calls 2$/m);
+});
+
+test('processor time only grows, whoever asks', async () => {
+  const metrics = createMetrics({ version: '1' });
+  const seconds = async (): Promise<number> =>
+    Number(/^process_cpu_seconds_total (.*)$/m.exec(await page(metrics))?.[1]);
+  const before = await seconds();
+  expect(before).toBeGreaterThan(0);
+  expect(await seconds()).toBeGreaterThanOrEqual(before);
+});
+
+test('a label with quotes and newlines stays one label', async () => {
+  const metrics = createMetrics({ version: 'a"b\nc' });
+  expect(await page(metrics)).toContain('version="a\\"b\\nc"');
+});
