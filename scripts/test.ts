@@ -7,14 +7,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ARGUMENTS, bin, ROOT, run } from './command.ts';
 import { findInterpreters, type Interpreter } from './pythons.ts';
+import { readUnittest, type Tally } from './unittest-summary.ts';
 
-interface Tally {
-  passed: number;
-  failed: number;
-  skipped: number;
-}
-
-const total: Tally = { passed: 0, failed: 0, skipped: 0 };
+const total = { passed: 0, failed: 0, skipped: 0 };
 const PYTHON_ROOT = join(ROOT, 'runtimes/python');
 
 function add(tally: Tally): void {
@@ -39,7 +34,7 @@ async function runVitest(reportFile: string): Promise<Tally> {
     ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`, ...ARGUMENTS],
     { env: { ROOKERY_TEST_BUILT: '1' } },
   );
-  const tally: Tally = { passed: 0, failed: 0, skipped: 0 };
+  const tally = { passed: 0, failed: 0, skipped: 0 };
   const skippedSuites = new Set<string>();
   let report: VitestReport;
   try {
@@ -84,18 +79,6 @@ async function runPython(interpreter: Interpreter, suite: string): Promise<Tally
   console.log(`python${interpreter.version} ${suite}: ${line(tally)}`);
   if (tally.failed > 0) console.log(output.trimEnd());
   return tally;
-}
-
-/** unittest's own summary: `Ran 12 tests in 0.1s` and `FAILED (failures=1, errors=2, skipped=3)`. */
-function readUnittest(output: string, code: number): Tally {
-  const ran = Number(/^Ran (\d+) tests? in /m.exec(output)?.[1] ?? 0);
-  const summary = /^(?:OK|FAILED) \((.*)\)\s*$/m.exec(output)?.[1] ?? '';
-  const count = (word: string) => Number(new RegExp(`(?:^|, )${word}=(\\d+)`).exec(summary)?.[1] ?? 0);
-  const failed = count('failures') + count('errors') + count('unexpected successes');
-  const skipped = count('skipped');
-  // It crashed, or found nothing to run (which would otherwise look like success).
-  if (ran === 0 || (code !== 0 && failed === 0)) return { passed: 0, failed: 1, skipped: 0 };
-  return { passed: Math.max(0, ran - failed - skipped), failed, skipped };
 }
 
 function line({ passed, failed, skipped }: Tally): string {

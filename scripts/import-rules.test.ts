@@ -1,0 +1,88 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { bin, ROOT, run } from './command.ts';
+
+/** The table of ARCHITECTURE.md: what each file may import of these, by the paths that it would write. */
+const TARGETS = [
+  ...['core/x.ts', 'lib/x.ts', 'telemetry/x.ts', 'config/x.ts', 'storage/x.ts', 'registry/x.ts', 'scheduler/x.ts'],
+  ...['service/x.ts', 'jobs/x.ts', 'http/x.ts', 'frontend/x.ts', 'meta/x.ts', 'cli/x.ts', 'server.ts'],
+  ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts', 'runtime/frames.ts'],
+  ...['sandbox/driver.ts', 'sandbox/drivers.ts'],
+  ...['fastify', 'kysely', 'dockerode', '@kubernetes/client-node'],
+];
+const BASE = ['core/x.ts', 'lib/x.ts'];
+const SCHEDULER = [
+  ...[...BASE, 'storage/x.ts', 'registry/x.ts', 'sandbox/driver.ts'],
+  ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts'],
+];
+const SERVICE = [
+  ...[...BASE, 'telemetry/x.ts', 'storage/x.ts', 'registry/x.ts', 'scheduler/x.ts'],
+  ...['sandbox/driver.ts', 'runtime/channel.ts', 'runtime/protocol.ts'],
+];
+const ENTRY = [
+  ...[...BASE, 'telemetry/x.ts', 'http/x.ts', 'registry/x.ts', 'scheduler/x.ts', 'service/x.ts', 'jobs/x.ts'],
+  ...['sandbox/driver.ts', 'runtime/channel.ts', 'fastify'],
+];
+const RULES: Readonly<Record<string, readonly string[]>> = {
+  'core/file.ts': [],
+  'lib/file.ts': [],
+  'telemetry/file.ts': BASE,
+  'config/file.ts': BASE,
+  'storage/file.ts': [...BASE, 'kysely'],
+  'storage/migrations/file.ts': [...BASE, 'kysely'],
+  'runtime/file.ts': [...BASE, 'telemetry/x.ts'],
+  'sandbox/file.ts': [...BASE, 'telemetry/x.ts'],
+  'sandbox/docker/file.ts': [...BASE, 'telemetry/x.ts', 'dockerode', '@kubernetes/client-node'],
+  'http/file.ts': [...BASE, 'telemetry/x.ts', 'fastify'],
+  'registry/file.ts': [...BASE, 'storage/x.ts'],
+  'scheduler/file.ts': SCHEDULER,
+  'service/file.ts': SERVICE,
+  'jobs/file.ts': SERVICE,
+  'frontend/file.ts': ENTRY,
+  'meta/file.ts': ENTRY,
+  'cli/file.ts': [...BASE, 'config/x.ts'],
+};
+/** A target in the file's own folder is no border. */
+const isOwn = (file: string, target: string) => target.includes('/') && file.split('/')[0] === target.split('/')[0];
+
+let scratch: string;
+const forbidden = new Map<string, Set<string>>();
+
+interface Report {
+  readonly diagnostics: readonly {
+    readonly category: string;
+    readonly location: { readonly path: string; readonly start: { readonly line: number } };
+  }[];
+}
+
+beforeAll(async () => {
+  scratch = mkdtempSync(join(tmpdir(), 'rookery-rules-'));
+  const config = JSON.parse(readFileSync(join(ROOT, 'biome.json'), 'utf8')) as Record<string, unknown>;
+  writeFileSync(join(scratch, 'biome.json'), JSON.stringify({ ...config, vcs: { enabled: false } }));
+  for (const file of Object.keys(RULES)) {
+    const up = '../'.repeat(file.split('/').length - 1);
+    const lines = TARGETS.map((target, index) => {
+      const isOurs = target.endsWith('.ts');
+      return `export type { T${index} } from '${isOurs ? up : ''}${target}';`;
+    });
+    mkdirSync(dirname(join(scratch, 'src', file)), { recursive: true });
+    writeFileSync(join(scratch, 'src', file), `${lines.join('\n')}\n`);
+  }
+  const args = ['lint', '--only=style/noRestrictedImports', '--max-diagnostics=none', '--reporter=json', '.'];
+  const { output } = await run(bin('biome'), args, { cwd: scratch, capture: true });
+  const json = output.split('\n').find(line => line.startsWith('{')) ?? '{"diagnostics":[]}';
+  for (const { location } of (JSON.parse(json) as Report).diagnostics) {
+    const file = location.path.replace(/^src\//, '');
+    const found = forbidden.get(file) ?? new Set<string>();
+    forbidden.set(file, found.add(TARGETS[location.start.line - 1] ?? ''));
+  }
+});
+
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+
+test.each(Object.entries(RULES))('%s may import only what the architecture allows', (file, allowed) => {
+  const seen = TARGETS.filter(target => !isOwn(file, target) && !forbidden.get(file)?.has(target));
+  expect(seen.sort()).toEqual(allowed.filter(target => !isOwn(file, target)).sort());
+});
