@@ -1,0 +1,94 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { ROOT, run } from '../../scripts/command.ts';
+import { findInterpreters } from '../../scripts/pythons.ts';
+import { Served } from '../../scripts/served.ts';
+
+const servers: Served[] = [];
+
+/** Removed after the test, whatever became of it; `next` shares the directory, so only the first is kept. */
+async function serve(): Promise<Served> {
+  const server = await Served.start();
+  servers.push(server);
+  return server;
+}
+
+afterEach(async () => {
+  for (const server of servers.splice(0)) await server.remove();
+});
+
+async function post(url: string, body: unknown): Promise<{ status: number; body: Record<string, unknown> }> {
+  const response = await fetch(url, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+}
+
+async function createHello(server: Served): Promise<string> {
+  const python = (await findInterpreters()).at(-1);
+  const { status, body } = await post(`${server.frontendUrl}/api/agent`, {
+    namespace: 'e2e',
+    name: 'hello',
+    mounts: [{ source: join(ROOT, 'examples/hello'), target: '/code', readonly: true }],
+    runtime_spec: {
+      runtime: `python${python?.version}`,
+      codePath: '/code',
+      handler: 'handler.handle',
+      extendedHandler: { initializer: 'handler.initialize' },
+      rootfs: { imageurl: 'host' },
+    },
+  });
+  expect({ status, body }).toMatchObject({ status: 200, body: { code: 200 } });
+  return String(body.instance_id);
+}
+
+test('both entries answer as soon as the ready line is out', async () => {
+  const server = await serve();
+  for (const url of [server.frontendUrl, server.metaUrl]) {
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+  }
+});
+
+test('SIGTERM ends it with exit code 0, and the next start on the same directory works', async () => {
+  const server = await serve();
+  expect(await server.end('SIGTERM')).toBe(0);
+  const next = await server.next();
+  expect((await fetch(`${next.frontendUrl}/healthz`)).status).toBe(200);
+  expect(await next.end()).toBe(0);
+});
+
+test('an agent keeps its memory when the server is killed and another one takes over', async () => {
+  const server = await serve();
+  const id = await createHello(server);
+  const path = `/api/agent/${id}/invoke`;
+  const first = await post(`${server.frontendUrl}${path}`, { name: 'Ada' });
+  expect(first).toMatchObject({ status: 200, body: { data: { calls: 1 } } });
+  await server.end('SIGKILL');
+  const next = await server.next();
+  try {
+    const second = await post(`${next.frontendUrl}${path}`, { name: 'Ada' });
+    expect(second).toMatchObject({ status: 200, body: { data: { calls: 2 } } });
+  } finally {
+    await next.end('SIGKILL');
+  }
+});
+
+test('every wrong setting is told in one go, with exit code 78', async () => {
+  const main = join(ROOT, 'dist/main.js');
+  const settings = ['--set', 'nosuch=1', '--port', 'many'];
+  const { code, output } = await run(process.execPath, [main, 'serve', ...settings], { capture: true });
+  expect(code).toBe(78);
+  expect(output).toContain('nosuch');
+  expect(output).toContain('many');
+});
+
+test('removing a served Rookery leaves no data directory', async () => {
+  const server = await Served.start();
+  await server.remove();
+  expect(server.hasEnded).toBe(true);
+  expect(existsSync(server.dataDir)).toBe(false);
+});
