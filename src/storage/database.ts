@@ -1,12 +1,23 @@
 import { Kysely, Migrator } from 'kysely';
 import { internal } from '../core/error.ts';
+import type { AsyncCallTable } from './async-calls.ts';
+import type { FunctionTable, FunctionTotalTable } from './functions.ts';
 import type { InstanceTable } from './instances.ts';
 import { MIGRATIONS } from './migrations/migrations.ts';
+import type { PoolTable } from './pools.ts';
+import type { ReservationTable } from './reservations.ts';
+import type { ServiceInstanceTable } from './service-instances.ts';
 import { openSqlite } from './sqlite.ts';
 
 /** Every table, by its name. One file per table beside this one has its row type and its queries. */
 export interface Tables {
+  async_calls: AsyncCallTable;
+  service_instances: ServiceInstanceTable;
   instances: InstanceTable;
+  functions: FunctionTable;
+  function_totals: FunctionTotalTable;
+  reservations: ReservationTable;
+  pools: PoolTable;
 }
 
 export type Database = Kysely<Tables>;

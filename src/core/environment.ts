@@ -1,0 +1,8 @@
+const ENVIRONMENT_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
+
+/** What is wrong with the name of an environment variable that a caller sets; undefined when nothing is. */
+export function environmentNameProblem(name: string): string | undefined {
+  if (!ENVIRONMENT_NAME.test(name)) return 'must have a name like [A-Za-z_][A-Za-z0-9_]*';
+  if (name.startsWith('ROOKERY_')) return 'cannot be set: names that begin with ROOKERY_ belong to the platform';
+  return undefined;
+}

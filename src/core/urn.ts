@@ -1,0 +1,54 @@
+/**
+ * Names, versions and URNs of functions: `sn:cn:<business>:<tenant>:function:0@<service>@<name>:<version>`.
+ * Without its version it names the function (`functionUrn`), with it one version (`functionVersionUrn`).
+ */
+export interface FunctionUrn {
+  readonly business: string;
+  readonly tenant: string;
+  /** `0@<service>@<name>` */
+  readonly name: string;
+  /** Normalized: `$latest` however it was spelled. null: the URN has none. */
+  readonly version: string | null;
+}
+
+/** The editable latest revision. */
+export const LATEST = '$latest';
+
+export const FUNCTION_NAME_FORMAT =
+  '0@{service}@{funcName}, service: 1 to 16 letters and digits, funcName: 1 to 127 lowercase letters, digits and "-"';
+export const VERSION_FORMAT =
+  '1 to 42 letters, digits, ".", "_" and "-", the first and the last a letter or a digit, and not "latest"';
+
+const FUNCTION_NAME = /^0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}$/;
+const VERSION = /^[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?$/;
+const URN =
+  /^sn:cn:([A-Za-z0-9][A-Za-z0-9_-]{0,63}):([A-Za-z0-9][A-Za-z0-9._-]{0,63}):function:(0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127})(?::([^:]+))?$/;
+
+export function isFunctionName(text: string): boolean {
+  return FUNCTION_NAME.test(text);
+}
+
+/** True for what a published version may be called. */
+export function isVersionNumber(text: string): boolean {
+  return VERSION.test(text) && text !== 'latest';
+}
+
+/** `latest` is another spelling of `$latest` wherever a version is read. */
+export function normalizeVersion(text: string): string {
+  return text === 'latest' ? LATEST : text;
+}
+
+/** null when the text is no URN of a function. */
+export function parseUrn(text: string): FunctionUrn | null {
+  const match = URN.exec(text);
+  if (!match) return null;
+  const [, business = '', tenant = '', name = '', sent] = match;
+  const version = sent === undefined ? null : normalizeVersion(sent);
+  if (version !== null && version !== LATEST && !isVersionNumber(version)) return null;
+  return { business, tenant, name, version };
+}
+
+export function formatUrn({ business, tenant, name, version }: FunctionUrn): string {
+  const functionUrn = `sn:cn:${business}:${tenant}:function:${name}`;
+  return version === null ? functionUrn : `${functionUrn}:${version}`;
+}

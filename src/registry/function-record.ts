@@ -1,0 +1,149 @@
+import { type FunctionSpec, type FunctionVersion, hostCodePath } from '../core/function.ts';
+import { formatUrn } from '../core/urn.ts';
+import type { FunctionRow } from '../storage/functions.ts';
+
+/** What a stored version is made of beside its record's text. */
+type StoredVersion = Pick<
+  FunctionRow,
+  'tenant' | 'name' | 'version' | 'revision_id' | 'host_code_path' | 'code_token' | 'record'
+>;
+
+/** How every record's text ends, so that a read can set the status without parsing the rest. */
+const STATUS_END = ',"status":""}';
+const UNAVAILABLE_END = ',"status":"unavailable"}';
+
+/** The record of a version: every field of the Function table and every further field, always, in one order. */
+export function toRecord(fn: FunctionVersion) {
+  const { spec } = fn;
+  const functionUrn = formatUrn({ business: fn.business, tenant: fn.tenant, name: spec.name, version: null });
+  return {
+    id: fn.urn,
+    createTime: fn.createTime,
+    updateTime: fn.updateTime,
+    functionUrn,
+    name: spec.name,
+    kind: spec.kind,
+    tenantId: fn.tenant,
+    businessId: fn.business,
+    productId: '',
+    reversedConcurrency: 0,
+    description: spec.description,
+    tag: spec.tags,
+    functionVersionUrn: fn.urn,
+    revisionId: fn.revisionId,
+    codeSize: 0,
+    codeSha256: '',
+    storageType: spec.storageType,
+    codePath: spec.codePath,
+    bucketId: spec.s3CodePath?.bucketId ?? '',
+    objectId: spec.s3CodePath?.objectId ?? '',
+    s3CodePath: spec.s3CodePath && withoutToken(spec.s3CodePath),
+    handler: spec.handler,
+    extendedHandler: spec.extendedHandler,
+    extendedTimeout: spec.extendedTimeout,
+    layers: spec.layers,
+    cpu: spec.cpu,
+    memory: spec.memory,
+    runtime: spec.runtime,
+    timeout: spec.timeout,
+    versionNumber: fn.version,
+    versionDesc: fn.versionDesc,
+    environment: spec.environment,
+    customResources: spec.customResources,
+    statefulFlag: 0,
+    lastModified: '',
+    Published: '',
+    created: '',
+    sandboxType: spec.sandboxType,
+    rootfs: spec.rootfs,
+    minInstance: spec.minInstance,
+    maxInstance: spec.maxInstance,
+    concurrentNum: spec.concurrentNum,
+    poolId: spec.poolId,
+    idleTime: spec.idleTime,
+    autoScaleConfig: spec.autoScaleConfig,
+    schedulePolicies: spec.schedulePolicies,
+    enableSessionCtx: spec.enableSessionCtx,
+    enableAgentSession: spec.enableAgentSession,
+    isFuncPublic: spec.isFuncPublic,
+    funcLayer: [],
+    instanceNum: 0,
+    device: spec.device,
+    status: '',
+  };
+}
+
+type FunctionRecord = ReturnType<typeof toRecord>;
+
+function withoutToken({ bucketId, objectId, bucketUrl, sha512 }: NonNullable<FunctionSpec['s3CodePath']>) {
+  return { bucketId, objectId, bucketUrl, sha512 };
+}
+
+export function toStored(fn: FunctionVersion): StoredVersion {
+  return {
+    tenant: fn.tenant,
+    name: fn.spec.name,
+    version: fn.version,
+    revision_id: fn.revisionId,
+    host_code_path: hostCodePath(fn.spec),
+    code_token: fn.spec.s3CodePath?.token ?? '',
+    record: JSON.stringify(toRecord(fn)),
+  };
+}
+
+export function fromStored(stored: StoredVersion): FunctionVersion {
+  const record = JSON.parse(stored.record) as FunctionRecord;
+  const { name, kind, runtime, cpu, memory, timeout, handler, environment, description, storageType, codePath } =
+    record;
+  const { extendedHandler, extendedTimeout, sandboxType, rootfs, minInstance, maxInstance, concurrentNum } = record;
+  const { customResources, tag: tags, layers, device, poolId, idleTime, autoScaleConfig, schedulePolicies } = record;
+  const { enableSessionCtx, enableAgentSession, isFuncPublic } = record;
+  const s3CodePath = record.s3CodePath && { ...record.s3CodePath, token: stored.code_token };
+  return {
+    tenant: stored.tenant,
+    business: record.businessId,
+    version: stored.version,
+    urn: record.functionVersionUrn,
+    revisionId: stored.revision_id,
+    versionDesc: record.versionDesc,
+    createTime: record.createTime,
+    updateTime: record.updateTime,
+    spec: {
+      name,
+      kind,
+      runtime,
+      cpu,
+      memory,
+      timeout,
+      handler,
+      environment,
+      description,
+      storageType,
+      codePath,
+      s3CodePath,
+      extendedHandler,
+      extendedTimeout,
+      sandboxType,
+      rootfs,
+      minInstance,
+      maxInstance,
+      concurrentNum,
+      customResources,
+      tags,
+      layers,
+      device,
+      poolId,
+      idleTime,
+      autoScaleConfig,
+      schedulePolicies,
+      enableSessionCtx,
+      enableAgentSession,
+      isFuncPublic,
+    },
+  };
+}
+
+/** A record's text with the status that a version has while its code is not on this host. */
+export function asUnavailable(record: string): string {
+  return record.slice(0, -STATUS_END.length) + UNAVAILABLE_END;
+}

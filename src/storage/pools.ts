@@ -1,0 +1,102 @@
+import { type Kysely, type Selectable, sql } from 'kysely';
+import type { Pool, PoolSpec, PoolStatus } from '../core/pool.ts';
+import type { Tables } from './database.ts';
+
+/** Row of `pools`. They belong to the cluster, not to a tenant. */
+export interface PoolTable {
+  id: string;
+  pool_group: string;
+  /** Newest change first is `change_seq` descending. */
+  change_seq: number;
+  status: PoolStatus;
+  msg: string;
+  ready_count: number;
+  /** JSON of `PoolSpec`. */
+  spec: string;
+}
+
+/** Exact; `''` = any. */
+export interface PoolFilter {
+  readonly id: string;
+  readonly group: string;
+}
+
+const NEXT_CHANGE = sql<number>`(select coalesce(max(change_seq), 0) + 1 from pools)`;
+
+/** False, and nothing written, when its id is taken. */
+export async function insertPool(
+  transaction: Kysely<Tables>,
+  { spec, status, msg, readyCount }: Pool,
+): Promise<boolean> {
+  const row = await transaction
+    .insertInto('pools')
+    .values({
+      id: spec.id,
+      pool_group: spec.group,
+      change_seq: NEXT_CHANGE,
+      status,
+      msg,
+      ready_count: readyCount,
+      spec: JSON.stringify(spec),
+    })
+    .onConflict(conflict => conflict.doNothing())
+    .returning('id')
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
+/** One page, newest change first, and how many there are. */
+export async function listPools(
+  db: Kysely<Tables>,
+  filter: PoolFilter,
+  limit: number,
+  offset: number,
+): Promise<{ count: number; pools: Pool[] }> {
+  const found = matching(db, filter);
+  const { count } = await found.select(eb => eb.fn.countAll<number>().as('count')).executeTakeFirstOrThrow();
+  const rows = await found
+    .selectAll()
+    .orderBy('change_seq', 'desc')
+    .orderBy('id', 'desc')
+    .limit(limit)
+    .offset(offset)
+    .execute();
+  return { count: Number(count), pools: rows.map(toPool) };
+}
+
+/** The pools that a filter finds, held against others until the transaction ends. */
+export async function holdPools(transaction: Kysely<Tables>, { id, group }: PoolFilter): Promise<Pool[]> {
+  let query = transaction.updateTable('pools').set({ msg: sql`msg` });
+  if (id !== '') query = query.where('id', '=', id);
+  if (group !== '') query = query.where('pool_group', '=', group);
+  return (await query.returningAll().execute()).map(toPool);
+}
+
+/** Writes a pool anew, as the newest change. */
+export async function updatePool(transaction: Kysely<Tables>, { spec, status, msg, readyCount }: Pool): Promise<void> {
+  await transaction
+    .updateTable('pools')
+    .set({ status, msg, ready_count: readyCount, spec: JSON.stringify(spec), change_seq: NEXT_CHANGE })
+    .where('id', '=', spec.id)
+    .execute();
+}
+
+export async function deletePools(transaction: Kysely<Tables>, ids: readonly string[]): Promise<void> {
+  await transaction.deleteFrom('pools').where('id', 'in', ids).execute();
+}
+
+function matching(db: Kysely<Tables>, { id, group }: PoolFilter) {
+  let query = db.selectFrom('pools');
+  if (id !== '') query = query.where('id', '=', id);
+  if (group !== '') query = query.where('pool_group', '=', group);
+  return query;
+}
+
+function toPool(row: Selectable<PoolTable>): Pool {
+  return {
+    spec: JSON.parse(row.spec) as PoolSpec,
+    status: row.status,
+    msg: row.msg,
+    readyCount: row.ready_count,
+  };
+}
