@@ -1,0 +1,196 @@
+import { generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { exportJWK, type JWTPayload, SignJWT } from 'jose';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { createJwtVerifier, type JwtOptions } from './jwt.ts';
+
+const SECRET = Buffer.from('0123456789abcdef0123456789abcdef');
+const nowSeconds = () => Math.floor(Date.now() / 1000);
+const pem = (key: KeyObject) => key.export({ type: 'spki', format: 'pem' }).toString();
+
+interface TokenOptions {
+  key?: Uint8Array | KeyObject;
+  alg?: string;
+  kid?: string;
+}
+
+function token(
+  claims: Record<string, unknown> = {},
+  { key = SECRET, alg = 'HS256', kid }: TokenOptions = {},
+): Promise<string> {
+  const payload: JWTPayload = { sub: 'acme', exp: nowSeconds() + 3600, ...claims };
+  return new SignJWT(payload).setProtectedHeader({ alg, ...(kid === undefined ? {} : { kid }) }).sign(key);
+}
+
+const verifier = (options: Omit<JwtOptions, 'key'> = {}) =>
+  createJwtVerifier({ key: { kind: 'secret', secret: SECRET }, ...options });
+const unsigned = (header: object, payload: object) =>
+  `${[header, payload].map(part => Buffer.from(JSON.stringify(part)).toString('base64url')).join('.')}.`;
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+describe('HS256', () => {
+  test('sub is the tenant; no role is developer', async () => {
+    expect(await verifier().verify(await token())).toEqual({ tenant: 'acme', role: 'developer' });
+  });
+
+  test.each(['viewer', 'user', 'developer'])('role %s', async role => {
+    expect(await verifier().verify(await token({ role }))).toEqual({ tenant: 'acme', role });
+  });
+
+  test.each(['admin', '', null, 5, ['user']])('role %j is permission_denied', async role => {
+    await expect(verifier().verify(await token({ role }))).rejects.toMatchObject({ code: 'permission_denied' });
+  });
+
+  test.each<[string, () => Promise<string> | string]>([
+    ['claim "exp" is missing', () => token({ exp: undefined })],
+    ['the token has expired', () => token({ exp: nowSeconds() - 61 })],
+    ['the token is not valid yet', () => token({ nbf: nowSeconds() + 90 })],
+    ['claim "sub" is missing', () => token({ sub: undefined })],
+    ['claim "sub" is missing', () => token({ sub: '' })],
+    ['claim "sub" is not a tenant', () => token({ sub: '-x' })],
+    ['claim "sub" is not a tenant', () => token({ sub: 'a/b' })],
+    ['the signature is wrong', () => token({}, { key: Buffer.from('another secret of at least 32 bytes!') })],
+    ['the algorithm of the token is not allowed here', () => token({}, { key: Buffer.alloc(64, 1), alg: 'HS512' })],
+    [
+      'the algorithm of the token is not allowed here',
+      () => unsigned({ alg: 'none' }, { sub: 'acme', exp: nowSeconds() + 60 }),
+    ],
+    ['the token is not a JWT', () => 'nonsense'],
+    ['the token is not a JWT', () => 'a.b.c'],
+    ['the token is not a JWT', () => '..'],
+  ])('%s', async (reason, make) => {
+    await expect(verifier().verify(await make())).rejects.toMatchObject({
+      code: 'unauthenticated',
+      message: `authentication failed: ${reason}`,
+    });
+  });
+
+  test('60 s of clock skew are allowed', async () => {
+    await expect(verifier().verify(await token({ exp: nowSeconds() - 50 }))).resolves.toBeDefined();
+    await expect(verifier().verify(await token({ nbf: nowSeconds() + 50 }))).resolves.toBeDefined();
+  });
+
+  test('a changed payload has a wrong signature', async () => {
+    const [header, , signature] = (await token()).split('.');
+    const payload = Buffer.from(JSON.stringify({ sub: 'other', exp: nowSeconds() + 60 })).toString('base64url');
+    await expect(verifier().verify(`${header}.${payload}.${signature}`)).rejects.toThrow('the signature is wrong');
+  });
+
+  test('a secret of less than 32 bytes is refused', () => {
+    expect(() => createJwtVerifier({ key: { kind: 'secret', secret: Buffer.alloc(31) } })).toThrow(
+      'the JWT secret has 31 bytes, expected at least 32',
+    );
+  });
+});
+
+describe('iss and aud are checked when configured', () => {
+  const strict = verifier({ issuer: 'https://iss.example', audience: 'rookery' });
+  test('as expected', async () => {
+    await expect(
+      strict.verify(await token({ iss: 'https://iss.example', aud: ['x', 'rookery'] })),
+    ).resolves.toBeDefined();
+  });
+  test.each([
+    ['claim "iss" is missing', { aud: 'rookery' }],
+    ['claim "iss" is not as expected', { iss: 'other', aud: 'rookery' }],
+    ['claim "aud" is missing', { iss: 'https://iss.example' }],
+    ['claim "aud" is not as expected', { iss: 'https://iss.example', aud: 'other' }],
+  ])('%s', async (reason, claims) => {
+    await expect(strict.verify(await token(claims))).rejects.toThrow(`authentication failed: ${reason}`);
+  });
+  test('not configured, they may be anything', async () => {
+    await expect(verifier().verify(await token({ iss: 'x', aud: 'y' }))).resolves.toBeDefined();
+  });
+});
+
+describe('public keys', () => {
+  const pairs = {
+    RS256: generateKeyPairSync('rsa', { modulusLength: 2048 }),
+    ES256: generateKeyPairSync('ec', { namedCurve: 'P-256' }),
+    EdDSA: generateKeyPairSync('ed25519'),
+  };
+
+  test.each(['RS256', 'ES256', 'EdDSA'] as const)('%s', async alg => {
+    const { publicKey, privateKey } = pairs[alg];
+    const only = createJwtVerifier({ key: { kind: 'publicKey', pem: pem(publicKey) } });
+    await expect(only.verify(await token({}, { key: privateKey, alg }))).resolves.toMatchObject({ tenant: 'acme' });
+  });
+
+  test('a token that is signed with the public key’s text as an HS256 secret is refused', async () => {
+    const text = pem(pairs.RS256.publicKey);
+    const only = createJwtVerifier({ key: { kind: 'publicKey', pem: text } });
+    await expect(only.verify(await token({}, { key: Buffer.from(text) }))).rejects.toThrow(
+      'the algorithm of the token is not allowed here',
+    );
+  });
+
+  test('a key of another type is refused with what was expected', () => {
+    const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-384' });
+    expect(() => createJwtVerifier({ key: { kind: 'publicKey', pem: pem(publicKey) } })).toThrow(
+      'the JWT public key is of type ec (secp384r1), expected RSA, EC (P-256) or Ed25519',
+    );
+  });
+
+  test('a JWKS URL: the key that the token names', async () => {
+    const jwk = { ...(await exportJWK(pairs.ES256.publicKey)), kid: 'k1', alg: 'ES256' };
+    const server = createServer((_request, response) => response.end(JSON.stringify({ keys: [jwk] })));
+    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+    try {
+      const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/jwks`;
+      const remote = createJwtVerifier({ key: { kind: 'jwks', url } });
+      const { privateKey: key } = pairs.ES256;
+      await expect(remote.verify(await token({}, { key, alg: 'ES256', kid: 'k1' }))).resolves.toMatchObject({
+        tenant: 'acme',
+      });
+      await expect(remote.verify(await token({}, { key, alg: 'ES256', kid: 'k2' }))).rejects.toThrow(
+        'authentication failed: no known key signed the token',
+      );
+      await expect(remote.verify(await token({}))).rejects.toThrow('the algorithm of the token is not allowed here');
+    } finally {
+      server.close();
+      server.closeAllConnections();
+    }
+  });
+
+  test('a JWKS that cannot be fetched lets nobody in', async () => {
+    const remote = createJwtVerifier({ key: { kind: 'jwks', url: 'http://127.0.0.1:1/jwks' } });
+    const sent = await token({}, { key: pairs.ES256.privateKey, alg: 'ES256' });
+    await expect(remote.verify(sent)).rejects.toMatchObject({
+      code: 'unauthenticated',
+      message: expect.stringContaining('the signing keys could not be fetched'),
+    });
+  });
+});
+
+describe('tokens that passed are known', () => {
+  test('until they expire', async () => {
+    const auth = verifier();
+    const sent = await token({ exp: nowSeconds() + 120 });
+    expect(auth.known(sent)).toBeUndefined();
+    await auth.verify(sent);
+    expect(auth.known(sent)).toEqual({ tenant: 'acme', role: 'developer' });
+    vi.useFakeTimers({ now: Date.now() + 181_000, toFake: ['Date'] });
+    expect(auth.known(sent)).toBeUndefined();
+    await expect(auth.verify(sent)).rejects.toThrow('the token has expired');
+  });
+
+  test('at most ten minutes, so that a withdrawn key is noticed', async () => {
+    const auth = verifier();
+    const sent = await token();
+    await auth.verify(sent);
+    vi.useFakeTimers({ now: Date.now() + 600_001, toFake: ['Date'] });
+    expect(auth.known(sent)).toBeUndefined();
+    await expect(auth.verify(sent)).resolves.toBeDefined();
+  });
+
+  test('those that failed are not', async () => {
+    const auth = verifier();
+    const sent = await token({ sub: '' });
+    await expect(auth.verify(sent)).rejects.toThrow();
+    expect(auth.known(sent)).toBeUndefined();
+  });
+});
