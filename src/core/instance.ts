@@ -35,6 +35,10 @@ export interface InstanceSpec {
   /** Absolute host path, `''` when none: mounted at `/home/<user>`, or `/workspace` without a user. */
   readonly workspace: string;
   readonly mounts: readonly MountSpec[];
+  /** Mounts whose sources the platform itself chose: a function's code that it copied or fetched. */
+  readonly platformMounts?: readonly MountSpec[];
+  /** The session context that its instance is for (function service); absent = none. */
+  readonly sessionContext?: string;
   /** The bound of one call, waiting included. */
   readonly callTimeoutMs: number;
   readonly initTimeoutMs: number;

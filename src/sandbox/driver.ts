@@ -99,6 +99,8 @@ export interface SandboxSpec {
   readonly workingDir: string;
   /** Workspace first when there is one. Sources are absolute; the driver resolves and checks them again when it mounts. */
   readonly mounts: readonly MountSpec[];
+  /** Mounts whose sources the platform itself chose (below its data directory): the rule for callers' sources does not hold for them. */
+  readonly platformMounts?: readonly MountSpec[];
   readonly ports: readonly PortSpec[];
   readonly cpuMillis: number;
   readonly memoryMb: number;

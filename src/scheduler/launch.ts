@@ -1,6 +1,6 @@
 import { messageOf, ServiceError, unavailable } from '../core/error.ts';
 import { Channel, ChannelClosed } from '../runtime/channel.ts';
-import type { Init } from '../runtime/protocol.ts';
+import type { CallError, Init } from '../runtime/protocol.ts';
 import {
   describeExit,
   type ExitResult,
@@ -21,8 +21,10 @@ const SLOW_CONNECT_MS = 50;
 export interface Launched {
   readonly started: StartedSandbox;
   readonly channel: Channel;
-  /** Why the code could not be loaded, `''` when it could. */
-  readonly loadError: string;
+  /** Why the code could not be loaded, null when it could. */
+  readonly loadFailure: CallError | null;
+  /** Loading the code and running its initializer, milliseconds. */
+  readonly loadMs: number;
 }
 
 /**
@@ -40,8 +42,14 @@ export async function launch(
   let channel: Channel | undefined;
   try {
     channel = await connect(driver, started, spec.secret, signal);
+    const loadingMs = performance.now();
     const outcome = await channel.initialize(init, signal);
-    return { started, channel, loadError: outcome.ok ? '' : outcome.error.message };
+    return {
+      started,
+      channel,
+      loadFailure: outcome.ok ? null : outcome.error,
+      loadMs: performance.now() - loadingMs,
+    };
   } catch (error) {
     channel?.close();
     const cause = signal.aborted ? signal.reason : await explain(driver, started.handle, error);

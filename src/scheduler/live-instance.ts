@@ -82,6 +82,11 @@ export class LiveInstance {
     this.watchSandbox();
   }
 
+  /** False from the moment the connection broke or it is over. */
+  get isConnected(): boolean {
+    return this.#overBecause === undefined && !this.#channel.isClosed;
+  }
+
   /** Calls that run or wait in it. */
   get inFlight(): number {
     return this.#channel.inFlight;

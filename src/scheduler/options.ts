@@ -22,6 +22,8 @@ export interface SchedulerOptions {
   readonly drivers: DriverSource;
   /** Drivers whose left-over sandboxes are looked for even when no instance of theirs is known. */
   readonly sweptDrivers: readonly SandboxType[];
+  /** True for sandboxes that somebody beside the agents has a record of (the function service, jobs): they are no orphans. */
+  readonly belongsElsewhere?: (instanceId: string) => Promise<boolean>;
   /** Instances are looked after by the node that started them. */
   readonly nodeId: string;
   readonly log: SchedulerLog;

@@ -25,7 +25,10 @@ export interface Reconciled {
   adopt(record: InstanceRecord): Promise<unknown>;
 }
 
-type Options = Pick<SchedulerOptions, 'drivers' | 'sweptDrivers' | 'nodeId' | 'log' | 'orphanGraceMs'> & {
+type Options = Pick<
+  SchedulerOptions,
+  'drivers' | 'sweptDrivers' | 'belongsElsewhere' | 'nodeId' | 'log' | 'orphanGraceMs'
+> & {
   readonly reconcileIntervalMs: number;
   readonly now: () => number;
 };
@@ -205,6 +208,7 @@ export class Reconciler {
       // Not as the rows were when this pass began: perhaps as they are now.
       const row = await this.#records.find(instanceId);
       if (this.#scheduler.isBusy(instanceId) || belongsTo(handle, row)) continue;
+      if (await this.#options.belongsElsewhere?.(instanceId)) continue;
       const seen = this.#orphans.find(orphan => isSame(orphan.handle, handle));
       const orphan = seen ?? { handle, sinceMs: nowMs };
       if (nowMs - orphan.sinceMs < this.#options.orphanGraceMs) {

@@ -49,10 +49,11 @@ export function toSandboxSpec(
       ROOKERY_FUNCTION: spec.functionName,
       ROOKERY_VERSION: spec.functionVersion,
       ROOKERY_CODE_PATH: spec.codePath,
-      ROOKERY_SESSION_CTX_ID: '',
+      ROOKERY_SESSION_CTX_ID: spec.sessionContext ?? '',
     },
     workingDir: hasWorkspace ? workspaceTarget : canHoldCode(spec) ? spec.codePath : '/',
     mounts,
+    platformMounts: spec.platformMounts ?? [],
     ports: spec.ports,
     cpuMillis: spec.cpuMillis,
     memoryMb: spec.memoryMb,
@@ -101,9 +102,12 @@ function nameOf(user: string): string {
 }
 
 /** Whether the code directory can be there when the sandbox starts; the code path is otherwise only a label. */
-function canHoldCode({ codePath, mounts, rootfs }: InstanceSpec): boolean {
+function canHoldCode({ codePath, mounts, platformMounts = [], rootfs }: InstanceSpec): boolean {
   if (!codePath.startsWith('/')) return false;
-  return rootfs.type === 'image' || mounts.some(({ target }: MountSpec) => isWithin(codePath, target));
+  return (
+    rootfs.type === 'image' ||
+    [...mounts, ...platformMounts].some(({ target }: MountSpec) => isWithin(codePath, target))
+  );
 }
 
 function isWithin(path: string, directory: string): boolean {

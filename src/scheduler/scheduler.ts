@@ -251,8 +251,13 @@ export class Scheduler implements Instances {
     sandboxSpec: SandboxSpec,
     signal: AbortSignal,
   ): Promise<Instance> {
-    const { live, started, loadError } = await this.#starter.start(driver, instance.spec, sandboxSpec, signal);
-    const facts = { statusReason: '', loadError, startedAtMs: this.#now(), sandbox: started.facts };
+    const { live, started, loadFailure } = await this.#starter.start(driver, instance.spec, sandboxSpec, signal);
+    const facts = {
+      statusReason: '',
+      loadError: loadFailure?.message ?? '',
+      startedAtMs: this.#now(),
+      sandbox: started.facts,
+    };
     try {
       const row = { ...facts, handle: JSON.stringify(started.handle), secret: sandboxSpec.secret };
       // False: deleted meanwhile.

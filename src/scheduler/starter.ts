@@ -1,5 +1,6 @@
 import { deadlineExceeded } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
+import type { CallError } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
 import type { CallRoom } from './call-room.ts';
 import { launch } from './launch.ts';
@@ -11,8 +12,9 @@ import { toInit } from './sandbox-spec.ts';
 export interface StartedInstance {
   readonly live: LiveInstance;
   readonly started: StartedSandbox;
-  /** Why the code could not be loaded, `''` when it could. */
-  readonly loadError: string;
+  /** Why the code could not be loaded, null when it could. */
+  readonly loadFailure: CallError | null;
+  readonly loadMs: number;
 }
 
 /** Starts instances within the create budget, whatever they are for. */
@@ -49,7 +51,7 @@ export class Starter {
     let outcome: 'created' | 'failed' = 'failed';
     try {
       const bounded = AbortSignal.any([signal, budget.signal]);
-      const { started, channel, loadError } = await launch(
+      const { started, channel, loadFailure, loadMs } = await launch(
         driver,
         sandboxSpec,
         toInit(instanceId, spec),
@@ -63,7 +65,8 @@ export class Starter {
       return {
         live: new LiveInstance({ instanceId, tenant, driver, handle, secret, channel, concurrency, room, log }),
         started,
-        loadError,
+        loadFailure,
+        loadMs,
       };
     } finally {
       clearTimeout(timer);

@@ -1,0 +1,155 @@
+import { describe, expect, test } from 'vitest';
+import type { InstanceSpec } from '../core/instance.ts';
+import { toInit, toSandboxSpec } from './sandbox-spec.ts';
+
+const RULES = { maxProcesses: 256, network: 'host', requireIsolation: true } as const;
+
+function specOf(changes: Partial<InstanceSpec> = {}): InstanceSpec {
+  return {
+    tenant: 't',
+    namespace: 'ns',
+    name: 'a',
+    sandboxType: 'process',
+    runtime: 'python3.9',
+    codePath: '',
+    handler: 'm.f',
+    initializer: 'm.i',
+    preStop: 'm.p',
+    rootfs: { type: 'host', imageUrl: 'img', user: '' },
+    ports: [],
+    cpuMillis: 500,
+    memoryMb: 64,
+    env: {},
+    workspace: '',
+    mounts: [],
+    callTimeoutMs: 1000,
+    initTimeoutMs: 2000,
+    preStopTimeoutMs: 0,
+    concurrency: 3,
+    functionName: 'f',
+    functionVersion: 'v1',
+    functionUrn: 'urn',
+    ...changes,
+  };
+}
+
+const rootfs = (user: string, type: 'host' | 'image' = 'host') => ({ type, imageUrl: 'img', user });
+const sandboxOf = (changes: Partial<InstanceSpec>) => toSandboxSpec('id', 'secret', specOf(changes), RULES);
+
+test('the limits, rules and command of an instance reach the driver', () => {
+  expect(sandboxOf({})).toMatchObject({
+    instanceId: 'id',
+    tenant: 't',
+    secret: 'secret',
+    command: { kind: 'python', version: '3.9' },
+    cpuMillis: 500,
+    memoryMb: 64,
+    maxProcesses: 256,
+    maxOpenFiles: 4096,
+    network: 'host',
+    requireIsolation: true,
+  });
+});
+
+describe('the workspace', () => {
+  test.each([
+    ['', '/workspace'],
+    ['alice', '/home/alice'],
+    ['alice:staff', '/home/alice'],
+    ['1000', '/home/1000'],
+  ])(
+    'of user "%s" is mounted at %s, before every other mount, and is HOME and the working directory',
+    (user, target) => {
+      const other = { source: '/srv/x', target: '/x', readonly: true };
+      const spec = sandboxOf({ workspace: '/srv/ws', rootfs: rootfs(user), mounts: [other], codePath: '/x' });
+      expect(spec.mounts).toEqual([{ source: '/srv/ws', target, readonly: false }, other]);
+      expect(spec.workingDir).toBe(target);
+      expect(spec.env.HOME).toBe(target);
+    },
+  );
+
+  test('is not mounted when there is none', () => {
+    expect(sandboxOf({}).mounts).toEqual([]);
+  });
+});
+
+test.each([
+  ['host', '', '/tmp'],
+  ['host', 'alice', '/tmp'],
+  ['image', '', '/root'],
+  ['image', 'root', '/root'],
+  ['image', 'alice', '/home/alice'],
+] as const)('without a workspace HOME on %s for user "%s" is %s', (type, user, home) => {
+  expect(sandboxOf({ rootfs: rootfs(user, type) }).env.HOME).toBe(home);
+});
+
+const mountAt = (target: string) => [{ source: '/srv', target, readonly: true }];
+
+test.each([
+  ['the code directory, when it is mounted', { codePath: '/code', mounts: mountAt('/code') }, '/code'],
+  ['the code directory, when it is below a mount', { codePath: '/code/app', mounts: mountAt('/code') }, '/code/app'],
+  ['the code directory of an image', { codePath: '/app', rootfs: rootfs('', 'image') }, '/app'],
+  ['/ when the code path is only a label', { codePath: '/code' }, '/'],
+  ['/ when the code path only begins like a mount', { codePath: '/code2', mounts: mountAt('/code') }, '/'],
+  ['/ when the code path is not absolute', { codePath: 'code', rootfs: rootfs('', 'image') }, '/'],
+  ['/ without a code path', {}, '/'],
+])('the working directory is %s', (_title, changes, expected) => {
+  expect(sandboxOf(changes).workingDir).toBe(expected);
+});
+
+test('what the caller sets wins over the defaults, and the platform’s own names win over everything', () => {
+  const { env } = sandboxOf({
+    codePath: '/code',
+    env: { PATH: '/mine', HOME: '/h', LANG: 'C', X: 'y', ROOKERY_TENANT: 'forged' },
+  });
+  expect(env).toEqual({
+    PATH: '/mine',
+    HOME: '/h',
+    LANG: 'C',
+    X: 'y',
+    ROOKERY_INSTANCE_ID: 'id',
+    ROOKERY_TENANT: 't',
+    ROOKERY_FUNCTION: 'f',
+    ROOKERY_VERSION: 'v1',
+    ROOKERY_CODE_PATH: '/code',
+    ROOKERY_SESSION_CTX_ID: '',
+  });
+});
+
+test('the environment has nothing of the server’s own', () => {
+  expect(Object.keys(sandboxOf({}).env).toSorted()).toEqual([
+    'HOME',
+    'LANG',
+    'PATH',
+    'ROOKERY_CODE_PATH',
+    'ROOKERY_FUNCTION',
+    'ROOKERY_INSTANCE_ID',
+    'ROOKERY_SESSION_CTX_ID',
+    'ROOKERY_TENANT',
+    'ROOKERY_VERSION',
+  ]);
+});
+
+test('a runtime that cannot be run here fails as an invalid function', () => {
+  expect(() => sandboxOf({ runtime: 'go' })).toThrow('invalid function: runtime go is not available');
+});
+
+test('the runtime is told its entries, limits and the facts of the context', () => {
+  expect(toInit('id', specOf({ codePath: '/code' }))).toEqual({
+    codePath: '/code',
+    handler: 'm.f',
+    initializer: 'm.i',
+    preStop: 'm.p',
+    initTimeoutMs: 2000,
+    concurrency: 3,
+    maxResultBytes: 6_291_456,
+    instanceId: 'id',
+    tenant: 't',
+    namespace: 'ns',
+    name: 'a',
+    functionName: 'f',
+    version: 'v1',
+    memoryMb: 64,
+    cpuMillis: 500,
+  });
+});
