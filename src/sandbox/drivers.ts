@@ -1,0 +1,63 @@
+import { failedPrecondition, messageOf } from '../core/error.ts';
+import type { SandboxType } from '../core/instance.ts';
+import type { ProbeResult, SandboxDriver } from './driver.ts';
+
+/** How each driver of this installation is made, on its first use: heavy libraries load then. */
+export type DriverLoaders = Readonly<Partial<Record<SandboxType, () => Promise<SandboxDriver>>>>;
+
+/** The drivers that a request can name. (`fake` is of the tests.) */
+const NAMES: readonly SandboxType[] = ['process', 'docker', 'supervisor', 'kubernetes'];
+
+/** The drivers of this installation by name, each made once. */
+export class Drivers {
+  readonly #loaders: DriverLoaders;
+  readonly #loaded = new Map<SandboxType, Promise<SandboxDriver>>();
+
+  constructor(loaders: DriverLoaders) {
+    this.#loaders = loaders;
+  }
+
+  /** Names that a request may carry, those that this installation lacks included. */
+  get names(): readonly SandboxType[] {
+    return NAMES;
+  }
+
+  /** The driver, the same one each time. Fails with `failed_precondition` (`<name> is not available: <why>`). */
+  async get(name: SandboxType): Promise<SandboxDriver> {
+    const load = this.#loaders[name];
+    if (!load) throw failedPrecondition(`${name} is not available: ${notBuiltIn(name)}`);
+    let loading = this.#loaded.get(name);
+    if (!loading) {
+      loading = load();
+      this.#loaded.set(name, loading);
+      // A library that is missing may be there at the next try.
+      loading.catch(() => this.#loaded.delete(name));
+    }
+    try {
+      return await loading;
+    } catch (error) {
+      throw failedPrecondition(`${name} is not available: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  /** Whether it works on this machine, now. Never throws. */
+  async probe(name: SandboxType): Promise<ProbeResult> {
+    if (!this.#loaders[name]) return { available: false, reason: notBuiltIn(name) };
+    try {
+      return await (await this.get(name)).probe();
+    } catch (error) {
+      return { available: false, reason: messageOf(error) };
+    }
+  }
+
+  /** Lets go of what this process holds of the drivers that were used. Never rejects. */
+  async close(): Promise<void> {
+    const loaded = await Promise.allSettled(this.#loaded.values());
+    await Promise.allSettled(loaded.map(result => (result.status === 'fulfilled' ? result.value.close() : undefined)));
+    this.#loaded.clear();
+  }
+}
+
+function notBuiltIn(name: SandboxType): string {
+  return `this installation has no ${name} driver`;
+}
