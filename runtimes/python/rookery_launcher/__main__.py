@@ -1,0 +1,44 @@
+"""`python -I <this file>`: one JSON object on standard input is the configuration; a line on descriptor 3 says that it serves."""
+
+import json
+import os
+import sys
+
+
+def main():
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    # Not the directory of this file: `-I` does not add it, an ordinary start does.
+    sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
+    sys.path.insert(0, here)
+    config = json.loads(sys.stdin.read())
+    os.umask(0o077)
+
+    from rookery_launcher import launcher, spare, user_process
+
+    try:
+        one = launcher.Launcher(config)
+        if not one.lock():
+            _tell({"state": "another one serves"})
+            return
+        one.prepare()
+        _tell({"state": "ready"})
+        one.run()
+        return
+    except launcher.BecomeSpare as child:
+        plan, control, name = child.plan, child.control, child.name
+        del one
+    try:
+        spare.live(plan, control, name)
+    except user_process.RunPython as child:
+        sandbox, title = child.sandbox, child.title
+    del plan, control, name
+    user_process.run_python(sandbox, title)
+
+
+def _tell(message):
+    with os.fdopen(3, "w") as ready:
+        ready.write(json.dumps(message) + "\n")
+
+
+if __name__ == "__main__":
+    main()

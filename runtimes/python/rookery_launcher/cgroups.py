@@ -1,0 +1,235 @@
+"""Control groups, version 1 and 2: where ours go, one group of each sandbox, its limits."""
+
+import os
+
+CONTROLLERS = ("memory", "cpu", "pids")
+#: Our subtree; groups of sandboxes are its children.
+SUBTREE = "rookery"
+_MICROS_PER_PERIOD = 100000
+#: The kernel takes no quota below 1 ms, so small shares get the longest period that it allows.
+_LONGEST_PERIOD = 1000000
+
+
+class Place:
+    """Where groups of one controller are made."""
+
+    def __init__(self, version, parent):
+        self.version = version
+        self.parent = parent
+
+    def path(self, name):
+        return os.path.join(self.parent, name)
+
+
+def find_places(own="/proc/self/cgroup", mounts="/proc/self/mountinfo"):
+    """`{controller: Place}` of what can be written here. Makes our subtree. Never fails: what does not work is not in it."""
+    memberships = _read_memberships(own)
+    places = {}
+    for mount_point, root, kind, options in _cgroup_mounts(mounts):
+        if kind == "cgroup":
+            for controller in CONTROLLERS:
+                if controller in options and controller not in places:
+                    inside = _inside(memberships.get(controller, "/"), root)
+                    parent = os.path.join(mount_point, inside, SUBTREE)
+                    if _make(parent):
+                        places[controller] = Place(1, parent)
+        else:
+            own_group = os.path.join(mount_point, _inside(memberships.get("", "/"), root))
+            for group in (own_group, mount_point):
+                found = _enable_unified(group)
+                for controller in found:
+                    places.setdefault(controller, Place(2, os.path.join(group, SUBTREE)))
+                if found:
+                    break
+    return places
+
+
+def _read_memberships(path):
+    found = {}
+    try:
+        with open(path) as table:
+            for line in table:
+                _number, controllers, group = line.rstrip("\n").split(":", 2)
+                for controller in controllers.split(","):
+                    found[controller] = group
+    except OSError:
+        pass
+    return found
+
+
+def _cgroup_mounts(path):
+    found = []
+    try:
+        with open(path) as table:
+            for line in table:
+                left, _, right = line.partition(" - ")
+                fields = left.split()
+                kind, _source, options = right.split()[:3]
+                if kind in ("cgroup", "cgroup2"):
+                    found.append((fields[4], fields[3], kind, options.split(",")))
+    except (OSError, ValueError, IndexError):
+        pass
+    return found
+
+
+def _inside(group, root):
+    """`group` as a path below a mount that shows the hierarchy from `root` on."""
+    if root != "/" and (group == root or group.startswith(root + "/")):
+        group = group[len(root) :]
+    return "" if group.startswith("/..") else group.strip("/")
+
+
+def _make(path):
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(path, os.W_OK)
+
+
+def _enable_unified(group):
+    """Turns the controllers on for children of `group`/rookery; which of them are."""
+    try:
+        with open(os.path.join(group, "cgroup.controllers")) as source:
+            available = source.read().split()
+    except OSError:
+        return []
+    subtree = os.path.join(group, SUBTREE)
+    wanted = [name for name in CONTROLLERS if name in available and _turn_on(group, name)]
+    if not wanted or not _make(subtree):
+        return []
+    return [name for name in wanted if _turn_on(subtree, name)]
+
+
+def _turn_on(group, controller):
+    path = os.path.join(group, "cgroup.subtree_control")
+    try:
+        with open(path) as source:
+            if controller in source.read().split():
+                return True
+        _write(path, "+" + controller)
+    except OSError:
+        return False
+    return True
+
+
+def paths_of(places, name):
+    """`{controller: directory}` of the groups called `name`."""
+    return {controller: place.path(name) for controller, place in places.items()}
+
+
+def create_and_join(places, name):
+    """Makes the groups called `name` and moves this process into them. Fails with OSError."""
+    for path in sorted(set(paths_of(places, name).values())):
+        os.mkdir(path, 0o755)
+        _write(os.path.join(path, "cgroup.procs"), "0")
+
+
+class LimitFiles:
+    """The limit files of a group, opened while they can be reached, written once the limits are known."""
+
+    def __init__(self, places, name):
+        self._places = places
+        self._paths = paths_of(places, name)
+        self._files = {}
+        for controller, path in self._paths.items():
+            for file_name in _LIMIT_FILES[places[controller].version, controller]:
+                self._open(controller, os.path.join(path, file_name))
+
+    def _open(self, controller, path):
+        try:
+            self._files[controller, os.path.basename(path)] = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            # Swap files are missing on kernels without swap accounting.
+            pass
+
+    def write(self, memory_mb, cpu_millis, processes):
+        """Sets the limits and closes. What the kernel refused, as sentences."""
+        refused = []
+        for (controller, file_name), descriptor in self._files.items():
+            value = _value(file_name, memory_mb, cpu_millis, processes)
+            try:
+                os.write(descriptor, value.encode())
+            except OSError as error:
+                if "swap" not in file_name and "memsw" not in file_name:
+                    refused.append("the limit %s = %s was refused: %s" % (file_name, value, error.strerror))
+            os.close(descriptor)
+        self._files = {}
+        return refused
+
+
+# In the order in which they must be written.
+_LIMIT_FILES = {
+    (1, "memory"): ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
+    (1, "cpu"): ("cpu.cfs_period_us", "cpu.cfs_quota_us"),
+    (1, "pids"): ("pids.max",),
+    (2, "memory"): ("memory.max", "memory.swap.max"),
+    (2, "cpu"): ("cpu.max",),
+    (2, "pids"): ("pids.max",),
+}
+
+
+def _value(file_name, memory_mb, cpu_millis, processes):
+    if file_name == "memory.swap.max":
+        return "0"
+    if file_name.startswith("memory"):
+        return str(memory_mb * 1024 * 1024)
+    if file_name == "pids.max":
+        return str(processes)
+    period = _MICROS_PER_PERIOD if cpu_millis >= 10 else _LONGEST_PERIOD
+    quota = period * cpu_millis // 1000
+    if file_name == "cpu.cfs_period_us":
+        return str(period)
+    if file_name == "cpu.cfs_quota_us":
+        return str(quota)
+    return "%d %d" % (quota, period)
+
+
+def oom_kills_file(places, name):
+    """The open file that counts kills for want of memory, or None."""
+    place = places.get("memory")
+    if place is None:
+        return None
+    file_name = "memory.oom_control" if place.version == 1 else "memory.events"
+    try:
+        return os.open(os.path.join(place.path(name), file_name), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def read_oom_kills(descriptor):
+    if descriptor is None:
+        return 0
+    try:
+        text = os.pread(descriptor, 4096, 0).decode()
+    except OSError:
+        return 0
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) == 2 and fields[0] == "oom_kill":
+            return int(fields[1])
+    return 0
+
+
+def remove(paths):
+    """Removes the groups; True when none is left (a group that still has a process stays)."""
+    gone = True
+    for path in set(paths):
+        try:
+            os.rmdir(path)
+        except OSError:
+            gone = gone and not os.path.exists(path)
+    return gone
+
+
+def remove_subtrees(places):
+    """Removes our own subtree where no sandbox is left in it."""
+    remove(place.parent for place in places.values())
+
+
+def _write(path, text):
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)

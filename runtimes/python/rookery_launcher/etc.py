@@ -1,0 +1,94 @@
+"""The /etc that sandboxes see: copies of the few files of the host that programs need, kept true to the host's.
+
+Copies, because a bind mount of a file keeps the old one when the host replaces it (resolv.conf on every change of network).
+"""
+
+import os
+import shutil
+
+#: Files; a symbolic link into /usr stays one, any other is followed.
+FILES = (
+    "adjtime alpine-release bash.bashrc debian_version environment-modules ethertypes fedora-release gai.conf group "
+    "host.conf hostname hosts inputrc ld.so.cache ld.so.conf locale.alias locale.conf localtime login.defs lsb-release "
+    "magic mime.types mke2fs.conf networks nsswitch.conf os-release passwd profile protocols redhat-release "
+    "resolv.conf rpc services shells timezone ssl/openssl.cnf ssl/cert.pem ca-certificates.conf"
+).split()
+#: Directories that hold no secret, bound read-only.
+DIRECTORIES = (
+    "alternatives ca-certificates crypto-policies fonts ld.so.conf.d pki/ca-trust/extracted pki/tls/certs "
+    "pki/java ssl/certs ssl/misc terminfo"
+).split()
+#: Directories of these beginnings are bound too (configuration of language runtimes).
+DIRECTORY_BEGINNINGS = ("java", "python3", "perl")
+
+
+class EtcTemplate:
+    """One directory on the host that every sandbox has as its /etc, read-only."""
+
+    def __init__(self, path, source="/etc"):
+        self.path = path
+        self._source = source
+        self._seen = {}
+        shutil.rmtree(path, ignore_errors=True)
+        os.makedirs(path, mode=0o755)
+        os.chmod(path, 0o755)
+        self.directories = self._find_directories()
+        for name in self.directories:
+            os.makedirs(os.path.join(path, name), mode=0o755, exist_ok=True)
+        self._link("mtab", "/proc/mounts")
+        self.refresh()
+
+    def refresh(self):
+        """Copies what has changed on the host. Files are written in place: running sandboxes see it too."""
+        for name in FILES:
+            origin = os.path.join(self._source, name)
+            try:
+                link = os.readlink(origin) if os.path.islink(origin) else None
+                facts = os.stat(origin)
+            except OSError:
+                continue
+            seen = (link, facts.st_mtime, facts.st_size, facts.st_ino)
+            if self._seen.get(name) == seen or not os.path.isfile(origin):
+                continue
+            if link is not None and os.path.realpath(origin).startswith("/usr/"):
+                self._link(name, os.path.realpath(origin))
+            elif facts.st_mode & 0o004:
+                self._copy(name, origin)
+            self._seen[name] = seen
+
+    def remove(self):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _find_directories(self):
+        names = [name for name in DIRECTORIES if os.path.isdir(os.path.join(self._source, name))]
+        try:
+            entries = sorted(os.listdir(self._source))
+        except OSError:
+            entries = []
+        for name in entries:
+            path = os.path.join(self._source, name)
+            if name.startswith(DIRECTORY_BEGINNINGS) and os.path.isdir(path) and not os.path.islink(path):
+                names.append(name)
+        return names
+
+    def _copy(self, name, origin):
+        target = os.path.join(self.path, name)
+        try:
+            os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+            if os.path.islink(target):
+                os.unlink(target)
+            with open(origin, "rb") as source, open(target, "wb") as copy:
+                shutil.copyfileobj(source, copy)
+            os.chmod(target, 0o644)
+        except OSError:
+            pass
+
+    def _link(self, name, target):
+        path = os.path.join(self.path, name)
+        try:
+            if os.path.lexists(path):
+                os.unlink(path)
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            os.symlink(target, path)
+        except OSError:
+            pass

@@ -1,0 +1,20 @@
+"""Failures that the control plane must be able to tell apart."""
+
+
+class StartFailure(Exception):
+    """The start cannot be done as it was asked: a sentence for the caller, and the code of `src/core/error.ts`."""
+
+    def __init__(self, message, code="failed_precondition"):
+        super(StartFailure, self).__init__(message)
+        self.message = message
+        self.code = code
+
+
+class LayerFailure(Exception):
+    """One layer of isolation does not work on this machine."""
+
+    def __init__(self, layer, error):
+        reason = getattr(error, "strerror", None) or str(error)
+        super(LayerFailure, self).__init__("%s: %s" % (layer, reason))
+        self.layer = layer
+        self.reason = reason

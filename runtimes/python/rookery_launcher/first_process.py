@@ -1,0 +1,298 @@
+"""The first process of a sandbox: it reaps, keeps the log, runs commands for the control plane and tells the end.
+
+It is pid 1 of the pid namespace, so that its own end is the end of everything inside. With nothing to do it is parked in `poll`.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import time
+
+from . import cgroups, execute, frames, process, user_process
+from .logfile import LogFile
+
+_CHUNK = 65536
+_MOST_CONNECTIONS = 64
+_REQUEST_SECONDS = 5
+_SEND_SECONDS = 2
+#: Bound of killing what is left where there is no pid namespace to do it at once.
+_KILL_SECONDS = 5
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
+
+
+class FirstProcess:
+    def __init__(self, plan, sandbox, directory, listener, oom_kills):
+        self._plan = plan
+        self._sandbox = sandbox
+        self._directory = directory
+        self._listener = listener
+        self._oom_kills = oom_kills
+        self._log = LogFile(directory, plan.log_bytes, plan.log_files)
+        self._runtime = 0
+        self._status = None
+        self._deadline = None
+        #: Connections that wait for the end, or have not said yet what they want.
+        self._connections = {}
+        self._watchers = set()
+
+    def start(self, runtime_listener):
+        """Forks the user's process."""
+        self._wake, wake_writer = socket.socketpair()
+        self._wake_writer = wake_writer
+        for end in (self._wake, wake_writer):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_ignored: None)
+        signal.set_wakeup_fd(wake_writer.fileno())
+        self._plan.title.set("rookery: init %s" % self._sandbox.instance_id)
+        self._output, writer = os.pipe()
+        self._runtime = os.fork()
+        if self._runtime == 0:
+            self._become(runtime_listener, writer)
+        os.close(writer)
+        runtime_listener.close()
+        os.set_blocking(self._output, False)
+
+    def watch(self, connection):
+        """Tells this connection the end."""
+        connection.settimeout(_SEND_SECONDS)
+        self._connections[connection.fileno()] = connection
+        self._watchers.add(connection.fileno())
+
+    def run(self):
+        """Until the sandbox has ended. Never returns."""
+        self._poll = poll = select.poll()
+        output, listener, wake = self._output, self._listener.fileno(), self._wake.fileno()
+        for descriptor in (output, listener, wake):
+            poll.register(descriptor, select.POLLIN)
+        for descriptor in self._connections:
+            poll.register(descriptor, select.POLLIN)
+        # A child that ended before anybody listened.
+        self._reap()
+        while self._status is None:
+            for descriptor, _event in poll.poll(self._time_left()):
+                if descriptor == output:
+                    self._pump()
+                elif descriptor == wake:
+                    self._wake.recv(4096)
+                    self._reap()
+                elif descriptor == listener:
+                    self._accept()
+                else:
+                    self._serve(descriptor)
+            if self._deadline is not None and time.monotonic() >= self._deadline and self._status is None:
+                self._kill_runtime()
+        self._end()
+
+    def kill_all(self):
+        """Everything inside but this process; returns when it is gone."""
+        if self._sandbox.layers.has("pid"):
+            try:
+                os.kill(-1, signal.SIGKILL)
+            except OSError:
+                pass
+            self._reap_all()
+            return
+        deadline = time.monotonic() + _KILL_SECONDS
+        while time.monotonic() < deadline:
+            left = process.descendants(os.getpid())
+            if not left:
+                return
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    pass
+            self._reap()
+
+    def _become(self, listener, writer):
+        try:
+            nothing = os.open("/dev/null", os.O_RDONLY)
+            # The objects of the first process must not close descriptors of this one when they go.
+            for held in [self._wake, self._wake_writer, self._listener] + list(self._connections.values()):
+                held.detach()
+            user_process.become(self._sandbox, (nothing, writer, writer), (listener.detach(),))
+            command = self._sandbox.command
+            if command["kind"] == "exec":
+                user_process.run_program(command["argv"], self._sandbox.env, self._sandbox.working_dir)
+            raise user_process.RunPython(self._sandbox, self._plan.title)
+        except Exception as error:
+            os.write(2, ("the runtime cannot be started: %s: %s\n" % (type(error).__name__, error)).encode())
+            os._exit(70)
+
+    def _time_left(self):
+        if self._deadline is None:
+            return None
+        return max(0, self._deadline - time.monotonic()) * 1000 + 1
+
+    def _pump(self):
+        try:
+            data = os.read(self._output, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._poll.unregister(self._output)
+            return False
+        self._log.write(data)
+        return True
+
+    def _reap(self):
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._runtime:
+                self._status = status
+
+    def _reap_all(self):
+        while True:
+            try:
+                pid, status = os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+            if pid == self._runtime and self._status is None:
+                self._status = status
+
+    def _accept(self):
+        try:
+            connection, _address = self._listener.accept()
+        except OSError:
+            return
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            connection.close()
+            return
+        connection.settimeout(_REQUEST_SECONDS)
+        self._connections[connection.fileno()] = connection
+        self._poll.register(connection.fileno(), select.POLLIN)
+
+    def _serve(self, descriptor):
+        connection = self._connections.get(descriptor)
+        if connection is None:
+            return
+        try:
+            request = frames.read_message(connection, _CHUNK)
+        except (OSError, frames.FrameError):
+            request = None
+        operation = None if request is None else request.get("op")
+        if operation == "watch":
+            self._watchers.add(descriptor)
+        elif operation == "stop":
+            self._watchers.add(descriptor)
+            self._stop(request["graceMs"])
+        elif operation == "exec":
+            self._execute(connection)
+            self._close(descriptor)
+        elif operation == "stats":
+            self._send(connection, self._stats())
+        else:
+            self._close(descriptor)
+
+    def _close(self, descriptor):
+        connection = self._connections.pop(descriptor)
+        self._watchers.discard(descriptor)
+        self._poll.unregister(descriptor)
+        connection.close()
+
+    def _stop(self, grace_ms):
+        """Asks the runtime to end. A second stop can only shorten the time of the first."""
+        deadline = time.monotonic() + grace_ms / 1000.0
+        if self._deadline is None:
+            try:
+                os.kill(self._runtime, signal.SIGTERM)
+            except OSError:
+                pass
+        self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
+
+    def _kill_runtime(self):
+        self._deadline = None
+        try:
+            os.kill(self._runtime, signal.SIGKILL)
+        except OSError:
+            pass
+
+    def _execute(self, connection):
+        try:
+            child = os.fork()
+        except OSError as error:
+            self._send(connection, {"error": "no process can be started inside: %s" % error.strerror})
+            return
+        if child == 0:
+            execute.serve(connection, self._sandbox)
+
+    def _stats(self):
+        """For where no control group counts: what /proc says of those inside."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        memory = processes = 0
+        ticks = 0
+        pids = process.descendants(os.getpid()) | {os.getpid()}
+        for pid in pids:
+            try:
+                with open("/proc/%d/statm" % pid) as source:
+                    fields = source.read().split()
+                with open("/proc/%d/stat" % pid, "rb") as source:
+                    data = source.read()
+            except OSError:
+                continue
+            times = data[data.rindex(b")") + 2 :].split()[11:15]
+            memory += (int(fields[1]) - int(fields[2])) * page
+            ticks += sum(int(field) for field in times)
+            processes += 1
+        return {
+            "memoryBytes": memory,
+            "cpuMicros": ticks * 1000000 // os.sysconf("SC_CLK_TCK"),
+            "processes": processes,
+        }
+
+    def _end(self):
+        """Nothing else runs when the end is told."""
+        self.kill_all()
+        os.set_blocking(self._output, False)
+        while True:
+            try:
+                data = os.read(self._output, _CHUNK)
+            except BlockingIOError:
+                break
+            if not data:
+                break
+            self._log.write(data)
+        status = self._status
+        killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        result = {
+            "code": None if killed_by else os.WEXITSTATUS(status),
+            "signal": None if killed_by is None else _signal_name(killed_by),
+            "oomKilled": killed_by == signal.SIGKILL and cgroups.read_oom_kills(self._oom_kills) > 0,
+            "atMs": int(time.time() * 1000),
+        }
+        self._write_exit(result)
+        for descriptor in self._watchers:
+            self._send(self._connections[descriptor], {"exit": result})
+        os._exit(0)
+
+    def _write_exit(self, result):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        try:
+            descriptor = os.open("exit.tmp", flags, 0o600, dir_fd=self._directory)
+            os.write(descriptor, json.dumps(result).encode())
+            os.close(descriptor)
+            os.rename("exit.tmp", "exit.json", src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        except OSError:
+            # A full disk: those who watch are still told.
+            pass
+
+    @staticmethod
+    def _send(connection, message):
+        try:
+            frames.write_message(connection, message)
+        except OSError:
+            pass
+
+
+def _signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "SIGRT%d" % number

@@ -1,0 +1,57 @@
+"""Frames of length and bytes on a stream socket: `u32` big-endian, then that many bytes."""
+
+import json
+import struct
+
+#: The largest frame that is read: a start request with its environment.
+LARGEST = 16 * 1024 * 1024
+
+
+class FrameError(Exception):
+    """The other side broke the framing, or left."""
+
+
+def read(connection, largest=LARGEST):
+    """The next frame's bytes; None when the other side has ended cleanly between frames."""
+    head = _read_exactly(connection, 4, True)
+    if head is None:
+        return None
+    (length,) = struct.unpack(">I", head)
+    if length > largest:
+        raise FrameError("a frame of %d bytes, at most %d are taken" % (length, largest))
+    return _read_exactly(connection, length, False)
+
+
+def read_message(connection, largest=LARGEST):
+    data = read(connection, largest)
+    if data is None:
+        return None
+    try:
+        message = json.loads(data.decode("utf-8"))
+    except ValueError as error:
+        raise FrameError("a frame that is not JSON: %s" % error)
+    if not isinstance(message, dict):
+        raise FrameError("a frame that is not a JSON object")
+    return message
+
+
+def write(connection, *payloads):
+    connection.sendall(b"".join(struct.pack(">I", len(payload)) + payload for payload in payloads))
+
+
+def write_message(connection, message):
+    write(connection, json.dumps(message).encode("utf-8"))
+
+
+def _read_exactly(connection, count, may_end):
+    parts = []
+    missing = count
+    while missing:
+        part = connection.recv(min(missing, 1 << 20))
+        if not part:
+            if may_end and missing == count:
+                return None
+            raise FrameError("the connection ended inside a frame")
+        parts.append(part)
+        missing -= len(part)
+    return b"".join(parts)

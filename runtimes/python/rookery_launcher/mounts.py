@@ -1,0 +1,128 @@
+"""The mounts that a create asks for: sources opened and checked again, targets made inside the sandbox's own root."""
+
+import os
+import posixpath
+import stat
+
+from . import syscalls
+from .failure import StartFailure
+
+_FORBIDDEN_TREES = ("/etc", "/proc", "/sys", "/dev", "/boot")
+_MOST_LINKS = 40
+
+
+def is_unsafe(resolved, data_dir, docker_socket):
+    """The rule of `src/core/mount.ts` on a resolved path."""
+    return (
+        resolved == "/"
+        or any(_is_within(resolved, tree) for tree in _FORBIDDEN_TREES)
+        or "docker.sock" in resolved
+        or _is_within(resolved, data_dir)
+        or _is_within(data_dir, resolved)
+        or _is_within(docker_socket, resolved)
+    )
+
+
+def open_source(path, data_dir, docker_socket):
+    """A descriptor of the source as it is now, checked: whatever happens to the path afterwards, this is what is mounted."""
+    if not path.startswith("/") or "\0" in path:
+        raise StartFailure("mount source must be an absolute path: %s" % path)
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StartFailure("mount source does not exist: %s" % path)
+    except OSError as error:
+        raise StartFailure("mount source cannot be opened: %s: %s" % (path, error.strerror))
+    if is_unsafe(os.readlink("/proc/self/fd/%d" % descriptor), data_dir, docker_socket):
+        os.close(descriptor)
+        raise StartFailure("unsafe mount source: %s" % path)
+    return descriptor
+
+
+def mount_source(descriptor, target, readonly, root):
+    """Binds an opened source at `target` of the root at `root`."""
+    wants_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+    normal = normalize_target(target)
+    try:
+        place = open_target(root, normal, wants_directory)
+    except OSError as error:
+        raise StartFailure("mount target cannot be made: %s: %s" % (target, error.strerror))
+    try:
+        # The path through the descriptor, so that nothing can be swapped between the look and the mount.
+        syscalls.bind("/proc/self/fd/%d" % descriptor, "/proc/self/fd/%d" % place)
+    except OSError as error:
+        raise StartFailure("mount failed: %s: %s" % (target, error.strerror))
+    finally:
+        os.close(place)
+    # The descriptor names the place under the new mount: the mount itself has to be opened again.
+    place = open_target(root, normal, wants_directory)
+    try:
+        syscalls.restrict_mount("/proc/self/fd/%d" % place, readonly)
+    except OSError as error:
+        raise StartFailure("mount cannot be restricted: %s: %s" % (target, error.strerror))
+    finally:
+        os.close(place)
+
+
+def normalize_target(target):
+    normal = posixpath.normpath("/" + target.lstrip("/"))
+    if normal == "/" or "\0" in target:
+        raise StartFailure("mount target must be a path below /: %s" % target)
+    return normal
+
+
+def open_target(root, target, wants_directory):
+    """A descriptor of `target` inside `root`, made when it is missing. Links are followed as if `root` were /. Fails with OSError."""
+    names = [name for name in target.split("/") if name]
+    links = 0
+    here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = []
+    try:
+        while names:
+            name = names.pop(0)
+            last = not names
+            following = _open_or_make(here, name, wants_directory if last else True)
+            if stat.S_ISLNK(os.fstat(following).st_mode):
+                link = os.readlink("", dir_fd=following)
+                os.close(following)
+                links += 1
+                if links > _MOST_LINKS:
+                    raise OSError(40, "too many symbolic links")
+                names = _resolve_link(path, link) + names
+                path = []
+                os.close(here)
+                here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                continue
+            os.close(here)
+            here = following
+            path.append(name)
+        if wants_directory != stat.S_ISDIR(os.fstat(here).st_mode):
+            raise OSError(20, "it is not a directory" if wants_directory else "it is a directory")
+    except BaseException:
+        os.close(here)
+        raise
+    return here
+
+
+def _open_or_make(directory, name, wants_directory):
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    if wants_directory:
+        os.mkdir(name, 0o755, dir_fd=directory)
+    else:
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=directory))
+    return os.open(name, flags, dir_fd=directory)
+
+
+def _resolve_link(path, link):
+    """The names from the root on that a link found in the directory `path` stands for; `..` does not leave the root."""
+    base = [] if link.startswith("/") else path
+    normal = posixpath.normpath("/" + "/".join(base) + "/" + link.lstrip("/"))
+    return [name for name in normal.split("/") if name]
+
+
+def _is_within(path, tree):
+    return path == tree or path.startswith(tree.rstrip("/") + "/")

@@ -1,0 +1,94 @@
+"""What the kernel tells about processes, and what this one shows of itself."""
+
+import ctypes
+import os
+
+from . import syscalls
+
+
+def start_time(pid, proc="/proc"):
+    """Clock ticks after boot at which `pid` started: with the pid it names one process. None when it is gone."""
+    try:
+        with open("%s/%s/stat" % (proc, pid), "rb") as source:
+            data = source.read()
+    except OSError:
+        return None
+    return int(data[data.rindex(b")") + 2 :].split()[19])
+
+
+def boot_id():
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as source:
+            return source.read().strip()
+    except OSError:
+        return ""
+
+
+def parents(proc="/proc"):
+    """`{pid: parent pid}` of all processes that can be seen."""
+    found = {}
+    for name in os.listdir(proc):
+        if name.isdigit():
+            try:
+                with open("%s/%s/stat" % (proc, name), "rb") as source:
+                    data = source.read()
+                found[int(name)] = int(data[data.rindex(b")") + 2 :].split()[1])
+            except (OSError, ValueError):
+                pass
+    return found
+
+
+def descendants(root, table=None):
+    """All processes below `root`."""
+    table = parents() if table is None else table
+    found = set()
+    grown = True
+    while grown:
+        grown = False
+        for pid, parent in table.items():
+            if pid not in found and (parent == root or parent in found):
+                found.add(pid)
+                grown = True
+    return found
+
+
+class Title:
+    """The command line and the start environment that `ps` and /proc show: both are written over in place."""
+
+    def __init__(self):
+        self._start = self._size = 0
+        try:
+            with open("/proc/self/stat", "rb") as source:
+                data = source.read()
+            fields = data[data.rindex(b")") + 2 :].split()
+            start, end, env_start, env_end = (int(fields[index]) for index in (45, 46, 47, 48))
+        except (OSError, ValueError, IndexError):
+            return
+        if start and end > start:
+            self._start, self._size = start, end - start
+        if env_start and env_end > env_start:
+            # libc's own `environ` points into this memory. Python has its copy, so nobody misses it.
+            for name in list(os.environ):
+                del os.environ[name]
+            ctypes.memset(env_start, 0, env_end - env_start)
+
+    def set(self, text):
+        syscalls.set_name(text)
+        if self._size:
+            data = os.fsencode(text)[: self._size - 1]
+            ctypes.memset(self._start, 0, self._size)
+            ctypes.memmove(self._start, data, len(data))
+
+
+def close_all_but(keep):
+    """Closes every descriptor that is not in `keep`."""
+    try:
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    except (OSError, ValueError):
+        highest = 4096
+    low = 0
+    for descriptor in sorted(set(keep)) + [highest + 1]:
+        # Never an empty range: some interpreters take closerange(0, 0) for the descriptor 0.
+        if low < descriptor:
+            os.closerange(low, descriptor)
+        low = max(low, descriptor + 1)

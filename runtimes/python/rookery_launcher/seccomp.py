@@ -1,0 +1,185 @@
+"""The system call filter of a sandbox: everything is allowed but what reaches for the kernel or for other processes."""
+
+import ctypes
+import struct
+
+from . import syscalls
+
+_EPERM = 1
+_ENOSYS = 38
+_EAFNOSUPPORT = 97
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
+_SECCOMP_SET_MODE_FILTER = 1
+_SECCOMP_FILTER_FLAG_SPEC_ALLOW = 4
+_TIOCSTI = 0x5412
+_TIOCLINUX = 0x541C
+#: Every CLONE_NEW* flag.
+_NAMESPACES = 0x7E020080
+#: CLONE_NEWTIME is part of the exit signal's byte in clone(2), so it is no flag there.
+_CLONE_NAMESPACES = 0x7E020000
+#: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+_FAMILIES = (1, 2, 10, 16)
+
+# Denied with EPERM: (name, x86_64, aarch64); None where the machine does not have it.
+_DENIED = (
+    ("acct", 163, 89),
+    ("add_key", 248, 217),
+    ("bpf", 321, 280),
+    ("chroot", 161, 51),
+    ("clock_settime", 227, 112),
+    ("create_module", 174, None),
+    ("delete_module", 176, 106),
+    ("fanotify_init", 300, 262),
+    ("finit_module", 313, 273),
+    ("fsconfig", 431, 431),
+    ("fsmount", 432, 432),
+    ("fsopen", 430, 430),
+    ("fspick", 433, 433),
+    ("get_kernel_syms", 177, None),
+    ("init_module", 175, 105),
+    ("ioperm", 173, None),
+    ("iopl", 172, None),
+    ("kcmp", 312, 272),
+    ("kexec_file_load", 320, 294),
+    ("kexec_load", 246, 104),
+    ("keyctl", 250, 219),
+    ("listmount", 458, 458),
+    ("lookup_dcookie", 212, 18),
+    ("mount", 165, 40),
+    ("mount_setattr", 442, 442),
+    ("move_mount", 429, 429),
+    ("nfsservctl", 180, 42),
+    ("open_by_handle_at", 304, 265),
+    ("open_tree", 428, 428),
+    ("open_tree_attr", 467, 467),
+    ("perf_event_open", 298, 241),
+    ("pidfd_getfd", 438, 438),
+    ("pivot_root", 155, 41),
+    ("process_madvise", 440, 440),
+    ("process_mrelease", 448, 448),
+    ("process_vm_readv", 310, 270),
+    ("process_vm_writev", 311, 271),
+    ("ptrace", 101, 117),
+    ("query_module", 178, None),
+    ("quotactl", 179, 60),
+    ("quotactl_fd", 443, 443),
+    ("reboot", 169, 142),
+    ("request_key", 249, 218),
+    ("setdomainname", 171, 162),
+    ("sethostname", 170, 161),
+    ("setns", 308, 268),
+    ("settimeofday", 164, 170),
+    ("statmount", 457, 457),
+    ("swapoff", 168, 225),
+    ("swapon", 167, 224),
+    ("syslog", 103, 116),
+    ("umount2", 166, 39),
+    ("uselib", 134, None),
+    ("userfaultfd", 323, 282),
+    ("vhangup", 153, 58),
+)
+# Denied with ENOSYS, so that libraries take their other way.
+_ABSENT = (
+    ("clone3", 435, 435),
+    ("io_uring_setup", 425, 425),
+    ("io_uring_enter", 426, 426),
+    ("io_uring_register", 427, 427),
+)
+# Looked at by argument.
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_UNSHARE = {"x86_64": 272, "aarch64": 97}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+_SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+_LOAD = 0x20
+_JUMP_EQUAL = 0x15
+_JUMP_GREATER_EQUAL = 0x35
+_JUMP_SET = 0x45
+_RETURN = 0x06
+_NUMBER_AT = 0
+_ARCH_AT = 4
+
+
+def _argument_at(index):
+    return 16 + 8 * index
+
+
+def _instruction(code, true, false, value):
+    return struct.pack("=HBBI", code, true, false, value)
+
+
+def program(machine):
+    """The filter as BPF bytes, or None for a machine whose system calls are not in the table."""
+    if machine not in _AUDIT_ARCH:
+        return None
+    column = 1 if machine == "x86_64" else 2
+    eperm = _instruction(_RETURN, 0, 0, _ERRNO | _EPERM)
+    enosys = _instruction(_RETURN, 0, 0, _ERRNO | _ENOSYS)
+    allow = _instruction(_RETURN, 0, 0, _ALLOW)
+    number = _instruction(_LOAD, 0, 0, _NUMBER_AT)
+    code = [
+        _instruction(_LOAD, 0, 0, _ARCH_AT),
+        _instruction(_JUMP_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
+        # 32-bit programs have other numbers: none of their calls passes.
+        eperm,
+        number,
+    ]
+    if machine == "x86_64":
+        # The x32 variants of all calls.
+        code += [_instruction(_JUMP_GREATER_EQUAL, 0, 1, 0x40000000), enosys]
+    for names, verdict in ((_DENIED, eperm), (_ABSENT, enosys)):
+        for entry in names:
+            if entry[column] is not None:
+                code += [_instruction(_JUMP_EQUAL, 0, 1, entry[column]), verdict]
+    for call, flags in ((_CLONE, _CLONE_NAMESPACES), (_UNSHARE, _NAMESPACES)):
+        code += [
+            _instruction(_JUMP_EQUAL, 0, 4, call[machine]),
+            _instruction(_LOAD, 0, 0, _argument_at(0)),
+            _instruction(_JUMP_SET, 0, 1, flags),
+            eperm,
+            allow,
+        ]
+    code += [
+        _instruction(_JUMP_EQUAL, 0, 5, _IOCTL[machine]),
+        _instruction(_LOAD, 0, 0, _argument_at(1)),
+        _instruction(_JUMP_EQUAL, 1, 0, _TIOCSTI),
+        _instruction(_JUMP_EQUAL, 0, 1, _TIOCLINUX),
+        eperm,
+        allow,
+    ]
+    for call in (_SOCKET, _SOCKETPAIR):
+        code += [
+            _instruction(_JUMP_EQUAL, 0, len(_FAMILIES) + 3, call[machine]),
+            _instruction(_LOAD, 0, 0, _argument_at(0)),
+        ]
+        for index, family in enumerate(_FAMILIES):
+            code.append(_instruction(_JUMP_EQUAL, len(_FAMILIES) - index, 0, family))
+        code += [_instruction(_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT), allow]
+    code.append(allow)
+    return b"".join(code)
+
+
+def install():
+    """Puts the filter on this process and all its future children. Needs no_new_privs (or the right). Fails with OSError."""
+    filter_bytes = program(syscalls.MACHINE)
+    if filter_bytes is None:
+        raise OSError(_ENOSYS, "no system call filter is known for %s" % syscalls.MACHINE)
+    held = ctypes.create_string_buffer(filter_bytes, len(filter_bytes))
+    request = struct.pack("@HP", len(filter_bytes) // 8, ctypes.addressof(held))
+    result = syscalls.LIBC.syscall(
+        ctypes.c_long(syscalls.SYS_SECCOMP),
+        ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
+        ctypes.c_uint(_SECCOMP_FILTER_FLAG_SPEC_ALLOW),
+        request,
+    )
+    if result != 0:
+        # Kernels before 4.17 do not know the flag.
+        address = ctypes.create_string_buffer(request, len(request))
+        result = syscalls.LIBC.prctl(
+            ctypes.c_int(syscalls.PR_SET_SECCOMP), ctypes.c_ulong(2), ctypes.c_ulong(ctypes.addressof(address)), 0, 0
+        )
+        if result != 0:
+            raise OSError(ctypes.get_errno(), "the system call filter was refused")
