@@ -32,6 +32,19 @@ const ROWS: {
     '`timeout` of a function',
     ({ default: usual, max }) => `${seconds(usual)}, at most ${seconds(max)}`,
   ],
+  functionPreStopSeconds: ['`extendedTimeout.pre_stop` of a function', seconds],
+  functionDescriptionChars: ['`description` of a function, and of a version', characters],
+  functionInstances: [
+    '`minInstance` and `maxInstance` of a function, and of reserved instances',
+    ({ defaultMin, defaultMax, max }) => `${defaultMin} and ${defaultMax}, at most ${max}`,
+  ],
+  functionConcurrency: ['`concurrentNum` of a function', ({ default: usual, max }) => `${usual}, from 1 to ${max}`],
+  publishedVersions: ['Published versions of a function; above it 4110', String],
+  reservedLabels: ['Labels of reserved instances per function version', String],
+  reservedLabelChars: ['`instanceLabel`', characters],
+  clusterIdChars: ['`clusterId`', characters],
+  functionList: ['Functions and versions on one page of a list', page],
+  poolList: ['Pools on one page of the list', page],
   frameBytes: ['One frame of the runtime protocol', bytes],
 };
 
