@@ -13,6 +13,7 @@ const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
   serve: () => import('./serve.ts'),
   agent: () => import('./agent.ts'),
   token: () => import('./token.ts'),
+  doctor: () => import('./doctor.ts'),
   completion: () => import('./completion.ts'),
 };
 

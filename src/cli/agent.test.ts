@@ -1,0 +1,392 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import { cli, json, StubService } from '../../test/parts/cli.ts';
+
+const ID = '3f1c2a9e-0000-4000-8000-000000000001';
+const dir = mkdtempSync(join(tmpdir(), 'rookery-cli-'));
+mkdirSync(join(dir, 'code'));
+writeFileSync(join(dir, 'code', 'handler.py'), 'def handle(event, context): return event\n');
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+const AGENT = {
+  instance_id: ID,
+  namespace: 'default',
+  name: 'hello',
+  tenant: 'default',
+  status: 'RUNNING',
+  sandbox_type: 'process',
+  runtime: 'python3.11',
+  handler: 'handler.handle',
+  codePath: '/code',
+  rootfs: {
+    type: 'host',
+    imageurl: 'host',
+    user: '',
+    workspace: '',
+    mounts: [{ source: '/a', target: '/code', readonly: true }],
+  },
+  port_mappings: [{ protocol: 'tcp', container_port: 22, host_ip: '127.0.0.1', host_port: 4000 }],
+  env_vars: { A: 'b' },
+  resources: { cpu: 1000, memory: 2048 },
+  start_time: new Date(Date.now() - 90_000).toISOString(),
+  restarts: 2,
+};
+
+describe('agent create', () => {
+  const created = () => StubService.start((_, response) => json(response, 200, { code: 200, instance_id: ID }));
+
+  test('flags become an inline request whose code is mounted read-only at its code path', async () => {
+    await using service = await created();
+    const code = join(dir, 'code');
+    const ran = await cli([
+      ...['agent', 'create', 'hello', '--address', service.address, '--code', code, '--handler', 'handler.handle'],
+      ...[
+        '--runtime',
+        'python3.11',
+        '-e',
+        'A=1',
+        '-e',
+        'B=x=y',
+        '-v',
+        '/data:/data:ro',
+        '-v',
+        '/out:/out',
+        '--cpu',
+        '500',
+      ],
+      ...['--memory', '256', '--initializer', 'handler.init', '--pre-stop', 'handler.stop', '--publish', 'tcp:22'],
+      ...['--user', 'app', '--workspace', dir, '-n', 'team', '--sandbox', 'docker', '--image', 'debian:12'],
+    ]);
+    expect(ran).toEqual({ code: 0, out: `${ID}\n`, err: '' });
+    expect(service.last).toMatchObject({ method: 'POST', url: '/api/agent' });
+    expect(JSON.parse(service.last.body)).toEqual({
+      namespace: 'team',
+      name: 'hello',
+      workspace: dir,
+      env_vars: { A: '1', B: 'x=y' },
+      mounts: [
+        { source: code, target: '/code', readonly: true },
+        { source: '/data', target: '/data', readonly: true },
+        { source: '/out', target: '/out', readonly: false },
+      ],
+      runtime_spec: {
+        runtime: 'python3.11',
+        sandbox_type: 'docker',
+        codePath: '/code',
+        handler: 'handler.handle',
+        extendedHandler: { initializer: 'handler.init', pre_stop: 'handler.stop' },
+        rootfs: { imageurl: 'debian:12', user: 'app', ports: ['tcp:22'] },
+        cpu: 500,
+        memory: 256,
+      },
+    });
+  });
+
+  test('without --runtime the Python of this machine is taken for a service on this machine', async () => {
+    await using service = await created();
+    const ran = await cli(['agent', 'create', 'hello', '--address', service.address, '--code', join(dir, 'code')]);
+    expect(ran.err).toBe('');
+    expect(JSON.parse(service.last.body).runtime_spec.runtime).toMatch(/^python3\.\d+$/);
+  });
+
+  test('without --runtime and with a service elsewhere the runtime has to be said', async () => {
+    const ran = await cli(['agent', 'create', 'hello', '--address', 'http://rookery.invalid']);
+    expect(ran).toMatchObject({ code: 2, err: expect.stringContaining('--runtime python3.11') });
+  });
+
+  test('--urn makes a request of registered mode', async () => {
+    await using service = await created();
+    const urn = 'sn:cn:yrk:default:function:0@s@f:1';
+    await cli(['agent', 'create', 'hello', '--address', service.address, '--urn', urn, '-e', 'A=1']);
+    expect(JSON.parse(service.last.body)).toEqual({
+      namespace: 'default',
+      name: 'hello',
+      env_vars: { A: '1' },
+      mounts: [],
+      urn,
+    });
+  });
+
+  test.each([
+    ['agent.yaml', 'namespace: n\nname: hello\nruntime_spec:\n  runtime: go\n  rootfs: {imageurl: x}\n'],
+    ['agent.json', '{"namespace":"n","name":"hello","runtime_spec":{"runtime":"go","rootfs":{"imageurl":"x"}}}'],
+  ])('-f %s sends the file whole', async (name, content) => {
+    await using service = await created();
+    const file = join(dir, name);
+    writeFileSync(file, content);
+    await cli(['agent', 'create', '-f', file, '--address', service.address]);
+    const body = { namespace: 'n', name: 'hello', runtime_spec: { runtime: 'go', rootfs: { imageurl: 'x' } } };
+    expect(JSON.parse(service.last.body)).toEqual(body);
+  });
+
+  test('-f - reads stdin, and a name on the command line wins', async () => {
+    await using service = await created();
+    await cli(['agent', 'create', 'other', '-f', '-', '--address', service.address], { stdin: 'name: hello\n' });
+    expect(JSON.parse(service.last.body)).toEqual({ name: 'other' });
+  });
+
+  test('--idempotency-key is sent as the header', async () => {
+    await using service = await created();
+    await cli(['agent', 'create', 'a', '--runtime', 'go', '--idempotency-key', 'k1', '--address', service.address]);
+    expect(service.last.headers['idempotency-key']).toBe('k1');
+  });
+
+  test('warnings go to stderr, --json prints the answer', async () => {
+    const answer = { code: 200, instance_id: ID, warnings: ['uid 1000 is not uid 0'] };
+    await using service = await StubService.start((_, response) => json(response, 200, answer));
+    const ran = await cli(['agent', 'create', 'a', '--runtime', 'go', '--json', '--address', service.address]);
+    expect(JSON.parse(ran.out)).toEqual(answer);
+    expect(ran.err).toBe('warning: uid 1000 is not uid 0\n');
+  });
+
+  test.each([
+    [[], 'The agent needs a name'],
+    [['x', '--code', '/nowhere/at/all'], '--code: there is no directory /nowhere/at/all'],
+    [['x', '--code', join(dir, 'code', 'handler.py')], '--code must be a directory'],
+    [['x', '-e', 'A'], '--env must be NAME=value, not "A"'],
+    [['x', '-v', '/a'], '--mount must be source:target'],
+    [['x', '--runtime', 'go', '--cpu', 'much'], '--cpu must be a whole number'],
+    [['x', '--urn', 'u', '--code', dir], '--urn takes everything from the registered function: leave --code out'],
+    [['-f', '/nowhere.yaml'], 'The file /nowhere.yaml cannot be read'],
+    [['--nonsense'], "unknown option '--nonsense'"],
+  ])('%j is a mistake: exit code 2, and nothing is sent', async (args, sentence) => {
+    await using service = await created();
+    const ran = await cli(['agent', 'create', ...args, '--address', service.address]);
+    expect(ran.code).toBe(2);
+    expect(ran.err).toContain(sentence);
+    expect(service.seen).toEqual([]);
+  });
+});
+
+describe('agent invoke', () => {
+  const DATA = '{"text":"hi","big":12345678901234567890,"pi": 3.10}';
+  const answering = () => StubService.start((_, response) => response.end(`{"code":200,"data":${DATA},"message":""}`));
+
+  test('prints what the handler returned, to the last digit', async () => {
+    await using service = await answering();
+    const ran = await cli(['agent', 'invoke', ID, '{"name": "you"}', '--address', service.address]);
+    expect(ran).toEqual({ code: 0, out: `${DATA}\n`, err: '' });
+    expect(service.last).toMatchObject({ method: 'POST', url: `/api/agent/${ID}/invoke`, body: '{"name": "you"}' });
+  });
+
+  test('on a terminal the result is indented, unless a number would change', async () => {
+    await using service = await StubService.start((seen, response) =>
+      response.end(`{"code":200,"data":${seen.body},"message":""}`),
+    );
+    const invoke = async (data: string) =>
+      (await cli(['agent', 'invoke', ID, data, '--address', service.address], { isTerminal: true })).out;
+    expect(await invoke('{"a":[1]}')).toBe('{\n  "a": [\n    1\n  ]\n}\n');
+    expect(await invoke('{"a":12345678901234567890}')).toBe('{"a":12345678901234567890}\n');
+  });
+
+  test('without data the event is {}', async () => {
+    await using service = await answering();
+    await cli(['agent', 'invoke', ID, '--address', service.address]);
+    expect(service.last.body).toBe('{}');
+  });
+
+  test('-d @file and - for stdin', async () => {
+    await using service = await answering();
+    const file = join(dir, 'event.json');
+    writeFileSync(file, '[1]');
+    await cli(['agent', 'invoke', ID, '-d', `@${file}`, '--address', service.address]);
+    expect(service.last.body).toBe('[1]');
+    await cli(['agent', 'invoke', ID, '-', '--address', service.address], { stdin: '[2]' });
+    expect(service.last.body).toBe('[2]');
+  });
+
+  test('--timeout and --trace-id become headers', async () => {
+    await using service = await answering();
+    await cli(['agent', 'invoke', ID, '--timeout', '1.5s', '--trace-id', 't1', '--address', service.address]);
+    expect(service.last.headers).toMatchObject({ 'x-invoke-timeout-ms': '1500', 'x-trace-id': 't1' });
+  });
+
+  test('an agent is found by its name in the namespace', async () => {
+    await using service = await StubService.start((seen, response) => {
+      if (seen.method === 'GET') json(response, 200, { code: 200, instances: [AGENT], next_cursor: null });
+      else response.end('{"code":200,"data":null,"message":""}');
+    });
+    const ran = await cli(['agent', 'invoke', 'hello', '-n', 'team', '--address', service.address]);
+    expect(ran.out).toBe('null\n');
+    expect(service.seen.map(seen => seen.url)).toEqual([
+      '/api/agent?namespace=team&name=hello&limit=1',
+      `/api/agent/${ID}/invoke`,
+    ]);
+  });
+
+  test('a name that nobody has', async () => {
+    await using service = await StubService.start((_, response) => json(response, 200, { code: 200, instances: [] }));
+    const ran = await cli(['agent', 'invoke', 'nobody', '--address', service.address]);
+    expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('There is no agent default/nobody.') });
+  });
+
+  test('a failure of the handler is its message, exit code 1', async () => {
+    const message = 'invoke failed: code=4002 err=Fail to run user call handler. err: ValueError: boom.';
+    await using service = await StubService.start((_, response) =>
+      json(response, 500, { code: 500, data: null, message }),
+    );
+    const ran = await cli(['agent', 'invoke', ID, '--address', service.address]);
+    expect(ran).toEqual({ code: 1, out: '', err: `${message}\n` });
+  });
+
+  test.each([
+    [['hello'], `The data is not JSON`],
+    [['1', '-d', '2'], 'Give the data once'],
+    [['1', '--timeout', 'soon'], '--timeout must be a time such as 90s'],
+    [['-d', '@/nowhere.json'], 'The file /nowhere.json cannot be read'],
+  ])('%j is a mistake: exit code 2', async (args, sentence) => {
+    const ran = await cli(['agent', 'invoke', ID, ...args]);
+    expect(ran.code).toBe(2);
+    expect(ran.err).toContain(sentence);
+  });
+});
+
+describe('agent list', () => {
+  test('a table that says what is wrong with an agent', async () => {
+    const broken = { ...AGENT, name: 'broken', load_error: 'SyntaxError' };
+    await using service = await StubService.start((_, response) =>
+      json(response, 200, { code: 200, instances: [AGENT, broken], next_cursor: null }),
+    );
+    const ran = await cli(['agent', 'ls', '--address', service.address]);
+    const lines = ran.out.split('\n');
+    expect(lines[0]).toBe(
+      'ID                                    NAME            STATUS                     RUNTIME     SANDBOX  RESTARTS  AGE',
+    );
+    expect(lines[1]).toMatch(/^3f1c2a9e-\S+ {2}default\/hello {3}RUNNING {20}python3\.11 {2}process {2}2 {9}\d+s$/);
+    expect(lines[2]).toContain('RUNNING (code not loaded)');
+  });
+
+  test('all pages are read, up to --limit', async () => {
+    await using service = await StubService.start((seen, response) => {
+      const isFirst = !seen.url.includes('cursor');
+      json(response, 200, {
+        code: 200,
+        instances: [{ ...AGENT, name: isFirst ? 'a' : 'b' }],
+        next_cursor: isFirst ? 'c1' : null,
+      });
+    });
+    const ran = await cli(['agent', 'list', '--json', '--status', 'RUNNING', '--address', service.address]);
+    expect(JSON.parse(ran.out).map((agent: { name: string }) => agent.name)).toEqual(['a', 'b']);
+    expect(service.last.url).toBe('/api/agent?limit=999&status=RUNNING&cursor=c1');
+  });
+
+  test('-q prints ids for other commands', async () => {
+    await using service = await StubService.start((_, response) =>
+      json(response, 200, { instances: [AGENT], next_cursor: null }),
+    );
+    expect((await cli(['agent', 'list', '-q', '--address', service.address])).out).toBe(`${ID}\n`);
+  });
+
+  test('an empty list says how to go on, on stderr', async () => {
+    await using service = await StubService.start((_, response) =>
+      json(response, 200, { instances: [], next_cursor: null }),
+    );
+    expect((await cli(['agent', 'list', '--address', service.address])).err).toContain('There is no agent yet');
+  });
+});
+
+describe('agent get, delete, restart', () => {
+  test('get shows every field that has a value', async () => {
+    await using service = await StubService.start((_, response) => json(response, 200, { code: 200, instance: AGENT }));
+    const ran = await cli(['agent', 'get', ID, '--address', service.address]);
+    for (const text of [
+      'default/hello',
+      '/a at /code (read-only)',
+      'tcp 22 at 127.0.0.1:4000',
+      'A=b',
+      '1000 millicores, 2048 MB',
+    ]) {
+      expect(ran.out).toContain(text);
+    }
+    expect(ran.out).not.toContain('workspace');
+    expect(JSON.parse((await cli(['agent', 'get', ID, '--json', '--address', service.address])).out)).toEqual(AGENT);
+  });
+
+  test('delete of several goes on after one that fails, and says so at the end', async () => {
+    const other = ID.replace(/1$/, '2');
+    await using service = await StubService.start((seen, response) =>
+      seen.url.includes(ID)
+        ? json(response, 404, { code: 404, message: `instance not found: ${ID}` })
+        : json(response, 200, { code: 200, status: 'deleted' }),
+    );
+    const ran = await cli(['agent', 'delete', ID, other, '--grace', '2s', '--address', service.address]);
+    expect(ran).toEqual({ code: 1, out: `${other}\n`, err: `instance not found: ${ID}\n` });
+    expect(service.last).toMatchObject({ method: 'DELETE', url: `/api/agent/${other}?grace=2` });
+  });
+
+  test('restart prints the id', async () => {
+    await using service = await StubService.start((_, response) => json(response, 200, { code: 200, instance_id: ID }));
+    expect((await cli(['agent', 'restart', ID, '--address', service.address])).out).toBe(`${ID}\n`);
+    expect(service.last).toMatchObject({ method: 'POST', url: `/api/agent/${ID}/restart` });
+  });
+});
+
+describe('agent logs', () => {
+  test('prints the bytes as they come', async () => {
+    await using service = await StubService.start((_, response) => {
+      response.write('one\n');
+      response.end('two\n');
+    });
+    const ran = await cli(['agent', 'logs', ID, '--tail', '5', '--since', '10m', '-f', '--address', service.address]);
+    expect(ran).toEqual({ code: 0, out: 'one\ntwo\n', err: '' });
+    expect(service.last.url).toBe(`/api/agent/${ID}/logs?tail=5&since=10m&follow=true`);
+  });
+
+  test('a connection that breaks is told: exit code 69', async () => {
+    await using service = await StubService.start((_, response) => {
+      response.writeHead(200, { 'content-length': '100' }).write('one\n', () => response.destroy());
+    });
+    const ran = await cli(['agent', 'logs', ID, '--address', service.address]);
+    expect(ran).toMatchObject({ code: 69, out: 'one\n', err: expect.stringContaining('The connection broke') });
+  });
+});
+
+describe('agent exec', () => {
+  const answering = (answer: object) => StubService.start((_, response) => json(response, 200, answer));
+
+  test('runs everything behind the agent and ends with its exit code', async () => {
+    await using service = await answering({ returncode: 3, stdout: 'out', stderr: 'err', truncated: false });
+    const ran = await cli([
+      'agent',
+      'exec',
+      '--address',
+      service.address,
+      '-w',
+      '/x',
+      '-e',
+      'A=1',
+      ID,
+      'ls',
+      '-l',
+      '--all',
+    ]);
+    expect(ran).toEqual({ code: 3, out: 'out', err: 'err' });
+    expect(JSON.parse(service.last.body)).toEqual({
+      command: ['ls', '-l', '--all'],
+      working_dir: '/x',
+      env: { A: '1' },
+      timeout: 300,
+    });
+  });
+
+  test('a -- in front of the command is not part of it, one behind it is', async () => {
+    await using service = await answering({ returncode: 0, stdout: '', stderr: '', truncated: false });
+    await cli(['agent', 'exec', '--address', service.address, ID, '--', 'a', '--', 'b']);
+    expect(JSON.parse(service.last.body).command).toEqual(['a', '--', 'b']);
+  });
+
+  test('-i sends stdin', async () => {
+    await using service = await answering({ returncode: 0, stdout: '', stderr: '', truncated: false });
+    await cli(['agent', 'exec', '-i', '--address', service.address, ID, 'cat'], { stdin: 'hello' });
+    expect(JSON.parse(service.last.body).stdin).toBe('hello');
+  });
+
+  test('a command that was ended at its timeout is exit code 124', async () => {
+    await using service = await answering({ returncode: -1, stdout: '', stderr: '', truncated: true });
+    const ran = await cli(['agent', 'exec', '--timeout', '2s', '--address', service.address, ID, 'sleep', '9']);
+    expect(ran.code).toBe(124);
+    expect(ran.err).toBe('(the output was too long and was cut)\nThe command was ended after 2 s.\n');
+  });
+});

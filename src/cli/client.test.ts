@@ -1,0 +1,102 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { cli, json, StubService } from '../../test/parts/cli.ts';
+
+const empty = () => StubService.start((_, response) => json(response, 200, { instances: [], next_cursor: null }));
+
+test('the address comes from the flag, else from the environment, and needs no scheme', async () => {
+  await using one = await empty();
+  await using two = await empty();
+  const environment = { ROOKERY_ADDRESS: one.address };
+  await cli(['agent', 'list'], { environment });
+  expect(one.seen).toHaveLength(1);
+  await cli(['agent', 'list', '--address', two.address.replace('http://', '')], { environment });
+  expect(one.seen).toHaveLength(1);
+  expect(two.seen).toHaveLength(1);
+});
+
+test('a path in the address is kept: the service may stand behind a proxy', async () => {
+  await using service = await empty();
+  await cli(['agent', 'list', '--address', `${service.address}/rookery/`]);
+  expect(service.last.url).toMatch(/^\/rookery\/api\/agent\?/);
+});
+
+test('token and tenant are sent when they are given', async () => {
+  await using service = await empty();
+  const list = ['agent', 'list', '--address', service.address];
+  await cli(list);
+  expect(service.last.headers.authorization).toBeUndefined();
+  expect(service.last.headers['x-tenant-id']).toBeUndefined();
+  await cli([...list, '--token', 'a.b.c', '--tenant', 't1']);
+  expect(service.last.headers).toMatchObject({ authorization: 'Bearer a.b.c', 'x-tenant-id': 't1' });
+  await cli(list, { environment: { ROOKERY_TOKEN: 'd.e.f', ROOKERY_TENANT: 't2' } });
+  expect(service.last.headers).toMatchObject({ authorization: 'Bearer d.e.f', 'x-tenant-id': 't2' });
+});
+
+test('a token from a file, without its newline; the flag wins over the environment', async () => {
+  await using service = await empty();
+  const dir = mkdtempSync(join(tmpdir(), 'rookery-cli-'));
+  try {
+    writeFileSync(join(dir, 'token'), 'x.y.z\n');
+    const args = ['agent', 'list', '--address', service.address, '--token-file', join(dir, 'token')];
+    await cli(args, { environment: { ROOKERY_TOKEN: 'other' } });
+    expect(service.last.headers.authorization).toBe('Bearer x.y.z');
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
+});
+
+test('nothing listens: exit code 69, and what to do', async () => {
+  const server = createServer();
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise(resolve => server.close(resolve));
+  const ran = await cli(['agent', 'list', '--address', `http://127.0.0.1:${port}`]);
+  expect(ran.code).toBe(69);
+  expect(ran.err).toBe(
+    `The frontend at http://127.0.0.1:${port} cannot be reached: nothing listens there. Start the service with "rookery serve", or say where it is with --address.\n`,
+  );
+});
+
+test.each([
+  [
+    401,
+    'authentication failed: the token has expired',
+    77,
+    'authentication failed: the token has expired. Give a token',
+  ],
+  [403, 'tenant differs', 77, 'tenant differs'],
+  [404, 'instance not found: x', 1, 'instance not found: x'],
+  [429, 'invoke failed: too many calls are waiting', 1, 'too many calls are waiting'],
+  [500, 'failed to create agent: no room', 1, 'failed to create agent: no room'],
+])('an answer of %i with a message: exit code %3$i', async (status, message, code, sentence) => {
+  await using service = await StubService.start((_, response) => json(response, status, { code: status, message }));
+  const ran = await cli(['agent', 'list', '--address', service.address]);
+  expect(ran.code).toBe(code);
+  expect(ran.err).toContain(sentence);
+});
+
+test.each([
+  [502, '<html>Bad gateway</html>', 'the service answered 502: <html>Bad gateway</html>'],
+  [200, 'welcome', 'The service answered with something that is not a JSON object: welcome'],
+])('an answer of %i that is not of this service is shown', async (status, text, sentence) => {
+  await using service = await StubService.start((_, response) => response.writeHead(status).end(text));
+  const ran = await cli(['agent', 'list', '--address', service.address]);
+  expect(ran).toMatchObject({ code: 1, err: `${sentence}\n` });
+});
+
+test.each([
+  [['--address', 'ftp://x'], '--address must be a URL such as http://127.0.0.1:8888'],
+  [['--address', 'http://'], '--address must be a URL'],
+  [['--token', 'two words'], 'What --token has is not a token'],
+  [['--token-file', '/nowhere'], 'The token file /nowhere cannot be read'],
+  [['--limit', '0'], '--limit must be a whole number from 1'],
+])('%j is a mistake: exit code 2', async (args, sentence) => {
+  const ran = await cli(['agent', 'list', ...args]);
+  expect(ran.code).toBe(2);
+  expect(ran.err).toContain(sentence);
+});

@@ -1,0 +1,132 @@
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
+import { type AddressInfo, createServer, type Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import { checkDatabase, checkDataDir, checkNode, checkPort, driverFinding } from './doctor-checks.ts';
+
+const dir = mkdtempSync(join(tmpdir(), 'rookery-doctor-test-'));
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+test.each([
+  ['v18.20.0', 'fail'],
+  ['v20.18.3', 'fail'],
+  ['v20.19.0', 'ok'],
+  ['v24.1.0', 'ok'],
+])('Node %s: %s', (version, status) => {
+  expect(checkNode(version).status).toBe(status);
+});
+
+describe('the data directory', () => {
+  test('that can be made is fine, and is not made', async () => {
+    const finding = await checkDataDir(join(dir, 'a', 'b'));
+    expect(finding).toMatchObject({ status: 'ok', text: expect.stringContaining('is made at the first start') });
+    expect(readdirSync(dir)).toEqual([]);
+  });
+
+  test('that is there is fine', async () => {
+    mkdirSync(join(dir, 'there'));
+    expect((await checkDataDir(join(dir, 'there'))).text).toMatch(/there, \d+\.\d GiB free$/);
+  });
+
+  test('that is or lies below a file is not', async () => {
+    writeFileSync(join(dir, 'file'), '');
+    for (const path of [join(dir, 'file'), join(dir, 'file', 'below')]) {
+      expect(await checkDataDir(path)).toMatchObject({
+        status: 'fail',
+        notes: [`${join(dir, 'file')} is not a directory.`],
+      });
+    }
+  });
+});
+
+describe('the database', () => {
+  test('is one of its own and is gone afterwards', async () => {
+    let opened = '';
+    const finding = await checkDatabase(async file => {
+      opened = file;
+      writeFileSync(file, '');
+      return { destroy: async () => {} };
+    });
+    expect(finding.status).toBe('ok');
+    expect(() => readdirSync(join(opened, '..'))).toThrow('ENOENT');
+  });
+
+  test('that does not open says why', async () => {
+    const finding = await checkDatabase(async () => {
+      throw new Error('no native module for this machine');
+    });
+    expect(finding).toMatchObject({ status: 'fail', notes: ['no native module for this machine'] });
+  });
+});
+
+describe('a port', () => {
+  async function listening<S extends Server>(server: S, use: (port: number) => Promise<void>): Promise<void> {
+    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+    try {
+      await use((server.address() as AddressInfo).port);
+    } finally {
+      await new Promise(resolve => server.close(resolve));
+    }
+  }
+
+  test('that is free, and 0', async () => {
+    let freePort = 0;
+    await listening(createServer(), async port => {
+      freePort = port;
+    });
+    expect((await checkPort('frontend', '127.0.0.1', freePort)).status).toBe('ok');
+    expect((await checkPort('frontend', '127.0.0.1', 0)).text).toBe('any free port');
+  });
+
+  test('that a running service has is fine', async () => {
+    const service = createHttpServer((_, response) => response.setHeader('x-trace-id', 't').end('{}'));
+    await listening(service, async port => {
+      const finding = await checkPort('frontend', '127.0.0.1', port);
+      expect(finding).toMatchObject({ status: 'ok', text: `a service answers at 127.0.0.1:${port}` });
+    });
+  });
+
+  test('that another program has is not', async () => {
+    await listening(
+      createServer(socket => socket.destroy()),
+      async port => {
+        expect(await checkPort('frontend', '127.0.0.1', port)).toMatchObject({
+          status: 'fail',
+          text: `127.0.0.1:${port} is taken`,
+        });
+      },
+    );
+  });
+
+  test('on an address that is not of this machine', async () => {
+    const finding = await checkPort('frontend', '192.0.2.1', 8888);
+    expect(finding).toMatchObject({ status: 'fail', text: '192.0.2.1:8888 cannot be bound' });
+  });
+});
+
+describe('a driver', () => {
+  const config = { defaultExecutor: 'process', requireIsolation: false } as const;
+  const works = { available: true, capabilities: { isolation: ['mount', 'pid'] }, degraded: [] } as const;
+  const isMissing = { available: false, reason: 'No docker daemon answers.' } as const;
+
+  test('that works says which layers hold', () => {
+    expect(driverFinding('process', works, config)).toMatchObject({
+      status: 'ok',
+      text: 'works; isolation: mount, pid',
+    });
+  });
+
+  test('that is missing fails only when it is the default', () => {
+    expect(driverFinding('docker', isMissing, config)).toMatchObject({ status: 'warn', notes: [isMissing.reason] });
+    expect(driverFinding('process', isMissing, config).status).toBe('fail');
+  });
+
+  test('that lacks a layer warns, and fails when isolation is required', () => {
+    const degraded = { ...works, degraded: ['Namespaces are forbidden.'] };
+    expect(driverFinding('process', degraded, config)).toMatchObject({ status: 'warn', notes: degraded.degraded });
+    expect(driverFinding('process', degraded, { ...config, requireIsolation: true }).status).toBe('fail');
+    expect(driverFinding('docker', degraded, { ...config, requireIsolation: true }).status).toBe('warn');
+  });
+});

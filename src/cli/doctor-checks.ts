@@ -1,0 +1,131 @@
+import { constants } from 'node:fs';
+import { access, mkdtemp, rm, stat, statfs } from 'node:fs/promises';
+import { get } from 'node:http';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import type { Config } from '../config/config.ts';
+import { messageOf } from '../core/error.ts';
+
+/** One finding. `fail` means that the service cannot do its work here; `warn` that something of it is missing. */
+export interface Finding {
+  readonly name: string;
+  readonly status: 'ok' | 'warn' | 'fail';
+  readonly text: string;
+  /** What is missing or what to do, one sentence each. */
+  readonly notes: readonly string[];
+}
+
+/** What a driver says of itself (`ProbeResult` of `sandbox/driver.ts`), as far as it is shown. */
+type Probe =
+  | {
+      readonly available: true;
+      readonly capabilities: { readonly isolation: readonly string[] };
+      readonly degraded: readonly string[];
+    }
+  | { readonly available: false; readonly reason: string };
+
+const MIN_NODE = [20, 19] as const;
+const MIN_FREE_BYTES = 1024 ** 3;
+const HEALTH_TIMEOUT_MS = 2000;
+
+export function checkNode(version: string): Finding {
+  const [major = 0, minor = 0] = version.replace(/^v/, '').split('.').map(Number);
+  const isEnough = major > MIN_NODE[0] || (major === MIN_NODE[0] && minor >= MIN_NODE[1]);
+  const notes = isEnough ? [] : [`Rookery needs Node ${MIN_NODE.join('.')} or newer.`];
+  return { name: 'node', status: isEnough ? 'ok' : 'fail', text: version, notes };
+}
+
+/** The directory, or the nearest parent that is there, must be writable for the service to start. */
+export async function checkDataDir(dataDir: string): Promise<Finding> {
+  const name = 'data directory';
+  let place = dataDir;
+  while ((await stat(place).catch(() => null)) === null && dirname(place) !== place) place = dirname(place);
+  const isThere = place === dataDir;
+  try {
+    if (!(await stat(place)).isDirectory()) {
+      return { name, status: 'fail', text: dataDir, notes: [`${place} is not a directory.`] };
+    }
+    await access(place, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const note = `${place} cannot be written (${messageOf(error)}). Choose another one with --data-dir.`;
+    return { name, status: 'fail', text: dataDir, notes: [note] };
+  }
+  const { bavail, bsize } = await statfs(place);
+  const freeBytes = bavail * bsize;
+  const text = `${dataDir}${isThere ? '' : ' (is made at the first start)'}, ${gib(freeBytes)} free`;
+  if (freeBytes >= MIN_FREE_BYTES) return { name, status: 'ok', text, notes: [] };
+  return { name, status: 'warn', text, notes: ['There is little room for the logs of instances.'] };
+}
+
+/** Opens a database of its own: that of a running service is left alone. */
+export async function checkDatabase(open: (file: string) => Promise<{ destroy(): Promise<void> }>): Promise<Finding> {
+  const name = 'database';
+  const directory = await mkdtemp(join(tmpdir(), 'rookery-doctor-'));
+  try {
+    const database = await open(join(directory, 'probe.db'));
+    await database.destroy();
+    return { name, status: 'ok', text: 'SQLite opens, and takes every migration', notes: [] };
+  } catch (error) {
+    return { name, status: 'fail', text: 'SQLite does not work here', notes: [messageOf(error)] };
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+export async function checkPort(name: string, host: string, port: number): Promise<Finding> {
+  const place = `${host}:${port}`;
+  if (port === 0) return { name, status: 'ok', text: 'any free port', notes: [] };
+  const problem = await bindProblem(host, port);
+  if (problem === null) return { name, status: 'ok', text: `${place} is free`, notes: [] };
+  if (problem.code === 'EADDRINUSE' && (await answersHealth(host, port))) {
+    return { name, status: 'ok', text: `a service answers at ${place}`, notes: [] };
+  }
+  const isTaken = problem.code === 'EADDRINUSE';
+  const note = isTaken ? 'Another program has it: choose another port, or stop that program.' : problem.message;
+  return { name, status: 'fail', text: `${place} ${isTaken ? 'is taken' : 'cannot be bound'}`, notes: [note] };
+}
+
+/** Only the driver that instances get by default has to be there. */
+export function driverFinding(
+  name: string,
+  probe: Probe,
+  config: Pick<Config, 'defaultExecutor' | 'requireIsolation'>,
+): Finding {
+  const title = `${name} sandbox`;
+  const isNeeded = config.defaultExecutor === name;
+  if (!probe.available) {
+    const text = isNeeded ? 'not available, and it is the default' : 'not available';
+    return { name: title, status: isNeeded ? 'fail' : 'warn', text, notes: [probe.reason] };
+  }
+  const { isolation } = probe.capabilities;
+  const text = isolation.length === 0 ? 'works, without isolation' : `works; isolation: ${isolation.join(', ')}`;
+  if (probe.degraded.length === 0) return { name: title, status: 'ok', text, notes: [] };
+  const status = isNeeded && config.requireIsolation ? 'fail' : 'warn';
+  return { name: title, status, text, notes: probe.degraded };
+}
+
+function bindProblem(host: string, port: number): Promise<NodeJS.ErrnoException | null> {
+  return new Promise(resolve => {
+    const server = createServer();
+    server.once('error', resolve);
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(null)));
+  });
+}
+
+/** Whether what has the port is a service of ours. */
+function answersHealth(host: string, port: number): Promise<boolean> {
+  const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+  return new Promise(resolve => {
+    const request = get({ host: reachable, port, path: '/healthz', timeout: HEALTH_TIMEOUT_MS }, answer => {
+      answer.resume();
+      resolve(answer.statusCode === 200 && answer.headers['x-trace-id'] !== undefined);
+    });
+    request.on('timeout', () => request.destroy());
+    request.on('error', () => resolve(false));
+  });
+}
+
+function gib(bytes: number): string {
+  return `${(bytes / 1024 ** 3).toFixed(1)} GiB`;
+}

@@ -1,0 +1,156 @@
+import { describe, expect, test, vi } from 'vitest';
+import { type RunOptions, runServer, type Server, type StopReason } from './run-server.ts';
+
+/** A server whose start and close end when the test says so. */
+function setUp(overrides: Partial<RunOptions> = {}) {
+  const start = deferred<{ frontendUrl: string | null; metaUrl: string | null }>();
+  const close = deferred<{ agentsLeft: number }>();
+  const server = { start: vi.fn(() => start.promise), close: vi.fn(() => close.promise) } satisfies Server;
+  const lines: string[] = [];
+  const logged: string[] = [];
+  let listener: ((reason: StopReason) => void) | undefined;
+  const log = (_: object, message: string): void => void logged.push(message);
+  const code = runServer(server, {
+    stopAgents: false,
+    stopGraceMs: 1000,
+    logger: { info: log, error: log, fatal: log },
+    print: line => void lines.push(line),
+    onStop: given => {
+      listener = given;
+      return () => {
+        listener = undefined;
+      };
+    },
+    ...overrides,
+  });
+  return {
+    start,
+    close,
+    server,
+    lines,
+    logged,
+    code,
+    signal: (name = 'SIGTERM') => listener?.({ kind: 'signal', name }),
+    fault: (error: unknown) => listener?.({ kind: 'fault', error }),
+    isListening: () => listener !== undefined,
+  };
+}
+
+function deferred<T>() {
+  let resolve!: (value: T) => void;
+  let reject!: (error: unknown) => void;
+  const promise = new Promise<T>((onValue, onError) => {
+    resolve = onValue;
+    reject = onError;
+  });
+  return { promise, resolve, reject };
+}
+
+const URLS = { frontendUrl: 'http://127.0.0.1:1', metaUrl: 'http://127.0.0.1:2' };
+
+describe('runServer', () => {
+  test('says when it is ready, stops at a signal, and its last line says how many agents live on', async () => {
+    const run = setUp();
+    run.start.resolve(URLS);
+    await vi.waitFor(() => expect(run.lines).toEqual(['ready frontend=http://127.0.0.1:1 meta=http://127.0.0.1:2']));
+    expect(run.server.close).not.toHaveBeenCalled();
+    run.signal();
+    run.close.resolve({ agentsLeft: 3 });
+    expect(await run.code).toBe(0);
+    expect(run.server.close).toHaveBeenCalledExactlyOnceWith({ stopAgents: false, graceMs: 1000 });
+    expect(run.lines[1]).toBe('stopped: 3 agents live on and are adopted at the next start');
+    expect(run.isListening()).toBe(false);
+  });
+
+  test.each([
+    [0, 'stopped: no agent is left'],
+    [1, 'stopped: 1 agent lives on and is adopted at the next start'],
+  ])('with %i agents left the last line is %j', async (agentsLeft, line) => {
+    const run = setUp();
+    run.start.resolve(URLS);
+    run.signal();
+    run.close.resolve({ agentsLeft });
+    await run.code;
+    expect(run.lines.at(-1)).toBe(line);
+  });
+
+  test('an entry that is switched off is a dash', async () => {
+    const run = setUp();
+    run.start.resolve({ frontendUrl: null, metaUrl: URLS.metaUrl });
+    await vi.waitFor(() => expect(run.lines).toEqual(['ready frontend=- meta=http://127.0.0.1:2']));
+    run.signal();
+    run.close.resolve({ agentsLeft: 0 });
+    await run.code;
+  });
+
+  test('stopAgents is passed on', async () => {
+    const run = setUp({ stopAgents: true });
+    run.start.resolve(URLS);
+    run.signal('SIGINT');
+    run.close.resolve({ agentsLeft: 0 });
+    await run.code;
+    expect(run.server.close).toHaveBeenCalledWith({ stopAgents: true, graceMs: 1000 });
+  });
+
+  test('a second signal ends it at once, whatever close still waits for', async () => {
+    const run = setUp();
+    run.start.resolve(URLS);
+    run.signal();
+    await vi.waitFor(() => expect(run.server.close).toHaveBeenCalled());
+    run.signal();
+    expect(await run.code).toBe(1);
+    expect(run.lines.at(-1)).toMatch(/^stopped: at once/);
+  });
+
+  test('a signal during the start closes what has begun, and it never says that it is ready', async () => {
+    const run = setUp();
+    run.signal();
+    run.close.resolve({ agentsLeft: 0 });
+    expect(await run.code).toBe(0);
+    run.start.reject(new Error('closed'));
+    expect(run.lines).toEqual(['stopped: no agent is left']);
+  });
+
+  test('a start that fails is closed and its error goes on', async () => {
+    const run = setUp();
+    run.start.reject(new Error('port is taken'));
+    run.close.resolve({ agentsLeft: 0 });
+    await expect(run.code).rejects.toThrow('port is taken');
+    expect(run.server.close).toHaveBeenCalledExactlyOnceWith({ stopAgents: false, graceMs: 0 });
+    expect(run.lines).toEqual([]);
+  });
+
+  test('a fault that nobody caught stops it in order, with exit code 1', async () => {
+    const run = setUp();
+    run.start.resolve(URLS);
+    await vi.waitFor(() => expect(run.lines).toHaveLength(1));
+    run.fault(new Error('boom'));
+    run.close.resolve({ agentsLeft: 1 });
+    expect(await run.code).toBe(1);
+    expect(run.logged[0]).toContain('a fault that nobody caught');
+  });
+
+  test('a close that fails is told: exit code 1', async () => {
+    const run = setUp();
+    run.start.resolve(URLS);
+    run.signal();
+    run.close.reject(new Error('disk'));
+    expect(await run.code).toBe(1);
+    expect(run.lines.at(-1)).toBe('stopped: closing failed, the log says why');
+    expect(run.logged).toContain('closing failed');
+  });
+
+  test('a close that does not come back is given up at its deadline', async () => {
+    vi.useFakeTimers();
+    try {
+      const run = setUp();
+      run.start.resolve(URLS);
+      run.signal();
+      await vi.advanceTimersByTimeAsync(16_000);
+      expect(await run.code).toBe(1);
+      expect(run.lines.at(-1)).toBe('stopped: closing took longer than 16 s and was given up');
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+});

@@ -1,0 +1,94 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
+import type { Io, Output } from '../../src/cli/io.ts';
+import { run } from '../../src/cli/program.ts';
+
+export interface Seen {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: IncomingMessage['headers'];
+  readonly body: string;
+}
+
+export type Answer = (request: Seen, response: ServerResponse) => void;
+
+/** A service that answers as the test says and remembers what it was asked. */
+export class StubService implements AsyncDisposable {
+  readonly seen: Seen[] = [];
+  readonly #server: Server;
+
+  private constructor(server: Server) {
+    this.#server = server;
+  }
+
+  static async start(answer: Answer): Promise<StubService> {
+    const server = createServer(async (request, response) => {
+      const chunks: Buffer[] = [];
+      for await (const chunk of request) chunks.push(chunk as Buffer);
+      const { method = '', url = '', headers } = request;
+      const seen = { method, url, headers, body: Buffer.concat(chunks).toString() };
+      service.seen.push(seen);
+      answer(seen, response);
+    });
+    const service = new StubService(server);
+    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+    return service;
+  }
+
+  get address(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  get last(): Seen {
+    const last = this.seen.at(-1);
+    if (last === undefined) throw new Error('the service was not asked anything');
+    return last;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise(resolve => this.#server.close(resolve));
+  }
+}
+
+export function json(response: ServerResponse, status: number, value: unknown): void {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value));
+}
+
+export interface Ran {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+export interface RunOptions {
+  readonly environment?: Readonly<Record<string, string>>;
+  readonly stdin?: string;
+  readonly isTerminal?: boolean;
+  readonly columns?: number;
+}
+
+/** Runs a command in this process, as `main.ts` would. */
+export async function cli(args: readonly string[], options: RunOptions = {}): Promise<Ran> {
+  const written = { out: '', err: '' };
+  const output = (name: 'out' | 'err', isTerminal: boolean): Output => ({
+    write(text) {
+      written[name] += typeof text === 'string' ? text : Buffer.from(text).toString();
+      return true;
+    },
+    drained: async () => {},
+    isTerminal,
+    columns: options.columns ?? 80,
+  });
+  const io: Io = {
+    environment: options.environment ?? {},
+    out: output('out', options.isTerminal ?? false),
+    // A spinner would write to the real terminal.
+    err: output('err', false),
+    stdin: Readable.from(options.stdin === undefined ? [] : [options.stdin]),
+    signal: new AbortController().signal,
+  };
+  const code = await run(args, io);
+  return { code, ...written };
+}
