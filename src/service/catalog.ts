@@ -44,8 +44,8 @@ export interface FunctionCatalog {
   find(urn: string): Promise<ServedFunction | null>;
   /** Reserved instances of a version: label → bounds over all clusters. */
   labels(urn: string): Promise<ReadonlyMap<string, { readonly min: number; readonly max: number }>>;
-  /** Every version that has instances without a call: a minimum, or a reservation with one. */
-  warm(): Promise<readonly string[]>;
+  /** Every version (of one function; null: of all) that has instances without a call: a minimum, or a reservation with one. */
+  warm(functionUrn: string | null): Promise<readonly string[]>;
   /** Tells the functionUrn (without a version) of every function that was registered, changed or deleted, after the fact. */
   onChange(listener: (functionUrn: string) => void): () => void;
 }

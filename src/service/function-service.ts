@@ -7,7 +7,7 @@ import {
   unavailable,
 } from '../core/error.ts';
 import { type FunctionCallHeaders, readSessionContext } from '../core/function-call.ts';
-import { parseUrn } from '../core/urn.ts';
+import { formatUrn, parseUrn } from '../core/urn.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
@@ -66,6 +66,8 @@ interface Served {
   readonly labels: ReadonlySet<string>;
 }
 
+/** Versions that are kept in memory before unused ones are forgotten. */
+const MAX_REMEMBERED = 10_000;
 /** A place that turned out to be on a broken instance before the call was sent is given up this often. */
 const MAX_PLACES = 8;
 
@@ -78,7 +80,10 @@ const MAX_PLACES = 8;
 export class FunctionService {
   readonly #options: FunctionServiceOptions;
   readonly #capacity: Capacity;
+  /** By URN as it was sent: other spellings of a version share what serves it. */
   readonly #served = new Map<string, Served>();
+  /** URNs of `#served` by their functionUrn. */
+  readonly #spellings = new Map<string, Set<string>>();
   readonly #loading = new Map<string, Promise<Served>>();
   readonly #draining = new Set<Service>();
   readonly #waitingPerTenant = new Map<string, number>();
@@ -93,9 +98,13 @@ export class FunctionService {
 
   /** Takes over the instances of an earlier server and starts what is to be warm. Never rejects. */
   async start(): Promise<void> {
-    this.#stopListening = this.#options.catalog.onChange(functionUrn => void this.#changed(functionUrn));
+    this.#stopListening = this.#options.catalog.onChange(functionUrn => {
+      this.#changed(functionUrn).catch((error: unknown) => {
+        this.#options.log.warn({ functionUrn, reason: messageOf(error) }, 'a change of a function was not followed');
+      });
+    });
     for (const instance of await this.#options.launcher.adopt()) await this.#adopt(instance);
-    await this.#warmUp();
+    await this.#warmUp(null);
   }
 
   /** Lets running calls end (the entry waits for them), then ends every instance. */
@@ -304,8 +313,35 @@ export class FunctionService {
     const labels = await this.#options.catalog.labels(fn.urn);
     // Other spellings of one version (`latest`) share what serves it.
     const served = this.#served.get(fn.urn) ?? this.#serve(fn, labels);
-    this.#served.set(urn, served);
+    this.#remember(urn, served);
     return served;
+  }
+
+  #remember(urn: string, served: Served): void {
+    this.#served.set(urn, served);
+    const functionUrn = functionUrnOf(urn);
+    const spellings = this.#spellings.get(functionUrn) ?? new Set();
+    spellings.add(urn);
+    this.#spellings.set(functionUrn, spellings);
+    if (this.#served.size > MAX_REMEMBERED) this.#forgetUnused();
+  }
+
+  #forget(urn: string): void {
+    this.#served.delete(urn);
+    const functionUrn = functionUrnOf(urn);
+    const spellings = this.#spellings.get(functionUrn);
+    spellings?.delete(urn);
+    if (spellings?.size === 0) this.#spellings.delete(functionUrn);
+  }
+
+  /** Versions without instances and waiting calls cost nothing but the memory of them. */
+  #forgetUnused(): void {
+    for (const [urn, { service }] of this.#served) {
+      if (service.isEmpty) {
+        this.#forget(urn);
+        this.#drain(service);
+      }
+    }
   }
 
   #serve(fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Served {
@@ -323,7 +359,7 @@ export class FunctionService {
       start: key => this.#options.launcher.launch(fn, key),
     });
     const served = { fn, service, labels: new Set(labels.keys()) };
-    this.#served.set(fn.urn, served);
+    this.#remember(fn.urn, served);
     service.start();
     return served;
   }
@@ -334,8 +370,8 @@ export class FunctionService {
     else void instance.stop();
   }
 
-  async #warmUp(): Promise<void> {
-    for (const urn of await this.#options.catalog.warm()) {
+  async #warmUp(functionUrn: string | null): Promise<void> {
+    for (const urn of await this.#options.catalog.warm(functionUrn)) {
       await this.#load(urn).catch((error: unknown) => {
         this.#options.log.warn({ urn, reason: messageOf(error) }, 'a function could not be kept warm');
       });
@@ -344,8 +380,9 @@ export class FunctionService {
 
   /** Brings what is served of a function to what the catalog says now. */
   async #changed(functionUrn: string): Promise<void> {
-    const before = [...this.#served].filter(([, { fn }]) => isVersionOf(fn.urn, functionUrn));
-    for (const [urn, served] of before) {
+    for (const urn of [...(this.#spellings.get(functionUrn) ?? [])]) {
+      const served = this.#served.get(urn);
+      if (!served) continue;
       const fn = await this.#options.catalog.find(served.fn.urn).catch(() => null);
       if (this.#served.get(urn) !== served) continue;
       if (fn && fn.revisionId === served.fn.revisionId) {
@@ -353,11 +390,11 @@ export class FunctionService {
         served.service.setPolicy({ ...fn.scaling, labels });
         this.#served.set(urn, { ...served, labels: new Set(labels.keys()) });
       } else {
-        this.#served.delete(urn);
+        this.#forget(urn);
         this.#drain(served.service);
       }
     }
-    if (!this.#isStopping) await this.#warmUp();
+    if (!this.#isStopping) await this.#warmUp(functionUrn);
   }
 
   #drain(service: Service): void {
@@ -373,8 +410,9 @@ export function unknownFunction(): ServiceError {
   return notFound('function metadata not found', { number: 150424 });
 }
 
-function isVersionOf(urn: string, functionUrn: string): boolean {
-  return urn.startsWith(`${functionUrn}:`) && parseUrn(urn) !== null;
+function functionUrnOf(urn: string): string {
+  const parsed = parseUrn(urn);
+  return parsed ? formatUrn({ ...parsed, version: null }) : urn;
 }
 
 function interruptKey(urn: string, sessionId: string): string {

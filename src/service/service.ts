@@ -64,6 +64,11 @@ export class Service implements GroupOwner, CapacityUser {
     return this.#waiting;
   }
 
+  /** No instance, nothing that waits, nothing to keep warm. */
+  get isEmpty(): boolean {
+    return this.#groups.size === 0;
+  }
+
   get groups(): Iterable<Group> {
     return this.#groups.values();
   }
