@@ -5,6 +5,7 @@ import { within } from './bounded.ts';
 import { CONNECTION_LOST, isServing } from './live-instance.ts';
 
 const INSPECT_MS = 5_000;
+const KILL_MS = 10_000;
 /** A runtime that lives answers the handshake at once, whatever its handler does. */
 const OPEN_MS = 2_000;
 
@@ -19,7 +20,7 @@ export async function reach(driver: SandboxDriver, handle: SandboxHandle, secret
   if (state.state === 'exited') return { dead: `instance exited: ${describeExit(state.exit)}` };
   if (state.state === 'gone') return { dead: 'instance exited: its sandbox is gone' };
   const reached = await connect(handle, secret);
-  if ('dead' in reached) await driver.stop(handle, 0);
+  if ('dead' in reached) await within(driver.stop(handle, 0), KILL_MS, `${driver.name} did not answer in time`);
   return reached;
 }
 

@@ -1,6 +1,7 @@
 import { messageOf, unavailable } from '../core/error.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
+import { within } from './bounded.ts';
 import type { CallRoom } from './call-room.ts';
 import type { SchedulerLog } from './options.ts';
 import { tooManyWaiting } from './refusals.ts';
@@ -14,6 +15,7 @@ const RECONNECT_WINDOW_MS = 60_000;
 const REOPEN_MS = 1_000;
 /** The runtime bounds pre_stop itself; its answer may come this much later. */
 const STOP_ANSWER_MS = 500;
+const KILL_MS = 10_000;
 
 export interface LiveInstanceOptions {
   readonly instanceId: string;
@@ -263,7 +265,7 @@ export class LiveInstance {
 
   async #kill(): Promise<void> {
     try {
-      await this.driver.stop(this.handle, 0);
+      await within(this.driver.stop(this.handle, 0), KILL_MS, 'the driver did not answer in time');
     } catch (error) {
       this.#log.error({ instanceId: this.instanceId, err: error }, 'an unreachable sandbox could not be stopped');
     }

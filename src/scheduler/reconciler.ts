@@ -8,6 +8,8 @@ import type { InstanceRecord, InstanceRecords } from './records.ts';
 import type { Removals } from './removals.ts';
 
 const LIST_MS = 5_000;
+const KILL_MS = 10_000;
+const REMOVE_MS = 30_000;
 const PARALLEL = 64;
 /** How soon a driver that was away is asked again. */
 const AWAY_RETRY_MS = 5_000;
@@ -182,7 +184,8 @@ export class Reconciler {
         return;
       case 'FAILED':
         for (const sandbox of listed) {
-          if (sandbox.running && belongsTo(sandbox.handle, now)) await driver.stop(sandbox.handle, 0);
+          if (!sandbox.running || !belongsTo(sandbox.handle, now)) continue;
+          await within(driver.stop(sandbox.handle, 0), KILL_MS, `${driver.name} did not stop a sandbox in time`);
         }
     }
   }
@@ -192,7 +195,9 @@ export class Reconciler {
     const handles = listed.filter(({ instanceId }) => instanceId === row.instance.id).map(({ handle }) => handle);
     const own = row.handle;
     if (own && !handles.some(handle => isSame(handle, own))) handles.push(own);
-    for (const handle of handles) await driver.remove(handle);
+    for (const handle of handles) {
+      await within(driver.remove(handle), REMOVE_MS, `${driver.name} did not remove a sandbox in time`);
+    }
   }
 
   async #sweep(

@@ -4,11 +4,11 @@ import { type Instance, NO_SANDBOX } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
-import { reach } from './adopt.ts';
 import { forEachOf, within } from './bounded.ts';
 import { CallRoom } from './call-room.ts';
 import type { CreateInstance, InstanceQuery, Instances } from './contract.ts';
-import { LiveInstance } from './live-instance.ts';
+import type { LiveInstance } from './live-instance.ts';
+import { LiveInstances } from './live-instances.ts';
 import { Operations } from './operations.ts';
 import type { SchedulerOptions } from './options.ts';
 import { Reconciler } from './reconciler.ts';
@@ -30,6 +30,8 @@ import { Starter } from './starter.ts';
 /** Races for a name that a create enters again when the holder vanished before it could be named. */
 const MAX_INSERTS = 5;
 const PARALLEL_DELETES = 32;
+/** What a driver may take beyond the grace to kill a sandbox, and to remove it. */
+const STOP_MS = 15_000;
 const REMOVE_MS = 30_000;
 
 /**
@@ -45,8 +47,9 @@ export class Scheduler implements Instances {
   readonly #starter: Starter;
   readonly #reconciler: Reconciler;
   readonly #operations = new Operations();
-  readonly #live = new Map<string, LiveInstance>();
-  readonly #adopting = new Map<string, Promise<LiveInstance | undefined>>();
+  readonly #lives: LiveInstances;
+  /** The map of `#lives`: a call looks here and nowhere else. */
+  readonly #live: ReadonlyMap<string, LiveInstance>;
   #isStarted = false;
   #isStopping = false;
 
@@ -61,8 +64,16 @@ export class Scheduler implements Instances {
       isBusy: id => this.#operations.of(id) !== undefined,
       isLive: id => this.#live.has(id),
       watchAgain: id => this.#live.get(id)?.watchSandbox(),
-      adopt: record => this.#adopt(record),
+      adopt: record => this.#lives.adopt(record),
     });
+    this.#lives = new LiveInstances({
+      ...options,
+      records: this.#records,
+      room: this.#room,
+      isTaken: id => this.#isStopping || this.#operations.of(id) !== undefined,
+      onUnwritten: () => this.#reconciler.soon(),
+    });
+    this.#live = this.#lives.byId;
   }
 
   /** Adopts what lives and finishes what an earlier server began. Never rejects: what fails is tried again. */
@@ -106,8 +117,7 @@ export class Scheduler implements Instances {
     if (stopAgents) await this.#deleteAll();
     this.#removals.close();
     const agentsLeft = this.#live.size;
-    for (const live of this.#live.values()) live.detach(serverStopping().message);
-    this.#live.clear();
+    this.#lives.detachAll(serverStopping().message);
     return { agentsLeft };
   }
 
@@ -269,23 +279,8 @@ export class Scheduler implements Instances {
       await this.#removals.discard(driver, live.handle);
       throw error;
     }
-    this.#register(live);
+    this.#lives.add(live);
     return { ...instance, ...facts, status: 'RUNNING' };
-  }
-
-  #register(live: LiveInstance): void {
-    const { instanceId: id, driver } = live;
-    this.#live.set(id, live);
-    void live.ended.then(async ({ reason }) => {
-      if (this.#live.get(id) === live) this.#live.delete(id);
-      this.#options.metrics?.exited(driver.name);
-      this.#options.log.warn({ instanceId: id, reason }, 'an instance ended by itself');
-      await this.#fail(id, reason);
-    });
-  }
-
-  #fail(id: string, statusReason: string): Promise<void> {
-    return this.#unlessWritten(id, this.#records.move(id, 'exited', { statusReason }));
   }
 
   /** Waits for a write that a later look at everything makes up for when it fails. */
@@ -303,11 +298,12 @@ export class Scheduler implements Instances {
     const { id, spec } = record.instance;
     const grace = graceMs ?? Math.max(LIMITS.deleteGraceMs, spec.preStopTimeoutMs);
     const live = this.#live.get(id);
-    this.#live.delete(id);
+    this.#lives.byId.delete(id);
     const handle = live?.handle ?? record.handle;
     if (handle === null) return;
     try {
-      await (live ? live.terminate(grace, why) : driver.stop(handle, grace));
+      const ended = live ? live.terminate(grace, why) : driver.stop(handle, grace);
+      await within(ended, grace + STOP_MS, `${driver.name} did not stop the sandbox in time`);
     } catch (error) {
       // Removing kills what still runs; if that fails too, it is the error.
       this.#options.log.warn({ instanceId: id, err: error }, 'a sandbox could not be stopped');
@@ -353,43 +349,8 @@ export class Scheduler implements Instances {
     const record = await this.#record(tenant, id);
     const { status, nodeId } = record.instance;
     if (status !== 'RUNNING' || nodeId !== this.#options.nodeId) throw notThere();
-    const live = await this.#adopt(record);
+    const live = await this.#lives.adopt(record);
     if (live === undefined) throw notThere();
-    return live;
-  }
-
-  /** Makes a RUNNING instance live; undefined when it is dead (FAILED now) or going. Rejects when its driver is away. */
-  #adopt(record: InstanceRecord): Promise<LiveInstance | undefined> {
-    const { id } = record.instance;
-    const live = this.#live.get(id);
-    if (live) return Promise.resolve(live);
-    let adopting = this.#adopting.get(id);
-    if (!adopting) {
-      adopting = this.#reach(record).finally(() => this.#adopting.delete(id));
-      this.#adopting.set(id, adopting);
-    }
-    return adopting;
-  }
-
-  async #reach({ instance, handle, secret }: InstanceRecord): Promise<LiveInstance | undefined> {
-    const { id, spec } = instance;
-    if (handle === null || this.#operations.of(id)) return undefined;
-    const driver = await this.#options.drivers(spec.sandboxType);
-    const reached = await reach(driver, handle, secret);
-    if ('dead' in reached) {
-      await this.#fail(id, reached.dead);
-      return undefined;
-    }
-    const { channel } = reached;
-    if (this.#operations.of(id) || this.#isStopping) {
-      channel.close();
-      return undefined;
-    }
-    const { tenant, concurrency } = spec;
-    const { log } = this.#options;
-    const room = this.#room;
-    const live = new LiveInstance({ instanceId: id, tenant, driver, handle, secret, channel, concurrency, room, log });
-    this.#register(live);
     return live;
   }
 
