@@ -35,7 +35,7 @@ const checks: readonly Check[] = [
     missing: async () => ((await run('vermin', ['--version'], { capture: true })).code === 0 ? '' : NO_VERMIN),
     run: () =>
       tool('vermin', [
-        ...['--target=3.6-', '--violations', '--no-tips', '--no-parse-comments'],
+        ...['--target=3.6-', '--violations', '--no-tips'],
         ...PYTHON_PACKAGES.filter(path => existsSync(join(ROOT, path))),
       ]),
   },

@@ -16,6 +16,7 @@ const GENERATED: readonly Generated[] = [
   { file: 'docs/configuration.md', make: async () => (await import('../src/config/document.ts')).configurationPage() },
   { file: 'rookery.sample.yaml', make: async () => (await import('../src/config/document.ts')).sampleFile() },
   { file: 'docs/metrics.md', make: async () => (await import('../src/telemetry/document.ts')).metricsPage() },
+  { file: 'docs/cli.md', make: cliPage },
   { file: 'docs/limits.md', make: async () => (await import('./limits-page.ts')).limitsPage() },
 ];
 
@@ -38,6 +39,14 @@ if (isCheck && stale.length > 0) {
   process.exitCode = 1;
 } else if (!isCheck) {
   console.log(stale.length === 0 ? 'every generated file is fresh' : `written: ${stale.join(', ')}`);
+}
+
+async function cliPage(): Promise<string> {
+  const [{ cliPage }, { processIo }] = await Promise.all([
+    import('../src/cli/document.ts'),
+    import('../src/cli/io.ts'),
+  ]);
+  return cliPage({ io: processIo(new AbortController().signal), exitCode: 0 });
 }
 
 function read(path: string): string | null {
