@@ -35,10 +35,8 @@ const MAX_PATH_CHARS = 4096;
 const MAX_TEXT_CHARS = 1024;
 const MAX_LIST_ITEMS = 100;
 const MAX_MILLISECONDS = 2 ** 31 - 1;
+const INITIALIZER_SECONDS = LIMITS.initializerTimeoutMs / 1000;
 const MAX_SECONDS = LIMITS.functionTimeoutSeconds.max;
-
-export const INSTANCE_LIMITS = { max: 1000, defaultMin: 0, defaultMax: 100, defaultConcurrent: 100 } as const;
-export const DESCRIPTION_CHARS = 1024;
 
 const anything: Read<unknown> = value => value;
 const shortText = text({ maxChars: MAX_TEXT_CHARS });
@@ -122,7 +120,7 @@ const name: Read<string> = (value, path, problem) => {
   return problem(path, `must have the format ${FUNCTION_NAME_FORMAT}`) as undefined;
 };
 
-const instances = integerOrDigits(0, INSTANCE_LIMITS.max);
+const instances = integerOrDigits(0, LIMITS.functionInstances.max);
 const resource: Read<number> = (value, path, problem) =>
   typeof value === 'number' && Number.isFinite(value) && value >= 0
     ? value
@@ -142,7 +140,7 @@ export const FUNCTION_FIELDS: FieldTable<FunctionSpec> = {
   timeout: { read: integer(1, MAX_SECONDS), absent: LIMITS.functionTimeoutSeconds.default },
   handler: { read: shortText, absent: '' },
   environment: { read: mapOf(text({ maxChars: 131_072 }), environmentNameProblem), absent: {} },
-  description: { read: text({ maxChars: DESCRIPTION_CHARS }), absent: '' },
+  description: { read: text({ maxChars: LIMITS.functionDescriptionChars }), absent: '' },
   storageType: { read: oneOf(STORAGE_TYPES), absent: '' },
   codePath: { read: pathText, absent: '' },
   s3CodePath: { read: s3CodePath, absent: null },
@@ -155,16 +153,19 @@ export const FUNCTION_FIELDS: FieldTable<FunctionSpec> = {
   },
   extendedTimeout: {
     read: objectOf({
-      initializer: { read: integer(1, MAX_SECONDS), absent: 30 },
-      pre_stop: { read: integer(0, 180), absent: 0 },
+      initializer: { read: integer(1, MAX_SECONDS), absent: INITIALIZER_SECONDS },
+      pre_stop: { read: integer(0, LIMITS.functionPreStopSeconds), absent: 0 },
     }),
-    absent: { initializer: 30, pre_stop: 0 },
+    absent: { initializer: INITIALIZER_SECONDS, pre_stop: 0 },
   },
   sandboxType: { read: oneOf(['', 'docker', 'supervisor', 'kubernetes']), absent: '' },
   rootfs: { read: rootfs, absent: null },
-  minInstance: { read: instances, absent: INSTANCE_LIMITS.defaultMin },
-  maxInstance: { read: instances, absent: INSTANCE_LIMITS.defaultMax },
-  concurrentNum: { read: integerOrDigits(1, INSTANCE_LIMITS.max), absent: INSTANCE_LIMITS.defaultConcurrent },
+  minInstance: { read: instances, absent: LIMITS.functionInstances.defaultMin },
+  maxInstance: { read: instances, absent: LIMITS.functionInstances.defaultMax },
+  concurrentNum: {
+    read: integerOrDigits(1, LIMITS.functionConcurrency.max),
+    absent: LIMITS.functionConcurrency.default,
+  },
   customResources: { read: mapOf(resource), absent: null },
   tags: { read: mapOf(shortText), absent: null },
   layers: { read: listOf(anything, MAX_LIST_ITEMS), absent: null },

@@ -42,6 +42,25 @@ export const LIMITS = {
   logFiles: 3,
   /** D§4 */
   functionTimeoutSeconds: { default: 900, max: 8_640_000 },
+  /** D§4 */
+  functionPreStopSeconds: 180,
+  /** D§4 */
+  functionDescriptionChars: 1024,
+  /** D§4: `minInstance` and `maxInstance` of a function, and of a reservation's cluster. */
+  functionInstances: { defaultMin: 0, defaultMax: 100, max: 1000 },
+  /** D§4: `concurrentNum`. */
+  functionConcurrency: { default: 100, max: 1000 },
+  /** D§4 */
+  publishedVersions: 8,
+  /** S: labels of reserved instances per function version. */
+  reservedLabels: 100,
+  /** D§4 */
+  reservedLabelChars: 63,
+  clusterIdChars: 64,
+  /** D§4: page size of the lists of functions and versions. */
+  functionList: { default: 1000, max: 1000 },
+  /** D§5 */
+  poolList: { default: 10, max: 1000 },
   /** The largest frame of the runtime protocol: a body or a result, and room for its header. */
   frameBytes: 7 * 1024 * 1024,
 } as const;

@@ -1,6 +1,7 @@
 import { type JsonObject, oneOf, Problems, text } from './field-reader.ts';
 import { FUNCTION_KINDS, type FunctionKind } from './function.ts';
-import { type Checked, DESCRIPTION_CHARS, readRequiredText } from './function-fields.ts';
+import { type Checked, readRequiredText } from './function-fields.ts';
+import { LIMITS } from './limits.ts';
 
 export interface PublishRequest {
   readonly revisionId: string;
@@ -10,8 +11,6 @@ export interface PublishRequest {
   /** `''`: the function's own. */
   readonly kind: FunctionKind | '';
 }
-
-export const MAX_PUBLISHED_VERSIONS = 8;
 
 /** Reads the body of a publish. */
 export function readPublish(body: JsonObject): Checked<PublishRequest> {
@@ -28,4 +27,4 @@ export function readPublish(body: JsonObject): Checked<PublishRequest> {
   return { ok: true, value: { revisionId, versionNumber, versionDesc, kind } };
 }
 
-const readText = text({ maxChars: DESCRIPTION_CHARS });
+const readText = text({ maxChars: LIMITS.functionDescriptionChars });

@@ -1,6 +1,7 @@
 import { integerOrDigits, isJsonObject, type JsonObject, Problems, text } from './field-reader.ts';
 import type { Checked } from './function-fields.ts';
-import { INSTANCE_LIMITS, readRequiredText } from './function-fields.ts';
+import { readRequiredText } from './function-fields.ts';
+import { LIMITS } from './limits.ts';
 import { normalizeVersion } from './urn.ts';
 
 /** How many instances of one function version and label stay reserved in one cluster. */
@@ -8,6 +9,12 @@ export interface ReservedCluster {
   readonly clusterId: string;
   readonly minInstance: number;
   readonly maxInstance: number;
+}
+
+/** The reserved instances of one label of a function version. */
+export interface Reservation {
+  readonly label: string;
+  readonly clusters: readonly ReservedCluster[];
 }
 
 /** One cluster of a request; what was not sent is undefined. */
@@ -25,15 +32,12 @@ export interface ReservationRequest {
   readonly clusters: readonly ClusterRequest[];
 }
 
-export const MAX_LABELS = 100;
-export const MAX_LABEL_CHARS = 63;
-export const MAX_CLUSTER_ID_CHARS = 64;
 const LABEL = /^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$/;
 const LABEL_SHAPE = 'letters, digits, "-", "_" and ".", the first and the last a letter or a digit';
 
-const readLabel = text({ maxChars: MAX_LABEL_CHARS, required: true, pattern: LABEL, shape: LABEL_SHAPE });
-const readCluster = text({ maxChars: MAX_CLUSTER_ID_CHARS });
-const readCount = integerOrDigits(0, INSTANCE_LIMITS.max);
+const readLabel = text({ maxChars: LIMITS.reservedLabelChars, required: true, pattern: LABEL, shape: LABEL_SHAPE });
+const readCluster = text({ maxChars: LIMITS.clusterIdChars });
+const readCount = integerOrDigits(0, LIMITS.functionInstances.max);
 
 /** Reads the body of a create or update of reserved instances. `defaultCluster` is the cluster that is meant when none is named. */
 export function readReservation(body: JsonObject, defaultCluster: string): Checked<ReservationRequest> {

@@ -1,6 +1,7 @@
 import type { FunctionSpec, FunctionVersion } from '../core/function.ts';
 import { type FunctionUpdate, mergeUpdate } from '../core/function-fields.ts';
-import { MAX_PUBLISHED_VERSIONS, type PublishRequest } from '../core/publish.ts';
+import { LIMITS } from '../core/limits.ts';
+import type { PublishRequest } from '../core/publish.ts';
 import { DEFAULT_VERSION_GAP_MS, defaultVersionNumber, formatTimestamp, nextRevisionId } from '../core/revision.ts';
 import { formatUrn, isVersionNumber, LATEST, VERSION_FORMAT } from '../core/urn.ts';
 import type { DurableWrites } from '../storage/durable.ts';
@@ -123,7 +124,7 @@ export class FunctionRegistry {
       }
       const versions = await store.publishedVersions(transaction, tenant, name);
       if (versions.includes(version)) throw duplicateVersion();
-      if (versions.length >= MAX_PUBLISHED_VERSIONS) throw tooManyVersions(MAX_PUBLISHED_VERSIONS);
+      if (versions.length >= LIMITS.publishedVersions) throw tooManyVersions(LIMITS.publishedVersions);
       const urn = formatUrn({ business: fn.business, tenant, name, version });
       const { versionDesc } = request;
       const row = toStored({ ...fn, version, urn, versionDesc, createTime: formatTimestamp(nowMs), updateTime: '' });

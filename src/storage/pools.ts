@@ -81,6 +81,15 @@ export async function updatePool(transaction: Kysely<Tables>, { spec, status, ms
     .execute();
 }
 
+/** Writes only what a controller saw of a pool: no change of the pool itself. */
+export async function reportPool(
+  transaction: Kysely<Tables>,
+  id: string,
+  { status, msg, readyCount }: Omit<Pool, 'spec'>,
+): Promise<void> {
+  await transaction.updateTable('pools').set({ status, msg, ready_count: readyCount }).where('id', '=', id).execute();
+}
+
 export async function deletePools(transaction: Kysely<Tables>, ids: readonly string[]): Promise<void> {
   await transaction.deleteFrom('pools').where('id', 'in', ids).execute();
 }

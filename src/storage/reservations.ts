@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely';
-import type { ReservedCluster } from '../core/reservation.ts';
+import type { Reservation, ReservedCluster } from '../core/reservation.ts';
 import type { Tables } from './database.ts';
 
 /** Row of `reservations`: the reserved instances of one label of one function version. */
@@ -16,11 +16,6 @@ export interface ReservationKey {
   readonly tenant: string;
   readonly name: string;
   readonly version: string;
-}
-
-export interface Reservation {
-  readonly label: string;
-  readonly clusters: readonly ReservedCluster[];
 }
 
 /** The reservations of one function version, ordered by label. */

@@ -1,0 +1,87 @@
+import { Type } from 'typebox';
+import { LIMITS } from '../core/limits.ts';
+import type { RouteDocs } from '../http/route-config.ts';
+import { handled, WRONG_BODY, WRONG_REQUEST } from './docs.ts';
+import { Deleted, FunctionList, OneFunction, Publish, Register, Registered, Update, VersionList } from './schemas.ts';
+
+const tags = ['function'];
+const byName = Type.Object({
+  name: Type.String({ minLength: 1, description: 'The name `0@{service}@{funcName}`, or a URN of the function.' }),
+});
+const version = Type.Optional(Type.String({ description: 'Exact; `latest` is another spelling of `$latest`.' }));
+const alias = Type.Optional(Type.String({ description: 'Another name of `versionNumber`.' }));
+const paging = {
+  pageIndex: Type.Optional(Type.Integer({ minimum: 1, default: 1, description: 'From 1.' })),
+  pageSize: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: LIMITS.functionList.max, default: LIMITS.functionList.default }),
+  ),
+};
+
+/** What OpenAPI shows of the operations of functions. */
+export const FUNCTION_DOCS = {
+  register: {
+    tags,
+    operationId: 'registerFunction',
+    summary: 'Register a function',
+    description: 'When it has answered, the function survives a power cut.',
+    body: Register,
+    response: { 200: handled('It is registered.', Registered), ...WRONG_REQUEST },
+  },
+  list: {
+    tags,
+    operationId: 'listFunctions',
+    summary: 'List all versions of all functions, newest change first',
+    querystring: Type.Object({
+      name: Type.Optional(Type.String({ description: 'Part of the name; case counts.' })),
+      versionNumber: version,
+      version: alias,
+      ...paging,
+    }),
+    response: { 200: handled('One page.', FunctionList) },
+  },
+  get: {
+    tags,
+    operationId: 'getFunction',
+    summary: 'Query one version of a function',
+    description: '`versionNumber` (or `version`) is required unless the name is a URN with its version.',
+    params: byName,
+    querystring: Type.Object({ versionNumber: version, version: alias }),
+    response: { 200: handled('The version.', OneFunction), ...WRONG_REQUEST },
+  },
+  update: {
+    tags,
+    operationId: 'updateFunction',
+    summary: 'Update the latest revision of a function',
+    description: 'Fields that are absent are kept; a field that is sent replaces the old one whole.',
+    params: byName,
+    body: Update,
+    response: { 200: handled('It is updated.', OneFunction), ...WRONG_REQUEST },
+  },
+  delete: {
+    tags,
+    operationId: 'deleteFunction',
+    summary: 'Delete a function, or one published version of it',
+    params: byName,
+    querystring: Type.Object({
+      versionNumber: Type.Optional(Type.String({ description: 'Empty or `$latest`: the whole function.' })),
+      version: alias,
+    }),
+    response: { 200: handled('It is deleted.', Deleted), ...WRONG_REQUEST },
+  },
+  versions: {
+    tags,
+    operationId: 'listVersions',
+    summary: 'Query all versions of a function, newest change first',
+    params: byName,
+    querystring: Type.Object(paging),
+    response: { 200: handled('One page; `functions` is null when there is no such function.', VersionList) },
+  },
+  publish: {
+    tags,
+    operationId: 'publishFunction',
+    summary: 'Publish the latest revision of a function as a version',
+    params: byName,
+    body: Publish,
+    response: { 200: handled('It is published, and never changes.', OneFunction), ...WRONG_BODY },
+  },
+} as const satisfies Record<string, RouteDocs>;

@@ -1,0 +1,157 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { readRegister, readUpdate } from '../core/function-fields.ts';
+import { LIMITS } from '../core/limits.ts';
+import { readPublish } from '../core/publish.ts';
+import { LATEST } from '../core/urn.ts';
+import { wrongRequest } from '../registry/errors.ts';
+import { type NamedFunction, readFunctionName } from '../registry/function-name.ts';
+import type { Registry } from '../registry/registry.ts';
+import { FUNCTION_DOCS } from './function-docs.ts';
+import { accept, MAX_PAGE, type Query, queryPositive, queryText, queryVersion, readObject } from './requests.ts';
+
+interface ByName {
+  Params: { name: string };
+  Querystring: Query;
+}
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+const LIST_TAIL = Buffer.from('}}');
+/** Where the specification lists no 400. */
+const wrongRequestStatus = 200;
+
+/** Operations 4 to 8: register, query, list, publish; and update and delete. Records are sent as the bytes that are stored. */
+export function addFunctionRoutes(app: FastifyInstance, registry: Registry): void {
+  const { functions, business } = registry;
+  const named = (request: FastifyRequest<ByName>): NamedFunction =>
+    readFunctionName(request.params.name, request.tenant, business);
+
+  app.post(
+    '/serverless/v1/functions',
+    { config: { access: 'write', docs: FUNCTION_DOCS.register } },
+    async (request, reply) => {
+      const spec = accept(readRegister(readObject(request.body)));
+      const { urn, record } = await functions.register(request.tenant, spec);
+      return sendJson(
+        reply,
+        `{"code":0,"message":"SUCCESS","functionVersionUrn":${JSON.stringify(urn)},"function":${record}}`,
+      );
+    },
+  );
+
+  app.get<{ Querystring: Query }>(
+    '/serverless/v1/functions',
+    { config: { access: 'read', wrongRequestStatus, docs: FUNCTION_DOCS.list } },
+    async (request, reply) => {
+      const { query, tenant } = request;
+      const filter = { tenant, version: queryVersion(query), namePart: queryText(query, 'name') };
+      const { pageIndex, pageSize } = readPage(query);
+      const page = await functions.list(filter, pageIndex, pageSize);
+      const head = Buffer.from(`{"code":0,"message":"","result":{"total":${page.total},"functions":`);
+      return reply.type(JSON_TYPE).send(Buffer.concat([head, page.functions, LIST_TAIL]));
+    },
+  );
+
+  app.get<ByName>(
+    '/serverless/v1/functions/:name',
+    { config: { access: 'read', docs: FUNCTION_DOCS.get } },
+    async (request, reply) => {
+      const asked = queryVersion(request.query);
+      const fn = named(request);
+      const version = oneVersion(fn.version, asked);
+      if (version === null) throw wrongRequest(['versionNumber is required']);
+      return sendFunction(reply, await functions.read(request.tenant, fn.name, version));
+    },
+  );
+
+  app.put<ByName>(
+    '/serverless/v1/functions/:name',
+    { config: { access: 'write', docs: FUNCTION_DOCS.update } },
+    async (request, reply) => {
+      const update = accept(readUpdate(readObject(request.body)));
+      const fn = named(request);
+      onlyLatest(fn, 'updated');
+      if (update.changes.name !== undefined && update.changes.name !== fn.name) {
+        throw wrongRequest([`name of a function cannot change: it is "${fn.name}", got "${update.changes.name}"`]);
+      }
+      return sendFunction(reply, (await functions.update(request.tenant, fn.name, update)).record);
+    },
+  );
+
+  app.delete<ByName>(
+    '/serverless/v1/functions/:name',
+    { config: { access: 'write', docs: FUNCTION_DOCS.delete } },
+    async request => {
+      const asked = queryVersion(request.query);
+      const fn = named(request);
+      await functions.delete(request.tenant, fn.name, oneVersion(fn.version, asked) ?? LATEST);
+      return { code: 0, message: 'SUCCESS' };
+    },
+  );
+
+  app.get<ByName>(
+    '/serverless/v1/functions/:name/versions',
+    { config: { access: 'read', wrongRequestStatus, docs: FUNCTION_DOCS.versions } },
+    async (request, reply) => {
+      const { pageIndex, pageSize } = readPage(request.query);
+      const { total, records } = await versionsOf(request, pageIndex, pageSize);
+      const list = total === 0 ? 'null' : `[${records.join(',')}]`;
+      const pageInfo = JSON.stringify({ total, pageSize: String(pageSize), pageIndex: String(pageIndex) });
+      return sendJson(reply, `{"code":0,"message":"","functions":${list},"pageInfo":${pageInfo}}`);
+    },
+  );
+
+  app.post<ByName>(
+    '/serverless/v1/functions/:name/versions',
+    { config: { access: 'write', wrongRequestStatus, docs: FUNCTION_DOCS.publish } },
+    async (request, reply) => {
+      const publish = accept(readPublish(readObject(request.body)));
+      const fn = named(request);
+      onlyLatest(fn, 'published');
+      return sendFunction(reply, (await functions.publish(request.tenant, fn.name, publish)).record);
+    },
+  );
+
+  /** Another tenant's function has no versions, as one that does not exist. */
+  async function versionsOf(request: FastifyRequest<ByName>, pageIndex: number, pageSize: number) {
+    const fn = namedOrNull(request);
+    if (fn === null) return { total: 0, records: [] };
+    return functions.versions(request.tenant, fn.name, pageIndex, pageSize);
+  }
+
+  function namedOrNull(request: FastifyRequest<ByName>): NamedFunction | null {
+    try {
+      return named(request);
+    } catch {
+      return null;
+    }
+  }
+}
+
+function readPage(query: Query) {
+  return {
+    pageIndex: queryPositive(query, 'pageIndex', 1, MAX_PAGE),
+    pageSize: queryPositive(query, 'pageSize', LIMITS.functionList.default, LIMITS.functionList.max),
+  };
+}
+
+/** The version of the URN or of the query; both may be there when they agree. null: neither is. */
+function oneVersion(ofUrn: string | null, asked: string): string | null {
+  if (asked === '') return ofUrn;
+  if (ofUrn !== null && ofUrn !== asked) {
+    throw wrongRequest([`versionNumber "${asked}" and the version "${ofUrn}" of the URN differ`]);
+  }
+  return asked;
+}
+
+function onlyLatest(fn: NamedFunction, done: string): void {
+  if (fn.version === null || fn.version === LATEST) return;
+  throw wrongRequest([`only ${LATEST} can be ${done}, and the URN names the version "${fn.version}"`]);
+}
+
+function sendFunction(reply: FastifyReply, record: string): FastifyReply {
+  return sendJson(reply, `{"code":0,"message":"SUCCESS","function":${record}}`);
+}
+
+function sendJson(reply: FastifyReply, text: string): FastifyReply {
+  return reply.type(JSON_TYPE).send(text);
+}

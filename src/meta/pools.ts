@@ -1,0 +1,76 @@
+import type { FastifyInstance } from 'fastify';
+import { LIMITS } from '../core/limits.ts';
+import type { Pool } from '../core/pool.ts';
+import { readPoolUpdate } from '../core/pool-fields.ts';
+import { wrongRequest } from '../registry/errors.ts';
+import { failedPools, type PoolRegistry } from '../registry/pools.ts';
+import { POOL_DOCS } from './pool-docs.ts';
+import { accept, MAX_PAGE, type Query, queryPositive, queryText, readObject } from './requests.ts';
+
+/** The specification lists no 400 for pools. */
+const wrongRequestStatus = 200;
+
+/** Operations 10 and 11, and update and delete of pools. */
+export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
+  app.post(
+    '/serverless/v1/podpools',
+    { config: { access: 'write', wrongRequestStatus, docs: POOL_DOCS.create } },
+    async request => {
+      const { pools: sent } = readObject(request.body);
+      if (sent === undefined || sent === null) throw wrongRequest(['pools is required']);
+      if (!Array.isArray(sent)) throw wrongRequest(['pools must be an array']);
+      if (sent.length === 0) throw wrongRequest(['pools must not be empty']);
+      const created = await pools.create(sent);
+      if (created.failedIds.length > 0) throw failedPools(created);
+      return { code: 0, message: '', result: { failed_pools: null } };
+    },
+  );
+
+  app.get<{ Querystring: Query }>(
+    '/serverless/v1/podpools',
+    { config: { access: 'read', wrongRequestStatus, docs: POOL_DOCS.list } },
+    async ({ query }) => {
+      const filter = { id: queryText(query, 'id'), group: queryText(query, 'group') };
+      const limit = queryPositive(query, 'limit', LIMITS.poolList.default, LIMITS.poolList.max);
+      const page = /^0+$/.test(queryText(query, 'offset')) ? 1 : queryPositive(query, 'offset', 1, MAX_PAGE);
+      const found = await pools.list(filter, page, limit);
+      return { code: 0, message: '', result: { count: found.count, pools: found.pools.map(poolRecord) } };
+    },
+  );
+
+  app.put<{ Params: { id: string } }>(
+    '/serverless/v1/podpools/:id',
+    { config: { access: 'write', wrongRequestStatus, docs: POOL_DOCS.update } },
+    async request => {
+      await pools.update(request.params.id, accept(readPoolUpdate(readObject(request.body))));
+      return { code: 0, message: '' };
+    },
+  );
+
+  app.delete<{ Querystring: Query }>(
+    '/serverless/v1/podpools',
+    { config: { access: 'write', wrongRequestStatus, docs: POOL_DOCS.delete } },
+    async ({ query }) => {
+      const filter = { id: queryText(query, 'id'), group: queryText(query, 'group') };
+      if (filter.id === '' && filter.group === '') throw wrongRequest(['one of id and group is required']);
+      await pools.delete(filter);
+      return { code: 0, message: '' };
+    },
+  );
+}
+
+function poolRecord({ spec, status, msg, readyCount }: Pool) {
+  const { id, group, size, max_size, resources, ...optional } = spec;
+  return {
+    id,
+    group,
+    size,
+    max_size,
+    status,
+    msg,
+    ready_count: readyCount,
+    resources,
+    ...optional,
+    pod_anti_affinities: '',
+  };
+}

@@ -1,0 +1,78 @@
+import type { FastifyInstance } from 'fastify';
+import type { JsonObject } from '../core/field-reader.ts';
+import {
+  type Reservation,
+  type ReservationRequest,
+  readReservation,
+  readReservationBase,
+} from '../core/reservation.ts';
+import { wrongRequest } from '../registry/errors.ts';
+import { readFunctionName } from '../registry/function-name.ts';
+import type { Registry } from '../registry/registry.ts';
+import { accept, type Query, queryText, readObject } from './requests.ts';
+import { RESERVATION_DOCS } from './reservation-docs.ts';
+
+const PATH = '/serverless/v1/functions/reserve-instance';
+
+/** Operation 9, and create, query and delete of reserved instances. */
+export function addReservationRoutes(app: FastifyInstance, registry: Registry): void {
+  const { reservations, business, defaultCluster } = registry;
+
+  /** With the plain name of the function, however the caller wrote it. */
+  const withName = <T extends Pick<ReservationRequest, 'funcName' | 'version'>>(request: T, tenant: string): T => {
+    const { name, version } = readFunctionName(request.funcName, tenant, business);
+    if (version !== null && version !== request.version) {
+      throw wrongRequest([`version "${request.version}" and the version "${version}" of the URN differ`]);
+    }
+    return { ...request, funcName: name };
+  };
+
+  app.post(PATH, { config: { access: 'write', docs: RESERVATION_DOCS.create } }, async request => {
+    const reservation = withName(accept(readReservation(readObject(request.body), defaultCluster)), request.tenant);
+    return written(reservation, await reservations.put(request.tenant, reservation));
+  });
+
+  app.put(PATH, { config: { access: 'write', docs: RESERVATION_DOCS.update } }, async request => {
+    const reservation = withName(accept(readReservation(readObject(request.body), defaultCluster)), request.tenant);
+    return written(reservation, await reservations.update(request.tenant, reservation));
+  });
+
+  app.get<{ Querystring: Query }>(PATH, { config: { access: 'read', docs: RESERVATION_DOCS.list } }, async request => {
+    const { funcName, version } = withName(accept(readReservationBase(fromQuery(request.query))), request.tenant);
+    const found = await reservations.list(request.tenant, funcName, version);
+    return {
+      code: 0,
+      message: '',
+      total: found.length,
+      results: found.map(({ label, clusters }) => ({ instanceLabel: label, instanceConfigInfos: clusters })),
+    };
+  });
+
+  app.delete<{ Querystring: Query }>(
+    PATH,
+    { config: { access: 'write', docs: RESERVATION_DOCS.delete } },
+    async request => {
+      const body = request.body as Buffer | undefined;
+      const source = body === undefined || body.length === 0 ? fromQuery(request.query) : readObject(body);
+      await reservations.delete(request.tenant, withName(accept(readReservationBase(source)), request.tenant));
+      return { code: 0, message: '' };
+    },
+  );
+}
+
+function fromQuery(query: Query): JsonObject {
+  return {
+    funcName: queryText(query, 'funcName'),
+    version: queryText(query, 'version'),
+    instanceLabel: queryText(query, 'instanceLabel'),
+  };
+}
+
+function written({ funcName, version }: ReservationRequest, { label, clusters }: Reservation) {
+  return {
+    code: 0,
+    message: '',
+    instanceConfigInfos: clusters,
+    reserveInsBaseInfo: { funcName, version, instanceLabel: label },
+  };
+}

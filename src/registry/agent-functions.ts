@@ -1,0 +1,58 @@
+import type { AgentFunction, FunctionResolver } from '../core/agent.ts';
+import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
+import type { FunctionVersion } from '../core/function.ts';
+import { parsePorts } from '../core/port.ts';
+import { LATEST, parseUrn } from '../core/urn.ts';
+import type { FunctionRegistry } from './functions.ts';
+
+/** Registered mode of agent create: a URN → what the function version says. A URN without a version means `$latest`. */
+export function createFunctionResolver(functions: FunctionRegistry, business: string): FunctionResolver {
+  return {
+    async resolveFunction(tenant, urn) {
+      const parsed = parseUrn(urn);
+      if (parsed === null) {
+        throw invalidFunction(`${urn} is not a URN; expected sn:cn:<business>:<tenant>:function:<name>:<version>`);
+      }
+      if (parsed.tenant !== tenant || parsed.business !== business) {
+        throw invalidFunction(`function [${urn}] is not found`);
+      }
+      const fn = await functions.get(tenant, parsed.name, parsed.version ?? LATEST).catch(error => {
+        if (error instanceof ServiceError && error.code === 'not_found') throw invalidFunction(messageOf(error));
+        throw error;
+      });
+      if (fn.spec.kind !== 'agent') {
+        throw invalidFunction(`${urn} is of kind ${fn.spec.kind}; an agent needs a function of kind agent`);
+      }
+      return toAgentFunction(fn);
+    },
+  };
+}
+
+/** What a version says of its instances; of use for the function service too. */
+export function toAgentFunction({ spec, version, urn }: FunctionVersion): AgentFunction {
+  return {
+    functionName: spec.name,
+    functionVersion: version,
+    functionUrn: urn,
+    sandboxType: spec.sandboxType,
+    runtime: spec.runtime,
+    codePath: spec.codePath,
+    handler: spec.handler,
+    initializer: spec.extendedHandler.initializer,
+    preStop: spec.extendedHandler.pre_stop,
+    imageUrl: spec.rootfs?.imageurl ?? '',
+    user: spec.rootfs?.user ?? '',
+    ports: parsePorts(spec.rootfs?.ports ?? [], 'rootfs.ports'),
+    mounts: spec.rootfs?.mounts ?? [],
+    cpuMillis: spec.cpu,
+    memoryMb: spec.memory,
+    environment: spec.environment,
+    callTimeoutMs: spec.timeout * 1000,
+    initTimeoutMs: spec.extendedTimeout.initializer * 1000,
+    preStopTimeoutMs: spec.extendedTimeout.pre_stop * 1000,
+  };
+}
+
+function invalidFunction(why: string): ServiceError {
+  return failedPrecondition(`invalid function: ${why}`);
+}

@@ -1,0 +1,51 @@
+import type { FunctionResolver } from '../core/agent.ts';
+import type { Database } from '../storage/database.ts';
+import type { DurableWrites } from '../storage/durable.ts';
+import { FunctionStore } from '../storage/functions.ts';
+import { createFunctionResolver } from './agent-functions.ts';
+import { ChangeFeed, type ChangeListener } from './change-feed.ts';
+import { FunctionRegistry } from './functions.ts';
+import { PoolRegistry } from './pools.ts';
+import { ReservationRegistry } from './reservations.ts';
+
+export interface RegistryOptions {
+  readonly database: Database;
+  readonly writes: DurableWrites;
+  /** The business part of URNs. */
+  readonly business: string;
+  /** The clusters that reservations may name; the first is the default. At least one. */
+  readonly clusters: readonly string[];
+  readonly now?: () => number;
+  /** Whether a path of this host is there. */
+  readonly exists: (path: string) => Promise<boolean>;
+}
+
+/** The registry: everything that the meta_service answers from, and what agents and the function service run from. */
+export interface Registry {
+  readonly business: string;
+  readonly defaultCluster: string;
+  readonly functions: FunctionRegistry;
+  readonly reservations: ReservationRegistry;
+  readonly pools: PoolRegistry;
+  readonly resolver: FunctionResolver;
+  /** Calls `listener` after each change of a function or its reservations is stored. The returned function ends it. */
+  onChange(listener: ChangeListener): () => void;
+}
+
+export function createRegistry(options: RegistryOptions): Registry {
+  const { database, writes, business, clusters, now = Date.now, exists } = options;
+  const [defaultCluster] = clusters;
+  if (defaultCluster === undefined) throw new TypeError('a registry needs at least one cluster');
+  const changes = new ChangeFeed();
+  const store = new FunctionStore(database);
+  const functions = new FunctionRegistry({ store, writes, changes, business, now, exists });
+  return {
+    business,
+    defaultCluster,
+    functions,
+    reservations: new ReservationRegistry({ database, writes, changes, functions, clusters }),
+    pools: new PoolRegistry(database, writes),
+    resolver: createFunctionResolver(functions, business),
+    onChange: listener => changes.onChange(listener),
+  };
+}
