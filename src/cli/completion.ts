@@ -1,5 +1,4 @@
-import type { Command } from 'commander';
-import { usageError } from './exit.ts';
+import { Argument, type Command } from 'commander';
 import type { Context } from './io.ts';
 
 const SHELLS = { bash: bashScript, zsh: zshScript, fish: fishScript } as const;
@@ -14,14 +13,9 @@ export function register(program: Command, context: Context): void {
     .command('completion')
     .summary('print the completion script of a shell')
     .description(`Prints a script that completes commands and options.\n\n${HOW_TO}`)
-    .argument('<shell>', Object.keys(SHELLS).join(', '))
-    .action((shell: string) => {
-      if (!Object.hasOwn(SHELLS, shell)) {
-        throw usageError(
-          `There is completion for ${Object.keys(SHELLS).join(', ')}, not for ${JSON.stringify(shell)}.`,
-        );
-      }
-      context.io.out.write(SHELLS[shell as keyof typeof SHELLS](program));
+    .addArgument(new Argument('<shell>', 'whose script').choices(Object.keys(SHELLS)))
+    .action((shell: keyof typeof SHELLS) => {
+      context.io.out.write(SHELLS[shell](program));
     });
 }
 
@@ -44,8 +38,13 @@ function placesOf(command: Command, path: readonly string[] = []): Place[] {
     text: option.long ?? option.flags,
     doc: oneLine(option.description),
   }));
+  const choices = command.registeredArguments[0]?.argChoices ?? [];
   const help = { text: '--help', doc: 'show help' };
-  const here = { path: path.join(' '), commands, options: [...options, help] };
+  const here = {
+    path: path.join(' '),
+    commands: [...commands, ...choices.map(text => ({ text, doc: '' }))],
+    options: [...options, help],
+  };
   const below = visible.flatMap(each =>
     [each.name(), ...each.aliases()].flatMap(name => placesOf(each, [...path, name])),
   );

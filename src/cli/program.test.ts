@@ -78,7 +78,7 @@ describe('completion', () => {
     ['rookery agent exec --wo', '--workdir'],
     ['rookery agent rm --gr', '--grace'],
     ['rookery token create --ro', '--role'],
-    ['rookery completion f', ''],
+    ['rookery completion f', 'fish'],
   ])('bash completes %j to %j', async (line, expected) => {
     const dir = mkdtempSync(join(tmpdir(), 'rookery-completion-'));
     try {
