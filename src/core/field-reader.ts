@@ -136,8 +136,8 @@ export type FieldTable<T> = { readonly [K in keyof T]: { readonly read: Read<T[K
 export function objectOf<T extends object>(fields: FieldTable<T>): Read<T> {
   return (value, path, problem) => {
     if (!isJsonObject(value)) return problem(path, 'must be an object') as undefined;
-    const present = readPresent(fields, value, path, problem);
-    return present && { ...absentValues(fields), ...present };
+    const { present, ok } = readPresent(fields, value, path, problem);
+    return ok ? { ...absentValues(fields), ...present } : undefined;
   };
 }
 
@@ -147,21 +147,21 @@ export function absentValues<T extends object>(fields: FieldTable<T>): T {
   return Object.fromEntries(keys.map(key => [key, fields[key].absent])) as T;
 }
 
-/** Only the fields that are there; undefined when one of them is wrong. */
+/** The fields that are there and right; `ok` when none was wrong. */
 export function readPresent<T extends object>(
   fields: FieldTable<T>,
   source: JsonObject,
   path: string,
   problem: Problem,
-): Partial<T> | undefined {
+): { readonly present: Partial<T>; readonly ok: boolean } {
   const present: Partial<T> = {};
-  let wrong = false;
+  let ok = true;
   for (const key of Object.keys(fields) as (keyof T & string)[]) {
     const value = source[key];
     if (value === undefined || value === null) continue;
     const result = fields[key].read(value, path === '' ? key : `${path}.${key}`, problem);
-    if (result === undefined) wrong = true;
+    if (result === undefined) ok = false;
     else present[key] = result;
   }
-  return wrong ? undefined : present;
+  return { present, ok };
 }

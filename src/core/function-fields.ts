@@ -195,7 +195,7 @@ export function readRegister(body: JsonObject): Checked<FunctionSpec> {
     if (body[field] !== undefined && body[field] !== null) continue;
     problems.add(field, field === 'name' ? `is required, in the format ${FUNCTION_NAME_FORMAT}` : 'is required');
   }
-  const present = readPresent(FUNCTION_FIELDS, body, '', problems.add) ?? {};
+  const { present } = readPresent(FUNCTION_FIELDS, body, '', problems.add);
   const spec: FunctionSpec = { ...absentValues(FUNCTION_FIELDS), ...present };
   checkTogether(spec, problems);
   return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: spec };
@@ -211,7 +211,7 @@ export interface FunctionUpdate {
 export function readUpdate(body: JsonObject): Checked<FunctionUpdate> {
   const problems = new Problems();
   const revisionId = readRequiredText(body, 'revisionId', problems);
-  const changes = readPresent(FUNCTION_FIELDS, body, '', problems.add) ?? {};
+  const { present: changes } = readPresent(FUNCTION_FIELDS, body, '', problems.add);
   return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: { revisionId, changes } };
 }
 

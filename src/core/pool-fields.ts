@@ -160,8 +160,8 @@ export function readPool(body: JsonObject): Checked<PoolSpec> {
   for (const field of ['id', 'resources']) {
     if (body[field] === undefined || body[field] === null) problems.add(field, 'is required');
   }
-  const present = readPresent(POOL_FIELDS, body, '', problems.add);
-  if (problems.any || present === undefined) return { ok: false, problems: problems.found };
+  const { present } = readPresent(POOL_FIELDS, body, '', problems.add);
+  if (problems.any) return { ok: false, problems: problems.found };
   const pool = { ...absentValues(POOL_FIELDS), ...present };
   const max_size = pool.max_size === 0 ? pool.size : pool.max_size;
   const spec = { ...pool, max_size, scalable: max_size > pool.size };
@@ -175,7 +175,7 @@ export type PoolUpdate = Partial<Pick<PoolSpec, (typeof UPDATABLE)[number]>>;
 export function readPoolUpdate(body: JsonObject): Checked<PoolUpdate> {
   const problems = new Problems();
   const { size, max_size, horizontal_pod_autoscaler_spec } = POOL_FIELDS;
-  const present = readPresent({ size, max_size, horizontal_pod_autoscaler_spec }, body, '', problems.add);
+  const { present } = readPresent({ size, max_size, horizontal_pod_autoscaler_spec }, body, '', problems.add);
   return problems.any || present === undefined ? { ok: false, problems: problems.found } : { ok: true, value: present };
 }
 

@@ -1,5 +1,11 @@
 import { LIMITS } from '../core/limits.ts';
-import { createClusters, type ReservationRequest, type ReservedCluster, updateClusters } from '../core/reservation.ts';
+import {
+  createClusters,
+  type Reservation,
+  type ReservationRequest,
+  type ReservedCluster,
+  updateClusters,
+} from '../core/reservation.ts';
 import { LATEST } from '../core/urn.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
