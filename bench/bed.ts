@@ -1,4 +1,4 @@
-import type { Interpreter } from '../scripts/pythons.ts';
+import type { Interpreter } from '../src/sandbox/process/interpreters.ts';
 import { Floor } from './floor/floor.ts';
 import type { LoadResult } from './load.ts';
 import type { Measurement } from './measure.ts';
@@ -34,7 +34,7 @@ export class Bed {
   }
 
   floor(loops: number): Promise<Floor> {
-    return this.#once(this.#floors, loops, () => Floor.start(this.python.executable, loops));
+    return this.#once(this.#floors, loops, () => Floor.start(this.python.path, loops));
   }
 
   rookery(options: RookeryOptions = {}): Promise<Rookery> {

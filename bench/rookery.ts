@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { SignJWT } from 'jose';
 import { Pool } from 'undici';
-import type { Interpreter } from '../scripts/pythons.ts';
 import { Served } from '../scripts/served.ts';
+import type { Interpreter } from '../src/sandbox/process/interpreters.ts';
 
 const AGENT_CODE = fileURLToPath(new URL('agent', import.meta.url));
 

@@ -5,8 +5,9 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { Interpreter } from '../src/sandbox/process/interpreters.ts';
 import { ARGUMENTS, bin, ROOT, run } from './command.ts';
-import { findInterpreters, type Interpreter } from './pythons.ts';
+import { findInterpreters } from './pythons.ts';
 import { readUnittest, type Tally } from './unittest-summary.ts';
 
 const total = { passed: 0, failed: 0, skipped: 0 };
@@ -70,7 +71,7 @@ function pythonSuites(): readonly string[] {
 }
 
 async function runPython(interpreter: Interpreter, suite: string): Promise<Tally> {
-  const { code, output } = await run(interpreter.executable, ['-B', '-m', 'unittest', 'discover', '-s', suite], {
+  const { code, output } = await run(interpreter.path, ['-B', '-m', 'unittest', 'discover', '-s', suite], {
     cwd: PYTHON_ROOT,
     env: { PYTHONPATH: PYTHON_ROOT },
     capture: true,

@@ -19,14 +19,14 @@ const ASK_LIBRARY = 'import sysconfig; print(sysconfig.get_paths()["stdlib"])';
 export async function dockerRunMs(bed: Bed): Promise<readonly number[] | null> {
   const version = await run('docker', ['version', '--format', '{{.Server.Version}}'], { capture: true });
   if (version.code !== 0) return null;
-  await makeImage(bed.python.executable);
+  await makeImage(bed.python.path);
   try {
     const times: number[] = [];
     for (let done = -1; done < (bed.isQuick ? 3 : 10); done += 1) {
       const startedAt = performance.now();
       const { code, output } = await run(
         'docker',
-        ['run', '--rm', '-v', `${AGENT_CODE}:/code:ro`, IMAGE, bed.python.executable, '-c', PROGRAM],
+        ['run', '--rm', '-v', `${AGENT_CODE}:/code:ro`, IMAGE, bed.python.path, '-c', PROGRAM],
         { capture: true },
       );
       if (code !== 0) throw new Error(`docker run failed:\n${output}`);

@@ -42,7 +42,7 @@ export const idleMemory: Row = {
       total += privateMb(await processesOf(rookery, id));
     }
     await rookery.deleteAll(ids);
-    const bare = await bareInterpreterMb(bed.python.executable);
+    const bare = await bareInterpreterMb(bed.python.path);
     bed.raw['idle-memory'] = { perAgentMb: total / count, bareInterpreterMb: bare };
     return [
       {
