@@ -1,7 +1,7 @@
 import { messageOf } from '../core/error.ts';
 import { Channel } from '../runtime/channel.ts';
 import { describeExit, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
-import { within } from './bounded.ts';
+import { withDeadline, within } from './bounded.ts';
 import { CONNECTION_LOST, isServing } from './live-instance.ts';
 
 const INSPECT_MS = 5_000;
@@ -27,7 +27,7 @@ export async function reach(driver: SandboxDriver, handle: SandboxHandle, secret
 async function connect(handle: SandboxHandle, secret: string): Promise<Reached> {
   let channel: Channel;
   try {
-    channel = await Channel.open(handle.endpoint, secret, AbortSignal.timeout(OPEN_MS));
+    channel = await withDeadline(OPEN_MS, signal => Channel.open(handle.endpoint, secret, signal));
   } catch (error) {
     return { dead: `${CONNECTION_LOST}: ${messageOf(error)}` };
   }

@@ -20,3 +20,26 @@ export async function forEachOf<T>(
   };
   await Promise.all(Array.from({ length: parallel }, lane));
 }
+
+/**
+ * A controller that aborts when `parent` does, with its reason. `unlink` lets go of the parent; until then the parent
+ * holds it. (`AbortSignal.any` is never let go of on Node 20 while something listens.)
+ */
+export function linkedTo(parent: AbortSignal): { readonly controller: AbortController; readonly unlink: () => void } {
+  const controller = new AbortController();
+  const follow = () => controller.abort(parent.reason);
+  if (parent.aborted) follow();
+  else parent.addEventListener('abort', follow, { once: true });
+  return { controller, unlink: () => parent.removeEventListener('abort', follow) };
+}
+
+/** `work` with a signal that aborts after `timeoutMs`; no timer is left when it ends before that. */
+export async function withDeadline<T>(timeoutMs: number, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+  const controller = new AbortController();
+  const timer = setTimeout(() => controller.abort(), timeoutMs);
+  try {
+    return await work(controller.signal);
+  } finally {
+    clearTimeout(timer);
+  }
+}

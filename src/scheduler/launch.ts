@@ -9,7 +9,7 @@ import {
   type SandboxSpec,
   type StartedSandbox,
 } from '../sandbox/driver.ts';
-import { within } from './bounded.ts';
+import { linkedTo, withDeadline, within } from './bounded.ts';
 
 /** How long a driver may take to clean up a start that was aborted; later its sandbox is discarded when it comes. */
 const ABORTED_START_MS = 5_000;
@@ -66,14 +66,18 @@ async function startSandbox(
 ): Promise<StartedSandbox> {
   if (signal.aborted) throw signal.reason;
   const starting = driver.start(spec, signal);
+  let onAbort!: () => void;
   const aborted = new Promise<undefined>(resolve => {
-    signal.addEventListener('abort', () => resolve(undefined), { once: true });
+    onAbort = () => resolve(undefined);
+    signal.addEventListener('abort', onAbort, { once: true });
   });
   let started: StartedSandbox | undefined;
   try {
     started = await Promise.race([starting, aborted]);
   } catch (error) {
     throw signal.aborted ? signal.reason : await explainUnavailable(driver, error);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
   }
   if (started !== undefined && !signal.aborted) return started;
   const cleaned = starting.then(
@@ -91,11 +95,10 @@ async function connect(
   secret: string,
   signal: AbortSignal,
 ): Promise<Channel> {
-  const over = new AbortController();
-  const either = AbortSignal.any([signal, over.signal]);
+  const { controller: over, unlink } = linkedTo(signal);
   let exit: ExitResult | undefined;
   const watch = () => {
-    driver.wait(handle, either).then(
+    driver.wait(handle, over.signal).then(
       result => {
         exit = result;
         over.abort();
@@ -107,11 +110,12 @@ async function connect(
   // A start that goes well connects at once, and should not pay for the watching.
   const timer = setTimeout(watch, SLOW_CONNECT_MS);
   try {
-    return await Channel.open(endpoint, secret, either);
+    return await Channel.open(endpoint, secret, over.signal);
   } catch (error) {
     throw exit ? exitError(exit) : error;
   } finally {
     clearTimeout(timer);
+    unlink();
     over.abort();
   }
 }
@@ -119,7 +123,7 @@ async function connect(
 /** A connection that ended in the middle of the start is explained by the sandbox's exit. */
 async function explain(driver: SandboxDriver, handle: SandboxHandle, error: unknown): Promise<ServiceError> {
   if (error instanceof ChannelClosed) {
-    const exit = await driver.wait(handle, AbortSignal.timeout(EXIT_MS)).catch(() => undefined);
+    const exit = await withDeadline(EXIT_MS, signal => driver.wait(handle, signal)).catch(() => undefined);
     return exit ? exitError(exit) : unavailable(error.message);
   }
   if (error instanceof ServiceError) return error;

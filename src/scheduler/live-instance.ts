@@ -1,7 +1,7 @@
 import { messageOf, unavailable } from '../core/error.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
-import { within } from './bounded.ts';
+import { withDeadline, within } from './bounded.ts';
 import type { CallRoom } from './call-room.ts';
 import type { SchedulerLog } from './options.ts';
 import { tooManyWaiting } from './refusals.ts';
@@ -171,10 +171,11 @@ export class LiveInstance {
       if (channel.isClosed || channel.inFlight > 0) {
         // Closing is what ends the open calls, here and inside.
         channel.close();
-        channel = await this.#open(AbortSignal.timeout(Math.min(graceMs, REOPEN_MS)));
+        channel = await withDeadline(Math.min(graceMs, REOPEN_MS), signal => this.#open(signal));
         this.#channel = channel;
       }
-      const { error } = await channel.stop(graceMs, AbortSignal.timeout(graceMs + STOP_ANSWER_MS));
+      const stopping = channel;
+      const { error } = await withDeadline(graceMs + STOP_ANSWER_MS, signal => stopping.stop(graceMs, signal));
       if (error) {
         const fields = { instanceId: this.instanceId, code: error.code, reason: error.message };
         this.#log.warn(fields, 'pre_stop failed');

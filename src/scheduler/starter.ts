@@ -2,6 +2,7 @@ import { deadlineExceeded } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import type { CallError } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
+import { linkedTo } from './bounded.ts';
 import type { CallRoom } from './call-room.ts';
 import { launch } from './launch.ts';
 import { LiveInstance } from './live-instance.ts';
@@ -43,19 +44,18 @@ export class Starter {
     const { createTimeoutMs, log, metrics } = this.#options;
     const { instanceId, secret } = sandboxSpec;
     const startedMs = performance.now();
-    const budget = new AbortController();
+    const { controller: budget, unlink } = linkedTo(signal);
     const timer = setTimeout(() => {
       budget.abort(deadlineExceeded(`the instance did not start within ${createTimeoutMs / 1000} s`));
     }, createTimeoutMs);
     const discard = this.#removals.discard.bind(this.#removals, driver);
     let outcome: 'created' | 'failed' = 'failed';
     try {
-      const bounded = AbortSignal.any([signal, budget.signal]);
       const { started, channel, loadFailure, loadMs } = await launch(
         driver,
         sandboxSpec,
         toInit(instanceId, spec),
-        bounded,
+        budget.signal,
         handle => discard(handle),
       );
       const { tenant, concurrency } = spec;
@@ -70,6 +70,7 @@ export class Starter {
       };
     } finally {
       clearTimeout(timer);
+      unlink();
       metrics?.created(driver.name, outcome, performance.now() - startedMs);
     }
   }
