@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type InstanceEvent, type InstanceState, isAllowed, nextState, transitionOf } from './instance.ts';
+import { type InstanceEvent, type InstanceState, isAllowed, transitionOf } from './instance.ts';
 
 const EVENTS = [
   'started',
@@ -24,8 +24,7 @@ describe.each(STATES)('an instance that is %s', state => {
   test.each(EVENTS)('%s', event => {
     const to = ALLOWED[state]?.[event];
     expect(isAllowed(state, event)).toBe(to !== undefined);
-    if (to === undefined) expect(() => nextState(state, event)).toThrow(`${state} cannot be ${event}`);
-    else expect(nextState(state, event)).toBe(to);
+    if (to !== undefined) expect(transitionOf(event).to).toBe(to);
   });
 });
 
@@ -34,14 +33,11 @@ test('random events never lead out of the allowed states, and nothing follows GO
     fc.property(fc.array(fc.constantFrom(...EVENTS), { maxLength: 50 }), events => {
       let state: InstanceState = 'CREATING';
       for (const event of events) {
-        if (!isAllowed(state, event)) {
-          expect(() => nextState(state, event)).toThrow();
-          continue;
-        }
+        if (!isAllowed(state, event)) continue;
         expect(state).not.toBe('GONE');
-        state = nextState(state, event);
+        expect(ALLOWED[state]).toHaveProperty(event);
+        state = transitionOf(event).to;
         expect(STATES).toContain(state);
-        expect(state).toBe(transitionOf(event).to);
       }
     }),
   );

@@ -1,4 +1,3 @@
-import assert from 'node:assert/strict';
 import type { InstanceStatus } from '../core/instance.ts';
 
 /**
@@ -39,12 +38,7 @@ export function transitionOf<E extends InstanceEvent>(event: E): (typeof TRANSIT
   return TRANSITIONS[event];
 }
 
+/** Whether `event` may happen in `state`. Where it matters storage asks again, in the write itself. */
 export function isAllowed(state: InstanceState, event: InstanceEvent): boolean {
   return (TRANSITIONS[event].from as readonly InstanceState[]).includes(state);
-}
-
-/** Where `event` leads. Asserts that it may happen in `state`. */
-export function nextState(state: InstanceState, event: InstanceEvent): InstanceState {
-  assert(isAllowed(state, event), `an instance that is ${state} cannot be ${event}`);
-  return TRANSITIONS[event].to;
 }

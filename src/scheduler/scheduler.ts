@@ -7,6 +7,7 @@ import type { ExecRequest, ExecResult, LogRequest, SandboxDriver, SandboxSpec } 
 import { forEachOf, within } from './bounded.ts';
 import { CallRoom } from './call-room.ts';
 import type { CreateInstance, InstanceQuery, Instances } from './contract.ts';
+import { isAllowed, transitionOf } from './instance.ts';
 import type { LiveInstance } from './live-instance.ts';
 import { LiveInstances } from './live-instances.ts';
 import { Operations } from './operations.ts';
@@ -149,9 +150,9 @@ export class Scheduler implements Instances {
   }
 
   async delete(tenant: string, id: string, graceMs: number | null): Promise<void> {
-    await this.#record(tenant, id);
+    const { instance } = await this.#record(tenant, id);
     const before = this.#operations.of(id);
-    if (before?.kind === 'delete') throw instanceNotFound(id);
+    if (before?.kind === 'delete' || !isAllowed(instance.status, 'delete')) throw instanceNotFound(id);
     await this.#operations.run(id, 'delete', async () => {
       if (!(await this.#records.move(id, 'delete'))) throw instanceNotFound(id);
       before?.abort.abort(unavailable('the instance was deleted while it was starting'));
@@ -280,7 +281,7 @@ export class Scheduler implements Instances {
       throw error;
     }
     this.#lives.add(live);
-    return { ...instance, ...facts, status: 'RUNNING' };
+    return { ...instance, ...facts, status: transitionOf('started').to };
   }
 
   /** Waits for a write that a later look at everything makes up for when it fails. */
