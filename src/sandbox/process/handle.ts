@@ -1,0 +1,77 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { internal } from '../../core/error.ts';
+import type { ExitResult, SandboxHandle } from '../driver.ts';
+import type { ControlGroups } from './control-groups.ts';
+import type { ProcessName } from './kernel.ts';
+
+/** What the handle of a process sandbox tells: enough to judge and remove it without anybody's help. */
+export interface ProcessSandbox {
+  readonly instanceId: string;
+  /** Its directory on the host: sockets, log, state. */
+  readonly directory: string;
+  /** Its first process; null for a start that broke off before it said so. */
+  readonly firstProcess: ProcessName | null;
+  readonly groups: ControlGroups;
+}
+
+/** What the first process writes into `state.json` and answers to a start. */
+export interface SandboxStateFile {
+  readonly instanceId: string;
+  readonly pid: number;
+  readonly startTime: number;
+  readonly bootId: string;
+  readonly groups: Readonly<Record<string, string>>;
+  readonly groupVersions: Readonly<Record<string, number>>;
+  /** Of the runtime, below the directory. */
+  readonly socket: string;
+  readonly launcher: string;
+}
+
+export function makeHandle(instanceId: string, directory: string, state: SandboxStateFile | null): SandboxHandle {
+  return {
+    version: 1,
+    driver: 'process',
+    instanceId,
+    endpoint: { kind: 'unix', path: join(directory, state?.socket ?? 'runtime.sock') },
+    data: { directory, ...state },
+  };
+}
+
+/** Fails with `internal` when the handle is not one of ours. */
+export function readHandle(handle: SandboxHandle): ProcessSandbox {
+  const { directory, pid, startTime, bootId, groups, groupVersions } = handle.data;
+  if (handle.version !== 1 || handle.driver !== 'process' || typeof directory !== 'string') {
+    throw internal(
+      `expected a handle of the process driver, version 1; got driver ${handle.driver}, version ${handle.version}`,
+    );
+  }
+  const known = typeof pid === 'number' && typeof startTime === 'number' && typeof bootId === 'string';
+  return {
+    instanceId: handle.instanceId,
+    directory,
+    firstProcess: known ? { pid, startTime, bootId } : null,
+    groups: {
+      paths: (groups ?? {}) as Record<string, string>,
+      versions: (groupVersions ?? {}) as Record<string, number>,
+    },
+  };
+}
+
+/** What a sandbox's directory says of it; null before it has been written. */
+export async function readState(directory: string): Promise<SandboxStateFile | null> {
+  return (await readJson(join(directory, 'state.json'))) as SandboxStateFile | null;
+}
+
+/** How the sandbox ended as it said itself; null when it has not. */
+export async function readExit(directory: string): Promise<ExitResult | null> {
+  return (await readJson(join(directory, 'exit.json'))) as ExitResult | null;
+}
+
+async function readJson(path: string): Promise<unknown> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8'));
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,229 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdir, open, readdir, readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { internal, messageOf, unavailable } from '../../core/error.ts';
+import { LIMITS } from '../../core/limits.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import { bounded } from './bounded.ts';
+import { FrameSocket } from './frame-socket.ts';
+import { type Interpreter, Interpreters } from './interpreters.ts';
+
+const READY_TIMEOUT_MS = 15_000;
+const HELLO_TIMEOUT_MS = 5_000;
+/** How long a launcher without instances may take to end. */
+const RETIRE_TIMEOUT_MS = 5_000;
+/** Room for the titles that launcher and instances write over the command line. */
+const TITLE_ROOM = ' '.repeat(64);
+
+export interface LauncherOptions {
+  /** The server's data directory; launchers and sandboxes keep their files in `run` below it. */
+  readonly dataDir: string;
+  /** Sandboxes without code that each launcher keeps ready. */
+  readonly spares: number;
+  /** A version (`3.11`) → the path of its interpreter. */
+  readonly pythons: Readonly<Record<string, string>>;
+  /** Layers of isolation that are switched off (`namespaces` is all of them that are namespaces). */
+  readonly disable: readonly string[];
+  /** How long a launcher without instances outlives a server that was killed. */
+  readonly idleExitMs: number;
+  /** The directory of `rookery_launcher` and `rookery_runtime`. */
+  readonly pythonDir: string;
+  readonly logger: Logger;
+}
+
+/** What a launcher says when a control connection opens. */
+interface LauncherHello {
+  readonly pid: number;
+  /** `3.11.7` */
+  readonly python: string;
+  /** The layers that hold in its sandboxes. */
+  readonly isolation: readonly string[];
+  /** What does not work here, as sentences. */
+  readonly degraded: readonly string[];
+  /** Whether it may make namespaces without a user namespace. */
+  readonly privileged: boolean;
+}
+
+/** A launcher that serves. */
+export interface Launcher {
+  readonly hello: LauncherHello;
+  /** Every connection to it is one start. */
+  readonly startSocket: string;
+  readonly control: FrameSocket;
+}
+
+/** The launchers of this server, one per interpreter version, each started when it is first needed. */
+export class Launchers {
+  readonly #options: LauncherOptions;
+  readonly #interpreters: Interpreters;
+  readonly #serving = new Map<string, Promise<Launcher>>();
+  #fingerprint: Promise<string> | undefined;
+  #isClosed = false;
+
+  constructor(options: LauncherOptions) {
+    this.#options = options;
+    this.#interpreters = new Interpreters(options.pythons);
+  }
+
+  get runDir(): string {
+    return join(this.#options.dataDir, 'run');
+  }
+
+  /** The launcher of this Python version; of any when `version` is null. Bounded; fails with `failed_precondition` or `unavailable`. */
+  async get(version: string | null): Promise<Launcher> {
+    if (this.#isClosed) throw unavailable('the process driver is closed');
+    if (version === null) {
+      const [running] = this.#serving.values();
+      if (running !== undefined) return await running;
+      const { version: found } = await this.#interpreters.findAny();
+      return await this.get(found);
+    }
+    let serving = this.#serving.get(version);
+    if (serving === undefined) {
+      serving = this.#connect(version);
+      this.#serving.set(version, serving);
+      serving.then(
+        launcher => this.#watch(version, launcher),
+        () => this.#serving.delete(version),
+      );
+    }
+    return await serving;
+  }
+
+  /** Tells the launchers that this server ends. Those without instances end too; returns when they have. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    const launchers = await Promise.allSettled(this.#serving.values());
+    await Promise.allSettled(
+      launchers.map(async result => {
+        if (result.status === 'rejected') return;
+        const { control } = result.value;
+        control.send({ op: 'retire' });
+        await bounded(control.next(), RETIRE_TIMEOUT_MS, 'the launcher did not let go in time').finally(() =>
+          control.close(),
+        );
+      }),
+    );
+  }
+
+  #watch(version: string, launcher: Launcher): void {
+    void launcher.control.next().then(frame => {
+      // Nothing is asked over this connection but to retire, so whatever comes is its end.
+      launcher.control.close();
+      this.#serving.delete(version);
+      if (this.#isClosed) return;
+      this.#options.logger.warn({ version, pid: launcher.hello.pid, frame: frame?.toString() }, 'a launcher has ended');
+    });
+  }
+
+  async #connect(version: string): Promise<Launcher> {
+    const interpreter = await this.#interpreters.find(version);
+    await mkdir(this.runDir, { recursive: true, mode: 0o700 });
+    // Its code and its settings are part of the name: after an upgrade a new one starts beside the old one,
+    // whose instances live on.
+    const name = `py${version}-${await this.#nameSuffix(interpreter)}`;
+    const socket = join(this.runDir, `${name}.control.sock`);
+    let control = await FrameSocket.connect(socket).catch(() => null);
+    if (control === null) {
+      await this.#spawn(name, interpreter);
+      control = await FrameSocket.connect(socket);
+    }
+    const hello = await bounded(control.nextMessage(), HELLO_TIMEOUT_MS, 'the launcher did not answer in time');
+    if (hello === null) throw unavailable('the launcher closed the connection');
+    control.unref();
+    const startSocket = join(this.runDir, `${name}.start.sock`);
+    return { hello: hello as unknown as LauncherHello, startSocket, control };
+  }
+
+  async #nameSuffix(interpreter: Interpreter): Promise<string> {
+    this.#fingerprint ??= fingerprintOf(this.#options.pythonDir);
+    const { spares, disable, idleExitMs } = this.#options;
+    const settings = JSON.stringify([await this.#fingerprint, interpreter.path, spares, disable, idleExitMs]);
+    return createHash('sha256').update(settings).digest('hex').slice(0, 8);
+  }
+
+  /** Starts it in a session of its own, so that it outlives this process; returns when it serves. */
+  async #spawn(name: string, interpreter: Interpreter): Promise<void> {
+    const { dataDir, spares, disable, idleExitMs, pythonDir } = this.#options;
+    const logPath = join(this.runDir, `${name}.log`);
+    const log = await open(logPath, 'w', 0o600);
+    try {
+      const child = spawn(interpreter.path, ['-I', join(pythonDir, 'rookery_launcher', '__main__.py'), TITLE_ROOM], {
+        cwd: '/',
+        // Nothing of the server's environment: it would be in the memory of every instance.
+        env: { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' },
+        detached: true,
+        stdio: ['pipe', log.fd, log.fd, 'pipe'],
+      });
+      const config = {
+        name,
+        runDir: this.runDir,
+        dataDir,
+        spares,
+        disable,
+        idleExitMs,
+        hostPaths: [pythonDir],
+        logBytes: LIMITS.logFileBytes,
+        logFiles: LIMITS.logFiles,
+      };
+      child.stdin?.on('error', () => undefined);
+      child.stdin?.end(JSON.stringify(config));
+      const said = await bounded(firstLine(child), READY_TIMEOUT_MS, 'the launcher did not start in time');
+      if (said === '') {
+        const text = (await readFile(logPath, 'utf8')).trim().split('\n').slice(-3).join(' ');
+        throw unavailable(
+          `the launcher for Python ${interpreter.version} (${interpreter.path}) did not start: ${text}`,
+        );
+      }
+      child.unref();
+      this.#options.logger.info({ name, pid: child.pid, interpreter: interpreter.path }, 'a launcher has started');
+    } finally {
+      await log.close();
+    }
+  }
+}
+
+/** What it writes to descriptor 3 before it closes it; empty when it ended without a word. */
+function firstLine(child: ChildProcess): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = '';
+    const ready = child.stdio[3] as Readable;
+    ready.setEncoding('utf8');
+    ready.on('data', (part: string) => {
+      text += part;
+    });
+    ready.on('error', reject);
+    ready.on('close', () => resolve(text));
+    child.on('error', error =>
+      reject(unavailable(`the launcher cannot be run: ${messageOf(error)}`, { cause: error })),
+    );
+  });
+}
+
+async function fingerprintOf(pythonDir: string): Promise<string> {
+  const hash = createHash('sha256');
+  for (const name of ['rookery_launcher', 'rookery_runtime']) {
+    const directory = join(pythonDir, name);
+    for (const file of (await readdir(directory)).filter(entry => entry.endsWith('.py')).sort()) {
+      hash.update(file).update(await readFile(join(directory, file)));
+    }
+  }
+  return hash.digest('hex');
+}
+
+/** `runtimes/python` of this installation, from the sources and from the built program. Fails with `internal`. */
+export function findPythonDir(): string {
+  let directory = dirname(fileURLToPath(import.meta.url));
+  for (;;) {
+    const candidate = join(directory, 'runtimes', 'python');
+    if (existsSync(join(candidate, 'rookery_launcher', '__main__.py'))) return candidate;
+    const parent = dirname(directory);
+    if (parent === directory)
+      throw internal('runtimes/python was not found beside the program: the installation is broken');
+    directory = parent;
+  }
+}
