@@ -26,8 +26,6 @@ const EMPTY_EVENT = Buffer.from('{}');
 const BEFORE_DATA = Buffer.from('{"code":200,"data":');
 const AFTER_DATA = Buffer.from(',"message":""}');
 const JSON_TYPE = 'application/json; charset=utf-8';
-/** The log's status of a call whose caller did not wait for the answer. */
-const CALLER_LEFT_STATUS = 499;
 
 /**
  * `POST /api/agent/{instanceId}/invoke`, the hot path: the event's bytes go to the runtime as they came, the result's bytes go back as
@@ -64,7 +62,8 @@ export function addInvokeRoute(app: FastifyInstance, { instances, tracer, invoke
         error => {
           invoked(error instanceof ServiceError ? error.code : 'internal', (performance.now() - startMs) / 1000);
           span?.end(error);
-          if (signal.aborted) leave(request, reply);
+          // Nobody is there to be answered: the outcome was counted, and that is all.
+          if (signal.aborted) reply.hijack();
           else refuse(request, reply, error);
         },
       );
@@ -99,11 +98,6 @@ function refuse(request: InvokeRequest, reply: FastifyReply, error: unknown): vo
   const message = `invoke failed: ${known.message}`;
   if (known.code === 'resource_exhausted') sendError(reply, known, { status: 429, body: { code: 429, message } });
   else sendError(reply, known, { status: 500, body: { code: 500, data: null, message } });
-}
-
-function leave(request: InvokeRequest, reply: FastifyReply): void {
-  request.failure = 'the caller went away';
-  reply.code(CALLER_LEFT_STATUS).send();
 }
 
 /** An empty body is `{}`. Fails with `invalid_request`. */

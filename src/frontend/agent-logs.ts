@@ -7,6 +7,8 @@ import type { Instances } from '../scheduler/contract.ts';
 import { AGENT_DOCS } from './agent-docs.ts';
 import { badQuery, type Query, queryFlag, queryInteger, queryText } from './query.ts';
 
+const TEXT = 'text/plain; charset=utf-8';
+
 /**
  * `GET /api/agent/{instanceId}/logs`: what the user's code wrote, as text. With `follow` it goes on until the sandbox ends, the
  * caller leaves or the server closes.
@@ -22,15 +24,18 @@ export function addLogsRoute(app: FastifyInstance, instances: Instances): void {
     '/api/agent/:instanceId/logs',
     { config: { access: 'read', longLived: true, docs: AGENT_DOCS.logs } },
     async (request, reply) => {
-      const asked = readLogRequest(request.query, Date.now());
-      const wanted = request.method === 'HEAD' ? { ...asked, follow: false } : asked;
+      const wanted = readLogRequest(request.query, Date.now());
+      if (request.method === 'HEAD') {
+        await instances.get(request.tenant, request.params.instanceId);
+        return reply.type(TEXT).send('');
+      }
       const signal = AbortSignal.any([callerSignal(request.raw.socket), closing.signal]);
       const chunks = await instances.logs(request.tenant, request.params.instanceId, wanted, signal);
       reply.hijack();
       const { raw } = reply;
       for (const [name, value] of Object.entries(reply.getHeaders()))
         if (value !== undefined) raw.setHeader(name, value);
-      raw.setHeader('Content-Type', 'text/plain; charset=utf-8');
+      raw.setHeader('Content-Type', TEXT);
       // A follower sees that it is connected before there is a line.
       if (wanted.follow) raw.flushHeaders();
       try {
@@ -39,12 +44,13 @@ export function addLogsRoute(app: FastifyInstance, instances: Instances): void {
       } catch (error) {
         if (signal.aborted) {
           raw.end();
-          return;
+          return reply;
         }
         // The status is gone; a connection that breaks off is the only way left to say that lines are missing.
         request.failure = `the log broke off: ${error instanceof Error ? error.message : String(error)}`;
         raw.destroy();
       }
+      return reply;
     },
   );
 }

@@ -6,6 +6,7 @@ import { LIMITS } from '../core/limits.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import { createAccessLog, type EntryLog } from './access-log.ts';
 import { type ErrorTable, refusal, sendError } from './answer.ts';
+import { Connections } from './connections.ts';
 import type { TokenVerifier } from './credentials.ts';
 import { documentRoute } from './docs.ts';
 import { createGate } from './gate.ts';
@@ -68,6 +69,16 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
 
+  const connections = new Connections(app.server);
+  app.addHook('onRequest', (request, _reply, done) => {
+    connections.requestBegan(request.raw.socket);
+    done();
+  });
+  app.addHook('preClose', done => {
+    connections.closeIdle();
+    done();
+  });
+
   const hostRule = createHostRule(options.hosts);
   app.addHook('onRequest', createGate({ hostRule, auth: options.auth, badTenantCode: options.badTenantCode }));
 
@@ -78,6 +89,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     const { url } = request.route;
     metrics.observeRequest(request.method, url ?? '', reply.statusCode, elapsedMs / 1000);
     accessLog(request, reply, elapsedMs);
+    connections.requestEnded(request.raw.socket);
     done();
   });
 
