@@ -32,7 +32,7 @@ class Connection(object):
         self.client = ''
         self.ended = False
         self.paused = False
-        self.read_by_main = False
+        self.is_retired = False
         self.queued = {}
         self.running = {}
         self._early_cancels = {}

@@ -17,6 +17,7 @@ from .connection import Connection
 from .execution import cancelled_frame
 from .failures import log, log_exception
 from .protocol import ProtocolError
+from .reading import read
 from .version import __version__
 
 _RUNTIME = 'python%s' % platform.python_version()
@@ -34,7 +35,7 @@ _WATCH = select.EPOLLRDHUP
 class Control(threading.Thread):
     """
     Parked in the kernel without a timeout, but while something has a time limit. Everything here happens in this thread,
-    except `post`, `pause`, `resume` and `let_go`. It reads the data connections too when the main thread cannot do it in time (see
+    except `post`, `pause` and `resume`. It reads the data connections too when the main thread cannot do it in time (see
     `reads_while_running` of the executors), and hands their calls over by the runtime's queue.
     """
 
@@ -132,9 +133,9 @@ class Control(threading.Thread):
     def _serve(self, connection, events):
         alive = True
         if events & select.EPOLLIN:
-            alive = self._runtime.read(connection)
+            alive = read(connection)
             if self._runtime.queue:
-                self._runtime.wake()
+                self._runtime.reader.wake()
         # An end that came with data: what a client says on a data connection last, nobody waits for.
         gone = events & (select.EPOLLHUP | select.EPOLLERR) or (events & _WATCH and connection.role != 'control')
         if not alive or gone:
@@ -148,15 +149,12 @@ class Control(threading.Thread):
             self._handshakes -= 1
         with self._places:
             self._epoll.unregister(connection.fd)
-            if connection.read_by_main:
-                self._runtime.ready.unregister(connection.fd)
-                connection.read_by_main = False
         del self._runtime.connections[connection.fd]
         connection.queued.clear()
         for call in list(connection.running.values()):
             self._cancel(call, 'caller')
         connection.shut()
-        connection.close()
+        self._runtime.reader.retire(connection)
         if connection.role == 'data':
             self._data.remove(connection)
             self.assign()
@@ -208,14 +206,6 @@ class Control(threading.Thread):
         connection.paused = True
         self._place(connection)
 
-    def let_go(self, connection):
-        """Takes a connection that has ended from the main thread."""
-        with self._places:
-            if connection.read_by_main:
-                self._runtime.ready.unregister(connection.fd)
-                connection.read_by_main = False
-            connection.paused = True
-
     def resume(self, connection):
         connection.paused = False
         if not connection.ended:
@@ -231,12 +221,7 @@ class Control(threading.Thread):
             by_main = not here and not connection.paused
             by_control = here and not connection.paused
             self._epoll.modify(connection.fd, _WATCH | (select.EPOLLIN if by_control else 0))
-            if by_main != connection.read_by_main:
-                if by_main:
-                    runtime.ready.register(connection.fd, select.EPOLLIN)
-                else:
-                    runtime.ready.unregister(connection.fd)
-                connection.read_by_main = by_main
+            runtime.reader.place(connection, by_main)
 
     # Frames of control connections.
 
@@ -281,8 +266,8 @@ class Control(threading.Thread):
                 continue
             if call_id not in connection.queued and call_id not in connection.running and not connection.paused:
                 # It may wait in the kernel while a handler runs: read it, so that it is answered now.
-                self._runtime.read(connection)
-                self._runtime.wake()
+                read(connection)
+                self._runtime.reader.wake()
             call = connection.queued.pop(call_id, None)
             if call is not None:
                 call.reason = reason
@@ -334,7 +319,7 @@ class Control(threading.Thread):
         if runtime.step is not None:
             runtime.step.reason = 'stop'
             self.cancel_step(runtime.step)
-        runtime.wake()
+        runtime.reader.wake()
 
     def _stop_late(self, grace_seconds):
         what = 'pre_stop' if self._runtime.in_pre_stop else 'stopping the running calls'

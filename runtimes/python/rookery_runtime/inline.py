@@ -17,7 +17,7 @@ class InlineExecutor(object):
         """Until the runtime stops or has another executor."""
         runtime = self._runtime
         queue = runtime.queue
-        read_ready = runtime.read_ready
+        wait = runtime.reader.wait
         while not runtime.stopping:
             while queue:
                 item = queue.popleft()
@@ -29,7 +29,7 @@ class InlineExecutor(object):
                     runtime.finish(item, run(item, runtime.program))
                 if runtime.stopping:
                     return
-            read_ready()
+            wait()
 
     def interrupt(self, call, _again):
         interrupt_main(call, self._runtime.main_thread)

@@ -2,7 +2,6 @@
 import atexit
 import collections
 import os
-import select
 import signal
 import threading
 from time import monotonic
@@ -15,6 +14,7 @@ from .execution import Program, cancelled_frame, run_hook
 from .failures import CallFailure, log, log_exception, text_of
 from .inline import InlineExecutor
 from .protocol import ProtocolError
+from .reading import MainReader
 from .tasks import TaskExecutor
 from .threads import ThreadExecutor
 
@@ -39,9 +39,7 @@ class Runtime(object):
         self.queue = collections.deque()
         #: By descriptor.
         self.connections = {}
-        #: What the main thread waits for: connections that it reads, and being woken.
-        self.ready = select.epoll()
-        self.ready_fd = self.ready.fileno()
+        self.reader = MainReader()
         self.main_thread = threading.get_ident()
         self.stopping = False
         #: The initializer has timed out and does not end.
@@ -56,12 +54,7 @@ class Runtime(object):
         self._state = 'new'
         self._init_answer = None
         self._settling = threading.Lock()
-        self._poll = self.ready.poll
         self._pid = os.getpid()
-        self._wake_in, self._wake_out = os.pipe()
-        os.set_blocking(self._wake_in, False)
-        os.set_blocking(self._wake_out, False)
-        self.ready.register(self._wake_in, select.EPOLLIN)
         self._flush_stdout, self._flush_stderr = process.make_standard_streams()
         self.control = Control(self, listener, secret)
 
@@ -87,34 +80,6 @@ class Runtime(object):
             signal.pause()
 
     # Reading.
-
-    def read_ready(self, timeout=-1):
-        """Waits until there is something, and reads it."""
-        for fd, _ in self._poll(timeout):
-            connection = self.connections.get(fd)
-            if connection is not None:
-                if not self.read(connection):
-                    self.control.let_go(connection)
-            elif fd == self._wake_in:
-                os.read(fd, 4096)
-
-    def read(self, connection):
-        """Reads once. False: the connection is of no use any more; the control thread ends it."""
-        try:
-            return connection.receive()
-        except ProtocolError as error:
-            log('rookery_runtime: closed a connection: %s' % error)
-        except OSError:  # closed by the other thread in between
-            pass
-        connection.shut()
-        return False
-
-    def wake(self):
-        """Makes the main thread look at its queue and at `stopping`."""
-        try:
-            os.write(self._wake_out, b'.')
-        except BlockingIOError:
-            pass
 
     def on_frame(self, connection, kind, call_id, data, start, end):
         """A frame of a data connection, in the thread that reads it."""
@@ -322,8 +287,7 @@ class Runtime(object):
 
     def _close_in_child(self):
         """A child of the user's code must not keep the instance's connections open, nor answer on them."""
-        descriptors = [self.ready_fd, self._wake_in, self._wake_out]
-        for descriptor in descriptors + self.control.descriptors() + list(self.connections):
+        for descriptor in self.reader.descriptors() + self.control.descriptors() + list(self.connections):
             try:
                 os.close(descriptor)
             except OSError:

@@ -18,10 +18,9 @@ class TaskExecutor(object):
         self._concurrency = concurrency
         self._running = 0
         self._loop = own_loop()
-        # An epoll descriptor is readable when something is ready in it.
-        self._loop.add_reader(runtime.ready_fd, self._on_ready)
 
     def run(self):
+        self._runtime.reader.use_loop(self._loop, self._start)
         self._loop.call_soon(self._start)
         self._run_loop()
 
@@ -41,10 +40,6 @@ class TaskExecutor(object):
                 return
             except BaseException as error:  # SystemExit of a task that the user's code started
                 log_exception('a task of the event loop failed', error)
-
-    def _on_ready(self):
-        self._runtime.read_ready(0)
-        self._start()
 
     def _start(self):
         runtime = self._runtime

@@ -31,7 +31,7 @@ class ThreadExecutor(object):
                     runtime.initialize(item)
                 else:
                     self._hand_over(item)
-            runtime.read_ready()
+            runtime.reader.wait()
 
     def interrupt(self, call, _again):
         with self._changed:  # while it is held, the thread cannot leave the call

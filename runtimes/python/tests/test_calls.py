@@ -1,0 +1,346 @@
+import os
+import re
+import unittest
+
+from rookery_runtime import protocol
+
+from .client import RuntimeProcess, init_message
+
+
+class Calls(unittest.TestCase):
+    def test_the_value_comes_back_as_json(self):
+        with RuntimeProcess({'main.py': 'def handler(event, context):\n    return event\n'}) as runtime:
+            data, _ = runtime.init()
+            for event in ({'a': [1, 2.5, None, True, 'é\U0001f600']}, 'text', 7, None, [], ''):
+                self.assertEqual(data.call(event).value, event)
+            self.assertEqual(data.call(body=b' {"a" : 1} \n').value, {'a': 1})
+            self.assertEqual(bytes(data.call({'a': 'é', 'b': [1, 2]}).payload[4:]), '{"a":"é","b":[1,2]}'.encode('utf-8'))
+
+    def test_a_large_event_and_a_large_result_pass_whole(self):
+        with RuntimeProcess({'main.py': 'def handler(event, context):\n    return event\n'}) as runtime:
+            data, _ = runtime.init()
+            text = 'x' * (6 * 1024 * 1024 - 2)
+            self.assertEqual(data.call(text).value, text)
+
+    def test_an_exception_is_4002_and_its_traceback_has_no_frames_of_the_runtime(self):
+        code = '''
+            import sys
+            class Odd(Exception):
+                def __str__(self):
+                    raise RuntimeError('no text')
+            def handler(event, context):
+                kind = event['kind']
+                if kind == 'value': raise ValueError('boom')
+                if kind == 'empty': raise KeyError()
+                if kind == 'exit': sys.exit(3)
+                if kind == 'interrupt': raise KeyboardInterrupt()
+                if kind == 'memory': raise MemoryError()
+                if kind == 'odd': raise Odd()
+                if kind == 'stop': raise StopIteration(1)
+                if kind == 'deep': return handler(event, context)
+                if kind == 'cause':
+                    try:
+                        raise ValueError('first')
+                    except ValueError as error:
+                        raise RuntimeError('second') from error
+                return 'fine'
+        '''
+        expected = {
+            'value': 'ValueError: boom', 'empty': 'KeyError', 'exit': 'SystemExit: 3', 'interrupt': 'KeyboardInterrupt',
+            'memory': 'MemoryError', 'odd': 'Odd: <its text cannot be had: RuntimeError>', 'stop': 'StopIteration: 1',
+            'cause': 'RuntimeError: second',
+        }
+        with RuntimeProcess({'main.py': code}) as runtime:
+            data, _ = runtime.init()
+            for kind, text in sorted(expected.items()):
+                self.assertEqual(data.call({'kind': kind}).error, (4002, 'Fail to run user call handler. err: %s.' % text))
+            code, message = data.call({'kind': 'deep'}).error
+            self.assertEqual(code, 4002)
+            self.assertIn('RecursionError', message)
+            self.assertEqual(data.call({'kind': ''}).value, 'fine')
+            log = runtime.log()
+            self.assertIn('ValueError: boom', log)
+            self.assertIn('ValueError: first', log)
+            self.assertIn('trace id t-1', log)
+            self.assertNotIn('rookery_runtime', log)
+
+    def test_what_is_not_json_is_4007_with_the_name_of_its_type(self):
+        code = '''
+            def handler(event, context):
+                loop = []
+                loop.append(loop)
+                deep = []
+                for _ in range(200000):
+                    deep = [deep]
+                return {'nan': float('nan'), 'inf': [float('-inf')], 'set': {1}, 'object': handler, 'bytes': b'x',
+                        'key': {(1, 2): 3}, 'loop': loop, 'deep': deep}[event]
+        '''
+        expected = {
+            'nan': 'Out of range', 'inf': 'Out of range', 'set': 'type set', 'object': 'type function', 'bytes': 'type bytes',
+            'key': 'keys must be', 'loop': 'contains itself', 'deep': 'nested too deeply',
+        }
+        with RuntimeProcess({'main.py': code}) as runtime:
+            data, _ = runtime.init()
+            for kind, text in sorted(expected.items()):
+                code, message = data.call(kind).error
+                self.assertEqual(code, 4007, message)
+                self.assertIn(text, message)
+
+    def test_half_a_surrogate_pair_is_escaped(self):
+        with RuntimeProcess({'main.py': 'def handler(event, context):\n    return chr(0xd800)\n'}) as runtime:
+            data, _ = runtime.init()
+            self.assertEqual(bytes(data.call().payload[4:]), b'"\\ud800"')
+
+    def test_a_result_above_the_limit_is_4004_with_its_size(self):
+        with RuntimeProcess({'main.py': 'def handler(event, context):\n    return "x" * event\n'}) as runtime:
+            data, _ = runtime.init(maxResultBytes=1000)
+            self.assertEqual(data.call(999).error, (4004, 'response body size 1001 exceeds the limit of 1000'))
+            self.assertEqual(data.call(998).value, 'x' * 998)
+
+    def test_an_event_that_is_nested_too_deeply_fails_only_its_call(self):
+        with RuntimeProcess({'main.py': 'def handler(event, context):\n    return 1\n'}) as runtime:
+            data, _ = runtime.init()
+            code, message = data.call(body=b'[' * 200000 + b']' * 200000).error
+            self.assertEqual(code, 4002)
+            self.assertIn('RecursionError', message)
+            self.assertEqual(data.call().value, 1)
+
+    def test_handlers_of_other_parameters_are_called_sensibly(self):
+        code = '''
+            class Callable(object):
+                def __call__(self, event, context):
+                    return 'object'
+            def two(event, context): return 'two'
+            def optional(event, context=None): return context is not None
+            def one(event): return event
+            def none(): return 'none'
+            def everything(*values): return len(values)
+            def named(event, **kw): return sorted(kw)
+            def only_named(**kw): return sorted(kw)
+            def keyword(event, *, context): return context is not None
+            instance = Callable()
+        '''
+        expected = {'two': 'two', 'optional': True, 'one': 5, 'none': 'none', 'everything': 2, 'named': ['context'],
+                    'only_named': ['context', 'event'], 'keyword': True, 'instance': 'object'}
+        for name, value in sorted(expected.items()):
+            with RuntimeProcess({'main.py': code}) as runtime:
+                data, _ = runtime.init('main.' + name)
+                self.assertEqual(data.call(5).value, value, name)
+
+    def test_a_handler_of_three_parameters_is_4001(self):
+        with RuntimeProcess({'main.py': 'def handler(event, context, more): pass\n'}) as runtime:
+            data, _ = runtime.init()
+            self.assertEqual(data.init.error, (
+                4001, 'cannot use main.handler: its parameters are (event, context, more), expected (event, context)'))
+
+    def test_a_forked_child_that_comes_back_ends_and_answers_nothing(self):
+        code = '''
+            import os
+            def handler(event, context):
+                child = os.fork()
+                if child:
+                    os.waitpid(child, 0)
+                    return 'parent'
+                return 'child'
+        '''
+        with RuntimeProcess({'main.py': code}) as runtime:
+            data, _ = runtime.init()
+            self.assertEqual([data.call().value for _ in range(3)], ['parent'] * 3)
+
+    def test_prints_reach_the_log_line_by_line_while_the_handler_runs(self):
+        code = '''
+            import os, sys, time
+            def handler(event, context):
+                print('first')
+                with open(context.env('LOG')) as file:
+                    seen = file.read()
+                print('partial', end='')
+                sys.stderr.write('error ' + chr(233) + '\\n')
+                context.logger.info('value %d', 7)
+                return seen
+        '''
+        with RuntimeProcess({'main.py': code}) as runtime:
+            runtime.write('env.py', 'import os\nos.environ["LOG"] = %r\nfrom main import handler\n' % (
+                os.path.join(runtime.directory, 'log')))
+            data, _ = runtime.init('env.handler')
+            self.assertIn('first\n', data.call().value)
+            data.call()
+            log = runtime.log()
+            self.assertIn('partial', log)
+            self.assertIn('error é', log)
+            self.assertTrue(re.search(r'\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO \[t-1\] value 7', log), log)
+
+    def test_order_is_the_order_of_arrival_also_over_two_clients(self):
+        code = '''
+            import os
+            order = []
+            def handler(event, context):
+                if event == 'wait':
+                    while not os.path.exists(os.path.join(os.path.dirname(__file__), 'go')):
+                        os.sched_yield()
+                    return None
+                if event == 'order':
+                    return order
+                order.append(event)
+        '''
+        with RuntimeProcess({'main.py': code}) as runtime:
+            first, control = runtime.init()
+            second, _ = runtime.open()
+            control.send(protocol.PING, 0)
+            control.receive()
+            first.start('wait')
+            for number in range(20):
+                before = number + 1
+                (first if number % 2 else second).start(number)
+                queued = 0
+                while queued < before:  # it has arrived when it is counted
+                    control.send(protocol.PING, 0)
+                    queued = control.receive().json['queued']
+            runtime.write('go', '')
+            for _ in range(11):
+                first.receive()
+            for _ in range(10):
+                second.receive()
+            self.assertEqual(first.call('order').value, list(range(20)))
+
+
+class Initialization(unittest.TestCase):
+    def fails(self, files, code, *texts, **fields):
+        with RuntimeProcess(files) as runtime:
+            data, _ = runtime.init(fields.pop('handler', 'main.handler'), **fields)
+            self.assertEqual(data.init.error[0], code, data.init.error)
+            for text in texts:
+                self.assertIn(text, data.init.error[1].replace(runtime.code_path, '<code>'))
+            self.assertEqual(data.call().error, data.init.error, 'each call reports it')
+            data.send(protocol.INIT, 0, init_message(runtime.code_path, 'main.handler'))
+            self.assertEqual(data.receive().error, data.init.error, 'a later INIT too')
+            other = runtime.connect()
+            self.assertEqual(other.hello.json['state'], 'failed')
+            self.assertEqual(other.hello.json['error']['code'], code)
+            return runtime.log()
+
+    def test_no_handler(self):
+        self.fails({}, 4201, 'empty user call code', handler='')
+
+    def test_a_handler_that_is_not_module_and_function(self):
+        for handler in ('handler', '.handler', 'main.', 'a-b.c', '../x.y'):
+            self.fails({}, 4001, 'it must have the form module.function', handler=handler)
+
+    def test_no_such_module(self):
+        self.fails({}, 4001, 'module main not found: neither <code>/main.py nor <code>/main/__init__.py exists')
+
+    def test_a_module_that_is_only_elsewhere_on_the_path(self):
+        self.fails({}, 4001, 'module json not found', handler='json.dumps')
+
+    def test_no_code_path_and_no_directory(self):
+        self.fails({}, 4001, 'codePath is empty', codePath='')
+        self.fails({}, 4001, 'the code directory /nowhere does not exist', codePath='/nowhere')
+
+    def test_no_such_function(self):
+        self.fails({'main.py': ''}, 4001, '<code>/main.py has no function handler')
+
+    def test_not_a_function(self):
+        self.fails({'main.py': 'handler = 7'}, 4001, 'not callable but of type int')
+
+    def test_a_syntax_error(self):
+        self.fails({'main.py': 'x = 1\ndef handler(:\n'}, 4001, '<code>/main.py:2: SyntaxError')
+
+    def test_an_import_error_names_the_line_of_the_users_code(self):
+        log = self.fails({'main.py': '\nimport other\n', 'other.py': 'import no_such_module\n'}, 4001,
+                         "<code>/other.py:1: ModuleNotFoundError: No module named 'no_such_module'")
+        self.assertIn('Traceback', log)
+        self.assertNotIn('rookery_runtime', log)
+
+    def test_a_module_that_raises_or_exits(self):
+        self.fails({'main.py': 'raise SystemExit(4)'}, 4001, '<code>/main.py:1: SystemExit: 4')
+
+    def test_an_initializer_that_raises(self):
+        self.fails({'main.py': 'def handler(e, c): pass\ndef start(context): raise ValueError("boom")'}, 4201,
+                   'initializer failed: ValueError: boom', initializer='main.start')
+
+    def test_an_initializer_that_is_missing(self):
+        self.fails({'main.py': 'def handler(e, c): pass\n'}, 4201, 'initializer failed: cannot load the initializer main.start',
+                   initializer='main.start')
+
+    def test_an_initializer_that_takes_too_long_even_if_it_swallows_the_interrupt(self):
+        for body in ('time.sleep(60)', '''
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass'''):
+            self.fails({'main.py': 'import time\ndef handler(e, c): pass\ndef start(context):\n    ' + body}, 4211,
+                       'initializer timed out after 0.3 s', initializer='main.start', initTimeoutMs=300)
+
+    def test_a_module_that_does_not_load_in_time(self):
+        self.fails({'main.py': 'import time\ntime.sleep(60)'}, 4001, 'did not load within 0.3 s', initTimeoutMs=300)
+
+    def test_the_initializer_runs_once_before_the_first_call_and_shares_the_state(self):
+        for start in ('def start(context):', 'async def start(context):', 'def start():'):
+            code = '''
+                import {0}
+                count = []
+                %s
+                    count.append(1)
+                    {1}
+                def handler(event, context):
+                    context.state['n'] = context.state.get('n', 0) + 1
+                    return [len(count), context.state]
+            '''.replace('{0}', 'os').replace('{1}', "context.state['n'] = 10" if 'context' in start else 'pass') % start
+            with RuntimeProcess({'main.py': code}) as runtime:
+                data, _ = runtime.init(initializer='main.start')
+                self.assertEqual(data.init.kind, protocol.INIT_OK, data.init)
+                data.call()
+                self.assertEqual(data.call().value, [1, {'n': 12 if 'context' in start else 2}])
+
+    def test_a_call_before_init_and_a_wrong_init_are_4000(self):
+        with RuntimeProcess({'main.py': 'def handler(e, c): return 1\n'}) as runtime:
+            data, _ = runtime.open()
+            self.assertEqual(data.call().error[0], 4000)
+            data, _ = runtime.init(connection=data, concurrency=0)
+            self.assertEqual(data.init.error[0], 4000)
+            data, _ = runtime.init(connection=data)
+            self.assertEqual(data.call().value, 1)
+
+    def test_packages_siblings_and_names_of_the_standard_library(self):
+        files = {
+            'pkg/__init__.py': '', 'pkg/deep/__init__.py': '',
+            'pkg/deep/queue.py': '''
+                import queue, shared
+                from .near import value
+                def handler(event, context):
+                    return [value, shared.value, hasattr(queue, 'Queue'), __name__]
+            ''',
+            'pkg/deep/near.py': 'value = 1\n', 'shared.py': 'value = 2\n',
+            'logging.py': 'def handler(event, context):\n    import logging\n    return hasattr(logging, "getLogger")\n',
+        }
+        with RuntimeProcess(files) as runtime:
+            data, _ = runtime.init('pkg.deep.queue.handler')
+            self.assertEqual(data.call().value, [1, 2, True, 'pkg.deep.queue'])
+        with RuntimeProcess() as runtime:
+            for name, text in files.items():
+                runtime.write(name, text)
+            data, _ = runtime.init('logging.handler')
+            self.assertIs(data.call().value, True)
+
+    def test_main_is_an_empty_module_and_children_of_multiprocessing_work(self):
+        code = '''
+            import __main__, multiprocessing, pickle, inspect, sys
+            def double(x): return 2 * x
+            def handler(event, context):
+                pool = multiprocessing.get_context(event).Pool(1)
+                try:
+                    result = pool.apply_async(double, (21,)).get(20)
+                finally:
+                    pool.terminate()
+                    pool.join()
+                return [getattr(__main__, '__file__', None), pickle.loads(pickle.dumps(double))(1), result, sys.argv]
+        '''
+        with RuntimeProcess({'main.py': code}) as runtime:
+            data, _ = runtime.init()
+            for method in ('spawn', 'fork'):
+                self.assertEqual(data.call(method).value, [None, 2, 42, ['']])
+
+
+if __name__ == '__main__':
+    unittest.main()
