@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { bin, ROOT, run } from './command.ts';
 import { findLeaks } from './leaks.ts';
+import { findBrokenLinks } from './links.ts';
 import { lockfileProblems } from './lockfile.ts';
 
 interface Check {
@@ -29,6 +30,7 @@ const checks: readonly Check[] = [
     run: () => tool(process.execPath, ['--import', 'tsx', 'scripts/generate.ts', '--check']),
   },
   { name: 'lockfile is whole', run: async () => lockfileProblems() },
+  { name: 'links of the documents', run: findBrokenLinks },
   { name: 'no path of a machine, no registry host', run: findLeaks },
   {
     name: 'Python 3.6 syntax and library',

@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { ROOT, run } from './command.ts';
+import { trackedFiles } from './tracked.ts';
 
 /** What a clone must not carry: where it was written, and whose package registry it was installed from. */
 const LEAKS: readonly { readonly pattern: RegExp; readonly what: string }[] = [
@@ -11,27 +10,21 @@ const LEAKS: readonly { readonly pattern: RegExp; readonly what: string }[] = [
   },
 ];
 
-/** Text files that may show such a path as an example say so with this word on the line. */
+/** A line that shows such a path on purpose has this word on it. */
 const ALLOWED = /example/i;
 
 /** Every line of a tracked file that carries one of the leaks; `''` when there is none. */
 export async function findLeaks(): Promise<string> {
-  const { code, output } = await run('git', ['-c', 'safe.directory=*', 'ls-files', '-z'], { capture: true });
-  if (code !== 0) return `git ls-files failed: ${output}`;
   const found: string[] = [];
-  for (const file of output.split('\0')) {
-    if (file === '' || file === 'scripts/leaks.ts') continue;
-    let text: string;
-    try {
-      text = readFileSync(join(ROOT, file), 'utf8');
-    } catch {
-      continue; // deleted in the work tree
-    }
-    text.split('\n').forEach((line, index) => {
-      for (const leak of LEAKS) {
-        if (leak.pattern.test(line) && !ALLOWED.test(line)) found.push(`${file}:${index + 1}: ${leak.what}`);
-      }
-    });
+  for (const { file, path } of await trackedFiles()) {
+    if (file === 'scripts/leaks.ts') continue;
+    readFileSync(path, 'utf8')
+      .split('\n')
+      .forEach((line, index) => {
+        for (const leak of LEAKS) {
+          if (leak.pattern.test(line) && !ALLOWED.test(line)) found.push(`${file}:${index + 1}: ${leak.what}`);
+        }
+      });
   }
   return found.join('\n');
 }
