@@ -1,0 +1,139 @@
+package rookery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime/debug"
+	"time"
+)
+
+var errGoexit = errors.New("it ended its goroutine (runtime.Goexit)")
+
+// outcome of user code: the frame of a RESULT without its header, or a failure.
+type outcome struct {
+	frame   []byte
+	failure *errorMessage
+}
+
+// runCalls runs a call that holds a place, and then those that wait for one, until none does.
+func (s *server) runCalls(c *call) {
+	for c != nil {
+		c = s.runCall(c)
+	}
+}
+
+func (s *server) runCall(c *call) (next *call) {
+	started := time.Now()
+	var result outcome
+	finished := false
+	// Code that ends its goroutine takes this one with it, so the answer is given while it unwinds.
+	defer func() {
+		if !finished {
+			result.failure = handlerFailure(errGoexit.Error())
+			go s.runCalls(s.finish(c, result, started))
+		}
+	}()
+	result = s.execute(c)
+	finished = true
+	return s.finish(c, result, started)
+}
+
+// execute runs the handler and turns its value into JSON.
+func (s *server) execute(c *call) (result outcome) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			result = outcome{failure: handlerFailure(panicText(cause))}
+			s.logFailure(c, panicText(cause)+"\n"+string(debug.Stack()))
+		}
+	}()
+	value, err := s.handler(c, c.event)
+	if err != nil {
+		s.logFailure(c, err.Error())
+		return outcome{failure: handlerFailure(err.Error())}
+	}
+	if sequence, ok := asSequence(value); ok {
+		frame, failure := encodeSequence(sequence, c.openStream(), s.facts.MaxResultBytes)
+		return outcome{frame, failure}
+	}
+	frame, err := encodeValue(value)
+	if err != nil {
+		return outcome{failure: notJSON(err)}
+	}
+	if size := len(frame) - resultOffset; size > s.facts.MaxResultBytes {
+		return outcome{failure: tooLarge(size, s.facts.MaxResultBytes)}
+	}
+	return outcome{frame: frame}
+}
+
+func asSequence(value any) (iter.Seq[any], bool) {
+	switch sequence := value.(type) {
+	case iter.Seq[any]:
+		return sequence, sequence != nil
+	case func(func(any) bool):
+		return sequence, sequence != nil
+	}
+	return nil, false
+}
+
+// finish answers a call whose code has ended and takes the next one that waits into its place.
+func (s *server) finish(c *call, result outcome, started time.Time) (next *call) {
+	micros := time.Since(started).Microseconds()
+	// In this order: a goroutine that the handler has left behind either sees the end or is waited for.
+	c.end(context.Canceled)
+	if stream := c.stream.Load(); stream != nil {
+		stream.finish()
+	}
+	s.lock.Lock()
+	reason := c.reason
+	delete(c.conn.calls, c.id)
+	next = s.nextCall()
+	s.lock.Unlock()
+
+	switch {
+	case reason != "" && (reason != reasonInterrupt || result.failure != nil):
+		failure := cancelledFailure(reason)
+		failure.RunMicros = &micros
+		c.conn.send(encodeError(c.id, failure))
+	case result.failure != nil:
+		result.failure.RunMicros = &micros
+		c.conn.send(encodeError(c.id, result.failure))
+	default:
+		putResult(result.frame, c.id, micros)
+		c.conn.send(result.frame)
+	}
+	return next
+}
+
+func cancelledFailure(reason string) *errorMessage {
+	if reason == reasonTimeout {
+		return &errorMessage{Code: codeTimeout, Message: reasonTexts[reason]}
+	}
+	return handlerFailure("CallCancelled: " + reasonTexts[reason])
+}
+
+func (s *server) logFailure(c *call, text string) {
+	trace := c.parsedHeader().TraceID
+	if trace == "" {
+		trace = "-"
+	}
+	logLine("call failed, trace id " + trace + "\n" + text)
+}
+
+func panicText(cause any) string {
+	return fmt.Sprintf("panic: %v", cause)
+}
+
+// runHook runs an initializer or a pre_stop function and says how it ended. Its panic is an error.
+func runHook(ctx context.Context, hook Hook, ended chan<- error) {
+	err := errGoexit
+	defer func() {
+		if cause := recover(); cause != nil {
+			logLine(panicText(cause) + "\n" + string(debug.Stack()))
+			err = errors.New(panicText(cause))
+		}
+		ended <- err
+	}()
+	err = hook(ctx)
+}

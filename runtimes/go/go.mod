@@ -1,0 +1,3 @@
+module rookery.dev/runtime
+
+go 1.23

@@ -1,0 +1,100 @@
+package rookery
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// gone watches data connections for their end, without reading them. It lets the goroutine that reads a connection run
+// a handler itself: the end of the connection still cancels the call. An epoll instance can be waited for like any other
+// file, so this costs nothing until a connection ends.
+type gone struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+const watchedEnd = syscall.EPOLLRDHUP | syscall.EPOLLONESHOT
+
+func newGone() (*gone, error) {
+	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		syscall.Close(fd)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	file := os.NewFile(uintptr(fd), "epoll")
+	raw, err := file.SyscallConn()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &gone{file, raw}, nil
+}
+
+// add watches a connection until it is closed. Its number is reported by wait.
+func (g *gone) add(c *connection, number int32) error {
+	var refused error
+	watch := func(epoll, fd int) {
+		event := syscall.EpollEvent{Events: watchedEnd, Fd: number}
+		refused = os.NewSyscallError("epoll_ctl", syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, fd, &event))
+	}
+	var closed error
+	err := c.raw.Control(func(fd uintptr) {
+		closed = g.raw.Control(func(epoll uintptr) { watch(int(epoll), int(fd)) })
+	})
+	return errors.Join(err, closed, refused)
+}
+
+// wait calls ended for every connection that the other side has closed, until the watch is closed.
+func (g *gone) wait(ended func(number int32)) error {
+	var events [16]syscall.EpollEvent
+	for {
+		var count int
+		var failure error
+		err := g.raw.Read(func(epoll uintptr) bool {
+			count, failure = syscall.EpollWait(int(epoll), events[:], 0)
+			return count != 0 && failure != syscall.EINTR
+		})
+		if err != nil {
+			return nil // closed
+		}
+		if failure != nil {
+			return os.NewSyscallError("epoll_wait", failure)
+		}
+		for _, event := range events[:count] {
+			ended(event.Fd)
+		}
+	}
+}
+
+func (g *gone) close() { g.file.Close() }
+
+// tryWrite writes what the kernel takes at once.
+func (c *connection) tryWrite(frame []byte) (int, error) {
+	c.unsent, c.sent = frame, 0
+	err := c.raw.Write(c.writeOnce)
+	sent, sendErr := max(c.sent, 0), c.sendErr
+	c.unsent = nil
+	if err == nil && sendErr != syscall.EAGAIN && sendErr != syscall.EINTR {
+		err = sendErr
+	}
+	return sent, err
+}
+
+type rawWriter struct {
+	unsent  []byte
+	sent    int
+	sendErr error
+	// Made once: a function literal for each write would be an allocation.
+	writeOnce func(fd uintptr) bool
+}
+
+func (w *rawWriter) prepare() {
+	w.writeOnce = func(fd uintptr) bool {
+		w.sent, w.sendErr = syscall.Write(int(fd), w.unsent)
+		return true
+	}
+}

@@ -1,0 +1,167 @@
+package rookery
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+)
+
+// Wire format of the runtime protocol, version 1; the document is docs/runtime-protocol.md.
+
+const protocolVersion = 1
+
+const (
+	frameHello    byte = 1
+	frameHelloOK  byte = 2
+	frameInit     byte = 3
+	frameInitOK   byte = 4
+	frameCall     byte = 5
+	frameResult   byte = 6
+	frameChunk    byte = 7
+	frameError    byte = 8
+	frameCancel   byte = 9
+	frameCredit   byte = 10
+	framePing     byte = 11
+	framePong     byte = 12
+	frameStop     byte = 13
+	frameStopped  byte = 14
+	frameOverhead      = 5 // type and call id, which the length counts
+	headerBytes        = 4 + frameOverhead
+	maxFrameBytes      = 7 * 1024 * 1024
+	// An error's own text may be of any length.
+	maxMessageBytes = 64 * 1024
+)
+
+const (
+	codeProtocol           = 4000
+	codeHandler            = 4002
+	codeTooLarge           = 4004
+	codeNotJSON            = 4007
+	codePreStop            = 4009
+	codeTimeout            = 4010
+	codeInitializer        = 4201
+	codeInitializerTimeout = 4211
+)
+
+// protocolError says how the other side broke the protocol: its connection is closed.
+type protocolError string
+
+func (e protocolError) Error() string { return string(e) }
+
+func protocolErrorf(format string, arguments ...any) error {
+	return protocolError(fmt.Sprintf(format, arguments...))
+}
+
+// readMessage reads the JSON of a frame.
+func readMessage(payload []byte, what string, message any) error {
+	if err := json.Unmarshal(payload, message); err != nil {
+		return protocolErrorf("%s is not as the protocol has it: %v", what, err)
+	}
+	return nil
+}
+
+type helloMessage struct {
+	Version int    `json:"version"`
+	Secret  string `json:"secret"`
+	Client  string `json:"client"`
+	Role    string `json:"role"`
+}
+
+type helloOKMessage struct {
+	Version int           `json:"version"`
+	Runtime string        `json:"runtime"`
+	SDK     string        `json:"sdk"`
+	State   string        `json:"state"`
+	Error   *errorMessage `json:"error,omitempty"`
+}
+
+type initMessage struct {
+	Handler        string `json:"handler"`
+	InitTimeoutMs  int64  `json:"initTimeoutMs"`
+	Concurrency    int    `json:"concurrency"`
+	MaxResultBytes int    `json:"maxResultBytes"`
+	InstanceID     string `json:"instanceId"`
+	Tenant         string `json:"tenant"`
+	Namespace      string `json:"namespace"`
+	Name           string `json:"name"`
+	FunctionName   string `json:"functionName"`
+	Version        string `json:"version"`
+	MemoryMB       int    `json:"memoryMb"`
+	CPUMillis      int    `json:"cpuMillis"`
+}
+
+type initOKMessage struct {
+	LoadMicros int64 `json:"loadMicros"`
+	InitMicros int64 `json:"initMicros"`
+}
+
+type callHeader struct {
+	TraceID     string            `json:"traceId"`
+	Traceparent string            `json:"traceparent"`
+	RequestID   string            `json:"requestId"`
+	RemainingMs float64           `json:"remainingMs"`
+	SessionID   string            `json:"sessionId"`
+	Stream      bool              `json:"stream"`
+	Credit      int64             `json:"credit"`
+	Headers     map[string]string `json:"headers"`
+}
+
+type cancelMessage struct {
+	Reason string `json:"reason"`
+}
+
+type pongMessage struct {
+	Running int `json:"running"`
+	Queued  int `json:"queued"`
+}
+
+type stopMessage struct {
+	GraceMs int64 `json:"graceMs"`
+}
+
+type stoppedMessage struct {
+	Error *errorMessage `json:"error,omitempty"`
+}
+
+// errorMessage is the payload of ERROR.
+type errorMessage struct {
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+	RunMicros *int64 `json:"runMicros,omitempty"`
+}
+
+func putHeader(frame []byte, kind byte, callID uint32) {
+	binary.BigEndian.PutUint32(frame, uint32(len(frame)-4))
+	frame[4] = kind
+	binary.BigEndian.PutUint32(frame[5:], callID)
+}
+
+func encodeFrame(kind byte, callID uint32, payload []byte) []byte {
+	frame := make([]byte, headerBytes+len(payload))
+	copy(frame[headerBytes:], payload)
+	putHeader(frame, kind, callID)
+	return frame
+}
+
+// encodeJSON makes the frame of one of the message types above, which all can be JSON.
+func encodeJSON(kind byte, callID uint32, message any) []byte {
+	payload, err := json.Marshal(message)
+	if err != nil {
+		panic("a message of the protocol is not JSON: " + err.Error())
+	}
+	return encodeFrame(kind, callID, payload)
+}
+
+func encodeError(callID uint32, failure *errorMessage) []byte {
+	if len(failure.Message) > maxMessageBytes {
+		cut := maxMessageBytes
+		for cut > 0 && !utf8.RuneStart(failure.Message[cut]) {
+			cut--
+		}
+		shortened := *failure
+		shortened.Message = failure.Message[:cut] + "..."
+		failure = &shortened
+	}
+	return encodeJSON(frameError, callID, failure)
+}

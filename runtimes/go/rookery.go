@@ -1,0 +1,83 @@
+// Package rookery turns a Go program into a Rookery agent or function.
+//
+//	func main() {
+//		rookery.Start(func(ctx context.Context, event json.RawMessage) (any, error) {
+//			return map[string]string{"hello": rookery.FromContext(ctx).Name()}, nil
+//		})
+//	}
+package rookery
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Handler answers a call. The event is the JSON that the caller sent, and the handler's own. The value is turned into JSON:
+// a json.RawMessage is taken as it is, an iter.Seq[any] is streamed, or collected into an array for a caller who takes no
+// stream. The context ends when the call is cancelled, its caller goes away, or the handler has returned. Go code cannot be
+// interrupted: a handler that does not look at its context keeps its place until it returns.
+type Handler func(ctx context.Context, event json.RawMessage) (any, error)
+
+// Hook is an initializer or a pre_stop function.
+type Hook func(ctx context.Context) error
+
+// Option is a setting of Start.
+type Option func(*options)
+
+type options struct {
+	handler     Handler
+	initializer Hook
+	preStop     Hook
+}
+
+// WithInitializer has a function run once, before the first call. When it fails, every call fails with its error.
+func WithInitializer(initializer Hook) Option {
+	return func(o *options) { o.initializer = initializer }
+}
+
+// WithPreStop has a function run once at the end, when no call runs. Its context has the time that is left as its deadline.
+func WithPreStop(preStop Hook) Option {
+	return func(o *options) { o.preStop = preStop }
+}
+
+const sigtermGrace = 10 * time.Second
+
+// Start serves the instance and does not return: the program ends when Rookery stops it. It is called once, from main.
+func Start(handler Handler, settings ...Option) {
+	chosen := &options{handler: handler}
+	for _, set := range settings {
+		set(chosen)
+	}
+	listener, secret, err := listenFromEnvironment()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rookery:", err)
+		os.Exit(2)
+	}
+	s := newServer(chosen, secret, exitOnce(listener))
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, syscall.SIGTERM, os.Interrupt)
+	go func() {
+		<-terminate
+		s.stop(nil, sigtermGrace)
+	}()
+	s.serve(listener)
+	select {} // the listener was closed on the way out
+}
+
+// exitOnce removes the socket file and ends the process.
+func exitOnce(listener net.Listener) func(int) {
+	var once sync.Once
+	return func(code int) {
+		once.Do(func() {
+			listener.Close()
+			os.Exit(code)
+		})
+	}
+}

@@ -1,0 +1,453 @@
+package rookery
+
+import (
+	"container/list"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	sdkName          = "rookery-runtime-go/0.1.0"
+	handshakeTimeout = 10 * time.Second
+	maxHandshakes    = 64
+	acceptPause      = time.Second
+)
+
+type state string
+
+const (
+	stateNew          state = "new"
+	stateInitializing state = "initializing"
+	stateReady        state = "ready"
+	stateFailed       state = "failed"
+	stateStopping     state = "stopping"
+)
+
+// server is one instance: the user's functions, and the connections that call them.
+type server struct {
+	handler     Handler
+	initializer Hook
+	preStop     Hook
+	secret      []byte
+	exit        func(code int)
+	handshakes  chan struct{}
+
+	lock    sync.Mutex
+	state   state
+	clients map[string]*client
+	// Set by INIT, before the state becomes ready.
+	facts *facts
+
+	// The calls that run, at most `concurrency`, and those that wait for a place, in the order of their arrival.
+	running     int
+	concurrency int
+	queue       list.List
+
+	gone       *gone
+	dataNumber int32
+	// Whether a data connection is read while a handler runs in the goroutine that reads it.
+	readsAhead atomic.Bool
+
+	initialization
+	ending
+}
+
+// client is the connections of one control plane.
+type client struct {
+	data    *connection
+	control *connection
+}
+
+func newServer(options *options, secret string, exit func(int)) *server {
+	s := &server{
+		handler:     options.handler,
+		initializer: options.initializer,
+		preStop:     options.preStop,
+		secret:      []byte(secret),
+		exit:        exit,
+		handshakes:  make(chan struct{}, maxHandshakes),
+		state:       stateNew,
+		clients:     map[string]*client{},
+		initialization: initialization{
+			initDone: make(chan struct{}),
+		},
+		ending: ending{
+			idle: make(chan struct{}),
+		},
+	}
+	s.readsAhead.Store(true)
+	return s
+}
+
+// serve accepts connections until the listener is closed.
+func (s *server) serve(listener net.Listener) error {
+	if watch, err := newGone(); err == nil {
+		defer watch.close()
+		s.lock.Lock()
+		s.gone = watch
+		s.lock.Unlock()
+		go s.watchEnds(watch)
+	}
+	for {
+		conn, err := listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			// The user's code has all descriptors: ask again later, not at once and for ever.
+			logLine("rookery: cannot accept a connection: " + err.Error())
+			time.Sleep(acceptPause)
+			continue
+		}
+		select {
+		case s.handshakes <- struct{}{}:
+			go s.greet(conn)
+		default:
+			conn.Close()
+		}
+	}
+}
+
+// greet does the handshake of a connection and serves it to its end.
+func (s *server) greet(conn net.Conn) {
+	c, role, err := s.shakeHands(conn)
+	<-s.handshakes
+	if err != nil {
+		conn.Close()
+		return
+	}
+	if role == "data" {
+		s.readData(c)
+	} else {
+		s.readControl(c)
+	}
+}
+
+func (s *server) shakeHands(conn net.Conn) (*connection, string, error) {
+	c, err := newConnection(conn)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(handshakeTimeout)); err != nil {
+		return nil, "", err
+	}
+	kind, callID, payload, err := c.readFrame()
+	if err != nil {
+		return nil, "", err
+	}
+	hello, err := s.checkHello(kind, callID, payload)
+	if err == nil {
+		err = s.join(c, hello)
+	}
+	if err != nil {
+		c.send(encodeError(0, &errorMessage{Code: codeProtocol, Message: err.Error()}))
+		return nil, "", err
+	}
+	return c, hello.Role, conn.SetReadDeadline(time.Time{})
+}
+
+func (s *server) checkHello(kind byte, callID uint32, payload []byte) (*helloMessage, error) {
+	if kind != frameHello || callID != 0 {
+		return nil, protocolErrorf("expected HELLO as the first frame, got a frame of type %d", kind)
+	}
+	var hello helloMessage
+	if err := readMessage(payload, "HELLO", &hello); err != nil {
+		return nil, err
+	}
+	if subtle.ConstantTimeCompare([]byte(hello.Secret), s.secret) != 1 {
+		return nil, protocolError("wrong secret")
+	}
+	if hello.Version != protocolVersion {
+		return nil, protocolErrorf("this runtime speaks protocol version %d, not %d", protocolVersion, hello.Version)
+	}
+	if hello.Client == "" || (hello.Role != "data" && hello.Role != "control") {
+		return nil, protocolError("HELLO needs a client, a text, and a role, data or control")
+	}
+	return &hello, nil
+}
+
+// join makes the connection one of its client's two and says HELLO_OK, before anything else can be sent on it.
+func (s *server) join(c *connection, hello *helloMessage) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	peer := s.clients[hello.Client]
+	if peer == nil {
+		peer = &client{}
+	}
+	place := &peer.data
+	if hello.Role == "control" {
+		place = &peer.control
+	}
+	if *place != nil {
+		return protocolErrorf("this client has a %s connection already", hello.Role)
+	}
+	answer := helloOKMessage{
+		Version: protocolVersion,
+		Runtime: "go" + strings.TrimPrefix(runtime.Version(), "go"),
+		SDK:     sdkName,
+		State:   string(s.state),
+	}
+	if s.state == stateFailed {
+		answer.Error = s.failure
+	}
+	if err := c.send(encodeJSON(frameHelloOK, 0, answer)); err != nil {
+		return err
+	}
+	c.client = hello.Client
+	*place = c
+	s.clients[hello.Client] = peer
+	if hello.Role == "data" && s.gone != nil {
+		s.dataNumber++
+		c.number = s.dataNumber
+		if err := s.gone.add(c, c.number); err != nil {
+			s.stopWatching(err)
+		}
+	}
+	s.decideReading()
+	return nil
+}
+
+// leave takes a connection from its client.
+func (s *server) leave(c *connection) {
+	peer := s.clients[c.client]
+	if peer == nil {
+		return
+	}
+	switch c {
+	case peer.data:
+		peer.data = nil
+	case peer.control:
+		peer.control = nil
+	}
+	if peer.data == nil && peer.control == nil {
+		delete(s.clients, c.client)
+	}
+	s.decideReading()
+}
+
+// readData serves a data connection. Whoever reads a call that has a place runs it at once: a hand-over would cost its
+// caller a wake-up.
+func (s *server) readData(c *connection) {
+	for {
+		kind, callID, payload, err := c.readFrame()
+		if err == nil {
+			switch kind {
+			case frameCall:
+				var started *call
+				if started, err = s.receiveCall(c, callID, payload); started != nil && !s.runWhileReading(c, started) {
+					return
+				}
+			case frameInit:
+				err = s.receiveInit(c, payload)
+			default:
+				err = protocolErrorf("a frame of type %d has no place on a data connection", kind)
+			}
+		}
+		if err != nil {
+			s.endData(c, err)
+			return
+		}
+	}
+}
+
+// runWhileReading runs a call and returns whether this goroutine is still the one that reads its connection. Another one
+// reads at once where that makes a difference (calls could run side by side, or have to be put in order with those of
+// another connection), else only when somebody asks for it.
+func (s *server) runWhileReading(c *connection, started *call) bool {
+	c.handling.Store(true)
+	if s.readsAhead.Load() {
+		s.readOn(c)
+	}
+	ended := false
+	defer func() {
+		if !ended { // the handler has ended its goroutine, which is this one
+			s.readOn(c)
+		}
+	}()
+	s.runCalls(started)
+	ended = true
+	return c.handling.CompareAndSwap(true, false)
+}
+
+// readOn has a data connection read although a handler runs in the goroutine that reads it.
+func (s *server) readOn(c *connection) {
+	if c.handling.CompareAndSwap(true, false) {
+		go s.readData(c)
+	}
+}
+
+// decideReading is called when what readsAhead depends on has changed. With the lock.
+func (s *server) decideReading() {
+	var connections []*connection
+	for _, peer := range s.clients {
+		if peer.data != nil {
+			connections = append(connections, peer.data)
+		}
+	}
+	ahead := s.gone == nil || s.concurrency > 1 || len(connections) > 1 || s.state == stateStopping
+	s.readsAhead.Store(ahead)
+	if ahead {
+		for _, c := range connections {
+			s.readOn(c)
+		}
+	}
+}
+
+// watchEnds ends the data connections whose client has gone.
+func (s *server) watchEnds(watch *gone) {
+	err := watch.wait(func(number int32) {
+		s.lock.Lock()
+		var ended *connection
+		for _, peer := range s.clients {
+			if peer.data != nil && peer.data.number == number {
+				ended = peer.data
+			}
+		}
+		s.lock.Unlock()
+		if ended != nil {
+			s.endData(ended, io.EOF)
+		}
+	})
+	if err != nil {
+		s.lock.Lock()
+		s.stopWatching(err)
+		s.lock.Unlock()
+	}
+}
+
+// stopWatching makes do without the watch: every connection is then read all the time. With the lock.
+func (s *server) stopWatching(err error) {
+	logLine("rookery: cannot watch connections: " + err.Error())
+	s.gone.close()
+	s.gone = nil
+	s.decideReading()
+}
+
+// receiveCall returns the call when it shall run now.
+func (s *server) receiveCall(conn *connection, callID uint32, payload []byte) (*call, error) {
+	if len(payload) < 2 || len(payload) < 2+int(binary.BigEndian.Uint16(payload)) {
+		return nil, protocolError("a CALL is shorter than its header")
+	}
+	eventAt := 2 + int(binary.BigEndian.Uint16(payload))
+	c := &call{
+		conn:      conn,
+		id:        callID,
+		rawHeader: payload[2:eventAt:eventAt],
+		event:     payload[eventAt:],
+		arrived:   time.Now(),
+	}
+	runs, refusal, err := s.admit(c)
+	if refusal != nil {
+		err = conn.send(encodeError(callID, refusal))
+	}
+	if !runs {
+		return nil, err
+	}
+	c.current = Context{facts: s.facts, call: c}
+	return c, nil
+}
+
+// readControl serves a control connection.
+func (s *server) readControl(c *connection) {
+	for {
+		kind, callID, payload, err := c.readFrame()
+		if err == nil {
+			err = s.receiveControl(c, kind, callID, payload)
+		}
+		if err != nil {
+			s.endControl(c, err)
+			return
+		}
+	}
+}
+
+func (s *server) receiveControl(c *connection, kind byte, callID uint32, payload []byte) error {
+	switch kind {
+	case frameCancel:
+		var message cancelMessage
+		if err := readMessage(payload, "CANCEL", &message); err != nil {
+			return err
+		}
+		switch message.Reason {
+		case reasonTimeout, reasonCaller, reasonInterrupt:
+			return s.receiveCancel(c, callID, message.Reason)
+		}
+		return protocolError("CANCEL needs a reason, timeout, caller or interrupt")
+	case frameCredit:
+		if len(payload) != 4 {
+			return protocolErrorf("CREDIT must have 4 bytes, not %d", len(payload))
+		}
+		s.receiveCredit(c, callID, binary.BigEndian.Uint32(payload))
+		return nil
+	case framePing:
+		s.lock.Lock()
+		pong := pongMessage{Running: s.running, Queued: s.queue.Len()}
+		s.lock.Unlock()
+		return c.send(encodeJSON(framePong, 0, pong))
+	case frameStop:
+		var message stopMessage
+		if err := readMessage(payload, "STOP", &message); err != nil || message.GraceMs < 0 || message.GraceMs > 1e12 {
+			return protocolError("STOP needs graceMs, a number of milliseconds")
+		}
+		s.stop(c, time.Duration(message.GraceMs)*time.Millisecond)
+		return nil
+	}
+	return protocolErrorf("a frame of type %d has no place on a control connection", kind)
+}
+
+// endControl forgets a control connection. When nobody reads its client's data connection, it has to end too: nobody
+// would see that the client has gone.
+func (s *server) endControl(c *connection, err error) {
+	logBroken(err)
+	c.conn.Close()
+	s.lock.Lock()
+	peer := s.clients[c.client]
+	s.leave(c)
+	s.ending.forget(c)
+	var unread *connection
+	if peer != nil && peer.data != nil && peer.data.paused {
+		unread = peer.data
+	}
+	s.lock.Unlock()
+	if unread != nil {
+		s.endData(unread, net.ErrClosed)
+	}
+}
+
+// endData drops the calls of a data connection that wait and cancels those that run.
+func (s *server) endData(c *connection, err error) {
+	logBroken(err)
+	c.conn.Close()
+	s.lock.Lock()
+	if c.ended {
+		s.lock.Unlock()
+		return
+	}
+	c.ended = true
+	s.leave(c)
+	var cancelled []*call
+	for id, open := range c.calls {
+		if open.running {
+			open.reason = reasonCaller
+			cancelled = append(cancelled, open)
+		} else {
+			s.dequeue(open)
+			delete(c.calls, id)
+		}
+	}
+	if c.room != nil {
+		c.room.Broadcast()
+	}
+	s.lock.Unlock()
+	for _, open := range cancelled {
+		open.cancel(reasonCaller)
+	}
+}

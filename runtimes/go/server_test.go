@@ -1,0 +1,679 @@
+package rookery
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"net"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const testSecret = "a secret"
+
+// patience bounds every wait of the tests; no test depends on how long something takes.
+const patience = 20 * time.Second
+
+// instance is a server under test.
+type instance struct {
+	t      *testing.T
+	path   string
+	exited chan int
+}
+
+func startInstance(t *testing.T, handler Handler, settings ...Option) *instance {
+	t.Helper()
+	i := &instance{t: t, path: filepath.Join(t.TempDir(), "s"), exited: make(chan int, 1)}
+	listener, err := listenUnix(i.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen := &options{handler: handler}
+	for _, set := range settings {
+		set(chosen)
+	}
+	s := newServer(chosen, testSecret, func(code int) { i.exited <- code })
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		s.serve(listener)
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-served
+	})
+	return i
+}
+
+// wire is one raw connection.
+type wire struct {
+	t    *testing.T
+	conn *connection
+}
+
+type answer struct {
+	kind    byte
+	callID  uint32
+	payload []byte
+}
+
+func (i *instance) dial() *wire {
+	i.t.Helper()
+	conn, err := net.Dial("unix", i.path)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	i.t.Cleanup(func() { conn.Close() })
+	conn.SetReadDeadline(time.Now().Add(patience))
+	c, err := newConnection(conn)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return &wire{i.t, c}
+}
+
+func (w *wire) json(kind byte, callID uint32, message any) {
+	w.t.Helper()
+	if err := w.conn.send(encodeJSON(kind, callID, message)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *wire) read() answer {
+	w.t.Helper()
+	kind, callID, payload, err := w.conn.readFrame()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return answer{kind, callID, payload}
+}
+
+func (a answer) failure(t *testing.T) errorMessage {
+	t.Helper()
+	var message errorMessage
+	if err := json.Unmarshal(a.payload, &message); err != nil || a.kind != frameError {
+		t.Fatalf("expected an ERROR, got type %d %q", a.kind, a.payload)
+	}
+	return message
+}
+
+func (a answer) expectFailure(t *testing.T, code int, text string) {
+	t.Helper()
+	if got := a.failure(t); got.Code != code || !strings.Contains(got.Message, text) {
+		t.Fatalf("expected %d %q, got %d %q", code, text, got.Code, got.Message)
+	}
+}
+
+func (a answer) expectResult(t *testing.T, value string) {
+	t.Helper()
+	if a.kind != frameResult || string(a.payload[4:]) != value {
+		t.Fatalf("expected the result %s, got type %d %q", value, a.kind, a.payload)
+	}
+}
+
+// peer is one control plane: both connections.
+type peer struct {
+	t       *testing.T
+	data    *wire
+	control *wire
+}
+
+var clientNumber struct {
+	sync.Mutex
+	last int
+}
+
+func (i *instance) connect() *peer {
+	i.t.Helper()
+	clientNumber.Lock()
+	clientNumber.last++
+	name := fmt.Sprint("client", clientNumber.last)
+	clientNumber.Unlock()
+	p := &peer{i.t, i.dial(), i.dial()}
+	for role, w := range map[string]*wire{"data": p.data, "control": p.control} {
+		w.json(frameHello, 0, helloMessage{protocolVersion, testSecret, name, role})
+		if got := w.read(); got.kind != frameHelloOK {
+			i.t.Fatalf("expected HELLO_OK, got type %d %q", got.kind, got.payload)
+		}
+	}
+	return p
+}
+
+func (p *peer) init(change ...func(*initMessage)) answer {
+	p.t.Helper()
+	message := initMessage{Handler: "main", Concurrency: 1, MaxResultBytes: 1000, InstanceID: "i", Tenant: "t", Namespace: "n",
+		Name: "agent", FunctionName: "0@service@f", Version: "v", MemoryMB: 128, CPUMillis: 500, InitTimeoutMs: 60_000}
+	for _, c := range change {
+		c(&message)
+	}
+	p.data.json(frameInit, 0, message)
+	return p.data.read()
+}
+
+func (p *peer) ready(change ...func(*initMessage)) *peer {
+	p.t.Helper()
+	if got := p.init(change...); got.kind != frameInitOK {
+		p.t.Fatalf("expected INIT_OK, got type %d %q", got.kind, got.payload)
+	}
+	return p
+}
+
+func (p *peer) call(callID uint32, event string, change ...func(*callHeader)) {
+	p.t.Helper()
+	header := callHeader{TraceID: "trace", RequestID: "request", RemainingMs: 60_000}
+	for _, c := range change {
+		c(&header)
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	payload := binary.BigEndian.AppendUint16(nil, uint16(len(text)))
+	payload = append(append(payload, text...), event...)
+	if err := p.data.conn.send(encodeFrame(frameCall, callID, payload)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peer) ping() pongMessage {
+	p.t.Helper()
+	p.control.conn.send(encodeFrame(framePing, 0, nil))
+	var pong pongMessage
+	if got := p.control.read(); got.kind != framePong || json.Unmarshal(got.payload, &pong) != nil {
+		p.t.Fatalf("expected PONG, got type %d %q", got.kind, got.payload)
+	}
+	return pong
+}
+
+// until pings until the instance has so many calls.
+func (p *peer) until(running, queued int) {
+	p.t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
+		if pong := p.ping(); pong.Running == running && pong.Queued == queued {
+			return
+		}
+	}
+	p.t.Fatalf("never had %d running and %d queued calls", running, queued)
+}
+
+func (p *peer) credit(callID uint32, bytes uint32) {
+	p.control.conn.send(encodeFrame(frameCredit, callID, binary.BigEndian.AppendUint32(nil, bytes)))
+}
+
+func echo(_ context.Context, event json.RawMessage) (any, error) { return event, nil }
+
+// untilCancelled says that it has begun and waits for the end of its context.
+func untilCancelled(begun chan<- string) Handler {
+	return func(ctx context.Context, event json.RawMessage) (any, error) {
+		begun <- string(event)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+}
+
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case value := <-from:
+		return value
+	case <-time.After(patience):
+		t.Fatal("nothing came")
+		panic("unreachable")
+	}
+}
+
+func TestRefusesConnectionsThatDoNotOpenWithTheSecret(t *testing.T) {
+	i := startInstance(t, echo)
+	for _, hello := range []struct {
+		kind    byte
+		message helloMessage
+		text    string
+	}{
+		{frameHello, helloMessage{protocolVersion, "wrong", "c", "data"}, "wrong secret"},
+		{frameHello, helloMessage{2, testSecret, "c", "data"}, "version 1, not 2"},
+		{frameHello, helloMessage{protocolVersion, testSecret, "c", "other"}, "a role, data or control"},
+		{framePing, helloMessage{}, "expected HELLO as the first frame"},
+	} {
+		w := i.dial()
+		w.json(hello.kind, 0, hello.message)
+		w.read().expectFailure(t, codeProtocol, hello.text)
+		if _, _, _, err := w.conn.readFrame(); err == nil {
+			t.Fatal("the connection stays open")
+		}
+	}
+}
+
+func TestClosesAConnectionWithAFrameThatIsTooLong(t *testing.T) {
+	i := startInstance(t, echo)
+	p := i.connect().ready()
+	frame := make([]byte, headerBytes)
+	binary.BigEndian.PutUint32(frame, maxFrameBytes+1)
+	p.data.conn.conn.Write(frame)
+	if _, _, _, err := p.data.conn.readFrame(); err == nil {
+		t.Fatal("the connection stays open")
+	}
+	i.connect().ready()
+}
+
+func TestAnswersACallWithTheValueAsJSON(t *testing.T) {
+	p := startInstance(t, echo).connect().ready()
+	p.call(7, `{"a":[1,"<ü>"]}`)
+	got := p.data.read()
+	got.expectResult(t, `{"a":[1,"<ü>"]}`)
+	if got.callID != 7 {
+		t.Fatalf("the answer is for %d", got.callID)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		handler Handler
+		code    int
+		text    string
+	}{
+		"an error is 4002": {
+			func(context.Context, json.RawMessage) (any, error) { return nil, errors.New("boom") },
+			codeHandler, "Fail to run user call handler. err: boom."},
+		"a panic is 4002": {
+			func(context.Context, json.RawMessage) (any, error) { panic("boom") },
+			codeHandler, "Fail to run user call handler. err: panic: boom."},
+		"an end of the goroutine is 4002": {
+			func(context.Context, json.RawMessage) (any, error) { runtime.Goexit(); return nil, nil },
+			codeHandler, "runtime.Goexit"},
+		"NaN is 4007": {
+			func(context.Context, json.RawMessage) (any, error) { return math.NaN(), nil },
+			codeNotJSON, "NaN"},
+		"a channel is 4007": {
+			func(context.Context, json.RawMessage) (any, error) { return make(chan int), nil },
+			codeNotJSON, "chan int"},
+		"a json.RawMessage that is not JSON is 4007": {
+			func(context.Context, json.RawMessage) (any, error) { return json.RawMessage("{"), nil },
+			codeNotJSON, "json.RawMessage"},
+		"a value of more bytes than allowed is 4004": {
+			func(context.Context, json.RawMessage) (any, error) { return strings.Repeat("a", 999), nil },
+			codeTooLarge, "response body size 1001 exceeds the limit of 1000"},
+		"a sequence of more bytes than allowed is 4004": {
+			func(context.Context, json.RawMessage) (any, error) {
+				return iter.Seq[any](func(yield func(any) bool) {
+					for yield("item") {
+					}
+				}), nil
+			},
+			codeTooLarge, "exceeds the limit of 1000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startInstance(t, func(ctx context.Context, event json.RawMessage) (any, error) {
+				if string(event) == "null" {
+					return nil, nil
+				}
+				return c.handler(ctx, event)
+			}).connect().ready()
+			p.call(1, "{}")
+			p.data.read().expectFailure(t, c.code, c.text)
+			p.call(2, "null")
+			p.data.read().expectResult(t, "null")
+		})
+	}
+}
+
+func TestACallBeforeInitIsAProtocolError(t *testing.T) {
+	p := startInstance(t, echo).connect()
+	p.call(1, "{}")
+	p.data.read().expectFailure(t, codeProtocol, "before INIT")
+}
+
+func TestTheOutcomeOfInitIsKept(t *testing.T) {
+	runs := make(chan struct{}, 10)
+	i := startInstance(t, echo, WithInitializer(func(ctx context.Context) error {
+		runs <- struct{}{}
+		return errors.New("no database at " + FromContext(ctx).Name())
+	}))
+	first, second := i.connect(), i.connect()
+	for _, got := range []answer{first.init(), second.init()} {
+		got.expectFailure(t, codeInitializer, "initializer failed: no database at agent")
+	}
+	first.call(1, "{}")
+	first.data.read().expectFailure(t, codeInitializer, "no database")
+	if len(runs) != 1 {
+		t.Fatalf("the initializer ran %d times", len(runs))
+	}
+}
+
+func TestCallsWaitForTheInitializer(t *testing.T) {
+	release := make(chan struct{})
+	p := startInstance(t, echo, WithInitializer(func(context.Context) error { <-release; return nil })).connect()
+	p.data.json(frameInit, 0, initMessage{Handler: "main", Concurrency: 1, MaxResultBytes: 1000})
+	p.call(1, "1")
+	p.call(2, "2")
+	p.until(0, 2)
+	close(release)
+	if got := p.data.read(); got.kind != frameInitOK {
+		t.Fatalf("expected INIT_OK, got type %d", got.kind)
+	}
+	p.data.read().expectResult(t, "1")
+	p.data.read().expectResult(t, "2")
+}
+
+func TestAnInitializerThatTakesTooLongIs4211(t *testing.T) {
+	ended := make(chan error, 1)
+	p := startInstance(t, echo, WithInitializer(func(ctx context.Context) error {
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil
+	})).connect()
+	p.init(func(m *initMessage) { m.InitTimeoutMs = 10 }).expectFailure(t, codeInitializerTimeout, "initializer timed out after 0.01 s")
+	if err := receive(t, ended); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+}
+
+func TestAPanicOfTheInitializerIs4201(t *testing.T) {
+	p := startInstance(t, echo, WithInitializer(func(context.Context) error { panic("boom") })).connect()
+	p.init().expectFailure(t, codeInitializer, "panic: boom")
+}
+
+func TestNoHandlerIs4201(t *testing.T) {
+	startInstance(t, nil).connect().init().expectFailure(t, codeInitializer, "empty user call code")
+	startInstance(t, echo).connect().init(func(m *initMessage) { m.Handler = "" }).expectFailure(t, codeInitializer, "empty user call code")
+}
+
+func TestCallsOfAllConnectionsRunOneByOneInTheOrderOfArrival(t *testing.T) {
+	begun, release := make(chan string), make(chan struct{})
+	i := startInstance(t, func(_ context.Context, event json.RawMessage) (any, error) {
+		begun <- string(event)
+		<-release
+		return nil, nil
+	})
+	peers := []*peer{i.connect().ready(), i.connect().ready()}
+	for n := range 10 {
+		peers[n%2].call(uint32(n+1), fmt.Sprint(n))
+		if n == 0 {
+			if got := receive(t, begun); got != "0" {
+				t.Fatal(got)
+			}
+		}
+		peers[0].until(1, n)
+	}
+	for n := 1; n < 10; n++ {
+		release <- struct{}{}
+		if got := receive(t, begun); got != fmt.Sprint(n) {
+			t.Fatalf("call %s runs in place of %d", got, n)
+		}
+	}
+	close(release)
+}
+
+func TestAtMostSoManyCallsRunAtOnce(t *testing.T) {
+	begun := make(chan string, 10)
+	p := startInstance(t, untilCancelled(begun)).connect().ready(func(m *initMessage) { m.Concurrency = 3 })
+	for n := range 5 {
+		p.call(uint32(n+1), "{}")
+	}
+	p.until(3, 2)
+	if len(begun) != 3 {
+		t.Fatalf("%d calls run", len(begun))
+	}
+	p.control.json(frameCancel, 1, cancelMessage{reasonTimeout})
+	p.data.read().expectFailure(t, codeTimeout, "the call timed out")
+	p.until(3, 1)
+}
+
+func TestCancel(t *testing.T) {
+	begun := make(chan string, 10)
+	p := startInstance(t, untilCancelled(begun)).connect().ready()
+	p.call(1, "1")
+	receive(t, begun)
+	p.control.json(frameCancel, 2, cancelMessage{reasonCaller})
+	p.call(2, "2")
+	got := p.data.read()
+	got.expectFailure(t, codeHandler, "the caller went away")
+	if got.callID != 2 {
+		t.Fatalf("the call that waits in the kernel is not answered, but %d", got.callID)
+	}
+	p.call(3, "3")
+	p.until(1, 1)
+	p.control.json(frameCancel, 3, cancelMessage{reasonTimeout})
+	p.data.read().expectFailure(t, codeTimeout, "timed out")
+	p.control.json(frameCancel, 1, cancelMessage{reasonInterrupt})
+	p.data.read().expectFailure(t, codeHandler, "the call was interrupted")
+	p.control.json(frameCancel, 1, cancelMessage{reasonInterrupt})
+	p.call(4, "4")
+	if got := receive(t, begun); got != "4" {
+		t.Fatalf("call %s has run", got)
+	}
+	p.until(1, 0)
+}
+
+func TestTheEndOfADataConnectionCancelsItsCalls(t *testing.T) {
+	begun := make(chan string, 10)
+	i := startInstance(t, untilCancelled(begun))
+	first := i.connect().ready()
+	first.call(1, "1")
+	first.call(2, "2")
+	receive(t, begun)
+	first.data.conn.conn.Close()
+	first.until(0, 0)
+	if len(begun) != 0 {
+		t.Fatal("a call ran whose connection had ended")
+	}
+	second := i.connect().ready()
+	second.call(1, "3")
+	receive(t, begun)
+	third := i.connect().ready()
+	third.call(1, "4")
+	third.until(1, 1)
+	second.data.conn.conn.Close()
+	receive(t, begun)
+	third.until(1, 0)
+}
+
+func TestStateAndContext(t *testing.T) {
+	p := startInstance(t, func(ctx context.Context, _ json.RawMessage) (any, error) {
+		derived, cancel := context.WithCancel(ctx)
+		defer cancel()
+		c := FromContext(derived)
+		count, _ := c.State().LoadOrStore("count", new(int))
+		*count.(*int)++
+		_, bounded := c.Remaining()
+		_, noStream := c.Stream()
+		return []any{*count.(*int), c.TraceID(), c.RequestID(), c.SessionID(), c.Headers(), c.Traceparent()[:36], c.InstanceID(),
+			c.Tenant(), c.Namespace(), c.Name(), c.FunctionName(), c.Package(), c.Version(), c.MemoryMB(), c.CPUMillis(),
+			bounded, noStream.Error()}, nil
+	}).connect().ready()
+	for n := range 2 {
+		p.call(uint32(n+1), "{}", func(h *callHeader) {
+			h.SessionID = "session"
+			h.Headers = map[string]string{"x": "y"}
+			h.Traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+		})
+		p.data.read().expectResult(t, fmt.Sprintf(`[%d,"trace","request","session",{"x":"y"},`+
+			`"00-0af7651916cd43dd8448eb211c80319c-","i","t","n","agent","0@service@f","service","v",128,500,true,%q]`, n+1, ErrNoStream))
+	}
+}
+
+func TestFromContextOutsideOfAnInstanceIsEmpty(t *testing.T) {
+	c := FromContext(context.Background())
+	if _, bounded := c.Deadline(); bounded || c.TraceID() != "" || len(c.Traceparent()) != 55 {
+		t.Fatal("not empty")
+	}
+}
+
+func stream(h *callHeader) { h.Stream, h.Credit = true, 10 }
+
+func TestAStreamSendsNoMoreThanItWasGranted(t *testing.T) {
+	wrote := make(chan int, 10)
+	p := startInstance(t, func(ctx context.Context, _ json.RawMessage) (any, error) {
+		stream, err := FromContext(ctx).Stream()
+		if err != nil {
+			return nil, err
+		}
+		for n := range 3 {
+			if _, err := stream.WriteString(strings.Repeat("a", 8)); err != nil {
+				return nil, err
+			}
+			wrote <- n
+		}
+		return "end", nil
+	}).connect().ready()
+	p.call(1, "{}", stream)
+	for range 2 {
+		if got := p.data.read(); got.kind != frameChunk || string(got.payload) != "aaaaaaaa" {
+			t.Fatalf("expected a CHUNK, got type %d %q", got.kind, got.payload)
+		}
+	}
+	receive(t, wrote)
+	receive(t, wrote)
+	p.until(1, 0)
+	if len(wrote) != 0 {
+		t.Fatal("a third chunk was sent: 16 bytes of 10 were used")
+	}
+	p.credit(1, 7)
+	if got := p.data.read(); got.kind != frameChunk {
+		t.Fatalf("expected a CHUNK, got type %d", got.kind)
+	}
+	p.data.read().expectResult(t, `"end"`)
+}
+
+func TestACancelledCallWaitsForNoCredit(t *testing.T) {
+	begun := make(chan struct{}, 1)
+	p := startInstance(t, func(ctx context.Context, _ json.RawMessage) (any, error) {
+		stream, _ := FromContext(ctx).Stream()
+		begun <- struct{}{}
+		for {
+			if _, err := stream.Write([]byte("0123456789")); err != nil {
+				return nil, err
+			}
+		}
+	}).connect().ready()
+	p.call(1, "{}", stream)
+	receive(t, begun)
+	p.data.read()
+	p.control.json(frameCancel, 1, cancelMessage{reasonCaller})
+	p.data.read().expectFailure(t, codeHandler, "the caller went away")
+}
+
+func TestNoChunkFollowsTheAnswer(t *testing.T) {
+	failed := make(chan error, 1)
+	p := startInstance(t, func(ctx context.Context, event json.RawMessage) (any, error) {
+		if string(event) == "1" {
+			stream, _ := FromContext(ctx).Stream()
+			go func() {
+				<-ctx.Done()
+				_, err := stream.WriteString("late")
+				failed <- err
+			}()
+		}
+		return event, nil
+	}).connect().ready()
+	p.call(1, "1", stream)
+	p.data.read().expectResult(t, "1")
+	if err := receive(t, failed); err == nil {
+		t.Fatal("a chunk was sent after the answer")
+	}
+	p.call(2, "2")
+	p.data.read().expectResult(t, "2")
+}
+
+func TestASequenceIsStreamedOrCollected(t *testing.T) {
+	p := startInstance(t, func(context.Context, json.RawMessage) (any, error) {
+		return iter.Seq[any](func(yield func(any) bool) {
+			_ = yield("text") && yield(nil) && yield(map[string]int{"n": 1})
+		}), nil
+	}).connect().ready()
+	p.call(1, "{}")
+	p.data.read().expectResult(t, `["text",null,{"n":1}]`)
+	p.call(2, "{}", stream)
+	for _, event := range []string{"text", `{"n":1}`} {
+		if got := p.data.read(); got.kind != frameChunk || string(got.payload) != event {
+			t.Fatalf("expected the CHUNK %s, got type %d %q", event, got.kind, got.payload)
+		}
+		p.credit(2, 10)
+	}
+	p.data.read().expectResult(t, "null")
+}
+
+func TestStopCancelsRunsPreStopAndEnds(t *testing.T) {
+	begun := make(chan string, 1)
+	i := startInstance(t, untilCancelled(begun), WithPreStop(func(ctx context.Context) error {
+		if _, bounded := ctx.Deadline(); !bounded {
+			return errors.New("no deadline")
+		}
+		return errors.New("cannot flush " + FromContext(ctx).Name())
+	}))
+	p := i.connect().ready()
+	other := i.connect().ready()
+	p.call(1, "1")
+	receive(t, begun)
+	other.call(1, "2")
+	p.until(1, 1)
+	p.control.json(frameStop, 0, stopMessage{GraceMs: 60_000})
+	other.data.read().expectFailure(t, codeProtocol, "the instance is stopping")
+	p.data.read().expectFailure(t, codeHandler, "the instance is stopping")
+	got := p.control.read()
+	if got.kind != frameStopped || !strings.Contains(string(got.payload), "pre_stop failed: cannot flush agent") {
+		t.Fatalf("got type %d %q", got.kind, got.payload)
+	}
+	if code := receive(t, i.exited); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	p.call(2, "{}")
+	p.data.read().expectFailure(t, codeProtocol, "the instance is stopping")
+}
+
+func TestStopDoesNotWaitLongerThanItsGrace(t *testing.T) {
+	begun, release := make(chan struct{}, 1), make(chan struct{})
+	i := startInstance(t, func(context.Context, json.RawMessage) (any, error) {
+		begun <- struct{}{}
+		<-release
+		return nil, nil
+	}, WithPreStop(func(context.Context) error { panic("must not run while a call does") }))
+	defer close(release)
+	p := i.connect().ready()
+	p.call(1, "{}")
+	receive(t, begun)
+	p.control.json(frameStop, 0, stopMessage{GraceMs: 10})
+	if got := p.control.read(); !strings.Contains(string(got.payload), "stopping the running calls timed out after 0.01 s") {
+		t.Fatalf("got type %d %q", got.kind, got.payload)
+	}
+	receive(t, i.exited)
+}
+
+func TestStopOfAnInstanceThatWasNeverInitialized(t *testing.T) {
+	i := startInstance(t, echo, WithPreStop(func(context.Context) error { return errors.New("must not run") }))
+	p := i.connect()
+	p.control.json(frameStop, 0, stopMessage{})
+	if got := p.control.read(); got.kind != frameStopped || string(got.payload) != "{}" {
+		t.Fatalf("got type %d %q", got.kind, got.payload)
+	}
+	receive(t, i.exited)
+}
+
+func TestManyCallsOfManyClients(t *testing.T) {
+	i := startInstance(t, echo)
+	i.connect().ready(func(m *initMessage) { m.Concurrency = 8 })
+	var group sync.WaitGroup
+	for range 8 {
+		p := i.connect()
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			for n := uint32(1); n <= 500; n++ {
+				p.call(n, fmt.Sprint(n), func(h *callHeader) { h.Stream = n%3 == 0 })
+				p.control.json(frameCancel, n+1_000_000, cancelMessage{reasonCaller})
+				if got := p.data.read(); got.callID != n || string(got.payload[4:]) != fmt.Sprint(n) {
+					t.Errorf("call %d: got type %d %q", n, got.kind, got.payload)
+					return
+				}
+			}
+		}()
+	}
+	group.Wait()
+}
