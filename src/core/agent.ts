@@ -1,3 +1,4 @@
+import { environmentNameProblem } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import type { InstanceSpec, SandboxType } from './instance.ts';
 import { Fields, invalidBody } from './json.ts';
@@ -57,7 +58,6 @@ export interface FunctionResolver {
 export const SANDBOX_TYPES = ['docker', 'supervisor', 'kubernetes'] as const;
 export type RequestedSandboxType = '' | (typeof SANDBOX_TYPES)[number];
 
-const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 /** Control characters, and halves of surrogate pairs, which no UTF-8 text can hold. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
@@ -95,10 +95,8 @@ export function resolveRegistered(
 export function readEnv(body: Fields, field: string): Record<string, string> {
   const env = body.textMap(field) ?? {};
   for (const name of Object.keys(env)) {
-    const path = `${body.pathOf(field)}.${name}`;
-    if (!ENV_NAME.test(name)) throw invalidBody(`${path} must have a name like [A-Za-z_][A-Za-z0-9_]*`);
-    if (name.startsWith('ROOKERY_'))
-      throw invalidBody(`${path} cannot be set: names that begin with ROOKERY_ belong to the platform`);
+    const problem = environmentNameProblem(name);
+    if (problem !== undefined) throw invalidBody(`${body.pathOf(field)}.${name} ${problem}`);
   }
   return env;
 }

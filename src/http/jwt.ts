@@ -15,8 +15,8 @@ export type JwtKey =
 
 export interface JwtOptions {
   readonly key: JwtKey;
-  readonly issuer?: string | null;
-  readonly audience?: string | null;
+  readonly issuer?: string | null | undefined;
+  readonly audience?: string | null | undefined;
 }
 
 export const MIN_SECRET_BYTES = 32;
