@@ -4,7 +4,7 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { checkDatabase, checkDataDir, checkNode, checkPort, driverFinding } from './doctor-checks.ts';
+import { checkDatabase, checkDataDir, checkNode, checkPort, driverFinding, pythonFinding } from './doctor-checks.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'rookery-doctor-test-'));
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
@@ -128,5 +128,34 @@ describe('a driver', () => {
     expect(driverFinding('process', degraded, config)).toMatchObject({ status: 'warn', notes: degraded.degraded });
     expect(driverFinding('process', degraded, { ...config, requireIsolation: true }).status).toBe('fail');
     expect(driverFinding('docker', degraded, { ...config, requireIsolation: true }).status).toBe('warn');
+  });
+});
+
+describe('python', () => {
+  const config = { defaultExecutor: 'process', process: { spares: 4, warm: [], pythons: {} } } as const;
+  const only =
+    (...versions: string[]) =>
+    async (version: string) => {
+      if (!versions.includes(version)) throw new Error(`runtime python${version} is not available`);
+      return { version, path: `/usr/bin/python${version}` };
+    };
+
+  test('names the versions that are here', async () => {
+    expect(await pythonFinding(only('3.11', '3.9'), config)).toMatchObject({
+      status: 'ok',
+      text: '3.9, 3.11',
+      notes: [],
+    });
+  });
+
+  test('none at all fails when processes are the default', async () => {
+    expect((await pythonFinding(only(), config)).status).toBe('fail');
+    expect((await pythonFinding(only(), { ...config, defaultExecutor: 'docker' })).status).toBe('warn');
+  });
+
+  test('one that is configured and does not work is told', async () => {
+    const process = { ...config.process, pythons: { '3.12': '/nowhere' } };
+    const finding = await pythonFinding(only('3.11'), { ...config, process });
+    expect(finding).toMatchObject({ status: 'warn', notes: ['runtime python3.12 is not available'] });
   });
 });

@@ -86,6 +86,33 @@ export async function checkPort(name: string, host: string, port: number): Promi
   return { name, status: 'fail', text: `${place} ${isTaken ? 'is taken' : 'cannot be bound'}`, notes: [note] };
 }
 
+const PYTHON_VERSIONS = Array.from({ length: 9 }, (_, index) => `3.${index + 6}`);
+
+/** `find` fails for a version that is not here. A configured interpreter that does not work is worth a note. */
+export async function pythonFinding(
+  find: (version: string) => Promise<{ readonly version: string; readonly path: string }>,
+  config: Pick<Config, 'defaultExecutor' | 'process'>,
+): Promise<Finding> {
+  const configured = Object.keys(config.process.pythons);
+  const versions = [...new Set([...PYTHON_VERSIONS, ...configured])];
+  const notes: string[] = [];
+  const found = await Promise.all(
+    versions.map(async version => {
+      try {
+        return (await find(version)).version;
+      } catch (error) {
+        if (configured.includes(version)) notes.push(messageOf(error));
+        return null;
+      }
+    }),
+  );
+  const here = found.filter(version => version !== null);
+  if (here.length > 0)
+    return { name: 'python', status: notes.length > 0 ? 'warn' : 'ok', text: here.join(', '), notes };
+  notes.push('Python agents cannot run here: install python3, or name an interpreter with process.pythons.');
+  return { name: 'python', status: config.defaultExecutor === 'process' ? 'fail' : 'warn', text: 'none found', notes };
+}
+
 /** Only the driver that instances get by default has to be there. */
 export function driverFinding(
   name: string,

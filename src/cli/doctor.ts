@@ -1,3 +1,6 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Command } from 'commander';
 import type { Config } from '../config/config.ts';
 import { addConfigFlags } from './config-flags.ts';
@@ -36,17 +39,47 @@ async function findAll(config: Config): Promise<readonly Finding[]> {
     import('./doctor-checks.ts'),
     import('../storage/database.ts'),
   ]);
-  const ports = [
-    ...(config.frontend.enabled ? [checks.checkPort('frontend', config.host, config.port)] : []),
-    ...(config.meta.enabled ? [checks.checkPort('meta_service', config.metaHost, config.metaPort)] : []),
-  ];
-  const found = await Promise.all([
+  const findings = await Promise.all([
     checks.checkNode(process.version),
     checks.checkDataDir(config.dataDir),
     checks.checkDatabase(openDatabase),
-    ...ports,
+    ...(config.frontend.enabled ? [checks.checkPort('frontend', config.host, config.port)] : []),
+    ...(config.meta.enabled ? [checks.checkPort('meta_service', config.metaHost, config.metaPort)] : []),
+    checkPythons(config),
+    probeDrivers(config),
   ]);
-  return found;
+  return findings.flat();
+}
+
+async function checkPythons(config: Config): Promise<Finding> {
+  const [{ pythonFinding }, { Interpreters }] = await Promise.all([
+    import('./doctor-checks.ts'),
+    import('../sandbox/process/interpreters.ts'),
+  ]);
+  const interpreters = new Interpreters(config.process.pythons);
+  return pythonFinding(version => interpreters.find(version), config);
+}
+
+/** In a data directory of their own, so that a running service and its launchers are left alone. */
+async function probeDrivers(config: Config): Promise<readonly Finding[]> {
+  const [{ driverFinding }, { createInstallation }, { SILENT }] = await Promise.all([
+    import('./doctor-checks.ts'),
+    import('../installation.ts'),
+    import('../telemetry/logger.ts'),
+  ]);
+  const dataDir = await mkdtemp(join(tmpdir(), 'rookery-doctor-'));
+  const process = { ...config.process, spares: 0, warm: [] };
+  const { drivers } = await createInstallation({ ...config, dataDir, process }, SILENT);
+  try {
+    return await Promise.all(
+      drivers.names
+        .filter(name => name !== 'kubernetes')
+        .map(async name => driverFinding(name, await drivers.probe(name), config)),
+    );
+  } finally {
+    await drivers.close();
+    await rm(dataDir, { recursive: true, force: true });
+  }
 }
 
 const MARKS = { ok: ['green', 'ok  '], warn: ['yellow', 'warn'], fail: ['red', 'FAIL'] } as const;

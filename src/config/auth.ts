@@ -11,8 +11,8 @@ export interface Auth {
     /** SPKI in PEM: RSA, EC P-256 or Ed25519. */
     | { readonly kind: 'publicKey'; readonly pem: string }
     | { readonly kind: 'jwks'; readonly url: string };
-  readonly issuer: string | undefined;
-  readonly audience: string | undefined;
+  readonly issuer: string | null;
+  readonly audience: string | null;
 }
 
 const MIN_SECRET_BYTES = 32;
@@ -35,9 +35,7 @@ export async function readAuth(values: Values): Promise<{ auth: Auth | null; pro
   }
   const key = await readKey(name, values[name] as string);
   if ('problem' in key) return { auth: null, problems: [key.problem] };
-  const issuer = values['jwt.issuer'] ?? undefined;
-  const audience = values['jwt.audience'] ?? undefined;
-  return { auth: { key: key.value, issuer, audience }, problems: [] };
+  return { auth: { key: key.value, issuer: values['jwt.issuer'], audience: values['jwt.audience'] }, problems: [] };
 }
 
 /** The shared secret in `file`, without a newline at its end. The problem is a whole sentence that begins with `name`. */

@@ -36,14 +36,16 @@ interface Described<T> {
   readonly flag?: string;
 }
 
-export function text(options: Described<string> & { pattern?: RegExp; shape?: string }): Setting<string> {
+export function text(
+  options: Described<string> & { pattern?: RegExp; shape?: string; isSecret?: boolean },
+): Setting<string> {
   const shape = options.shape ?? 'a text that is not empty';
   const pattern = options.pattern ?? /^[^\s](.*[^\s])?$/s;
   const read = (value: unknown): string => {
     if (typeof value !== 'string' || !pattern.test(value)) throw new WrongValue(shape);
     return value;
   };
-  return { type: 'text', ...described(options), read, readText: read };
+  return { type: 'text', isSecret: options.isSecret ?? false, ...described(options), read, readText: read };
 }
 
 /** A text that may be absent (`null`). */

@@ -52,6 +52,32 @@ export const METRICS = {
     help: 'Instances that run and can be called.',
     labels: {},
   },
+  rookery_function_invocation_seconds: {
+    type: 'histogram',
+    help: 'Calls of functions as services and how long each took, waiting included.',
+    labels: {
+      function: 'name of the function, `other` above the bound of names',
+      code: '`ok`, or the code of the failure (`4002`, `150429`), `cancelled` when the caller left',
+    },
+    buckets: CALL_SECONDS,
+  },
+  rookery_function_queue_seconds: {
+    type: 'histogram',
+    help: 'How long calls of functions waited for a place on an instance.',
+    labels: { function: 'as above' },
+    buckets: CALL_SECONDS,
+  },
+  rookery_function_cold_start_seconds: {
+    type: 'histogram',
+    help: 'Cold starts that a call waited for, by stage.',
+    labels: { stage: '`start` until the sandbox runs and answers, `load` until its code is loaded' },
+    buckets: START_SECONDS,
+  },
+  rookery_function_instances: {
+    type: 'gauge',
+    help: 'Instances of function services now.',
+    labels: { state: '`ready`, `draining` or `stopping`' },
+  },
   rookery_create_seconds: {
     type: 'histogram',
     help: 'Starts of instances (creates and restarts) and how long each took, until its code was loaded.',

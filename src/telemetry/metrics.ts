@@ -23,19 +23,35 @@ export interface Gauges {
   readonly openCalls: number;
 }
 
+/** Stages of one call of a function, milliseconds. */
+export interface FunctionTimings {
+  readonly queueMs: number;
+  /** 0: the instance was there. */
+  readonly startMs: number;
+  readonly loadMs: number;
+}
+
 export interface Metrics {
   entry(name: 'frontend' | 'meta_service'): EntryMetrics;
   readonly scheduler: SchedulerMetrics;
   /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
   readonly invoked: (outcome: string, seconds: number) => void;
+  /** `code`: `ok`, or the code of the failure. `timings` are null when the call got no place. */
+  readonly functionInvoked: (name: string, code: string, seconds: number, timings: FunctionTimings | null) => void;
   /** Where the gauges are read, from now on: the scheduler has them. Until then they are 0. */
   readGaugesFrom(gauges: Gauges): void;
+  /** Where the states of service instances are counted. */
+  readFunctionInstancesFrom(count: () => ReadonlyMap<string, number>): void;
 }
+
+/** Names of functions that have a label of their own; a label for everything that callers make up would have no bound. */
+const MAX_FUNCTION_LABELS = 1000;
 
 /** The metrics of one service. No timer runs for them: what can be read at the scrape is read there. */
 export function createMetrics(options: { readonly version: string }): Metrics {
   const registry = new Registry();
   let gauges: Gauges | undefined;
+  let functionInstances: (() => ReadonlyMap<string, number>) | undefined;
 
   const gauge: AddGauge = (name, read) =>
     new Gauge({
@@ -52,6 +68,13 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   const requests = histogram('rookery_http_request_seconds', registry);
   const calls = histogram('rookery_invocation_seconds', registry);
   const creates = histogram('rookery_create_seconds', registry);
+  gauge('rookery_function_instances', set => {
+    for (const [state, count] of functionInstances?.() ?? []) set(count, { state });
+  });
+  const functionCalls = histogram('rookery_function_invocation_seconds', registry);
+  const functionQueues = histogram('rookery_function_queue_seconds', registry);
+  const coldStarts = histogram('rookery_function_cold_start_seconds', registry);
+  const functionObservers = new Map<string, { queue: Observer; calls: Map<string, Observer> }>();
   const exits = new Counter(common('rookery_instance_exits_total', registry));
   addProcessMetrics(registry, gauge);
 
@@ -68,8 +91,24 @@ export function createMetrics(options: { readonly version: string }): Metrics {
     invoked(outcome, seconds) {
       remembered(callObservers, outcome, () => calls.labels(outcome)).observe(seconds);
     },
+    functionInvoked(name, code, seconds, timings) {
+      const label = functionObservers.size < MAX_FUNCTION_LABELS || functionObservers.has(name) ? name : 'other';
+      const observers = remembered(functionObservers, label, () => ({
+        queue: functionQueues.labels(label),
+        calls: new Map(),
+      }));
+      remembered(observers.calls, code, () => functionCalls.labels(label, code)).observe(seconds);
+      if (timings === null) return;
+      observers.queue.observe(timings.queueMs / 1000);
+      if (timings.startMs === 0) return;
+      coldStarts.labels('start').observe(timings.startMs / 1000);
+      coldStarts.labels('load').observe(timings.loadMs / 1000);
+    },
     readGaugesFrom(given) {
       gauges = given;
+    },
+    readFunctionInstancesFrom(count) {
+      functionInstances = count;
     },
   };
 }
