@@ -177,14 +177,6 @@ export const SETTINGS = {
     doc: 'How much memory the bodies of all open calls may take together. Above it a call is refused at once with 429.',
     example: '512',
   }),
-  maxStarting: integer({
-    default: 256,
-    min: 1,
-    max: 65_536,
-    unit: 'starts',
-    doc: 'How many creates and restarts may go on at the same time. Above it one more is refused at once.',
-    example: '32',
-  }),
   maxProcesses: integer({
     default: 256,
     min: 8,
