@@ -48,8 +48,13 @@ export class ChannelClosed extends Error {
 /** CHUNK bytes that a stream may send before its reader has taken any. */
 export const STREAM_CREDIT_BYTES = 256 * 1024;
 const CONNECT_RETRY_MS = 20;
+/** What a timer of Node can hold; functions may be registered with more (100 days). */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 /** Bodies up to this size are copied behind their header, so that a call is one write; larger ones go as a second buffer of the same `writev`. */
 const COPY_BODY_BYTES = 64 * 1024;
+
+/** Node's timers run at once when they are asked for more (24.8 days); a function's time may be longer. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
 interface PendingCall {
   settle(outcome: CallOutcome): void;
@@ -167,9 +172,12 @@ export class Channel {
         this.#abandon(callId, reason);
         reject(error);
       };
-      const timer = setTimeout(() => {
-        giveUp('timeout', deadlineExceeded(`timed out after ${call.timeoutMs / 1000} s`));
-      }, call.timeoutMs);
+      const timer = setTimeout(
+        () => {
+          giveUp('timeout', deadlineExceeded(`timed out after ${call.timeoutMs / 1000} s`));
+        },
+        Math.min(call.timeoutMs, MAX_TIMER_MS),
+      );
       const onAbort = () => {
         if (call.signal?.reason === 'interrupt') this.#cancel(callId, 'interrupt');
         else giveUp('caller', unavailable('the caller went away'));

@@ -18,7 +18,8 @@ export interface Instances {
   create(request: CreateInstance): Promise<Instance>;
 
   /**
-   * One call of the handler. Order, bounds and cancellation as `Call` says. Fails with `not_found` (also for an instance that is not
+   * One call of the handler. Order, bounds and cancellation as `Call` says; the smaller of `call.timeoutMs` and the instance's
+   * `callTimeoutMs` counts. Fails with `not_found` (also for an instance that is not
    * RUNNING), `resource_exhausted` (`too many calls are waiting`, with `retryAfterSeconds`), `deadline_exceeded`
    * (`timed out after <n> s`), `unavailable` (`instance exited: <exit code or signal>`, or the caller went away).
    */

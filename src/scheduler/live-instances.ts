@@ -75,8 +75,19 @@ export class LiveInstances {
       channel.close();
       return undefined;
     }
-    const { tenant, concurrency } = spec;
-    const live = new LiveInstance({ instanceId: id, tenant, driver, handle, secret, channel, concurrency, room, log });
+    const { tenant, concurrency, callTimeoutMs: maxCallMs } = spec;
+    const live = new LiveInstance({
+      instanceId: id,
+      tenant,
+      driver,
+      handle,
+      secret,
+      channel,
+      concurrency,
+      maxCallMs,
+      room,
+      log,
+    });
     this.add(live);
     return live;
   }

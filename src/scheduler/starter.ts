@@ -58,12 +58,23 @@ export class Starter {
         budget.signal,
         handle => discard(handle),
       );
-      const { tenant, concurrency } = spec;
+      const { tenant, concurrency, callTimeoutMs: maxCallMs } = spec;
       const { handle } = started;
       const room = this.#room;
       outcome = 'created';
       return {
-        live: new LiveInstance({ instanceId, tenant, driver, handle, secret, channel, concurrency, room, log }),
+        live: new LiveInstance({
+          instanceId,
+          tenant,
+          driver,
+          handle,
+          secret,
+          channel,
+          concurrency,
+          maxCallMs,
+          room,
+          log,
+        }),
         started,
         loadFailure,
         loadMs,
