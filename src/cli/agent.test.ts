@@ -371,6 +371,15 @@ describe('agent exec', () => {
     });
   });
 
+  test('the options of the command are its own, without a --', async () => {
+    await using service = await answering({ returncode: 0, stdout: '', stderr: '', truncated: false });
+    const ran = await cli(['agent', 'exec', ID, 'ls', '-w', '--json'], {
+      environment: { ROOKERY_ADDRESS: service.address },
+    });
+    expect(ran).toMatchObject({ code: 0, err: '' });
+    expect(JSON.parse(service.last.body).command).toEqual(['ls', '-w', '--json']);
+  });
+
   test('a -- in front of the command is not part of it, one behind it is', async () => {
     await using service = await answering({ returncode: 0, stdout: '', stderr: '', truncated: false });
     await cli(['agent', 'exec', '--address', service.address, ID, '--', 'a', '--', 'b']);

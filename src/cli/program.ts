@@ -53,6 +53,8 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
     .description('A serverless cluster that you run yourself: resident agents, functions and jobs.')
     .version(version(), '-V, --version', 'print the version')
     .helpCommand(true)
+    // Options belong to the command that they follow: `agent exec hello ls -l` leaves -l to ls.
+    .enablePositionalOptions()
     .exitOverride()
     .showHelpAfterError('(add --help for the options)')
     .configureOutput({
