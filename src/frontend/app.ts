@@ -6,6 +6,8 @@ import { addInvokeRoute, type InvokeRouteOptions } from './agent-invoke.ts';
 import { addLogsRoute } from './agent-logs.ts';
 import { type AgentRoutesOptions, addAgentRoutes } from './agents.ts';
 import { frontendErrors } from './errors.ts';
+import type { FunctionRoutesOptions } from './function-invoke.ts';
+import { addFunctionRoutes } from './functions.ts';
 
 /** What both entries get alike from whoever builds them. */
 export type SharedEntryOptions = Omit<EntryOptions, 'name' | 'title' | 'errors' | 'badTenantCode'>;
@@ -13,6 +15,8 @@ export type SharedEntryOptions = Omit<EntryOptions, 'name' | 'title' | 'errors' 
 export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions {
   readonly tracer: Tracer;
   readonly invoked: InvokeRouteOptions['invoked'];
+  /** The function service; absent: this entry has none. */
+  readonly service?: FunctionRoutesOptions;
 }
 
 /** HTTP entry 1. It never listens: `server.ts` does, tests inject. */
@@ -30,5 +34,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addLogsRoute(scope, options.instances);
     addExecRoute(scope, options.instances);
   });
+  const { service } = options;
+  if (service) app.register(async scope => addFunctionRoutes(scope, service));
   return app;
 }

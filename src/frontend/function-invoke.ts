@@ -28,9 +28,9 @@ export interface FunctionRoutesOptions {
   /** `outcome`: `ok`, the code of a failure. */
   readonly functionInvoked: (
     functionName: string,
-    outcome: string,
+    code: string,
     seconds: number,
-    result: FunctionResult | null,
+    timings: FunctionResult['timings'] | null,
   ) => void;
 }
 
@@ -96,7 +96,12 @@ function invoke(request: FastifyRequest, reply: FastifyReply, urn: string, optio
   }
   const startMs = performance.now();
   const done = (outcome: string, result: FunctionResult | null) => {
-    options.functionInvoked(parseUrn(urn)?.name ?? '', outcome, (performance.now() - startMs) / 1000, result);
+    options.functionInvoked(
+      parseUrn(urn)?.name ?? '',
+      outcome,
+      (performance.now() - startMs) / 1000,
+      result?.timings ?? null,
+    );
   };
   const invocation = { urn, tenant, headers: asked, call: { header, body, signal } };
   const running = wantsStream

@@ -27,6 +27,8 @@ export interface LiveInstanceOptions {
   /** Open, with the runtime initialized. */
   readonly channel: Channel;
   readonly concurrency: number;
+  /** The longest that a call may take, waiting included, milliseconds; a call may ask for less. */
+  readonly maxCallMs: number;
   readonly room: CallRoom;
   readonly log: SchedulerLog;
 }
@@ -50,6 +52,7 @@ export class LiveInstance {
   readonly ended: Promise<Ending>;
   readonly #secret: string;
   readonly #concurrency: number;
+  readonly #maxCallMs: number;
   readonly #room: CallRoom;
   readonly #log: SchedulerLog;
   #channel: Channel;
@@ -74,6 +77,7 @@ export class LiveInstance {
     this.handle = options.handle;
     this.#secret = options.secret;
     this.#concurrency = options.concurrency;
+    this.#maxCallMs = options.maxCallMs;
     this.#room = options.room;
     this.#log = options.log;
     this.#channel = options.channel;
@@ -98,7 +102,8 @@ export class LiveInstance {
    * One call. Fails as `Channel.call` does, but says why when the connection ended (`unavailable`), and refuses at once
    * when too many wait (`resource_exhausted`). A call that comes while the connection is being made again waits for that.
    */
-  async call(call: Call): Promise<CallOutcome> {
+  async call(asked: Call): Promise<CallOutcome> {
+    const call = asked.timeoutMs <= this.#maxCallMs ? asked : { ...asked, timeoutMs: this.#maxCallMs };
     let channel = this.#channel;
     if (this.#overBecause !== undefined) throw unavailable(this.#overBecause);
     const bodyBytes = call.body.length;

@@ -192,6 +192,13 @@ export class FunctionService {
     return found;
   }
 
+  /** Instances by state, over all versions. */
+  countInstances(): ReadonlyMap<string, number> {
+    const counts = new Map<string, number>();
+    for (const { state } of this.instances(null)) counts.set(state, (counts.get(state) ?? 0) + 1);
+    return counts;
+  }
+
   async #run(
     served: Served,
     service: Service,

@@ -128,6 +128,7 @@ export class SandboxLauncher implements ServiceLauncher {
       handle: JSON.stringify(live.handle),
       secret,
       concurrency: spec.concurrency,
+      max_call_ms: spec.callTimeoutMs,
       stop_grace_ms: Math.max(STOP_GRACE_MS, fn.preStopTimeoutMs),
       code_source: placed.mount.source,
       started_at_ms: Date.now(),
@@ -187,6 +188,7 @@ export class SandboxLauncher implements ServiceLauncher {
       secret,
       channel,
       concurrency,
+      maxCallMs: row.max_call_ms,
       room: this.#room,
       log,
     });

@@ -16,6 +16,7 @@ export interface ServiceInstanceTable {
   /** Opens connections to its runtime. */
   secret: string;
   concurrency: number;
+  max_call_ms: number;
   stop_grace_ms: number;
   /** Host path that is mounted as its code. */
   code_source: string;

@@ -13,6 +13,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     .addColumn('handle', 'text', column => column.notNull())
     .addColumn('secret', 'text', column => column.notNull())
     .addColumn('concurrency', 'integer', column => column.notNull())
+    .addColumn('max_call_ms', 'bigint', column => column.notNull())
     .addColumn('stop_grace_ms', 'integer', column => column.notNull())
     .addColumn('code_source', 'text', column => column.notNull())
     .addColumn('started_at_ms', 'bigint', column => column.notNull())

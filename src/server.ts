@@ -1,0 +1,232 @@
+import { realpath, stat } from 'node:fs/promises';
+import { availableParallelism, totalmem } from 'node:os';
+import type { FastifyInstance } from 'fastify';
+import type { Config } from './config/config.ts';
+import { createFrontend } from './frontend/app.ts';
+import { createJwtVerifier } from './http/jwt.ts';
+import { createInstallation } from './installation.ts';
+import { createMeta } from './meta/app.ts';
+import { createRegistry, type Registry } from './registry/registry.ts';
+import type { Drivers } from './sandbox/drivers.ts';
+import { Scheduler } from './scheduler/scheduler.ts';
+import { AsyncCalls } from './service/async-calls.ts';
+import { CodeStore } from './service/code/code-store.ts';
+import { FunctionService } from './service/function-service.ts';
+import { SYSTEM_CLOCK } from './service/policy.ts';
+import { createCatalog } from './service/registry-catalog.ts';
+import { SandboxLauncher } from './service/sandbox-launcher.ts';
+import { deliverWebhook } from './service/webhook.ts';
+import { type DataDir, openDataDir } from './storage/data-dir.ts';
+import { type Database, openDatabase } from './storage/database.ts';
+import { type DurableWrites, openDurableWrites } from './storage/durable.ts';
+import { hasServiceInstance } from './storage/service-instances.ts';
+import type { Logger } from './telemetry/logger.ts';
+import { createMetrics } from './telemetry/metrics.ts';
+import { createTracer } from './telemetry/tracer.ts';
+import { VERSION } from './version.ts';
+
+export interface Server {
+  /** Listens at once, adopts what an earlier server left, and resolves when everything is ready. */
+  start(): Promise<{ readonly frontendUrl: string | null; readonly metaUrl: string | null }>;
+  /** Takes no more work, lets running calls end for at most `graceMs`; agents live on unless `stopAgents`. */
+  close(options: { readonly stopAgents: boolean; readonly graceMs: number }): Promise<{ readonly agentsLeft: number }>;
+}
+
+const MAX_STARTING = 64;
+const MEBIBYTE = 1024 * 1024;
+
+/**
+ * The composition root: the only place that sees everything. Builds what the configuration asks for in the order of dependence, and closes it
+ * in reverse. Fails with `failed_precondition` when the data directory cannot be had.
+ */
+export async function createServer(config: Config, logger: Logger): Promise<Server> {
+  const dataDir = await openDataDir(config.dataDir);
+  let database: Database | undefined;
+  try {
+    database = await openDatabase(dataDir.databaseFile);
+    const writes = await openDurableWrites(database, dataDir.databaseFile);
+    return await assemble(config, logger, { dataDir, database, writes });
+  } catch (error) {
+    await database?.destroy();
+    dataDir.release();
+    throw error;
+  }
+}
+
+interface Stores {
+  readonly dataDir: DataDir;
+  readonly database: Database;
+  readonly writes: DurableWrites;
+}
+
+async function assemble(config: Config, logger: Logger, stores: Stores): Promise<Server> {
+  const { dataDir, database, writes } = stores;
+  const metrics = createMetrics({ version: VERSION });
+  const tracer = createTracer(VERSION);
+  const { drivers, mountPolicy } = await createInstallation(config, logger);
+  const executors = { defaultSandboxType: config.defaultExecutor };
+  const registry = createRegistry({
+    database,
+    writes,
+    business: config.business,
+    clusters: config.clusters,
+    exists: path =>
+      stat(path).then(
+        () => true,
+        () => false,
+      ),
+  });
+
+  const sandboxes = {
+    database,
+    drivers: (name: Parameters<Drivers['get']>[0]) => drivers.get(name),
+    nodeId: dataDir.nodeId,
+    log: logger,
+    metrics: metrics.scheduler,
+    createTimeoutMs: config.createTimeoutMs,
+    maxOpenCallBytes: config.maxOpenCallMb * MEBIBYTE,
+    maxStarting: MAX_STARTING,
+    maxProcesses: config.maxProcesses,
+    network: config.network,
+    requireIsolation: config.requireIsolation,
+  };
+  const launcher = new SandboxLauncher({ ...sandboxes, codeStore: createCodeStore(config) });
+  const scheduler = new Scheduler({
+    ...sandboxes,
+    sweptDrivers: ['process'],
+    belongsElsewhere: async id => launcher.owns(id) || (await hasServiceInstance(database, id)),
+    maxWaitingCalls: config.maxWaitingCalls,
+    orphanGraceMs: config.orphanGraceMs,
+    reconcileIntervalMs: config.reconcileIntervalMs,
+  });
+  metrics.readGaugesFrom(scheduler);
+
+  const functions = new FunctionService({
+    catalog: createCatalog(registry, database, executors),
+    launcher,
+    clock: SYSTEM_CLOCK,
+    capacity: {
+      maxInstances: config.functions.maxInstances,
+      maxInstancesPerTenant: config.functions.maxInstancesPerTenant,
+      machineCpuMillis: availableParallelism() * 1000,
+      machineMemoryMb: Math.floor(totalmem() / MEBIBYTE),
+    },
+    maxWaitMs: config.functions.maxWaitMs,
+    maxWaitingPerTenant: config.functions.maxWaitingPerTenant,
+    log: logger,
+  });
+  metrics.readFunctionInstancesFrom(() => functions.countInstances());
+  const asyncCalls = new AsyncCalls({
+    database,
+    durable: writes,
+    invoke: invocation => functions.invoke(invocation),
+    deliver: config.functions.webhookPrefixes.length > 0 ? (url, answer) => deliverWebhook(url, answer, logger) : null,
+    maxOpen: config.functions.maxAsyncCalls,
+    maxOpenPerTenant: config.functions.maxAsyncCallsPerTenant,
+    maxRunning: config.functions.maxAsyncRunning,
+    keepMs: config.functions.asyncResultMs,
+    log: logger,
+  });
+
+  const verifier = config.auth === null ? null : createJwtVerifier(config.auth);
+  let isStarted = false;
+  const shared = {
+    version: VERSION,
+    auth: verifier,
+    ready: () => ({ ...(isStarted ? {} : { server: 'starting' }), ...scheduler.readiness() }),
+    log: logger,
+    slowMs: config.slowCallMs,
+  };
+  const frontend = config.frontend.enabled
+    ? createFrontend({
+        ...shared,
+        hosts: { boundHost: config.host, allowedHosts: config.allowedHosts },
+        metrics: metrics.entry('frontend'),
+        tracer,
+        invoked: metrics.invoked,
+        instances: scheduler,
+        functions: registry.resolver,
+        executors,
+        mountPolicy,
+        realpath: path => realpath(path).catch(() => null),
+        service: {
+          functions,
+          asyncCalls,
+          business: config.business,
+          ownTenantOnly: verifier !== null,
+          webhookPrefixes: config.functions.webhookPrefixes.length > 0 ? config.functions.webhookPrefixes : null,
+          tracer,
+          functionInvoked: metrics.functionInvoked,
+        },
+      })
+    : null;
+  const meta = config.meta.enabled
+    ? createMeta({
+        ...shared,
+        hosts: { boundHost: config.metaHost, allowedHosts: config.allowedHosts },
+        metrics: metrics.entry('meta_service'),
+        registry,
+      })
+    : null;
+
+  return {
+    async start() {
+      const frontendUrl = await listen(frontend, config.host, config.port);
+      const metaUrl = await listen(meta, config.metaHost, config.metaPort);
+      await warmUp(drivers, config);
+      await scheduler.start();
+      await functions.start();
+      await asyncCalls.start();
+      isStarted = true;
+      return { frontendUrl, metaUrl };
+    },
+
+    async close({ stopAgents, graceMs }) {
+      const deadlineMs = performance.now() + graceMs;
+      const left = () => Math.max(0, deadlineMs - performance.now());
+      // New connections are refused first; calls that run may end.
+      const listeners = Promise.allSettled([frontend?.close(), meta?.close()]);
+      const [{ agentsLeft }] = await Promise.all([scheduler.close({ stopAgents, graceMs }), asyncCalls.close(left())]);
+      await within(listeners, left());
+      await functions.close();
+      await drivers.close();
+      await writes.close();
+      await database.destroy();
+      dataDir.release();
+      return { agentsLeft };
+    },
+  };
+}
+
+function createCodeStore(config: Config): CodeStore {
+  const { cacheMb, maxArchiveMb, maxUnpackedMb, maxEntries } = config.code;
+  const { endpoint, region, accessKeyId, secretAccessKey, allowedEndpoints } = config.s3;
+  return new CodeStore({
+    dataDir: config.dataDir,
+    s3: { endpoint, region, accessKeyId, secretAccessKey: secretAccessKey ?? '', allowedEndpoints },
+    maxCacheBytes: cacheMb * MEBIBYTE,
+    maxArchiveBytes: maxArchiveMb * MEBIBYTE,
+    maxUnpackedBytes: maxUnpackedMb * MEBIBYTE,
+    maxEntries,
+  });
+}
+
+async function listen(app: FastifyInstance | null, host: string, port: number): Promise<string | null> {
+  return app === null ? null : await app.listen({ host, port });
+}
+
+/** Launchers that were asked for start with the service, so that the first create is fast. */
+async function warmUp(drivers: Drivers, config: Config): Promise<void> {
+  if (config.process.warm.length > 0) await (await drivers.get('process')).warm?.();
+}
+
+async function within(promise: Promise<unknown>, ms: number): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>(resolve => {
+    timer = setTimeout(resolve, ms);
+  });
+  await Promise.race([promise, late]);
+  clearTimeout(timer);
+}
+
+export type { Registry };
