@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import { readEnv } from '../core/agent.ts';
 import { type Fields, invalidBody, readBody } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
-import { callerSignal } from '../http/caller.ts';
+import { answerController } from '../http/caller.ts';
 import type { ExecRequest } from '../sandbox/driver.ts';
 import type { Instances } from '../scheduler/contract.ts';
 import { AGENT_DOCS } from './agent-docs.ts';
@@ -12,9 +12,9 @@ export function addExecRoute(app: FastifyInstance, instances: Instances): void {
   app.post<{ Params: { instanceId: string } }>(
     '/api/agent/:instanceId/exec',
     { config: { access: 'write', longLived: true, docs: AGENT_DOCS.exec } },
-    async request => {
+    async (request, reply) => {
       const command = readExec(readBody(request.body as Buffer | undefined));
-      const signal = callerSignal(request.raw.socket);
+      const { signal } = answerController(reply.raw);
       const { returncode, stdout, stderr, truncated } = await instances.exec(
         request.tenant,
         request.params.instanceId,

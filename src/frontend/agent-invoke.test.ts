@@ -4,7 +4,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { deferred } from '../../test/http/deferred.ts';
 import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
-import { deadlineExceeded, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
+import { deadlineExceeded, invalidRequest, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 
 const AGENT = newInstance(SPEC);
@@ -43,6 +43,14 @@ describe('agent invoke: the error table', () => {
       body: { code: 400, message: expect.stringMatching(/^failed to build invoke request: ./) },
     });
     expect(frontend.instances.calls).toEqual([]);
+  });
+
+  test('400: request cannot be built: headers that no frame can carry', async () => {
+    await using frontend = frontendWithAgent(failing(invalidRequest('headers of 70000 bytes exceed the limit')));
+    expect(await invoke(frontend, '{}')).toMatchObject({
+      status: 400,
+      body: { code: 400, message: 'failed to build invoke request: headers of 70000 bytes exceed the limit' },
+    });
   });
 
   test('404: instance does not exist', async () => {

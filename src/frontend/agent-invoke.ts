@@ -83,7 +83,7 @@ function answer(reply: FastifyReply, outcome: CallOutcome, span: Span | null): v
   reply.code(500).send({ code: 500, data: null, message });
 }
 
-/** Failures of the platform: 404 and 429 by their own text, everything else 500 `invoke failed: <err>`. */
+/** Failures of the platform: 404, 400 and 429 by their own texts, everything else 500 `invoke failed: <err>`. */
 function refuse(request: InvokeRequest, reply: FastifyReply, error: unknown): void {
   const known =
     error instanceof ServiceError
@@ -91,8 +91,15 @@ function refuse(request: InvokeRequest, reply: FastifyReply, error: unknown): vo
       : new ServiceError('internal', `internal error, the log has it under trace id ${request.traceId}`, {
           cause: error,
         });
-  if (known.code === 'not_found' || known.code === 'invalid_request') {
+  if (known.code === 'not_found') {
     sendError(reply, known, frontendErrors(known, request));
+    return;
+  }
+  if (known.code === 'invalid_request') {
+    sendError(reply, known, {
+      status: 400,
+      body: { code: 400, message: `failed to build invoke request: ${known.message}` },
+    });
     return;
   }
   const message = `invoke failed: ${known.message}`;

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { FastifyInstance } from 'fastify';
-import { callerSignal } from '../http/caller.ts';
+import { answerController } from '../http/caller.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
 import type { Instances } from '../scheduler/contract.ts';
 import { AGENT_DOCS } from './agent-docs.ts';
@@ -14,9 +14,9 @@ const TEXT = 'text/plain; charset=utf-8';
  * caller leaves or the server closes.
  */
 export function addLogsRoute(app: FastifyInstance, instances: Instances): void {
-  const closing = new AbortController();
+  const open = new Set<AbortController>();
   app.addHook('preClose', done => {
-    closing.abort();
+    for (const controller of open) controller.abort();
     done();
   });
 
@@ -29,7 +29,10 @@ export function addLogsRoute(app: FastifyInstance, instances: Instances): void {
         await instances.get(request.tenant, request.params.instanceId);
         return reply.type(TEXT).send('');
       }
-      const signal = AbortSignal.any([callerSignal(request.raw.socket), closing.signal]);
+      const controller = answerController(reply.raw);
+      open.add(controller);
+      const { signal } = controller;
+      signal.addEventListener('abort', () => open.delete(controller), { once: true });
       const chunks = await instances.logs(request.tenant, request.params.instanceId, wanted, signal);
       reply.hijack();
       const { raw } = reply;

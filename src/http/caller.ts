@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 const signals = new WeakMap<Socket, AbortSignal>();
@@ -14,4 +15,15 @@ export function callerSignal(socket: Socket): AbortSignal {
   else socket.once('close', () => controller.abort());
   signals.set(socket, controller.signal);
   return controller.signal;
+}
+
+/**
+ * A controller of one request that aborts when its answer is over: complete, or its caller gone. For requests that hand the
+ * signal on to others, who may keep listening for as long as it lives.
+ */
+export function answerController(answer: ServerResponse): AbortController {
+  const controller = new AbortController();
+  if (answer.destroyed) controller.abort();
+  else answer.once('close', () => controller.abort());
+  return controller;
 }
