@@ -94,6 +94,22 @@ test('a call beyond its time ends, is cancelled inside, and the instance stays',
   expect(reason).toBe('timeout');
 });
 
+test('the instance’s own time bounds a call that asks for more', async () => {
+  await using harness = await Harness.open();
+  harness.driver.handlers.set('stuck', () => new Promise(() => undefined));
+  const id = await harness.create('a', { handler: 'stuck', callTimeoutMs: 20 });
+  await expect(harness.invoke(id, {}, { timeoutMs: 8_640_000_000 })).rejects.toMatchObject({
+    code: 'deadline_exceeded',
+    message: 'timed out after 0.02 s',
+  });
+});
+
+test('a time longer than a timer can be does not end a call at once', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a', { handler: 'echo', callTimeoutMs: 8_640_000_000 });
+  await expect(harness.invoke(id, { a: 1 }, { timeoutMs: 8_640_000_000 })).resolves.toMatchObject({ ok: true });
+});
+
 test('a caller that goes away frees its place, running or waiting', async () => {
   await using harness = await Harness.open({ maxWaitingCalls: 1 });
   const ran: unknown[] = [];
