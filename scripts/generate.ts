@@ -46,7 +46,7 @@ async function cliPage(): Promise<string> {
     import('../src/cli/document.ts'),
     import('../src/cli/io.ts'),
   ]);
-  return cliPage({ io: processIo(new AbortController().signal), exitCode: 0 });
+  return cliPage({ io: processIo(new AbortController().signal), version: '', exitCode: 0 });
 }
 
 function read(path: string): string | null {

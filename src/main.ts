@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { processIo } from './cli/io.ts';
 import { run } from './cli/program.ts';
+import { VERSION } from './version.ts';
 
 /** The only place that ends the process. */
 
@@ -9,4 +10,4 @@ const readerGone = new AbortController();
 process.stdout.on('error', () => readerGone.abort());
 process.stderr.on('error', () => readerGone.abort());
 
-process.exit(await run(process.argv.slice(2), processIo(readerGone.signal)));
+process.exit(await run(process.argv.slice(2), processIo(readerGone.signal), VERSION));

@@ -25,6 +25,8 @@ export interface Output {
 /** What a command gets beside its arguments. */
 export interface Context {
   readonly io: Io;
+  /** Of this program. */
+  readonly version: string;
   /** What the command ends with when it throws nothing. */
   exitCode: number;
 }

@@ -30,7 +30,7 @@ describe('help and mistakes', () => {
   });
 
   test('--version prints the version', async () => {
-    expect((await cli(['--version'])).out).toMatch(/^\d+\.\d+\.\d+/);
+    expect((await cli(['--version'])).out).toBe('1.2.3\n');
   });
 
   test('serve --help names every setting', async () => {

@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { CliError, EXIT } from './exit.ts';
 import type { Context, Io } from './io.ts';
@@ -18,8 +17,8 @@ const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
 };
 
 /** Runs one command and answers its exit code. Never throws. */
-export async function run(args: readonly string[], io: Io): Promise<number> {
-  const context: Context = { io, exitCode: EXIT.ok };
+export async function run(args: readonly string[], io: Io, version: string): Promise<number> {
+  const context: Context = { io, version, exitCode: EXIT.ok };
   try {
     const program = await createProgram(nounsFor(args), context);
     await program.parseAsync(args, { from: 'user' });
@@ -51,7 +50,7 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
   const { io } = context;
   const program = new Command('rookery')
     .description('A serverless cluster that you run yourself: resident agents, functions and jobs.')
-    .version(version(), '-V, --version', 'print the version')
+    .version(context.version, '-V, --version', 'print the version')
     .helpCommand(true)
     // Options belong to the command that they follow: `agent exec hello ls -l` leaves -l to ls.
     .enablePositionalOptions()
@@ -73,9 +72,4 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
     );
   for (const noun of await Promise.all(nouns.map(name => NOUNS[name]?.()))) noun?.register(program, context);
   return program;
-}
-
-export function version(): string {
-  const file = new URL('../../package.json', import.meta.url);
-  return (JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version;
 }

@@ -89,6 +89,6 @@ export async function cli(args: readonly string[], options: RunOptions = {}): Pr
     stdin: Readable.from(options.stdin === undefined ? [] : [options.stdin]),
     signal: new AbortController().signal,
   };
-  const code = await run(args, io);
+  const code = await run(args, io, '1.2.3');
   return { code, ...written };
 }

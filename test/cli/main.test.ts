@@ -1,0 +1,170 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import { ROOT } from '../../scripts/command.ts';
+import { Served } from '../../scripts/served.ts';
+
+const MAIN = join(ROOT, 'dist/main.js');
+const SECRET = 'a-secret-of-more-than-thirty-two-bytes';
+
+const dir = mkdtempSync(join(tmpdir(), 'rookery-main-'));
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+writeFileSync(
+  join(dir, 'handler.py'),
+  `import time
+
+def echo(event, context):
+    print("called")
+    return event
+
+def slow(event, context):
+    print("begun")
+    time.sleep(600)
+`,
+);
+
+/** The program as a user runs it, by its own first line. */
+async function rookery(args: readonly string[], env: Record<string, string> = {}) {
+  const child = spawn(MAIN, args, { env: { PATH: process.env.PATH, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  const written = { out: '', err: '' };
+  child.stdout.on('data', chunk => {
+    written.out += String(chunk);
+  });
+  child.stderr.on('data', chunk => {
+    written.err += String(chunk);
+  });
+  const [code] = (await once(child, 'close')) as [number | null];
+  return { code, ...written };
+}
+
+function create(server: Served, name: string, handler: string, env: Record<string, string> = {}) {
+  const flags = ['--address', server.frontendUrl, '--code', dir, '--handler', handler];
+  return rookery(['agent', 'create', name, ...flags], env);
+}
+
+test('the help comes from the executable itself', async () => {
+  expect(await rookery(['--help'])).toMatchObject({ code: 0, err: '', out: expect.stringContaining('Usage: rookery') });
+});
+
+test('an agent from its creation to its end, by name', async () => {
+  await using server = await Served.start();
+  const env = { ROOKERY_ADDRESS: server.frontendUrl };
+  const { out, code } = await create(server, 'hello', 'handler.echo');
+  expect(code).toBe(0);
+  const id = out.trim();
+  expect(id).toMatch(/^[0-9a-f-]{36}$/);
+  const event = '{"big":12345678901234567890}';
+  expect(await rookery(['agent', 'invoke', 'hello', event], env)).toEqual({ code: 0, out: `${event}\n`, err: '' });
+  expect((await rookery(['agent', 'list', '-q'], env)).out).toBe(`${id}\n`);
+  expect((await rookery(['agent', 'get', 'hello'], env)).out).toContain('RUNNING');
+  expect((await rookery(['agent', 'logs', 'hello', '--tail', '1'], env)).out).toBe('called\n');
+  expect(await rookery(['agent', 'exec', 'hello', 'sh', '-c', 'echo $0 >&2; exit 7', 'x'], env)).toEqual({
+    code: 7,
+    out: '',
+    err: 'x\n',
+  });
+  expect((await create(server, 'hello', 'handler.echo')).err).toBe(
+    'failed to create agent: agent default/hello already exists\n',
+  );
+  expect((await rookery(['agent', 'restart', 'hello'], env)).out).toBe(`${id}\n`);
+  expect((await rookery(['agent', 'delete', 'hello'], env)).out).toBe(`${id}\n`);
+  expect((await rookery(['agent', 'delete', id], env)).err).toBe(`instance not found: ${id}\n`);
+});
+
+describe('the end of serve', () => {
+  test('its last line says how many agents live on; --stop-agents leaves none', async () => {
+    await using server = await Served.start();
+    await create(server, 'hello', 'handler.echo');
+    expect(await server.end('SIGTERM')).toBe(0);
+    expect(server.output).toMatch(/^stopped: 1 agent lives on and is adopted at the next start$/m);
+    const next = await server.next({ args: ['--stop-agents'] });
+    expect(await next.end('SIGINT')).toBe(0);
+    expect(next.output).toMatch(/^stopped: no agent is left$/m);
+  });
+
+  test('a second signal ends it at once, although a call still runs', async () => {
+    await using server = await Served.start();
+    const env = { ROOKERY_ADDRESS: server.frontendUrl };
+    await create(server, 'slow', 'handler.slow');
+    const call = rookery(['agent', 'invoke', 'slow'], env);
+    const logs = spawn(MAIN, ['agent', 'logs', 'slow', '-f'], { env: { PATH: process.env.PATH, ...env } });
+    await once(logs.stdout, 'data');
+    const stopping = waitForOutput(server, /stopping/);
+    server.process.kill('SIGTERM');
+    await stopping;
+    expect(await server.end('SIGTERM')).toBe(1);
+    expect(server.output).toMatch(/^stopped: at once/m);
+    expect((await call).code).toBe(69);
+    logs.kill('SIGKILL');
+  });
+
+  test('a reader of stdout that goes away does not take the service with it', async () => {
+    await using server = await Served.start();
+    server.process.stdout?.destroy();
+    expect((await fetch(`${server.frontendUrl}/healthz`)).status).toBe(200);
+    expect(await server.end('SIGTERM')).toBe(0);
+  });
+});
+
+test('a port that is taken: exit code 1, and the sentence names it', async () => {
+  await using server = await Served.start();
+  const { port } = new URL(server.frontendUrl);
+  const data = join(dir, 'data');
+  const ran = await rookery(['serve', '--data-dir', data, '--port', port, '--meta-port', '0', '--log-level', 'error']);
+  expect(ran).toMatchObject({
+    code: 1,
+    out: '',
+    err: `Port ${port} is taken by another process. Choose another one with --port and --meta-port, or stop it.\n`,
+  });
+});
+
+test('with authentication on, a token opens it, its lack is exit code 77, and no token or secret is logged', async () => {
+  const secretFile = join(dir, 'jwt.secret');
+  writeFileSync(secretFile, SECRET);
+  const args = [
+    '--set',
+    'enable_func_token_auth=true',
+    '--set',
+    `jwt.secretFile=${secretFile}`,
+    '--log-level',
+    'trace',
+  ];
+  await using server = await Served.start({ args });
+  const env = { ROOKERY_ADDRESS: server.frontendUrl };
+  const { out } = await rookery(['token', 'create', '--tenant', 'acme', '--ttl', '1m', '--secret-file', secretFile]);
+  const token = out.trim();
+  expect((await rookery(['agent', 'list'], env)).code).toBe(77);
+  expect((await rookery(['agent', 'list', '--token', `${token}x`], env)).code).toBe(77);
+  expect((await rookery(['agent', 'list', '--json'], { ...env, ROOKERY_TOKEN: token })).out).toBe('[]\n');
+  await fetch(`${server.frontendUrl}/api/agent?token=${token}`);
+  expect(await server.end()).toBe(0);
+  expect(server.output).toContain('authentication failed');
+  expect(server.output).not.toContain(token.slice(0, 30));
+  expect(server.output).not.toContain(SECRET);
+});
+
+test('doctor finds this machine fit, and says so as JSON', async () => {
+  const ran = await rookery(['doctor', '--json', '--port', '0', '--meta-port', '0', '--data-dir', join(dir, 'doctor')]);
+  const { ok, findings } = JSON.parse(ran.out) as { ok: boolean; findings: { name: string; status: string }[] };
+  expect(ok).toBe(ran.code === 0);
+  expect(findings.map(finding => finding.name)).toEqual(
+    expect.arrayContaining([
+      'node',
+      'data directory',
+      'database',
+      'frontend',
+      'meta_service',
+      'python',
+      'process sandbox',
+    ]),
+  );
+  expect(findings.find(finding => finding.name === 'database')?.status).toBe('ok');
+});
+
+async function waitForOutput(server: Served, pattern: RegExp): Promise<void> {
+  while (!pattern.test(server.output)) await once(server.process.stderr ?? server.process, 'data');
+}
