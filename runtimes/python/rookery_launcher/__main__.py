@@ -29,10 +29,10 @@ def main():
         del one
     try:
         spare.live(plan, control, name)
-    except user_process.RunPython as child:
-        sandbox, title = child.sandbox, child.title
+    except user_process.BecomeUser as child:
+        arguments = (child.layers, child.title, child.descriptors)
     del plan, control, name
-    user_process.run_python(sandbox, title)
+    user_process.wait_for_orders(*arguments)
 
 
 def _tell(message):

@@ -103,7 +103,7 @@ class _Command:
 
     def _become(self, stdin, stdout, stderr):
         try:
-            user_process.become(self._sandbox, (stdin, stdout, stderr))
+            user_process.become_command(self._sandbox, (stdin, stdout, stderr))
             env = dict(self._sandbox.env)
             env.update(self._request["env"])
             directory = self._request["workingDir"] or self._sandbox.working_dir

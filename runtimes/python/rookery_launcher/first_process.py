@@ -3,7 +3,6 @@
 It is pid 1 of the pid namespace, so that its own end is the end of everything inside. With nothing to do it is parked in `poll`.
 """
 
-import json
 import os
 import select
 import signal
@@ -23,36 +22,57 @@ _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class FirstProcess:
-    def __init__(self, plan, sandbox, directory, listener, oom_kills):
+    def __init__(self, plan, place, oom_kills):
         self._plan = plan
-        self._sandbox = sandbox
-        self._directory = directory
-        self._listener = listener
+        self._place = place
+        self._listener = place.control_listener
         self._oom_kills = oom_kills
-        self._log = LogFile(directory, plan.log_bytes, plan.log_files)
-        self._runtime = 0
+        self._log = LogFile(place.descriptor, plan.log_bytes, plan.log_files)
+        self._sandbox = None
+        self._user = 0
         self._status = None
         self._deadline = None
         #: Connections that wait for the end, or have not said yet what they want.
         self._connections = {}
         self._watchers = set()
-
-    def start(self, runtime_listener):
-        """Forks the user's process."""
-        self._wake, wake_writer = socket.socketpair()
-        self._wake_writer = wake_writer
-        for end in (self._wake, wake_writer):
+        self._wake, self._wake_writer = socket.socketpair()
+        for end in (self._wake, self._wake_writer):
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_ignored: None)
-        signal.set_wakeup_fd(wake_writer.fileno())
-        self._plan.title.set("rookery: init %s" % self._sandbox.instance_id)
-        self._output, writer = os.pipe()
-        self._runtime = os.fork()
-        if self._runtime == 0:
-            self._become(runtime_listener, writer)
-        os.close(writer)
-        runtime_listener.close()
+        signal.set_wakeup_fd(self._wake_writer.fileno())
+        self._output, self._output_writer = os.pipe()
         os.set_blocking(self._output, False)
+        self._orders = None
+
+    def fork_user(self, *others):
+        """
+        Forks the user's process, which waits for its orders; a second time it takes the place of the first. Raises
+        `BecomeUser` in it. `others` are sockets that it must not have.
+        """
+        if self._user:
+            os.kill(self._user, signal.SIGKILL)
+            os.waitpid(self._user, 0)
+            self._orders.close()
+        self._orders, theirs = socket.socketpair()
+        self._user = os.fork()
+        if self._user == 0:
+            nothing = os.open("/dev/null", os.O_RDONLY)
+            writer = self._output_writer
+            kept = [nothing, writer, writer, self._place.runtime_listener.detach(), theirs.detach()]
+            # These objects must not close descriptors that are other ones by the time they go.
+            for held in (self._wake, self._wake_writer, self._listener, self._orders) + others:
+                held.detach()
+            raise user_process.BecomeUser(self._plan.layers, self._plan.title, kept)
+        theirs.close()
+
+    def go(self, sandbox, orders):
+        """Lets the user's process run."""
+        self._sandbox = sandbox
+        self._plan.title.set("rookery: init %s" % sandbox.instance_id)
+        frames.write_message(self._orders, orders)
+        self._orders.close()
+        os.close(self._output_writer)
+        self._place.runtime_listener.close()
 
     def watch(self, connection):
         """Tells this connection the end."""
@@ -87,7 +107,7 @@ class FirstProcess:
 
     def kill_all(self):
         """Everything inside but this process; returns when it is gone."""
-        if self._sandbox.layers.has("pid"):
+        if self._plan.layers.has("pid"):
             try:
                 os.kill(-1, signal.SIGKILL)
             except OSError:
@@ -105,21 +125,6 @@ class FirstProcess:
                 except OSError:
                     pass
             self._reap()
-
-    def _become(self, listener, writer):
-        try:
-            nothing = os.open("/dev/null", os.O_RDONLY)
-            # The objects of the first process must not close descriptors of this one when they go.
-            for held in [self._wake, self._wake_writer, self._listener] + list(self._connections.values()):
-                held.detach()
-            user_process.become(self._sandbox, (nothing, writer, writer), (listener.detach(),))
-            command = self._sandbox.command
-            if command["kind"] == "exec":
-                user_process.run_program(command["argv"], self._sandbox.env, self._sandbox.working_dir)
-            raise user_process.RunPython(self._sandbox, self._plan.title)
-        except Exception as error:
-            os.write(2, ("the runtime cannot be started: %s: %s\n" % (type(error).__name__, error)).encode())
-            os._exit(70)
 
     def _time_left(self):
         if self._deadline is None:
@@ -145,7 +150,7 @@ class FirstProcess:
                 return
             if pid == 0:
                 return
-            if pid == self._runtime:
+            if pid == self._user:
                 self._status = status
 
     def _reap_all(self):
@@ -154,7 +159,7 @@ class FirstProcess:
                 pid, status = os.waitpid(-1, 0)
             except ChildProcessError:
                 return
-            if pid == self._runtime and self._status is None:
+            if pid == self._user and self._status is None:
                 self._status = status
 
     def _accept(self):
@@ -202,7 +207,7 @@ class FirstProcess:
         deadline = time.monotonic() + grace_ms / 1000.0
         if self._deadline is None:
             try:
-                os.kill(self._runtime, signal.SIGTERM)
+                os.kill(self._user, signal.SIGTERM)
             except OSError:
                 pass
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
@@ -210,7 +215,7 @@ class FirstProcess:
     def _kill_runtime(self):
         self._deadline = None
         try:
-            os.kill(self._runtime, signal.SIGKILL)
+            os.kill(self._user, signal.SIGKILL)
         except OSError:
             pass
 
@@ -273,12 +278,8 @@ class FirstProcess:
         os._exit(0)
 
     def _write_exit(self, result):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         try:
-            descriptor = os.open("exit.tmp", flags, 0o600, dir_fd=self._directory)
-            os.write(descriptor, json.dumps(result).encode())
-            os.close(descriptor)
-            os.rename("exit.tmp", "exit.json", src_dir_fd=self._directory, dst_dir_fd=self._directory)
+            self._place.write("exit.json", result)
         except OSError:
             # A full disk: those who watch are still told.
             pass

@@ -4,15 +4,14 @@ It never reads a start request (environments and secrets are in it), so nothing 
 next one is forked from. Single-threaded; parked in `epoll` when there is nothing to do.
 """
 
-import errno
 import fcntl
 import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
-import struct
 import sys
 import time
 
@@ -51,7 +50,8 @@ class Plan:
         self.title = title
         self.boot_id = process.boot_id()
         mount_point = os.path.join(run, "root")
-        for path in (self.instances, mount_point):
+        self.spares = os.path.join(run, "spares")
+        for path in (self.instances, self.spares, mount_point):
             os.makedirs(path, mode=0o700, exist_ok=True)
         self.etc = etc.EtcTemplate(os.path.join(run, "etc-" + self.name))
         shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
@@ -81,6 +81,7 @@ class Launcher:
         self._counter = 0
         self._failures = 0
         self._retired = False
+        self._terminated = False
         self._idle_since = time.monotonic()
         self._etc_checked = time.monotonic()
 
@@ -102,7 +103,7 @@ class Launcher:
         for end in (self._wake, self._wake_writer):
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_ignored: None)
-        signal.signal(signal.SIGTERM, lambda *_ignored: self._retire())
+        signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wake_writer.fileno())
@@ -110,6 +111,7 @@ class Launcher:
         self._epoll.register(self._wake.fileno(), select.EPOLLIN)
         self._control_listener = self._listen("control")
         self._start_listener = self._listen("start")
+        self._sweep()
         gc.collect()
         gc.disable()
         if hasattr(gc, "freeze"):
@@ -125,6 +127,8 @@ class Launcher:
                 continue
             for descriptor, _event in events:
                 self._handle(descriptor)
+            if self._terminated:
+                self._retire()
             self._retry_removals()
             self._refresh_etc()
             self._refill()
@@ -232,6 +236,9 @@ class Launcher:
         if self._retired:
             self._retire()
 
+    def _on_terminate(self, *_ignored):
+        self._terminated = True
+
     def _stats(self):
         return {
             "pid": os.getpid(),
@@ -246,14 +253,19 @@ class Launcher:
         if self._retired or self._failures >= _MOST_FAILURES:
             return
         waiting = sum(1 for one in self._spares.values() if not one.handed_over)
+        if waiting >= self._config["spares"]:
+            return
+        # Making a spare takes the machine's mount and group locks, which a start needs too: it goes first, as long as
+        # the next one finds a spare.
+        if waiting and waiting < len(self._spares):
+            return
         # One for each turn of the loop: a start that comes meanwhile does not wait for all of them.
-        if waiting < self._config["spares"]:
-            try:
-                self._make_spare()
-            except OSError:
-                self._failures += 1
-            if waiting + 1 < self._config["spares"]:
-                self._nudge()
+        try:
+            self._make_spare()
+        except OSError:
+            self._failures += 1
+        if waiting + 1 < self._config["spares"]:
+            self._nudge()
 
     def _nudge(self):
         try:
@@ -319,7 +331,7 @@ class Launcher:
         if one.instance is None:
             if one.pid is None and not one.handed_over:
                 self._failures += 1
-            self._remove_groups(one.name)
+            self._remove_spare(one.name)
         elif one.pid not in self._running:
             # It was reaped before it was heard.
             self._end_instance(one)
@@ -347,7 +359,26 @@ class Launcher:
         if not self._running:
             self._idle_since = time.monotonic()
 
-    # -- groups
+    # -- what is left on the machine
+
+    def _remove_spare(self, name):
+        # It removes its own directory, unless it was killed.
+        shutil.rmtree(os.path.join(self._plan.spares, name), ignore_errors=True)
+        self._remove_groups(name)
+
+    def _sweep(self):
+        """Groups and directories of spares whose launcher was killed. Their names tell its pid."""
+        for parent in sorted({place.parent for place in self._plan.layers.places.values()} | {self._plan.spares}):
+            for name in os.listdir(parent):
+                fields = name.split("-")
+                if len(fields) < 3 or not fields[-2].isdigit() or process.start_time(fields[-2]) is not None:
+                    continue
+                path = os.path.join(parent, name)
+                if parent == self._plan.spares:
+                    shutil.rmtree(path, ignore_errors=True)
+                elif os.path.isdir(path):
+                    # A group in which an instance lives cannot be removed.
+                    cgroups.remove([path])
 
     def _remove_groups(self, name):
         paths = list(cgroups.paths_of(self._plan.layers.places, name).values())
@@ -395,7 +426,7 @@ class Launcher:
     def _close(self):
         for one in list(self._spares.values()):
             one.control.close()
-            self._remove_groups(one.name)
+            self._remove_spare(one.name)
         deadline = time.monotonic() + 2
         while self._removals and time.monotonic() < deadline:
             time.sleep(_REMOVE_RETRY_SECONDS)

@@ -141,7 +141,9 @@ def _rehearse(layers, plan_root, name, sender):
         attempt("net", syscalls.unshare, syscalls.CLONE_NEWNET)
     if layers.has("mount"):
         attempt("mount", root.enter, plan_root)
-    confine(layers)
+    give_up_privileges(layers)
+    drop_capabilities(layers)
+    filter_calls(layers)
     os.write(sender, b"null")
 
 
@@ -204,17 +206,21 @@ def prepare_root(layers, plan_root):
         raise LayerFailure("proc" if "/proc" in str(error) else "mount", error)
 
 
-def confine(layers):
-    """Gives up, for this process and all that come from it, what only the making of the sandbox needed."""
-    if layers.has("capabilities"):
-        if is_privileged() or layers.has("user"):
-            attempt("capabilities", syscalls.drop_bounding_capabilities)
-        attempt(
-            "capabilities",
-            syscalls.keep_capabilities,
-            (syscalls.CAP_KILL, syscalls.CAP_SETGID, syscalls.CAP_SETUID),
-        )
+def give_up_privileges(layers):
+    """What no exec from here on can give back. The rights that this process has stay until `drop_capabilities`."""
+    if layers.has("capabilities") and (is_privileged() or layers.has("user")):
+        attempt("capabilities", syscalls.drop_bounding_capabilities)
     if layers.has("no_new_privs"):
         attempt("no_new_privs", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
+
+
+def drop_capabilities(layers):
+    """Leaves what a first process needs for its children: to switch to the user and to kill."""
+    if layers.has("capabilities"):
+        kept = (syscalls.CAP_KILL, syscalls.CAP_SETGID, syscalls.CAP_SETUID)
+        attempt("capabilities", syscalls.keep_capabilities, kept)
+
+
+def filter_calls(layers):
     if layers.has("seccomp"):
         attempt("seccomp", seccomp.install)

@@ -1,27 +1,15 @@
-"""From a spare to an instance: everything between the request and the user's process, in the order in which it must happen."""
+"""From a spare to an instance: everything between the request and the user's code, in the order in which it must happen."""
 
 import json
 import os
 import socket
 
-from . import first_process, frames, identity, layers, mounts, network, process, root, syscalls
+from . import directory, frames, identity, layers, mounts, network, root, syscalls, user_process
 from .failure import LayerFailure, StartFailure
 
 _READ_REQUEST_SECONDS = 10
-_SOCKET_BACKLOG = 64
 #: Where a program that speaks the runtime protocol finds its socket.
-_INSIDE_SOCKET_DIRECTORY = "/run/rookery"
-_SOCKET_NAME = "runtime.sock"
-_LISTENER_DESCRIPTOR = 3
-
-
-class Prepared:
-    """What a spare has made before anybody asked for it."""
-
-    def __init__(self, groups, limits, oom_kills):
-        self.groups = groups
-        self.limits = limits
-        self.oom_kills = oom_kills
+_INSIDE_SOCKETS = "/run/rookery"
 
 
 class Sandbox:
@@ -30,21 +18,14 @@ class Sandbox:
     def __init__(self, request, held):
         self.layers = held
         self.instance_id = request["instanceId"]
-        self.command = request["command"]
-        self.secret = request["secret"]
         self.env = request["env"]
         self.working_dir = request["workingDir"]
-        self.memory_mb = request["memoryMb"]
-        self.max_open_files = request["maxOpenFiles"]
-        self.max_processes = request["maxProcesses"]
+        self.limits = {
+            "memoryMb": request["memoryMb"],
+            "maxOpenFiles": request["maxOpenFiles"],
+            "maxProcesses": request["maxProcesses"],
+        }
         self.identity = None
-        #: With a user namespace the ids are mapped, without one they are set.
-        self.switches_user = False
-
-    def forget(self):
-        """In the user's own process: nothing of the platform stays within reach of the code."""
-        self.secret = None
-        self.env = None
 
 
 def refuse(connection, code, message):
@@ -54,169 +35,127 @@ def refuse(connection, code, message):
         pass
 
 
-def run(plan, prepared, connection, control, pid):
-    """Starts the instance that is asked for over `connection` and stays its first process. Never returns."""
+def run(plan, prepared, connection, control):
+    """Starts the instance that is asked for over `connection` and stays its first process to the end."""
     try:
         connection.settimeout(_READ_REQUEST_SECONDS)
         request = frames.read_message(connection)
         connection.settimeout(None)
     except (OSError, frames.FrameError):
-        os._exit(1)
+        return
     if request is None:
-        os._exit(0)
-    start = _Start(plan, prepared, request, pid)
+        return
     try:
-        start.make_directory()
+        start = _Start(plan, prepared, request, connection, control)
+        start.adopt_directory()
         control.send(json.dumps({"taken": start.sandbox.instance_id}).encode())
+        is_running = start.run()
         control.close()
-        first = start.run(connection)
     except StartFailure as failure:
-        start.undo()
+        _undo(prepared)
         refuse(connection, failure.code, failure.message)
         os._exit(1)
     except (OSError, LayerFailure, KeyError, TypeError, ValueError) as error:
-        start.undo()
+        _undo(prepared)
         refuse(connection, "internal", "the sandbox cannot be started: %s: %s" % (type(error).__name__, error))
         os._exit(1)
-    if first is None:
-        start.undo()
+    if not is_running:
+        _undo(prepared)
         os._exit(0)
-    first.run()
+    prepared.first.run()
+
+
+def _undo(prepared):
+    """Before the answer, so that nothing is left when it comes."""
+    prepared.first.kill_all()
+    prepared.directory.remove()
 
 
 class _Start:
-    def __init__(self, plan, prepared, request, pid):
+    def __init__(self, plan, prepared, request, connection, control):
         self._plan = plan
         self._layers = plan.layers
         self._prepared = prepared
+        self._directory = prepared.directory
         self._request = request
-        self._pid = pid
+        self._connection = connection
+        self._control = control
+        self._is_program = request["command"]["kind"] == "exec"
         self._warnings = []
-        self._made = False
         self.sandbox = Sandbox(request, plan.layers)
 
-    def make_directory(self):
-        """The instance's directory on the host. The descriptors of it outlive the host's root."""
-        self._parent = os.open(self._plan.instances, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    def adopt_directory(self):
         try:
-            os.mkdir(self.sandbox.instance_id, 0o700, dir_fd=self._parent)
-        except FileExistsError:
+            self._directory.adopt(self.sandbox.instance_id)
+        except OSError:
             raise StartFailure("an instance %s is here already" % self.sandbox.instance_id, "already_exists")
-        self._made = True
-        self._directory = os.open(
-            self.sandbox.instance_id, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._parent
-        )
 
-    def run(self, connection):
-        """The first process, ready to run; None when the control plane has given the start up."""
-        request, sandbox = self._request, self.sandbox
-        self._write_state()
-        sandbox.identity = identity.find(request["user"])
-        sandbox.switches_user = not self._layers.has("user") and os.geteuid() == 0
-        self._warn_about_user()
-        inside, listener = self._listen()
-        control = self._bind(self._directory, "init.sock")
-        first = first_process.FirstProcess(self._plan, sandbox, self._directory, control, self._prepared.oom_kills)
-        self._isolate_network()
+    def run(self):
+        """False when the control plane has given the start up."""
+        sandbox = self.sandbox
+        self._find_user()
         self._mount()
-        if inside is not None:
-            sandbox.env = dict(
-                sandbox.env,
-                ROOKERY_RUNTIME_SOCKET=inside,
-                ROOKERY_RUNTIME_FD=str(_LISTENER_DESCRIPTOR),
-                ROOKERY_RUNTIME_SECRET=sandbox.secret,
-            )
-        self._become_user_of_namespace()
-        layers.confine(self._layers)
+        self._isolate_network()
+        self._enter_user_namespace()
+        layers.drop_capabilities(self._layers)
         # Nobody inside may look into this process, whoever they are.
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-        if self._is_given_up(connection):
-            return None
-        # Late, so that a small share of the cpu does not slow the making of the sandbox; one more for this process.
-        self._warnings += self._prepared.limits.write(
-            request["memoryMb"], request["cpuMillis"], request["maxProcesses"] + 1
-        )
-        first.start(listener)
+        # Late, so that a small share of the cpu does not slow the making of the sandbox.
+        self._limit()
+        if self._is_given_up():
+            return False
+        self._prepared.first.go(sandbox, self._orders())
         answer = {
             "ok": True,
-            "data": self._state,
+            "data": self._prepared.state,
             "uid": sandbox.identity.uid,
             "warnings": self._warnings,
         }
         try:
-            frames.write_message(connection, answer)
+            frames.write_message(self._connection, answer)
         except OSError:
-            first.kill_all()
-            return None
-        first.watch(connection)
-        return first
+            return False
+        self._prepared.first.watch(self._connection)
+        # Nothing of the user's can have come this far in the meantime; the user's process has its own already.
+        layers.filter_calls(self._layers)
+        return True
 
-    def undo(self):
-        """Removes what `make_directory` and what followed made, also when the host's root has gone already."""
-        if not self._made:
-            return
-        for name in os.listdir(self._directory):
-            if name == "sock":
-                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._directory)
-                for entry in os.listdir(inner):
-                    os.unlink(entry, dir_fd=inner)
-                os.rmdir(name, dir_fd=self._directory)
-            else:
-                os.unlink(name, dir_fd=self._directory)
-        os.rmdir(self.sandbox.instance_id, dir_fd=self._parent)
-
-    def _write_state(self):
-        """What another control plane needs to find, judge and remove this sandbox, before there is more to remove."""
-        exec_kind = self.sandbox.command["kind"] == "exec"
-        self._state = {
-            "instanceId": self.sandbox.instance_id,
-            "pid": self._pid,
-            "startTime": process.start_time("self"),
-            "bootId": self._plan.boot_id,
-            "groups": self._prepared.groups,
-            "groupVersions": {name: place.version for name, place in self._layers.places.items()},
-            "socket": "sock/" + _SOCKET_NAME if exec_kind else _SOCKET_NAME,
-            "launcher": self._plan.name,
+    def _orders(self):
+        """What the user's process needs to know. It is all that it knows of this instance."""
+        request, sandbox = self._request, self.sandbox
+        orders = {
+            "instanceId": sandbox.instance_id,
+            "env": sandbox.env,
+            "workingDir": sandbox.working_dir,
+            "identity": user_process.identity_orders(sandbox),
+            "limits": sandbox.limits,
         }
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open("state.json", flags, 0o600, dir_fd=self._directory)
-        os.write(descriptor, json.dumps(self._state).encode())
-        os.close(descriptor)
+        if not self._is_program:
+            orders["secret"] = request["secret"]
+            return orders
+        inside = _INSIDE_SOCKETS
+        if not self._layers.has("mount"):
+            inside = os.path.join(self._plan.instances, sandbox.instance_id, directory.SOCKET_DIRECTORY)
+        orders["argv"] = request["command"]["argv"]
+        orders["env"] = dict(
+            sandbox.env,
+            ROOKERY_RUNTIME_SOCKET=inside + "/" + directory.SOCKET_NAME,
+            ROOKERY_RUNTIME_FD=str(user_process.LISTENER),
+            ROOKERY_RUNTIME_SECRET=request["secret"],
+        )
+        return orders
 
-    def _warn_about_user(self):
-        asked = self.sandbox.identity
-        if not self._layers.has("user") and not self.sandbox.switches_user and asked.uid != os.geteuid():
+    def _find_user(self):
+        asked = self._request["user"]
+        self.sandbox.identity = found = identity.find(asked) if asked else self._prepared.root_identity
+        if user_process.sets_ids(self._layers):
+            if self._is_program:
+                self._directory.give_sockets_to(found.uid, found.gid)
+        elif not self._layers.has("user") and found.uid != os.geteuid():
             self._warnings.append(
                 "the code runs as uid %d and not as %s (uid %d): the server is not root here"
-                % (os.geteuid(), asked.name, asked.uid)
+                % (os.geteuid(), found.name, found.uid)
             )
-
-    def _listen(self):
-        """`(path inside or None, listener)` of the runtime's socket."""
-        if self.sandbox.command["kind"] != "exec":
-            return None, self._bind(self._directory, _SOCKET_NAME)
-        os.mkdir("sock", 0o700, dir_fd=self._directory)
-        directory = os.open("sock", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._directory)
-        listener = self._bind(directory, _SOCKET_NAME)
-        if self.sandbox.switches_user:
-            # The program may put a socket of its own there.
-            owner = self.sandbox.identity
-            os.fchown(directory, owner.uid, owner.gid)
-            os.chown(_SOCKET_NAME, owner.uid, owner.gid, dir_fd=directory)
-        self._socket_directory = directory
-        if self._layers.has("mount"):
-            return _INSIDE_SOCKET_DIRECTORY + "/" + _SOCKET_NAME, listener
-        path = os.path.join(self._plan.instances, self.sandbox.instance_id, "sock", _SOCKET_NAME)
-        return path, listener
-
-    @staticmethod
-    def _bind(directory, name):
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Through the descriptor, so that the path is short enough for any data directory.
-        listener.bind("/proc/self/fd/%d/%s" % (directory, name))
-        os.chmod(name, 0o600, dir_fd=directory)
-        listener.listen(_SOCKET_BACKLOG)
-        return listener
 
     def _isolate_network(self):
         if self._request["network"] != "none":
@@ -224,22 +163,25 @@ class _Start:
         if not self._layers.has("net"):
             raise StartFailure("network none is not possible on this machine: network namespaces are not available")
         network.isolate()
+        # The user's process was forked in the host's network.
+        self._prepared.first.fork_user(self._control, self._connection)
 
     def _mount(self):
-        request = self._request
-        wanted = request["mounts"]
+        wanted = self._request["mounts"]
         if not self._layers.has("mount"):
             self._accept_same_paths(wanted)
             return
-        root.set_size(self._plan.root, max(request["memoryMb"], 1))
-        policy = request["policy"]
+        root.set_size(self._plan.root, self._request["memoryMb"])
+        policy = self._request["policy"]
         inside = self._plan.root.mount_point
         for item in wanted:
             source = mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"])
-            mounts.mount_source(source, item["target"], item["readonly"], inside)
-            os.close(source)
-        if self.sandbox.command["kind"] == "exec":
-            mounts.mount_source(self._socket_directory, _INSIDE_SOCKET_DIRECTORY, False, inside)
+            try:
+                mounts.mount_source(source, item["target"], item["readonly"], inside)
+            finally:
+                os.close(source)
+        if self._is_program:
+            mounts.mount_source(self._directory.sockets, _INSIDE_SOCKETS, False, inside)
         self._make_home(inside)
         root.enter(self._plan.root)
 
@@ -268,22 +210,28 @@ class _Start:
         except (OSError, StartFailure):
             return
         try:
-            path = "/proc/self/fd/%d" % descriptor
-            if os.fstat(descriptor).st_dev == os.stat(inside).st_dev and self.sandbox.switches_user:
-                os.chown(path, self.sandbox.identity.uid, self.sandbox.identity.gid)
+            is_ours = os.fstat(descriptor).st_dev == os.stat(inside).st_dev
+            if is_ours and user_process.sets_ids(self._layers):
+                os.chown("/proc/self/fd/%d" % descriptor, self.sandbox.identity.uid, self.sandbox.identity.gid)
         finally:
             os.close(descriptor)
 
-    def _become_user_of_namespace(self):
-        """In a user namespace the first one maps root, which the mounts needed; any other user is one namespace further in."""
-        asked = self.sandbox.identity
-        if self._layers.has("user") and (asked.uid, asked.gid) != (0, 0):
-            layers.enter_user_namespace(0, 0, asked.uid, asked.gid)
+    def _enter_user_namespace(self):
+        """For the commands that this process will run inside; the user's process enters one of its own."""
+        orders = user_process.identity_orders(self.sandbox)
+        if orders["map"]:
+            layers.enter_user_namespace(0, 0, orders["uid"], orders["gid"])
 
-    @staticmethod
-    def _is_given_up(connection):
+    def _limit(self):
+        request = self._request
+        # One more for the first process.
+        self._warnings += self._prepared.limits.write(
+            request["memoryMb"], request["cpuMillis"], request["maxProcesses"] + 1
+        )
+
+    def _is_given_up(self):
         try:
-            return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            return self._connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except BlockingIOError:
             return False
         except OSError:

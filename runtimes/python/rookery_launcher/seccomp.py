@@ -162,9 +162,13 @@ def program(machine):
     return b"".join(code)
 
 
+#: Made once: every spare installs it.
+_OWN = program(syscalls.MACHINE)
+
+
 def install():
     """Puts the filter on this process and all its future children. Needs no_new_privs (or the right). Fails with OSError."""
-    filter_bytes = program(syscalls.MACHINE)
+    filter_bytes = _OWN
     if filter_bytes is None:
         raise OSError(_ENOSYS, "no system call filter is known for %s" % syscalls.MACHINE)
     held = ctypes.create_string_buffer(filter_bytes, len(filter_bytes))

@@ -1,4 +1,5 @@
-"""A sandbox that waits for its instance: forked, in its namespaces, groups and root, and nobody's code has run in it."""
+"""A sandbox that waits for its instance: in its namespaces, groups and root, with its user's process forked, and nobody's code
+has run in it. Everything that does not depend on the request is done here, before anybody waits for it."""
 
 import gc
 import json
@@ -8,7 +9,7 @@ import socket
 import struct
 import traceback
 
-from . import cgroups, layers, process, sandbox, syscalls, user_process
+from . import cgroups, directory, first_process, identity, layers, process, sandbox, syscalls, user_process
 from .failure import LayerFailure
 
 #: Bytes of a message between launcher and spare.
@@ -16,29 +17,44 @@ LARGEST_MESSAGE = 4096
 
 
 def live(plan, control, name):
-    """The life of the process that the launcher has forked. Ends it, or raises `RunPython` in the user's. `control` is its end of a SEQPACKET pair."""
+    """
+    The life of the process that the launcher has forked, to its end; raises `BecomeUser` in the user's process.
+    `control` is its end of a SEQPACKET pair.
+    """
     try:
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
         try:
             prepared = _prepare(plan, control, name)
-        except LayerFailure as failure:
+        except (LayerFailure, OSError) as failure:
             _fail(control, "the sandbox cannot be made: %s" % failure)
-        except OSError as error:
-            _fail(control, "the sandbox cannot be made: %s" % error)
-        pid = int(os.readlink("/proc/self"))
-        control.send(json.dumps({"ready": pid, "startTime": process.start_time("self")}).encode())
+        control.send(json.dumps({"ready": prepared.state["pid"]}).encode())
         connection = _take(control)
-        if connection is None:
-            os._exit(0)
-        sandbox.run(plan, prepared, connection, control, pid)
-    except user_process.RunPython:
-        # The user's process: it goes on from the bottom of the stack.
+        if connection is not None:
+            sandbox.run(plan, prepared, connection, control)
+        prepared.directory.remove()
+        os._exit(0)
+    except user_process.BecomeUser:
         raise
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-    os._exit(1)
+
+
+class Prepared:
+    """What a spare has made before anybody asked for it."""
+
+    def __init__(self, place, state, limits, first):
+        #: On the host.
+        self.directory = place
+        #: What `state.json` tells.
+        self.state = state
+        #: The open limit files of its groups.
+        self.limits = limits
+        self.first = first
+        #: The most asked for is looked up here: afterwards it takes as long as all the rest.
+        self.root_identity = identity.find("")
 
 
 def _prepare(plan, control, name):
@@ -50,13 +66,27 @@ def _prepare(plan, control, name):
     plan.title.set("rookery: spare")
     if not plan.layers.has("pid"):
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    place = directory.InstanceDirectory(plan, name)
+    state = {
+        # As the host counts: its /proc is still the one in sight.
+        "pid": int(os.readlink("/proc/self")),
+        "startTime": process.start_time("self"),
+        "bootId": plan.boot_id,
+        "groups": cgroups.paths_of(plan.layers.places, name),
+        "groupVersions": {controller: held.version for controller, held in plan.layers.places.items()},
+        "launcher": plan.name,
+    }
+    place.write("state.json", state)
     # Before the root is made: afterwards the groups are out of reach.
     limits = cgroups.LimitFiles(plan.layers.places, name)
     oom_kills = cgroups.oom_kills_file(plan.layers.places, name)
     layers.prepare_root(plan.layers, plan.root)
+    layers.give_up_privileges(plan.layers)
     if hasattr(gc, "freeze"):
         gc.freeze()
-    return sandbox.Prepared(cgroups.paths_of(plan.layers.places, name), limits, oom_kills)
+    first = first_process.FirstProcess(plan, place, oom_kills)
+    first.fork_user(control)
+    return Prepared(place, state, limits, first)
 
 
 def _fail(control, message):

@@ -1,4 +1,4 @@
-"""The last steps of a child of the sandbox's first process before it is the user's."""
+"""The processes of the user: what they give up before the user's code runs in them."""
 
 import atexit
 import gc
@@ -11,61 +11,116 @@ import traceback
 
 import rookery_runtime
 
-from . import process, syscalls
+from . import frames, process, syscalls
+from . import layers as layers_module
 
 #: The runtime's listening socket in the user's process.
 LISTENER = 3
+#: Where its orders come from.
+_ORDERS = 4
 _RESET = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 
-class RunPython(BaseException):
+class BecomeUser(BaseException):
     """Unwinds the stack of launcher and first process, so that the user's code does not stand on it."""
 
-    def __init__(self, sandbox, title):
-        super(RunPython, self).__init__()
-        self.sandbox = sandbox
+    def __init__(self, layers, title, descriptors):
+        super(BecomeUser, self).__init__()
+        self.layers = layers
         self.title = title
+        #: Standard input, output and error, the runtime's listener, the orders.
+        self.descriptors = descriptors
 
 
-def become(sandbox, standard, keep=()):
-    """
-    Makes this process the user's: session, descriptors, limits, user, no capabilities. `standard` are the descriptors for
-    0, 1 and 2; the descriptors of `keep` stay open as 3, 4, …
-    """
+def sets_ids(layers):
+    """Whether the user's ids are set; in a user namespace they are mapped, and without rights they stay."""
+    return not layers.has("user") and os.geteuid() == 0
+
+
+def identity_orders(sandbox):
+    """How a process of this sandbox becomes the user, as plain data."""
+    identity, held = sandbox.identity, sandbox.layers
+    return {
+        "uid": identity.uid,
+        "gid": identity.gid,
+        "groups": identity.groups,
+        "set": sets_ids(held),
+        # The namespace that the mounts needed maps root; any other user is one namespace further in.
+        "map": held.has("user") and (identity.uid, identity.gid) != (0, 0),
+    }
+
+
+def wait_for_orders(layers, title, descriptors):
+    """The life of the user's process of a spare: everything that needs no orders, then the orders, then the user's code."""
+    try:
+        _detach(descriptors)
+        # Only a nested user namespace, which the filter forbids, may have to be made yet.
+        is_filtered = not layers.has("user")
+        if is_filtered:
+            layers_module.filter_calls(layers)
+        rookery_runtime.after_fork()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, _ORDERS) as channel:
+            orders = frames.read_message(channel)
+        if orders is None:
+            os._exit(0)
+        become(layers, orders["identity"], orders["limits"])
+        if not is_filtered:
+            layers_module.filter_calls(layers)
+        if "argv" in orders:
+            run_program(orders["argv"], orders["env"], orders["workingDir"])
+    except BaseException as error:
+        os.write(2, ("the runtime cannot be started: %s: %s\n" % (type(error).__name__, error)).encode())
+        os._exit(70)
+    _run_python(orders, title)
+
+
+def become_command(sandbox, standard):
+    """Makes a child of the first process, with these descriptors as 0, 1 and 2, a process of the user."""
+    _detach(standard)
+    become(sandbox.layers, dict(identity_orders(sandbox), map=False), sandbox.limits)
+
+
+def become(layers, identity, limits):
+    """The user's limits and ids, and no capability."""
+    _limit(layers, limits)
+    if identity["map"]:
+        layers_module.enter_user_namespace(0, 0, identity["uid"], identity["gid"])
+    if identity["set"]:
+        os.setgroups(identity["groups"])
+        os.setresgid(identity["gid"], identity["gid"], identity["gid"])
+        os.setresuid(identity["uid"], identity["uid"], identity["uid"])
+    if layers.has("capabilities"):
+        syscalls.keep_capabilities(())
+    # The first process is closed to those inside; this one is theirs.
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+    if not layers.has("pid"):
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _detach(descriptors):
+    """A session of its own, ordinary signals, and no descriptors but these, as 0, 1, 2 …"""
     signal.set_wakeup_fd(-1)
     for number in _RESET:
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
-    _arrange(list(standard) + list(keep))
     os.umask(0o022)
-    _limit(sandbox)
-    identity = sandbox.identity
-    if sandbox.switches_user:
-        os.setgroups(identity.groups)
-        os.setresgid(identity.gid, identity.gid, identity.gid)
-        os.setresuid(identity.uid, identity.uid, identity.uid)
-    if sandbox.layers.has("capabilities"):
-        syscalls.keep_capabilities(())
-    # The first process is closed to those inside; this one is theirs.
-    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
-    if not sandbox.layers.has("pid"):
-        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    _arrange(descriptors)
 
 
-def run_python(sandbox, title):
+def _run_python(orders, title):
     """Serves calls until the runtime is stopped, then ends the process."""
     error = None
     try:
-        _enter_directory(sandbox.working_dir)
+        _enter_directory(orders["workingDir"])
         os.environ.clear()
-        os.environ.update(sandbox.env)
-        title.set("rookery: %s" % sandbox.instance_id)
-        secret = sandbox.secret
-        sandbox.forget()
+        os.environ.update(orders["env"])
+        title.set("rookery: %s" % orders["instanceId"])
+        secret = orders["secret"]
+        orders.clear()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         gc.enable()
-        rookery_runtime.after_fork()
+        os.set_inheritable(LISTENER, False)
         rookery_runtime.serve(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, LISTENER), secret)
     except BaseException as raised:
         error = raised
@@ -117,14 +172,14 @@ def _arrange(descriptors):
     process.close_all_but(range(len(descriptors)))
 
 
-def _limit(sandbox):
+def _limit(layers, limits):
     _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_NOFILE, sandbox.max_open_files)
-    if not sandbox.layers.has("cgroup.memory"):
-        _lower(resource.RLIMIT_DATA, min(sandbox.memory_mb * 1024 * 1024, 2 ** 62))
+    _lower(resource.RLIMIT_NOFILE, limits["maxOpenFiles"])
+    if not layers.has("cgroup.memory"):
+        _lower(resource.RLIMIT_DATA, min(limits["memoryMb"] * 1024 * 1024, 2 ** 62))
     # Without a user namespace the kernel would count the user's processes of the whole machine.
-    if not sandbox.layers.has("cgroup.pids") and sandbox.layers.has("user"):
-        _lower(resource.RLIMIT_NPROC, sandbox.max_processes)
+    if not layers.has("cgroup.pids") and layers.has("user"):
+        _lower(resource.RLIMIT_NPROC, limits["maxProcesses"])
 
 
 def _lower(limit, value):

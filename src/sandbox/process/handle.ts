@@ -17,14 +17,11 @@ export interface ProcessSandbox {
 
 /** What the first process writes into `state.json` and answers to a start. */
 export interface SandboxStateFile {
-  readonly instanceId: string;
   readonly pid: number;
   readonly startTime: number;
   readonly bootId: string;
   readonly groups: Readonly<Record<string, string>>;
   readonly groupVersions: Readonly<Record<string, number>>;
-  /** Of the runtime, below the directory. */
-  readonly socket: string;
   readonly launcher: string;
 }
 
@@ -33,7 +30,7 @@ export function makeHandle(instanceId: string, directory: string, state: Sandbox
     version: 1,
     driver: 'process',
     instanceId,
-    endpoint: { kind: 'unix', path: join(directory, state?.socket ?? 'runtime.sock') },
+    endpoint: { kind: 'unix', path: join(directory, 'sock', 'runtime.sock') },
     data: { directory, ...state },
   };
 }
