@@ -1,0 +1,185 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Bed } from './agents.ts';
+
+const FAULTS = `
+import ctypes, os, signal, sys, threading, time
+calls = 0
+
+def echo(event, context):
+    return event
+
+def count(event, context):
+    global calls
+    calls += 1
+    return calls
+
+def sleep(event, context):
+    time.sleep(event["seconds"])
+    return "slept"
+
+def fail(event, context):
+    raise ValueError("boom")
+
+def leave(event, context):
+    sys.exit(3)
+
+def exit(event, context):
+    os._exit(event["code"])
+
+def killed(event, context):
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(30)
+
+def crash(event, context):
+    ctypes.string_at(0)
+
+def chatty(event, context):
+    line = "x" * 1023 + "\\n"
+    for _ in range(100 * 1024):
+        sys.stdout.write(line)
+    sys.stdout.flush()
+    return "printed"
+
+def large(event, context):
+    return "x" * (7 * 1024 * 1024)
+
+def eat(event, context):
+    hoard = []
+    while True:
+        hoard.append(bytearray(16 * 1024 * 1024))
+
+def fork(event, context):
+    while True:
+        try:
+            if os.fork() == 0:
+                time.sleep(60)
+                os._exit(0)
+        except OSError as error:
+            return "refused: %s" % error.errno
+
+def nan(event, context):
+    return float("nan")
+
+def unserializable(event, context):
+    return {1, 2}
+`;
+
+/** What a handler does to itself or its callers ends as one clear error, within its time, and nobody beside it notices. */
+describe('a handler that misbehaves', () => {
+  let bed: Bed;
+  let neighbour: string;
+
+  beforeAll(async () => {
+    bed = await Bed.start({ 'faults.py': FAULTS });
+    neighbour = await bed.create('neighbour', 'faults.count');
+  });
+  afterAll(() => bed?.[Symbol.asyncDispose]());
+
+  let names = 0;
+  const agent = (handler: string, spec: Record<string, unknown> = {}) =>
+    bed.create(`a${++names}`, `faults.${handler}`, spec);
+  const neighbourServes = async () => expect((await bed.invoke(neighbour)).status).toBe(200);
+
+  it('sleeps past its time: 500 timed out, the instance stays and takes the next call', async () => {
+    const id = await agent('sleep');
+    const answer = await bed.invoke(id, { seconds: 60 }, { headers: { 'X-Invoke-Timeout-Ms': '300' } });
+    expect(answer).toMatchObject({ status: 500, body: { code: 500, message: 'invoke failed: timed out after 0.3 s' } });
+    expect((await bed.invoke(id, { seconds: 0 })).body.data).toBe('slept');
+    await neighbourServes();
+  });
+
+  it('raises: 500 with code 4002 and the exception', async () => {
+    const { status, body } = await bed.invoke(await agent('fail'));
+    expect(status).toBe(500);
+    expect(body.message).toMatch(/^invoke failed: code=4002 err=Fail to run user call handler\. err: .*boom.*\.$/);
+  });
+
+  it('calls sys.exit: an error of that call, the instance stays', async () => {
+    const id = await agent('leave');
+    expect((await bed.invoke(id)).body.message).toContain('code=4002');
+    expect((await bed.invoke(id)).body.message).toContain('code=4002');
+  });
+
+  it.each([
+    ['exits', 'exit', { code: 7 }, 'invoke failed: instance exited: exit code 7'],
+    ['is killed', 'killed', {}, 'invoke failed: instance exited: signal SIGKILL'],
+    ['crashes', 'crash', {}, 'invoke failed: instance exited: signal SIGSEGV'],
+  ])('%s: running and waiting calls end at once with the reason, then 404', async (_title, handler, event, message) => {
+    const id = await agent(handler);
+    const answers = await Promise.all([bed.invoke(id, event), bed.invoke(id, event), bed.invoke(id, event)]);
+    for (const answer of answers) expect(answer).toMatchObject({ status: 500, body: { message } });
+    expect(await bed.invoke(id)).toMatchObject({ status: 404, body: { message: `instance not found: ${id}` } });
+    const { body } = await bed.ask('GET', `/api/agent/${id}`);
+    expect(body['instance']).toMatchObject({ status: 'FAILED' });
+    await neighbourServes();
+  });
+
+  it('prints 100 MB: the call succeeds, the log stays within its bound', async () => {
+    const id = await agent('chatty');
+    expect((await bed.invoke(id)).body.data).toBe('printed');
+    const log = await fetch(`${bed.server.frontendUrl}/api/agent/${id}/logs`);
+    const text = await log.text();
+    expect(text.length).toBeGreaterThan(5 * 1024 * 1024);
+    expect(text.length).toBeLessThan(31 * 1024 * 1024);
+    await neighbourServes();
+  });
+
+  it('returns 7 MiB: 500 with code 4004', async () => {
+    const { body } = await bed.invoke(await agent('large'));
+    expect(body.message).toBe('invoke failed: code=4004 err=response body size 7340034 exceeds the limit of 6291456');
+  });
+
+  it.each(['nan', 'unserializable'])('returns what is not JSON (%s): 500 with code 4007', async handler => {
+    expect((await bed.invoke(await agent(handler))).body.message).toContain('invoke failed: code=4007');
+  });
+
+  it('eats memory: it alone ends, and says why', async () => {
+    const { status, body } = await bed.invoke(await agent('eat', { memory: 64 }));
+    expect(status).toBe(500);
+    // With a memory group the kernel ends it; without one its own limit raises MemoryError.
+    expect(body.message).toMatch(/out of memory|MemoryError/);
+    await neighbourServes();
+  });
+
+  it('forks without end: refused at its limit, nothing of it is left after the delete', async () => {
+    const id = await agent('fork');
+    expect((await bed.invoke(id)).body.data).toMatch(/^refused: /);
+    await neighbourServes();
+    expect((await bed.ask('DELETE', `/api/agent/${id}?grace=0`)).status).toBe(200);
+  });
+
+  it('has a caller that goes away: the call is cancelled, the next one runs', async () => {
+    const id = await agent('sleep');
+    const leaving = new AbortController();
+    const left = bed.invoke(id, { seconds: 60 }, { signal: leaving.signal });
+    const waiting = bed.invoke(id, { seconds: 0 });
+    // Both were sent; leaving is noticed whether the first runs by then or not.
+    setImmediate(() => leaving.abort());
+    await expect(left).rejects.toThrow();
+    expect((await waiting).body.data).toBe('slept');
+  });
+
+  it('10 parallel calls of one agent run strictly one after another', async () => {
+    const id = await agent('count');
+    const answers = await Promise.all(Array.from({ length: 10 }, () => bed.invoke(id)));
+    expect(answers.map(({ body }) => body.data).sort((a, b) => Number(a) - Number(b))).toEqual([
+      1, 2, 3, 4, 5, 6, 7, 8, 9, 10,
+    ]);
+  });
+
+  it('20 parallel creates of one name: one winner, the others name it', async () => {
+    const body = bed.createBody('contested', 'faults.echo');
+    const answers = await Promise.all(Array.from({ length: 20 }, () => bed.ask('POST', '/api/agent', body)));
+    const won = answers.filter(({ status }) => status === 200);
+    expect(won).toHaveLength(1);
+    for (const answer of answers.filter(({ status }) => status !== 200)) {
+      expect(answer).toMatchObject({
+        status: 409,
+        body: {
+          message: 'failed to create agent: agent e2e/contested already exists',
+          instance_id: won[0]?.body['instance_id'],
+        },
+      });
+    }
+  });
+});

@@ -1,0 +1,100 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Agent, request } from 'undici';
+import { findInterpreters } from '../../scripts/pythons.ts';
+import { Served, type ServeOptions } from '../../scripts/served.ts';
+
+export interface Answer {
+  readonly status: number;
+  readonly body: Record<string, unknown> & { readonly message?: string; readonly data?: unknown };
+}
+
+/** A served Rookery with a code directory of Python handlers, and short ways to ask it. Everything goes with `dispose`. */
+export class Bed {
+  readonly codeDir: string;
+  readonly runtime: string;
+  server: Served;
+  /** More connections than undici's default, so that parallel calls are parallel. */
+  readonly #agent = new Agent({ connections: 256, headersTimeout: 120_000, bodyTimeout: 120_000 });
+
+  private constructor(server: Served, codeDir: string, runtime: string) {
+    this.server = server;
+    this.codeDir = codeDir;
+    this.runtime = runtime;
+  }
+
+  /** `files`: name → Python source. */
+  static async start(files: Readonly<Record<string, string>>, options: ServeOptions = {}): Promise<Bed> {
+    const python = (await findInterpreters()).at(-1);
+    if (!python) throw new Error('no Python interpreter is here');
+    const codeDir = mkdtempSync(join(tmpdir(), 'rookery-code-'));
+    for (const [name, source] of Object.entries(files)) writeFileSync(join(codeDir, name), source);
+    return new Bed(await Served.start(options), codeDir, `python${python.version}`);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#agent.close();
+    await this.server.remove();
+    rmSync(this.codeDir, { recursive: true, force: true });
+  }
+
+  async ask(
+    method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+    path: string,
+    body?: unknown,
+    more: AskOptions = {},
+  ): Promise<Answer> {
+    const { statusCode, body: answer } = await request(
+      `${more.meta ? this.server.metaUrl : this.server.frontendUrl}${path}`,
+      {
+        method,
+        dispatcher: this.#agent,
+        ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+        headers: { 'content-type': 'application/json', ...more.headers },
+        ...(more.signal ? { signal: more.signal } : {}),
+      },
+    );
+    const text = await answer.text();
+    return { status: statusCode, body: text === '' ? {} : JSON.parse(text) };
+  }
+
+  createBody(name: string, handler: string, spec: Readonly<Record<string, unknown>> = {}, more: object = {}): object {
+    return {
+      namespace: 'e2e',
+      name,
+      mounts: [{ source: this.codeDir, target: '/code', readonly: true }],
+      runtime_spec: { runtime: this.runtime, codePath: '/code', handler, rootfs: { imageurl: 'host' }, ...spec },
+      ...more,
+    };
+  }
+
+  /** Creates an agent and answers its id; throws with the server's word when it fails. */
+  async create(
+    name: string,
+    handler: string,
+    spec: Readonly<Record<string, unknown>> = {},
+    more: object = {},
+  ): Promise<string> {
+    const answer = await this.ask('POST', '/api/agent', this.createBody(name, handler, spec, more));
+    if (answer.status !== 200) throw new Error(`create answered ${answer.status}: ${JSON.stringify(answer.body)}`);
+    return String(answer.body['instance_id']);
+  }
+
+  invoke(id: string, event: unknown = {}, more: AskOptions = {}): Promise<Answer> {
+    return this.ask('POST', `/api/agent/${id}/invoke`, event, more);
+  }
+
+  /** `kill -9` of the server, then a new one on the same data directory. */
+  async killAndRestart(): Promise<void> {
+    await this.server.end('SIGKILL');
+    this.server = await this.server.next();
+  }
+}
+
+interface AskOptions {
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+  /** Ask the meta_service. */
+  readonly meta?: boolean;
+}
