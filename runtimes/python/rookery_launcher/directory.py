@@ -29,13 +29,17 @@ class InstanceDirectory:
         self.control_listener = _listen(self.descriptor, CONTROL_NAME, _CONTROL_BACKLOG)
 
     def write(self, name, content):
-        """Writes a JSON file; a reader sees all of it or nothing. Fails with OSError."""
+        """Writes a JSON file. Fails with OSError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        descriptor = os.open(name + ".tmp", flags, 0o600, dir_fd=self.descriptor)
+        descriptor = os.open(name, flags, 0o600, dir_fd=self.descriptor)
         try:
             os.write(descriptor, json.dumps(content).encode())
         finally:
             os.close(descriptor)
+
+    def publish(self, name, content):
+        """The same where somebody may be reading: they see all of it or nothing. Fails with OSError."""
+        self.write(name + ".tmp", content)
         os.rename(name + ".tmp", name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def adopt(self, instance_id):
@@ -66,6 +70,5 @@ def _listen(directory, name, backlog):
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # Through the descriptor, so that the path is short enough for any data directory.
     listener.bind("/proc/self/fd/%d/%s" % (directory, name))
-    os.chmod(name, 0o600, dir_fd=directory)
     listener.listen(backlog)
     return listener

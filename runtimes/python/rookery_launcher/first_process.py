@@ -68,7 +68,6 @@ class FirstProcess:
     def go(self, sandbox, orders):
         """Lets the user's process run."""
         self._sandbox = sandbox
-        self._plan.title.set("rookery: init %s" % sandbox.instance_id)
         frames.write_message(self._orders, orders)
         self._orders.close()
         os.close(self._output_writer)
@@ -82,6 +81,7 @@ class FirstProcess:
 
     def run(self):
         """Until the sandbox has ended. Never returns."""
+        self._plan.title.set("rookery: init %s" % self._sandbox.instance_id)
         self._poll = poll = select.poll()
         output, listener, wake = self._output, self._listener.fileno(), self._wake.fileno()
         for descriptor in (output, listener, wake):
@@ -279,7 +279,7 @@ class FirstProcess:
 
     def _write_exit(self, result):
         try:
-            self._place.write("exit.json", result)
+            self._place.publish("exit.json", result)
         except OSError:
             # A full disk: those who watch are still told.
             pass

@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-from . import cgroups, etc, frames, layers, process, root, spare, syscalls
+from . import cgroups, etc, frames, identity, layers, process, root, spare, syscalls
 
 _BACKLOG = 4096
 _MOST_CONTROL_CONNECTIONS = 64
@@ -49,6 +49,8 @@ class Plan:
         self.log_files = config["logFiles"]
         self.title = title
         self.boot_id = process.boot_id()
+        #: The most asked for; looking it up takes as long as all the rest of a start.
+        self.root_identity = identity.find("")
         mount_point = os.path.join(run, "root")
         self.spares = os.path.join(run, "spares")
         for path in (self.instances, self.spares, mount_point):
@@ -144,7 +146,6 @@ class Launcher:
             pass
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind("/proc/self/fd/%d/%s" % (self._directory, name))
-        os.chmod(name, 0o600, dir_fd=self._directory)
         listener.listen(_BACKLOG)
         listener.setblocking(False)
         self._epoll.register(listener.fileno(), select.EPOLLIN)

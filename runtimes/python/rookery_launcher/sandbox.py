@@ -147,7 +147,7 @@ class _Start:
 
     def _find_user(self):
         asked = self._request["user"]
-        self.sandbox.identity = found = identity.find(asked) if asked else self._prepared.root_identity
+        self.sandbox.identity = found = identity.find(asked) if asked else self._plan.root_identity
         if user_process.sets_ids(self._layers):
             if self._is_program:
                 self._directory.give_sockets_to(found.uid, found.gid)

@@ -9,7 +9,7 @@ import socket
 import struct
 import traceback
 
-from . import cgroups, directory, first_process, identity, layers, process, sandbox, syscalls, user_process
+from . import cgroups, directory, first_process, layers, process, sandbox, syscalls, user_process
 from .failure import LayerFailure
 
 #: Bytes of a message between launcher and spare.
@@ -53,8 +53,6 @@ class Prepared:
         #: The open limit files of its groups.
         self.limits = limits
         self.first = first
-        #: The most asked for is looked up here: afterwards it takes as long as all the rest.
-        self.root_identity = identity.find("")
 
 
 def _prepare(plan, control, name):
@@ -63,7 +61,7 @@ def _prepare(plan, control, name):
     # The first process of the pid namespace is the next child. This one has done its part.
     if os.fork() != 0:
         os._exit(0)
-    plan.title.set("rookery: spare")
+    syscalls.set_name("rookery: spare")
     if not plan.layers.has("pid"):
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     place = directory.InstanceDirectory(plan, name)
