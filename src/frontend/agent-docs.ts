@@ -69,7 +69,9 @@ export const AGENT_DOCS = {
       limit: Type.Optional(
         Type.Integer({ minimum: 1, maximum: LIMITS.agentList.max, default: LIMITS.agentList.default }),
       ),
-      cursor: Type.Optional(Type.String({ description: 'The `next_cursor` of the page before.' })),
+      cursor: Type.Optional(
+        Type.String({ pattern: '^([0-9a-f-]{36})?$', description: 'The `next_cursor` of the page before.' }),
+      ),
     }),
     response: { 200: json('One page.', AgentList) },
   },
@@ -128,7 +130,12 @@ export const AGENT_DOCS = {
     params: byId,
     querystring: Type.Object({
       tail: Type.Optional(Type.Integer({ minimum: 0, description: 'The last n lines.' })),
-      since: Type.Optional(Type.String({ description: 'RFC 3339, or how long ago: `10m`.' })),
+      since: Type.Optional(
+        Type.Union([
+          Type.String({ format: 'date-time' }),
+          Type.String({ pattern: '^([0-9]+(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' }),
+        ]),
+      ),
       follow: Type.Optional(Type.Boolean({ default: false, description: 'Go on until the caller leaves.' })),
     }),
     response: { 200: text('The lines.'), ...unknown, ...busy },

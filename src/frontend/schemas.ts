@@ -6,30 +6,38 @@ import { LIMITS } from '../core/limits.ts';
  * The shapes on the wire, for the OpenAPI document only: bodies are read by `core/`, and nothing that is sent passes a schema.
  * `null` counts as absent in every optional field, which a schema that lists each null would say less clearly.
  */
-const EnvVars = Type.Record(Type.String({ pattern: '^(?!ROOKERY_)[A-Za-z_][A-Za-z0-9_]*$' }), Type.String());
+const Text = (options: object = {}) => Type.String({ pattern: '^[^\\u0000]*$', ...options });
+
+const EnvVars = Type.Record(Type.String({ pattern: '^(?!ROOKERY_)[A-Za-z_][A-Za-z0-9_]*$' }), Text(), {
+  additionalProperties: false,
+});
 
 const Mount = Type.Object({
-  source: Type.String({ description: 'Absolute path on the host.' }),
-  target: Type.String({ description: 'Path inside the sandbox.' }),
+  source: Type.String({ pattern: '^/', description: 'Absolute path on the host.' }),
+  target: Text({ description: 'Path inside the sandbox.' }),
   readonly: Type.Optional(Type.Boolean({ default: false })),
 });
 
-const AgentName = Type.String({ minLength: 1, maxLength: LIMITS.agentNameChars });
+const AgentName = Type.String({
+  minLength: 1,
+  maxLength: LIMITS.agentNameChars,
+  pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]*$',
+});
 
 const RuntimeSpec = Type.Object({
-  runtime: Type.String({ minLength: 1, examples: ['python3.11'] }),
+  runtime: Text({ minLength: 1, examples: ['python3.11'] }),
   sandbox_type: Type.Optional(Type.Enum(['', ...SANDBOX_TYPES], { description: 'Empty: the default executor.' })),
-  codePath: Type.Optional(Type.String({ description: 'Code directory inside the sandbox; a mount has to bring it.' })),
-  handler: Type.Optional(Type.String({ description: '`module.function`' })),
+  codePath: Type.Optional(Text({ description: 'Code directory inside the sandbox; a mount has to bring it.' })),
+  handler: Type.Optional(Text({ description: '`module.function`' })),
   extendedHandler: Type.Optional(
     Type.Object({
-      initializer: Type.Optional(Type.String({ description: '`module.function`, once at the start.' })),
-      pre_stop: Type.Optional(Type.String({ description: '`module.function`, once at the end.' })),
+      initializer: Type.Optional(Text({ description: '`module.function`, once at the start.' })),
+      pre_stop: Type.Optional(Text({ description: '`module.function`, once at the end.' })),
     }),
   ),
   rootfs: Type.Object({
-    imageurl: Type.String({ minLength: 1 }),
-    user: Type.Optional(Type.String({ description: 'Empty: root.' })),
+    imageurl: Text({ minLength: 1 }),
+    user: Type.Optional(Text({ description: 'Empty: root.' })),
     ports: Type.Optional(
       Type.Array(Type.String({ pattern: '^((tcp|udp):)?[1-9][0-9]{0,4}$' }), { description: '`[<proto>:]<port>`' }),
     ),
@@ -52,15 +60,20 @@ const RuntimeSpec = Type.Object({
   ),
 });
 
-export const AgentCreate = Type.Object({
-  namespace: AgentName,
-  name: AgentName,
-  workspace: Type.Optional(Type.String({ description: 'Absolute path on the host; empty: none.' })),
-  env_vars: Type.Optional(EnvVars),
-  mounts: Type.Optional(Type.Array(Mount)),
-  runtime_spec: Type.Optional(RuntimeSpec),
-  urn: Type.Optional(Type.String({ description: 'functionVersionUrn of a registered function (registered mode).' })),
-});
+export const AgentCreate = Type.Object(
+  {
+    namespace: AgentName,
+    name: AgentName,
+    workspace: Type.Optional(
+      Type.String({ pattern: '^(/.*)?$', description: 'Absolute path on the host; empty: none.' }),
+    ),
+    env_vars: Type.Optional(EnvVars),
+    mounts: Type.Optional(Type.Array(Mount)),
+    runtime_spec: Type.Optional(RuntimeSpec),
+    urn: Type.Optional(Text({ description: 'functionVersionUrn of a registered function (registered mode).' })),
+  },
+  { anyOf: [{ required: ['runtime_spec'] }, { required: ['urn'], properties: { urn: { minLength: 1 } } }] },
+);
 
 const Code200 = Type.Literal(200);
 const InstanceId = Type.String({ format: 'uuid' });
@@ -137,10 +150,10 @@ export const Invoked = Type.Object({
 export const InvokeFailed = Type.Object({ code: Type.Literal(500), data: Type.Null(), message: Type.String() });
 
 export const Exec = Type.Object({
-  command: Type.Union([Type.String({ minLength: 1 }), Type.Array(Type.String(), { minItems: 1 })], {
+  command: Type.Union([Text({ minLength: 1 }), Type.Array(Text(), { minItems: 1 })], {
     description: 'A text is run by `/bin/sh -c`, a list is an argument vector.',
   }),
-  working_dir: Type.Optional(Type.String()),
+  working_dir: Type.Optional(Text()),
   env: Type.Optional(EnvVars),
   stdin: Type.Optional(Type.String()),
   timeout: Type.Optional(

@@ -74,6 +74,8 @@ describe('unknown routes and methods', () => {
     ['PATCH', '/api/agent/1'],
     ['OPTIONS', '/api/agent'],
     ['PROPFIND', '/api/agent'],
+    ['QUERY', '/api/agent'],
+    ['TRACE', '/healthz'],
     ['GET', '/api/agent/1/invoke'],
     ['GET', '/api/agents'],
   ])('404 route not found: %s %s', async (method, url) => {

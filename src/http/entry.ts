@@ -9,7 +9,7 @@ import { type ErrorTable, refusal, sendError } from './answer.ts';
 import { Connections } from './connections.ts';
 import type { TokenVerifier } from './credentials.ts';
 import { documentRoute } from './docs.ts';
-import { createGate } from './gate.ts';
+import { answerUnknownRoute, createGate } from './gate.ts';
 import { createHostRule, type HostRuleOptions } from './host-rule.ts';
 import type {} from './route-config.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
@@ -97,11 +97,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     if (route.config?.access === undefined) throw new TypeError(`route ${route.method} ${route.url} names no access`);
   });
 
-  app.setNotFoundHandler((request, reply) => {
-    const path = (request.raw.url ?? '').split('?', 1)[0];
-    const { status, body } = refusal(404, `route not found: ${request.method} ${path}`);
-    reply.code(status).send(body);
-  });
+  app.setNotFoundHandler(answerUnknownRoute);
 
   app.setErrorHandler((error, request, reply) => answerError(error as Error, request, reply, options));
 

@@ -69,7 +69,9 @@ export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate
         refuse(reply, error);
         return;
       }
-      done();
+      // Before the body, which an unknown route would otherwise have to be able to read.
+      if (config.url === undefined) answerUnknownRoute(request, reply);
+      else done();
     };
 
     if (auth === null || config.access === 'public') {
@@ -85,4 +87,11 @@ export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate
     if (known !== undefined) admit(known);
     else auth.verify(token).then(admit, error => refuse(reply, error));
   };
+}
+
+/** Unknown methods too: 404 and the path without its query, which may carry a token. */
+export function answerUnknownRoute(request: FastifyRequest, reply: FastifyReply): void {
+  const path = (request.raw.url ?? '').split('?', 1)[0];
+  const { status, body } = refusal(404, `route not found: ${request.method} ${path}`);
+  reply.code(status).send(body);
 }
