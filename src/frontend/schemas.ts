@@ -8,9 +8,10 @@ import { LIMITS } from '../core/limits.ts';
  */
 const Text = (options: object = {}) => Type.String({ pattern: '^[^\\u0000]*$', ...options });
 
-const EnvVars = Type.Record(Type.String({ pattern: '^(?!ROOKERY_)[A-Za-z_][A-Za-z0-9_]*$' }), Text(), {
-  additionalProperties: false,
-});
+const EnvVars = Type.Object(
+  {},
+  { additionalProperties: Text(), propertyNames: { pattern: '^(?!ROOKERY_)[A-Za-z_][A-Za-z0-9_]*$' } },
+);
 
 const Mount = Type.Object({
   source: Type.String({ pattern: '^/', description: 'Absolute path on the host.' }),
