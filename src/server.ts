@@ -32,7 +32,8 @@ export interface Server {
   close(options: { readonly stopAgents: boolean; readonly graceMs: number }): Promise<{ readonly agentsLeft: number }>;
 }
 
-const MAX_STARTING = 64;
+/** Starts at the same moment: a burst of creates is served, a flood is refused. */
+const MAX_STARTING = 1000;
 const MEBIBYTE = 1024 * 1024;
 
 /**

@@ -1,5 +1,4 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { request } from 'undici';
 import { messageOf } from '../core/error.ts';
 import type { AsyncAnswer } from './async-calls.ts';
 
@@ -30,6 +29,8 @@ export async function deliverWebhook(
 /** Null when it was taken. */
 async function post(url: string, answer: AsyncAnswer): Promise<string | null> {
   try {
+    // Loaded with the first webhook: it would be a noticeable part of every start.
+    const { request } = await import('undici');
     const { statusCode, body } = await request(url, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },

@@ -110,7 +110,7 @@ describe('a handler that misbehaves', () => {
     for (const answer of answers) expect(answer).toMatchObject({ status: 500, body: { message } });
     expect(await bed.invoke(id)).toMatchObject({ status: 404, body: { message: `instance not found: ${id}` } });
     const { body } = await bed.ask('GET', `/api/agent/${id}`);
-    expect(body['instance']).toMatchObject({ status: 'FAILED' });
+    expect(body.instance).toMatchObject({ status: 'FAILED' });
     await neighbourServes();
   });
 
@@ -177,7 +177,7 @@ describe('a handler that misbehaves', () => {
         status: 409,
         body: {
           message: 'failed to create agent: agent e2e/contested already exists',
-          instance_id: won[0]?.body['instance_id'],
+          instance_id: won[0]?.body.instance_id,
         },
       });
     }

@@ -38,11 +38,11 @@ describe('the server is killed with -9', () => {
   it('an agent that died meanwhile is FAILED with the reason', async () => {
     const id = await bed.create('victim', 'counter.count');
     const { body } = await bed.ask('GET', `/api/agent/${id}`);
-    const pid = Number((body['instance'] as { sandbox_id: string }).sandbox_id);
+    const pid = Number((body.instance as { sandbox_id: string }).sandbox_id);
     await bed.server.end('SIGKILL');
     process.kill(pid, 'SIGKILL');
     bed.server = await bed.server.next();
-    const after = (await bed.ask('GET', `/api/agent/${id}`)).body['instance'];
+    const after = (await bed.ask('GET', `/api/agent/${id}`)).body.instance;
     expect(after).toMatchObject({ status: 'FAILED', status_reason: expect.stringContaining('exited') });
     expect(await bed.invoke(id)).toMatchObject({ status: 404, body: { message: `instance not found: ${id}` } });
     // It holds its name until it is deleted.
@@ -92,10 +92,11 @@ function footprint(bed: Bed): Footprint {
 
 /** Spares are made again and keep-alive connections end in their own time: waits, bounded, until `wanted` or until nothing changes. */
 async function settled(bed: Bed, wanted?: Footprint): Promise<Footprint> {
+  await bed.disconnect();
   let last = footprint(bed);
   for (let calm = 0, looks = 0; calm < 5 && looks < 200; looks++) {
     if (wanted && JSON.stringify(last) === JSON.stringify(wanted)) return last;
-    await bed.ask('GET', '/healthz');
+    await bed.disconnect();
     await new Promise(resolve => setTimeout(resolve, 50));
     const now = footprint(bed);
     calm = !wanted && JSON.stringify(now) === JSON.stringify(last) ? calm + 1 : 0;

@@ -16,7 +16,7 @@ export class Bed {
   readonly runtime: string;
   server: Served;
   /** More connections than undici's default, so that parallel calls are parallel. */
-  readonly #agent = new Agent({ connections: 256, headersTimeout: 120_000, bodyTimeout: 120_000 });
+  #agent = newAgent();
 
   private constructor(server: Served, codeDir: string, runtime: string) {
     this.server = server;
@@ -78,11 +78,17 @@ export class Bed {
   ): Promise<string> {
     const answer = await this.ask('POST', '/api/agent', this.createBody(name, handler, spec, more));
     if (answer.status !== 200) throw new Error(`create answered ${answer.status}: ${JSON.stringify(answer.body)}`);
-    return String(answer.body['instance_id']);
+    return String(answer.body.instance_id);
   }
 
   invoke(id: string, event: unknown = {}, more: AskOptions = {}): Promise<Answer> {
     return this.ask('POST', `/api/agent/${id}/invoke`, event, more);
+  }
+
+  /** Closes the connections to the server that are kept alive. */
+  async disconnect(): Promise<void> {
+    await this.#agent.close();
+    this.#agent = newAgent();
   }
 
   /** `kill -9` of the server, then a new one on the same data directory. */
@@ -90,6 +96,10 @@ export class Bed {
     await this.server.end('SIGKILL');
     this.server = await this.server.next();
   }
+}
+
+function newAgent(): Agent {
+  return new Agent({ connections: 256, headersTimeout: 120_000, bodyTimeout: 120_000 });
 }
 
 interface AskOptions {
