@@ -15,13 +15,15 @@ interface ByName {
 }
 
 const JSON_TYPE = 'application/json; charset=utf-8';
-const LIST_TAIL = Buffer.from('}}');
 /** Where the specification lists no 400. */
 const wrongRequestStatus = 200;
 
 /** Operations 4 to 8: register, query, list, publish; and update and delete. Records are sent as the bytes that are stored. */
 export function addFunctionRoutes(app: FastifyInstance, registry: Registry): void {
   const { functions, business } = registry;
+  const listing = registry.listing((total, records) =>
+    Buffer.from(`{"code":0,"message":"","result":{"total":${total},"functions":[${records.join(',')}]}}`),
+  );
   const named = (request: FastifyRequest<ByName>): NamedFunction =>
     readFunctionName(request.params.name, request.tenant, business);
 
@@ -45,9 +47,7 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
       const { query, tenant } = request;
       const filter = { tenant, version: queryVersion(query), namePart: queryText(query, 'name') };
       const { pageIndex, pageSize } = readPage(query);
-      const page = await functions.list(filter, pageIndex, pageSize);
-      const head = Buffer.from(`{"code":0,"message":"","result":{"total":${page.total},"functions":`);
-      return reply.type(JSON_TYPE).send(Buffer.concat([head, page.functions, LIST_TAIL]));
+      return reply.type(JSON_TYPE).send(await listing.page(filter, pageIndex, pageSize));
     },
   );
 

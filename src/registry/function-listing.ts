@@ -1,10 +1,12 @@
 import { LRUCache } from 'lru-cache';
 import type { FunctionFilter, FunctionStore } from '../storage/functions.ts';
 
-export interface ListedFunctions {
-  readonly total: number;
-  /** The records of the page as a JSON array, in UTF-8. */
-  readonly functions: Buffer;
+/** Makes the bytes that are answered of a page: the total, and the records' JSON texts. */
+export type RenderPage = (total: number, records: readonly string[]) => Buffer;
+
+interface KeptPage {
+  readonly bytes: Buffer;
+  readonly lastChange: number;
 }
 
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
@@ -15,28 +17,28 @@ const MAX_KEPT_BYTES = 16 * 1024 * 1024;
  */
 export class FunctionListing {
   readonly #store: FunctionStore;
-  readonly #pages = new LRUCache<string, ListedFunctions & { readonly lastChange: number }>({
+  readonly #render: RenderPage;
+  readonly #pages = new LRUCache<string, KeptPage>({
     maxSize: MAX_KEPT_BYTES,
-    sizeCalculation: (page, key) => page.functions.length + key.length + 1,
+    sizeCalculation: (page, key) => page.bytes.length + key.length + 1,
   });
 
-  constructor(store: FunctionStore) {
+  constructor(store: FunctionStore, render: RenderPage) {
     this.#store = store;
+    this.#render = render;
   }
 
-  async page(filter: FunctionFilter, pageIndex: number, pageSize: number): Promise<ListedFunctions> {
+  /** Pages count from 1. */
+  async page(filter: FunctionFilter, pageIndex: number, pageSize: number): Promise<Buffer> {
     // Read before the page: a change in between makes the page newer than its mark, never older.
     const { total, lastChange } = await this.#store.totals(filter);
     const key = JSON.stringify([filter.tenant, filter.version, filter.namePart, pageIndex, pageSize]);
     const kept = this.#pages.get(key);
-    if (kept?.lastChange === lastChange) return kept;
+    if (kept?.lastChange === lastChange) return kept.bytes;
     const records = await this.#store.page(filter, pageSize, (pageIndex - 1) * pageSize);
-    const page = {
-      total: filter.namePart === '' ? total : await this.#store.countFound(filter),
-      functions: Buffer.from(`[${records.join(',')}]`),
-      lastChange,
-    };
-    this.#pages.set(key, page);
-    return page;
+    const found = filter.namePart === '' ? total : await this.#store.countFound(filter);
+    const bytes = this.#render(found, records);
+    this.#pages.set(key, { bytes, lastChange });
+    return bytes;
   }
 }

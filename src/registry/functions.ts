@@ -5,7 +5,7 @@ import type { PublishRequest } from '../core/publish.ts';
 import { DEFAULT_VERSION_GAP_MS, defaultVersionNumber, formatTimestamp, nextRevisionId } from '../core/revision.ts';
 import { formatUrn, isVersionNumber, LATEST, VERSION_FORMAT } from '../core/urn.ts';
 import type { DurableWrites } from '../storage/durable.ts';
-import type { FunctionFilter, FunctionStore } from '../storage/functions.ts';
+import type { FunctionStore } from '../storage/functions.ts';
 import { deleteReservations } from '../storage/reservations.ts';
 import type { ChangeFeed } from './change-feed.ts';
 import {
@@ -16,7 +16,6 @@ import {
   tooManyVersions,
   wrongForStored,
 } from './errors.ts';
-import { FunctionListing, type ListedFunctions } from './function-listing.ts';
 import { asUnavailable, fromStored, toStored } from './function-record.ts';
 
 export interface FunctionRegistryOptions {
@@ -42,11 +41,9 @@ export interface WrittenFunction {
  */
 export class FunctionRegistry {
   readonly #options: FunctionRegistryOptions;
-  readonly #listing: FunctionListing;
 
   constructor(options: FunctionRegistryOptions) {
     this.#options = options;
-    this.#listing = new FunctionListing(options.store);
   }
 
   /** Fails with `already_exists` (4101). */
@@ -86,11 +83,6 @@ export class FunctionRegistry {
     const row = await this.#options.store.findRow({ tenant, name, version });
     if (row === null) throw await this.#missing(tenant, name, version);
     return fromStored(row);
-  }
-
-  /** One page of all versions of all functions, newest change first. Pages count from 1. */
-  list(filter: FunctionFilter, pageIndex: number, pageSize: number): Promise<ListedFunctions> {
-    return this.#listing.page(filter, pageIndex, pageSize);
   }
 
   /** One page of a function's versions, newest change first; total 0 = no such function. */

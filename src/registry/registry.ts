@@ -4,6 +4,7 @@ import type { DurableWrites } from '../storage/durable.ts';
 import { FunctionStore } from '../storage/functions.ts';
 import { createFunctionResolver } from './agent-functions.ts';
 import { ChangeFeed, type ChangeListener } from './change-feed.ts';
+import { FunctionListing, type RenderPage } from './function-listing.ts';
 import { FunctionRegistry } from './functions.ts';
 import { PoolRegistry } from './pools.ts';
 import { ReservationRegistry } from './reservations.ts';
@@ -25,6 +26,8 @@ export interface Registry {
   readonly business: string;
   readonly defaultCluster: string;
   readonly functions: FunctionRegistry;
+  /** The list of functions, as whoever answers it renders it. */
+  listing(render: RenderPage): FunctionListing;
   readonly reservations: ReservationRegistry;
   readonly pools: PoolRegistry;
   readonly resolver: FunctionResolver;
@@ -43,6 +46,7 @@ export function createRegistry(options: RegistryOptions): Registry {
     business,
     defaultCluster,
     functions,
+    listing: render => new FunctionListing(store, render),
     reservations: new ReservationRegistry({ database, writes, changes, functions, clusters }),
     pools: new PoolRegistry(database, writes),
     resolver: createFunctionResolver(functions, business),

@@ -1,17 +1,19 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import type { Transaction } from 'kysely';
+import { sql, type Transaction } from 'kysely';
 import { internal, resourceExhausted, unavailable } from '../core/error.ts';
 import type { Database, Tables } from './database.ts';
 
 export interface DurableWrites {
   /**
-   * Runs `work` in one transaction and returns when its commit would survive a power cut. All writes that wait at one moment
-   * share one flush of the disk. When `work` throws, nothing is written and its error comes through. Fails with
+   * Runs `work` in a transaction and returns when its commit would survive a power cut. Writes that wait at one moment share a
+   * transaction and a flush of the disk. When `work` throws, nothing of it is written and its error comes through; the others
+   * are not touched. Fails with
    * - `resource_exhausted` (nothing was written): too many writes are waiting;
    * - `unavailable`: the disk did not confirm within 30 s; `internal`: it failed. The write may be there or not.
    *
-   * `work` may only await queries of its transaction: everybody's queries wait for it.
+   * `work` may only await queries of its transaction, since everybody's queries wait for it, and may be run a second time after
+   * the first was undone: it must have no other effects.
    */
   write<T>(work: (transaction: Transaction<Tables>) => Promise<T>): Promise<T>;
   close(): Promise<void>;
@@ -21,6 +23,8 @@ export interface DurableWrites {
 export type Flush = () => Promise<void>;
 
 const MAX_WAITING = 10_000;
+/** Writes in one transaction: everybody's queries wait for it. */
+const MAX_GROUP = 64;
 const FLUSH_TIMEOUT_MS = 30_000;
 
 /**
@@ -44,9 +48,17 @@ export async function openDurableWrites(database: Database, file: string): Promi
 
 async function noop(): Promise<void> {}
 
+type Work<T> = (transaction: Transaction<Tables>) => Promise<T>;
+
+/** A write that waits for its turn. */
+interface Waiting {
+  readonly work: Work<unknown>;
+  readonly done: (result: unknown) => void;
+  readonly fail: (error: unknown) => void;
+}
+
 interface Batch {
-  size: number;
-  readonly done: Promise<void>;
+  readonly flushed: Promise<void>;
   readonly settle: (error?: unknown) => void;
 }
 
@@ -55,10 +67,13 @@ export class GroupedWrites implements DurableWrites {
   readonly #database: Database;
   readonly #flush: Flush;
   readonly #release: () => Promise<void>;
+  #queue: Waiting[] = [];
+  #isRunning = false;
+  /** Writes that were taken in and have not been answered. */
+  #pending = 0;
   /** Commits that the next flush will cover. */
   #next: Batch | null = null;
   #flushing: Batch | null = null;
-  #writing = 0;
   /** After a failed flush the disk's word counts for nothing: what it once dropped, a later success does not bring back. */
   #failure: unknown;
 
@@ -68,33 +83,98 @@ export class GroupedWrites implements DurableWrites {
     this.#release = release;
   }
 
-  async write<T>(work: (transaction: Transaction<Tables>) => Promise<T>): Promise<T> {
+  async write<T>(work: Work<T>): Promise<T> {
     if (this.#failure !== undefined) throw this.#failed();
-    if (this.#writing + (this.#next?.size ?? 0) + (this.#flushing?.size ?? 0) >= MAX_WAITING) {
+    if (this.#pending >= MAX_WAITING) {
       throw resourceExhausted(`${MAX_WAITING} writes are waiting for the disk`, { retryAfterSeconds: 1 });
     }
-    this.#writing += 1;
-    let result: T;
+    this.#pending += 1;
     try {
-      result = await this.#database.transaction().execute(work);
+      return await new Promise<T>((done, fail) => {
+        this.#queue.push({ work, done: done as Waiting['done'], fail });
+        this.#schedule();
+      });
     } finally {
-      this.#writing -= 1;
+      this.#pending -= 1;
     }
-    await this.#flushed();
-    return result;
   }
 
+  /** Waits for the writes that were taken in. */
   async close(): Promise<void> {
-    await Promise.allSettled([this.#flushing?.done, this.#next?.done]);
+    while (this.#pending > 0) await new Promise(setImmediate);
     await this.#release();
+  }
+
+  /** At the end of the turn, so that everything that arrived in it becomes one transaction. */
+  #schedule(): void {
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    setImmediate(async () => {
+      const group = this.#queue.splice(0, MAX_GROUP);
+      await this.#run(group);
+      this.#isRunning = false;
+      if (this.#queue.length > 0) this.#schedule();
+    });
+  }
+
+  /** Commits a group; answers its writes when they are flushed, without holding up the next group. */
+  async #run(group: readonly Waiting[]): Promise<void> {
+    let outcomes: Outcome[];
+    try {
+      outcomes = await this.#commit(group);
+    } catch (error) {
+      for (const { fail } of group) fail(error);
+      return;
+    }
+    this.#flushed().then(
+      () => {
+        for (const [index, outcome] of outcomes.entries()) answer(group[index] as Waiting, outcome);
+      },
+      error => {
+        for (const { fail } of group) fail(error);
+      },
+    );
+  }
+
+  /**
+   * All works in one transaction. That one of them throws is rare, so only then does each get a savepoint, in a second try; a work
+   * can be run twice, since nothing of the first try remains.
+   */
+  async #commit(group: readonly Waiting[]): Promise<Outcome[]> {
+    try {
+      return await this.#database.transaction().execute(async transaction => {
+        const outcomes: Outcome[] = [];
+        for (const { work } of group) outcomes.push({ result: await work(transaction) });
+        return outcomes;
+      });
+    } catch (error) {
+      if (group.length === 1) return [{ error }];
+      return this.#commitEach(group);
+    }
+  }
+
+  async #commitEach(group: readonly Waiting[]): Promise<Outcome[]> {
+    return this.#database.transaction().execute(async transaction => {
+      const outcomes: Outcome[] = [];
+      for (const { work } of group) {
+        await SAVE.execute(transaction);
+        try {
+          outcomes.push({ result: await work(transaction) });
+        } catch (error) {
+          await UNDO.execute(transaction);
+          outcomes.push({ error });
+        }
+        await RELEASE.execute(transaction);
+      }
+      return outcomes;
+    });
   }
 
   #flushed(): Promise<void> {
     this.#next ??= createBatch();
     const batch = this.#next;
-    batch.size += 1;
     if (this.#flushing === null) this.#startFlush();
-    return batch.done;
+    return batch.flushed;
   }
 
   #startFlush(): void {
@@ -125,9 +205,20 @@ export class GroupedWrites implements DurableWrites {
   }
 }
 
+type Outcome = { readonly result: unknown } | { readonly error: unknown };
+
+function answer({ done, fail }: Waiting, outcome: Outcome): void {
+  if ('error' in outcome) fail(outcome.error);
+  else done(outcome.result);
+}
+
+const SAVE = sql`savepoint write`;
+const UNDO = sql`rollback to savepoint write`;
+const RELEASE = sql`release savepoint write`;
+
 function createBatch(): Batch {
   let settle: Batch['settle'] = noop;
-  const done = new Promise<void>((resolve, reject) => {
+  const flushed = new Promise<void>((resolve, reject) => {
     const timer = setTimeout(
       () => reject(unavailable(`the disk did not confirm a write within ${FLUSH_TIMEOUT_MS / 1000} s`)),
       FLUSH_TIMEOUT_MS,
@@ -138,5 +229,5 @@ function createBatch(): Batch {
       else reject(error);
     };
   });
-  return { size: 0, done, settle };
+  return { flushed, settle };
 }

@@ -27,19 +27,20 @@ export function openSqlite(file: string): { dialect: SqliteDialect; raw: Databas
 
 /** What Kysely's SQLite dialect asks of a database, over the API of `node:sqlite`. Statements are prepared once. */
 function asKyselyDatabase(raw: DatabaseSyncInstance) {
-  const prepared = new Map<string, StatementSyncInstance>();
+  const prepared = new Map<string, Prepared>();
   return {
     close: () => raw.close(),
     prepare(sql: string) {
       let statement = prepared.get(sql);
       if (!statement) {
-        statement = raw.prepare(sql);
+        const ready = raw.prepare(sql);
+        statement = { ready, reader: ready.columns().length > 0 };
         if (prepared.size < MAX_PREPARED) prepared.set(sql, statement);
       }
-      const ready = statement;
+      const { ready, reader } = statement;
       type Values = Parameters<StatementSyncInstance['all']>;
       return {
-        reader: ready.columns().length > 0,
+        reader,
         all: (parameters: readonly unknown[]) => ready.all(...(parameters as Values)),
         run: (parameters: readonly unknown[]) => ready.run(...(parameters as Values)),
         iterate: (parameters: readonly unknown[]) =>
@@ -47,6 +48,12 @@ function asKyselyDatabase(raw: DatabaseSyncInstance) {
       };
     },
   };
+}
+
+interface Prepared {
+  readonly ready: StatementSyncInstance;
+  /** Whether it answers rows; asking each time costs as much as a small query. */
+  readonly reader: boolean;
 }
 
 const MAX_PREPARED = 500;
