@@ -1,10 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import net from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
-import { deadlineExceeded, messageOf, type ServiceError, unavailable } from '../core/error.ts';
+import type net from 'node:net';
+import { deadlineExceeded, invalidRequest, type ServiceError, unavailable } from '../core/error.ts';
 import type { RuntimeEndpoint } from '../core/instance.ts';
-import { connectUnix } from '../lib/unix-socket.ts';
-import { encodeFrame, type Frame, FrameReader, writeHeader } from './frames.ts';
+import { type Connection, connect } from './connection.ts';
+import { encodeFrame, type Frame, writeHeader } from './frames.ts';
 import {
   type CallError,
   type CallHeader,
@@ -15,7 +14,6 @@ import {
   type Init,
   type InitOk,
   type Pong,
-  PROTOCOL_VERSION,
   type Stopped,
 } from './protocol.ts';
 
@@ -47,14 +45,14 @@ export class ChannelClosed extends Error {
 
 /** CHUNK bytes that a stream may send before its reader has taken any. */
 export const STREAM_CREDIT_BYTES = 256 * 1024;
-const CONNECT_RETRY_MS = 20;
-/** What a timer of Node can hold; functions may be registered with more (100 days). */
-const MAX_TIMER_MS = 2 ** 31 - 1;
+/** Its length is a u16. */
+const MAX_CALL_HEADER_BYTES = 0xffff;
+/** The most that one timer of Node waits (24.8 days; it fires at once when asked for more); a function's time may be longer. */
+const MAX_TIMER_MS = 0x7fff_ffff;
+/** For the last words on the control socket when a runtime that was told to stop has closed its data socket. */
+const LAST_WORDS_MS = 1000;
 /** Bodies up to this size are copied behind their header, so that a call is one write; larger ones go as a second buffer of the same `writev`. */
 const COPY_BODY_BYTES = 64 * 1024;
-
-/** Node's timers run at once when they are asked for more (24.8 days); a function's time may be longer. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 
 interface PendingCall {
   settle(outcome: CallOutcome): void;
@@ -85,6 +83,8 @@ export class Channel {
   #onInit: ((outcome: InitOutcome) => void) | undefined;
   #onStopped: ((stopped: Stopped) => void) | undefined;
   readonly #pings: ((pong: Pong) => void)[] = [];
+  /** Whoever waits for something else than a call and must hear of the end. */
+  readonly #onClosed = new Set<() => void>();
 
   private constructor(data: Connection, control: Connection, hello: HelloOk) {
     this.hello = hello;
@@ -95,8 +95,9 @@ export class Channel {
     });
     data.onFrame = frame => this.#onDataFrame(frame);
     control.onFrame = frame => this.#onControlFrame(frame);
-    data.onClose = () => this.close();
+    data.onClose = () => this.#onDataClosed();
     control.onClose = () => this.close();
+    if (data.socket.destroyed || control.socket.destroyed) this.close();
   }
 
   /**
@@ -143,7 +144,7 @@ export class Channel {
     const outcome = new Promise<InitOutcome>(resolve => {
       this.#onInit = resolve;
     });
-    this.#data.write(encodeFrame(FRAME.INIT, 0, JSON.stringify(init)));
+    if (!this.#isClosed) this.#data.write(encodeFrame(FRAME.INIT, 0, JSON.stringify(init)));
     return await this.#orClosed(outcome, signal, 'the code did not load in time');
   }
 
@@ -161,6 +162,12 @@ export class Channel {
         reject(unavailable('the caller went away'));
         return;
       }
+      const header = JSON.stringify({ ...call.header, remainingMs: call.timeoutMs });
+      const headerBytes = Buffer.byteLength(header);
+      if (headerBytes > MAX_CALL_HEADER_BYTES) {
+        reject(invalidRequest(`headers of ${headerBytes} bytes exceed the limit of ${MAX_CALL_HEADER_BYTES}`));
+        return;
+      }
       const callId = this.#nextCallId;
       this.#nextCallId = callId === 0xffff_ffff ? 1 : callId + 1;
       const end = () => {
@@ -172,12 +179,16 @@ export class Channel {
         this.#abandon(callId, reason);
         reject(error);
       };
-      const timer = setTimeout(
-        () => {
-          giveUp('timeout', deadlineExceeded(`timed out after ${call.timeoutMs / 1000} s`));
-        },
-        Math.min(call.timeoutMs, MAX_TIMER_MS),
-      );
+      let leftMs = call.timeoutMs;
+      const wait = () => {
+        const waitMs = Math.min(leftMs, MAX_TIMER_MS);
+        leftMs -= waitMs;
+        return setTimeout(() => {
+          if (leftMs > 0) timer = wait();
+          else giveUp('timeout', deadlineExceeded(`timed out after ${call.timeoutMs / 1000} s`));
+        }, waitMs);
+      };
+      let timer = wait();
       const onAbort = () => {
         if (call.signal?.reason === 'interrupt') this.#cancel(callId, 'interrupt');
         else giveUp('caller', unavailable('the caller went away'));
@@ -194,7 +205,7 @@ export class Channel {
         },
         onChunk: call.onChunk,
       });
-      this.#writeCall(callId, call);
+      this.#writeCall(callId, header, headerBytes, call.body);
     });
   }
 
@@ -211,7 +222,7 @@ export class Channel {
     const pong = new Promise<Pong>(resolve => {
       this.#pings.push(resolve);
     });
-    this.#control.write(encodeFrame(FRAME.PING, 0));
+    if (!this.#isClosed) this.#control.write(encodeFrame(FRAME.PING, 0));
     return await this.#orClosed(pong, signal, 'the runtime did not answer a ping in time');
   }
 
@@ -220,46 +231,62 @@ export class Channel {
    * `signal` aborts first.
    */
   async stop(graceMs: number, signal: AbortSignal): Promise<Stopped> {
+    if (this.#isClosed) return {};
     const stopped = new Promise<Stopped>(resolve => {
       this.#onStopped = resolve;
-      void this.closed.then(() => resolve({}));
     });
-    if (this.#isClosed) return {};
     this.#control.write(encodeFrame(FRAME.STOP, 0, JSON.stringify({ graceMs })));
-    return await this.#orClosed(stopped, signal, 'the runtime did not stop in time');
+    try {
+      return await this.#orClosed(stopped, signal, 'the runtime did not stop in time');
+    } catch (error) {
+      if (error instanceof ChannelClosed) return {};
+      throw error;
+    }
   }
 
   /** Lets go of the instance; it lives on. Open calls reject with `ChannelClosed`. */
   close(): void {
-    if (this.#isClosed) return;
-    this.#isClosed = true;
+    if (!this.#isClosed) this.#failCalls();
     this.#data.destroy();
     this.#control.destroy();
+    for (const onClosed of this.#onClosed) onClosed();
+    this.#onClosed.clear();
+    this.#resolveClosed();
+  }
+
+  #onDataClosed(): void {
+    if (this.#onStopped === undefined || this.#control.destroyed) {
+      this.close();
+      return;
+    }
+    // Both sockets of a runtime that stops end at once, and its STOPPED may not be read yet.
+    if (!this.#isClosed) this.#failCalls();
+    setTimeout(() => this.close(), LAST_WORDS_MS).unref();
+  }
+
+  #failCalls(): void {
+    this.#isClosed = true;
     const error = new ChannelClosed('the connection to the instance was lost');
     for (const pending of this.#pending.values()) pending.fail(error);
     this.#pending.clear();
     this.#abandoned.clear();
-    this.#resolveClosed();
   }
 
-  #writeCall(callId: number, call: Call): void {
-    const header = JSON.stringify({ ...call.header, remainingMs: call.timeoutMs });
-    const headerBytes = Buffer.byteLength(header);
-    const bodyBytes = call.body.length;
-    const copied = bodyBytes <= COPY_BODY_BYTES;
+  #writeCall(callId: number, header: string, headerBytes: number, body: Buffer): void {
+    const copied = body.length <= COPY_BODY_BYTES;
     const lead = FRAME_HEADER_BYTES + 2 + headerBytes;
-    const frame = Buffer.allocUnsafe(copied ? lead + bodyBytes : lead);
-    writeHeader(frame, FRAME.CALL, callId, 2 + headerBytes + bodyBytes);
+    const frame = Buffer.allocUnsafe(copied ? lead + body.length : lead);
+    writeHeader(frame, FRAME.CALL, callId, 2 + headerBytes + body.length);
     frame.writeUInt16BE(headerBytes, FRAME_HEADER_BYTES);
     frame.write(header, FRAME_HEADER_BYTES + 2);
     if (copied) {
-      call.body.copy(frame, lead);
+      body.copy(frame, lead);
       this.#data.write(frame);
       return;
     }
     this.#data.cork();
     this.#data.write(frame);
-    this.#data.write(call.body);
+    this.#data.write(body);
     this.#data.uncork();
   }
 
@@ -314,89 +341,20 @@ export class Channel {
   /** `promise`, unless the channel closes or `signal` aborts first. */
   #orClosed<T>(promise: Promise<T>, signal: AbortSignal, late: string): Promise<T> {
     return new Promise((resolve, reject) => {
-      const onAbort = () => reject(deadlineExceeded(late));
+      const settle = (act: () => void) => {
+        signal.removeEventListener('abort', onAbort);
+        this.#onClosed.delete(onClosed);
+        act();
+      };
+      const onAbort = () => settle(() => reject(deadlineExceeded(late)));
+      const onClosed = () => settle(() => reject(new ChannelClosed('the connection to the instance was lost')));
       if (signal.aborted) onAbort();
-      signal.addEventListener('abort', onAbort, { once: true });
-      const end = () => signal.removeEventListener('abort', onAbort);
-      promise.then(resolve, reject).finally(end);
-      void this.closed.then(() => {
-        end();
-        // After `promise`: a stop that was answered by the end of the connection is a success.
-        setImmediate(() => reject(new ChannelClosed('the connection to the instance was lost')));
-      });
+      else if (this.#isClosed) onClosed();
+      else {
+        signal.addEventListener('abort', onAbort, { once: true });
+        this.#onClosed.add(onClosed);
+        promise.then(value => settle(() => resolve(value)), reject);
+      }
     });
   }
-}
-
-interface Connection {
-  readonly socket: net.Socket;
-  readonly hello: HelloOk;
-  onFrame: (frame: Frame) => void;
-  onClose: () => void;
-}
-
-async function connect(
-  endpoint: RuntimeEndpoint,
-  hello: { secret: string; client: string; role: 'data' | 'control' },
-  signal: AbortSignal,
-): Promise<Connection> {
-  for (;;) {
-    if (signal.aborted) throw deadlineExceeded('the runtime did not answer in time');
-    try {
-      return await connectOnce(endpoint, hello, signal);
-    } catch (error) {
-      const code = (error as NodeJS.ErrnoException).code;
-      if (code !== 'ECONNREFUSED' && code !== 'ENOENT') throw error;
-      await delay(CONNECT_RETRY_MS, undefined, { signal }).catch(() => undefined);
-    }
-  }
-}
-
-function connectOnce(
-  endpoint: RuntimeEndpoint,
-  hello: { secret: string; client: string; role: 'data' | 'control' },
-  signal: AbortSignal,
-): Promise<Connection> {
-  return new Promise((resolve, reject) => {
-    const socket =
-      endpoint.kind === 'unix'
-        ? connectUnix(endpoint.path)
-        : net.connect({ host: endpoint.host, port: endpoint.port, noDelay: true });
-    const fail = (error: Error) => {
-      signal.removeEventListener('abort', onAbort);
-      socket.destroy();
-      reject(error);
-    };
-    const onAbort = () => fail(deadlineExceeded('the runtime did not answer in time'));
-    signal.addEventListener('abort', onAbort, { once: true });
-    let connection: Connection | undefined;
-    const reader = new FrameReader(frame => {
-      if (connection) {
-        connection.onFrame(frame);
-        return;
-      }
-      const message = JSON.parse(frame.payload.toString()) as HelloOk & CallError;
-      if (frame.type !== FRAME.HELLO_OK) {
-        fail(unavailable(`the runtime refused the connection: ${message.message}`));
-        return;
-      }
-      signal.removeEventListener('abort', onAbort);
-      connection = { socket, hello: message, onFrame: () => undefined, onClose: () => undefined };
-      resolve(connection);
-    });
-    socket.on('data', chunk => {
-      try {
-        reader.push(chunk);
-      } catch (error) {
-        fail(unavailable(`the runtime broke the protocol: ${messageOf(error)}`));
-      }
-    });
-    // Errors of an open connection are its close; the owner learns why from the sandbox.
-    socket.on('error', error => fail(error));
-    socket.on('close', () => {
-      if (connection) connection.onClose();
-      else fail(unavailable('the runtime closed the connection'));
-    });
-    socket.write(encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, ...hello })));
-  });
 }

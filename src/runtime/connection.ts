@@ -1,0 +1,90 @@
+import net from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { deadlineExceeded, messageOf, ServiceError, unavailable } from '../core/error.ts';
+import type { RuntimeEndpoint } from '../core/instance.ts';
+import { connectUnix } from '../lib/unix-socket.ts';
+import { encodeFrame, type Frame, FrameReader } from './frames.ts';
+import { type CallError, FRAME, type HelloOk, PROTOCOL_VERSION } from './protocol.ts';
+
+const CONNECT_RETRY_MS = 20;
+
+/** A socket to a runtime that has taken our HELLO. One that ended before its owner has set `onClose` is `socket.destroyed`. */
+export interface Connection {
+  readonly socket: net.Socket;
+  readonly hello: HelloOk;
+  onFrame: (frame: Frame) => void;
+  onClose: () => void;
+}
+
+/**
+ * Connects and says HELLO; keeps trying while nothing listens yet, until `signal` aborts. Fails with `unavailable` (refused by the
+ * runtime, or ended) or `deadline_exceeded` (`signal`).
+ */
+export async function connect(
+  endpoint: RuntimeEndpoint,
+  hello: { secret: string; client: string; role: 'data' | 'control' },
+  signal: AbortSignal,
+): Promise<Connection> {
+  for (;;) {
+    if (signal.aborted) throw deadlineExceeded('the runtime did not answer in time');
+    try {
+      return await connectOnce(endpoint, hello, signal);
+    } catch (error) {
+      const code = (error as NodeJS.ErrnoException).code;
+      if (error instanceof ServiceError) throw error;
+      if (code !== 'ECONNREFUSED' && code !== 'ENOENT') {
+        throw unavailable(`the runtime cannot be reached: ${messageOf(error)}`, { cause: error });
+      }
+      await delay(CONNECT_RETRY_MS, undefined, { signal }).catch(() => undefined);
+    }
+  }
+}
+
+function connectOnce(
+  endpoint: RuntimeEndpoint,
+  hello: { secret: string; client: string; role: 'data' | 'control' },
+  signal: AbortSignal,
+): Promise<Connection> {
+  return new Promise((resolve, reject) => {
+    const socket =
+      endpoint.kind === 'unix'
+        ? connectUnix(endpoint.path)
+        : net.connect({ host: endpoint.host, port: endpoint.port, noDelay: true });
+    const fail = (error: Error) => {
+      signal.removeEventListener('abort', onAbort);
+      socket.destroy();
+      reject(error);
+    };
+    const onAbort = () => fail(deadlineExceeded('the runtime did not answer in time'));
+    signal.addEventListener('abort', onAbort, { once: true });
+    let connection: Connection | undefined;
+    const reader = new FrameReader(frame => {
+      if (connection) {
+        connection.onFrame(frame);
+        return;
+      }
+      const message = JSON.parse(frame.payload.toString()) as HelloOk & CallError;
+      if (frame.type !== FRAME.HELLO_OK) {
+        fail(unavailable(`the runtime refused the connection: ${message.message}`));
+        return;
+      }
+      signal.removeEventListener('abort', onAbort);
+      connection = { socket, hello: message, onFrame: () => undefined, onClose: () => undefined };
+      resolve(connection);
+    });
+    socket.on('data', chunk => {
+      try {
+        reader.push(chunk);
+      } catch (error) {
+        fail(unavailable(`the runtime broke the protocol: ${messageOf(error)}`));
+      }
+    });
+    // Errors of an open connection are its close; the owner learns why from the sandbox.
+    socket.on('error', error => fail(error));
+    socket.on('close', () => {
+      if (connection) connection.onClose();
+      else fail(unavailable('the runtime closed the connection'));
+    });
+    socket.write(encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, ...hello })));
+  });
+}

@@ -1,0 +1,56 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { LIMITS } from '../core/limits.ts';
+import { encodeFrame, type Frame, FrameReader, writeHeader } from './frames.ts';
+
+const frames = fc.array(
+  fc.record({
+    type: fc.integer({ min: 1, max: 255 }),
+    callId: fc.integer({ min: 0, max: 0xffff_ffff }),
+    payload: fc.uint8Array({ maxLength: 300 }),
+  }),
+  { maxLength: 8 },
+);
+
+function readAll(chunks: readonly Buffer[]): Frame[] {
+  const read: Frame[] = [];
+  const reader = new FrameReader(frame => read.push(frame));
+  for (const chunk of chunks) reader.push(chunk);
+  return read;
+}
+
+test('whatever is encoded is read again, however the bytes are cut', () => {
+  fc.assert(
+    fc.property(frames, fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }), (sent, sizes) => {
+      const bytes = Buffer.concat(sent.map(frame => encodeFrame(frame.type, frame.callId, Buffer.from(frame.payload))));
+      const chunks: Buffer[] = [];
+      for (let offset = 0, next = 0; offset < bytes.length; next++) {
+        const size = sizes[next % sizes.length] as number;
+        chunks.push(bytes.subarray(offset, offset + size));
+        offset += size;
+      }
+      expect(readAll(chunks).map(frame => ({ ...frame, payload: [...frame.payload] }))).toEqual(
+        sent.map(frame => ({ ...frame, payload: [...frame.payload] })),
+      );
+    }),
+  );
+});
+
+test('a text payload is UTF-8 and counted in bytes', () => {
+  const [frame] = readAll([encodeFrame(8, 7, 'é')]);
+  expect(frame).toMatchObject({ type: 8, callId: 7 });
+  expect(frame?.payload.toString()).toBe('é');
+});
+
+test('the largest frame is read, and a larger or impossible length throws', () => {
+  const largest = Buffer.alloc(LIMITS.frameBytes + 4);
+  writeHeader(largest, 6, 1, LIMITS.frameBytes - 5);
+  expect(readAll([largest.subarray(0, 100_000), largest.subarray(100_000)])[0]?.payload.length).toBe(
+    LIMITS.frameBytes - 5,
+  );
+  for (const length of [LIMITS.frameBytes + 1, 0xffff_ffff, 4, 0]) {
+    const header = Buffer.alloc(9);
+    header.writeUInt32BE(length);
+    expect(() => readAll([header])).toThrow(RangeError);
+  }
+});

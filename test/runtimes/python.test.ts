@@ -1,0 +1,112 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { closeSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { homedir, tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { expect, test } from 'vitest';
+import { describeRuntime, type StartedRuntime } from '../suites/runtime.ts';
+
+const PACKAGE = resolve(import.meta.dirname, '../../runtimes/python');
+const CODE = join(import.meta.dirname, 'python-code');
+
+/** Every CPython 3.6 and later that is there, by version. */
+function interpreters(): Map<string, string> {
+  const found = new Map<string, string>();
+  const pyenv = join(homedir(), '.pyenv', 'versions');
+  const directories = [
+    ...(process.env.PATH ?? '').split(':'),
+    ...list(pyenv).map(version => join(pyenv, version, 'bin')),
+  ];
+  for (const directory of directories) {
+    for (const name of list(directory).filter(name => /^python3(\.\d+)?$/.test(name))) {
+      try {
+        const script = 'import sys; print("%d.%d" % sys.version_info[:2], sys.executable)';
+        const output = execFileSync(join(directory, name), ['-c', script], { stdio: ['ignore', 'pipe', 'ignore'] });
+        const [version = '', path = ''] = output.toString().trim().split(' ');
+        if (Number(version.split('.')[1]) >= 6 && !found.has(version)) found.set(version, path);
+      } catch {
+        // A shim of a version that is not installed.
+      }
+    }
+  }
+  return new Map([...found].sort(([a], [b]) => Number(a.split('.')[1]) - Number(b.split('.')[1])));
+}
+
+function list(directory: string): string[] {
+  try {
+    return readdirSync(directory);
+  } catch {
+    return [];
+  }
+}
+
+async function start(python: string): Promise<StartedRuntime> {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-python-'));
+  const path = join(directory, 'runtime.sock');
+  const logPath = join(directory, 'log');
+  const log = openSync(logPath, 'a');
+  const secret = randomUUID();
+  const child = spawn(python, ['-m', 'rookery_runtime', '--socket', path], {
+    env: {
+      PATH: `${dirname(python)}:${process.env.PATH}`,
+      PYTHONPATH: PACKAGE,
+      ROOKERY_RUNTIME_SECRET: secret,
+      PYTHONDONTWRITEBYTECODE: '1',
+    },
+    stdio: ['ignore', log, log],
+  });
+  closeSync(log);
+  const exited = new Promise<number | null>(resolve => child.once('exit', code => resolve(code)));
+  return {
+    endpoint: { kind: 'unix', path },
+    secret,
+    exited,
+    log: () => readFileSync(logPath, 'utf8'),
+    dispose: async () => {
+      child.kill('SIGKILL');
+      await exited;
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+const all = [...interpreters()];
+
+test('there is a Python', () => {
+  expect(all).not.toEqual([]);
+});
+
+// The oldest and the newest; the package's own tests run on every one.
+for (const [version, python] of all.filter((_, index) => index === 0 || index === all.length - 1)) {
+  describeRuntime(`Python ${version}`, {
+    codePath: CODE,
+    entries: {
+      echo: 'main.echo',
+      fail: 'main.fail',
+      exit: 'main.exit',
+      count: 'main.count',
+      gate: 'main.gate',
+      sleep: 'main.sleep',
+      notJson: 'main.not_json',
+      text: 'main.text',
+      deep: 'main.deep',
+      stream: 'main.stream',
+      log: 'main.log',
+      flood: 'main.flood',
+      facts: 'main.facts',
+      start: 'main.start',
+      startFails: 'main.start_fails',
+      startSlow: 'main.start_slow',
+      stop: 'main.stop',
+      stopFails: 'main.stop_fails',
+      stopSlow: 'main.stop_slow',
+      unloadable: {
+        'nowhere.handler': `module nowhere not found: neither ${CODE}/nowhere.py`,
+        'main.nothing': `${CODE}/main.py has no function nothing`,
+        'broken.handler': `${CODE}/broken.py:2: SyntaxError`,
+        handler: 'it must have the form module.function',
+      },
+    },
+    start: () => start(python),
+  });
+}

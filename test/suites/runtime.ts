@@ -1,0 +1,636 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { RuntimeEndpoint } from '../../src/core/instance.ts';
+import { LIMITS } from '../../src/core/limits.ts';
+import { type Call, type CallOutcome, Channel, ChannelClosed } from '../../src/runtime/channel.ts';
+import { encodeFrame, type Frame, FrameReader } from '../../src/runtime/frames.ts';
+import { FRAME, type Init, PROTOCOL_VERSION } from '../../src/runtime/protocol.ts';
+
+/**
+ * What the suite needs from a language: entries that behave as said here. All may be in one file.
+ * Events and results are JSON; `boom` is the text of every failure.
+ */
+export interface RuntimeEntries {
+  /** Returns the event. */
+  readonly echo: string;
+  readonly fail: string;
+  /** Ends the process at once with exit code `event.code`. */
+  readonly exit: string;
+  /** Adds 1 to a number that the instance keeps (0 at first) and returns it. */
+  readonly count: string;
+  /** Waits until the file `event.file` exists (not at all without it), then appends `event.number` to a list of the instance; `{order: <the list>, most: <most calls of it that ran at once>}`. */
+  readonly gate: string;
+  /** Sleeps `event.seconds`, in a way that a cancel can end. */
+  readonly sleep: string;
+  /** Returns a value that JSON does not have. */
+  readonly notJson: string;
+  /** Returns a text of `event.length` characters `x`. */
+  readonly text: string;
+  /** Returns 100 000 arrays, each inside the other. */
+  readonly deep: string;
+  /** Writes each text of `event.parts` to the stream and returns `"end"`. */
+  readonly stream: string;
+  /** Writes the lines `a line on stdout` and `a line on stderr`. */
+  readonly log: string;
+  /** Writes `event.lines` lines of 1 KiB to stdout and returns `"printed"`. */
+  readonly flood: string;
+  /** Everything of the context under the names of INIT and CALL, and `remainingMs`. */
+  readonly facts: string;
+  /** Initializers: the number of `count` becomes 100; fails; takes a minute. */
+  readonly start: string;
+  readonly startFails: string;
+  readonly startSlow: string;
+  /** pre_stop: writes `pre_stop has run`; fails; takes a minute. */
+  readonly stop: string;
+  readonly stopFails: string;
+  readonly stopSlow: string;
+  /** Entries that cannot be loaded, and what the error says of each. */
+  readonly unloadable: Readonly<Record<string, string>>;
+}
+
+/** One runtime that was started and listens. */
+export interface StartedRuntime {
+  readonly endpoint: RuntimeEndpoint;
+  readonly secret: string;
+  /** Its exit code, when it ends. */
+  readonly exited: Promise<number | null>;
+  /** What it and its code have written so far, stdout and stderr. */
+  log(): string;
+  /** Ends it if it still lives and removes what it has left. */
+  dispose(): Promise<void>;
+}
+
+export interface RuntimeUnderTest {
+  readonly codePath: string;
+  readonly entries: RuntimeEntries;
+  start(): Promise<StartedRuntime>;
+}
+
+/** Bound of each wait of a test. */
+const WAIT_MS = 20_000;
+
+export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
+  const { entries } = subject;
+
+  describe(`the runtime protocol: ${name}`, () => {
+    let directory: string;
+    let runtime: StartedRuntime;
+    const channels: Channel[] = [];
+
+    beforeEach(async () => {
+      directory = mkdtempSync(join(tmpdir(), 'rookery-runtime-'));
+      runtime = await subject.start();
+    });
+
+    afterEach(async () => {
+      for (const channel of channels.splice(0)) channel.close();
+      await runtime.dispose();
+      rmSync(directory, { recursive: true });
+    });
+
+    async function open(): Promise<Channel> {
+      const channel = await Channel.open(runtime.endpoint, runtime.secret, AbortSignal.timeout(WAIT_MS));
+      channels.push(channel);
+      return channel;
+    }
+
+    function initOf(handler: string, changes: Partial<Init> = {}): Init {
+      return {
+        codePath: subject.codePath,
+        handler,
+        initializer: '',
+        preStop: '',
+        initTimeoutMs: 10_000,
+        concurrency: 1,
+        maxResultBytes: LIMITS.responseBodyBytes,
+        instanceId: 'instance-1',
+        tenant: 'tenant-1',
+        namespace: 'space',
+        name: 'agent-1',
+        functionName: '0@shop@order',
+        version: 'v1',
+        memoryMb: 512,
+        cpuMillis: 750,
+        ...changes,
+      };
+    }
+
+    async function ready(handler: string, changes: Partial<Init> = {}): Promise<Channel> {
+      const channel = await open();
+      const outcome = await channel.initialize(initOf(handler, changes), AbortSignal.timeout(WAIT_MS));
+      expect(outcome).toMatchObject({ ok: true });
+      return channel;
+    }
+
+    /** Asks until so many calls run and, if told, wait. (A runtime need not have read those that wait.) */
+    async function counts(channel: Channel, running: number, queued?: number): Promise<void> {
+      const signal = AbortSignal.timeout(WAIT_MS);
+      for (;;) {
+        const pong = await channel.ping(signal);
+        if (pong.running === running && (queued === undefined || pong.queued === queued)) return;
+      }
+    }
+
+    const failure = (code: number, text: unknown) => ({ ok: false, code, text });
+
+    describe('calls', () => {
+      test('the event comes back byte for byte as a value, whatever it is', async () => {
+        const channel = await ready(entries.echo);
+        for (const event of [{ a: [1, -2.5, null, true, 'é\u{1f600}"\\\n'] }, 'text', 0, null, [], {}]) {
+          expect(resultOf(await channel.call(callOf(event)))).toEqual(event);
+        }
+      });
+
+      test('white space around the event and a body of the largest size pass', async () => {
+        const channel = await ready(entries.echo);
+        const outcome = await channel.call({ ...callOf(null), body: Buffer.from(' \n{"a": 1}\t ') });
+        expect(resultOf(outcome)).toEqual({ a: 1 });
+        const text = 'x'.repeat(LIMITS.invokeBodyBytes - 2);
+        expect(resultOf(await channel.call(callOf(text)))).toBe(text);
+      });
+
+      test('the time in the handler is told', async () => {
+        const channel = await ready(entries.sleep);
+        const outcome = await channel.call(callOf({ seconds: 0.05 }));
+        expect(outcome.runMicros).toBeGreaterThanOrEqual(50_000);
+      });
+
+      test('an exception is 4002 with its text, its trace is in the log, and the next call runs', async () => {
+        const channel = await ready(entries.fail);
+        for (let round = 0; round < 2; round++) {
+          const outcome = await channel.call(callOf({}));
+          expect(outcome).toMatchObject(
+            failure(4002, expect.stringMatching(/^Fail to run user call handler\. err: .*boom.*\.$/s)),
+          );
+        }
+        expect(runtime.log()).toContain('boom');
+      });
+
+      test('a value that is not JSON is 4007', async () => {
+        const channel = await ready(entries.notJson);
+        expect(await channel.call(callOf({}))).toMatchObject(failure(4007, expect.any(String)));
+      });
+
+      test('a result above the limit is 4004 with both sizes, one of exactly the limit passes', async () => {
+        const channel = await ready(entries.text, { maxResultBytes: 1000 });
+        expect(await channel.call(callOf({ length: 999 }))).toMatchObject(
+          failure(4004, 'response body size 1001 exceeds the limit of 1000'),
+        );
+        expect(resultOf(await channel.call(callOf({ length: 998 })))).toBe('x'.repeat(998));
+      });
+
+      test('7 MiB are refused and the instance lives on', async () => {
+        const channel = await ready(entries.text);
+        const length = 7 * 1024 * 1024;
+        expect(await channel.call(callOf({ length }))).toMatchObject(
+          failure(4004, `response body size ${length + 2} exceeds the limit of ${LIMITS.responseBodyBytes}`),
+        );
+        expect(resultOf(await channel.call(callOf({ length: 3 })))).toBe('xxx');
+      });
+
+      test('an event or a value that is nested without end fails its call and not the instance', async () => {
+        const echo = await ready(entries.echo);
+        const body = Buffer.from('['.repeat(100_000) + ']'.repeat(100_000));
+        const outcome = await echo.call({ ...callOf(null), body });
+        // A language without a limit of depth may answer it.
+        if (!outcome.ok) expect([4002, 4007]).toContain(outcome.code);
+        expect(resultOf(await echo.call(callOf(1)))).toBe(1);
+      });
+
+      test('what the instance keeps in memory is there in the next call', async () => {
+        const channel = await ready(entries.count);
+        const values = [];
+        for (let round = 0; round < 3; round++) values.push(resultOf(await channel.call(callOf({}))));
+        expect(values).toEqual([1, 2, 3]);
+      });
+
+      test('the context tells the call and the instance', async () => {
+        const channel = await ready(entries.facts);
+        const header = {
+          traceId: 'trace-1',
+          requestId: 'request-1',
+          sessionId: 'session-1',
+          traceparent: `00-${'1'.repeat(32)}-${'2'.repeat(16)}-01`,
+          headers: { 'x-colour': 'red' },
+        };
+        const facts = resultOf(await channel.call({ ...callOf({}), header })) as Record<string, unknown>;
+        expect(facts).toMatchObject({
+          ...header,
+          traceparent: expect.stringMatching(/^00-1{32}-(?!2{16})[0-9a-f]{16}-01$/),
+          instanceId: 'instance-1',
+          tenant: 'tenant-1',
+          namespace: 'space',
+          name: 'agent-1',
+          functionName: '0@shop@order',
+          version: 'v1',
+          memoryMb: 512,
+          cpuMillis: 750,
+        });
+        expect(facts.remainingMs).toBeGreaterThan(0);
+        expect(facts.remainingMs).toBeLessThanOrEqual(WAIT_MS);
+      });
+
+      test('lines are in the log when the call is answered', async () => {
+        const channel = await ready(entries.log);
+        await channel.call(callOf({}));
+        expect(runtime.log()).toContain('a line on stdout\n');
+        expect(runtime.log()).toContain('a line on stderr\n');
+      });
+
+      test('a handler that writes megabytes of lines is answered', async () => {
+        const channel = await ready(entries.flood);
+        expect(resultOf(await channel.call(callOf({ lines: 20_000 })))).toBe('printed');
+      });
+
+      test('a process that ends fails its calls at once', async () => {
+        const channel = await ready(entries.exit);
+        const calls = [channel.call(callOf({ code: 7 })), channel.call(callOf({ code: 8 }))];
+        for (const call of calls) await expect(call).rejects.toBeInstanceOf(ChannelClosed);
+        expect(await runtime.exited).toBe(7);
+      });
+    });
+
+    describe('order and concurrency', () => {
+      test('calls of two clients run one after another in the order of their arrival', async () => {
+        const first = await ready(entries.gate);
+        const second = await open();
+        const file = join(directory, 'go');
+        const calls = [first.call(callOf({ number: 0, file }))];
+        await counts(first, 1);
+        for (let number = 1; number <= 10; number++) {
+          calls.push((number % 2 === 0 ? first : second).call(callOf({ number })));
+          await counts(first, 1, number);
+        }
+        writeFileSync(file, '');
+        const outcomes = await Promise.all(calls);
+        const last = resultOf(outcomes[10] as CallOutcome);
+        expect(last).toEqual({ order: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], most: 1 });
+      });
+
+      test('as many calls as asked run at once, and not one more', async () => {
+        const channel = await ready(entries.gate, { concurrency: 3 });
+        const file = join(directory, 'go');
+        const calls = [];
+        for (let number = 0; number < 8; number++) calls.push(channel.call(callOf({ number, file })));
+        await counts(channel, 3, 5);
+        writeFileSync(file, '');
+        const most = (await Promise.all(calls)).map(outcome => (resultOf(outcome) as { most: number }).most);
+        expect(Math.max(...most)).toBe(3);
+      });
+
+      test('a thousand calls that are sent at once are all answered in order', async () => {
+        const channel = await ready(entries.count);
+        const calls = [];
+        for (let number = 0; number < 1000; number++) calls.push(channel.call(callOf({})));
+        const values = (await Promise.all(calls)).map(resultOf);
+        expect(values).toEqual(Array.from({ length: 1000 }, (_, index) => index + 1));
+      });
+    });
+
+    describe('initialization', () => {
+      test('the initializer runs once, before the first call', async () => {
+        const channel = await ready(entries.count, { initializer: entries.start });
+        expect(resultOf(await channel.call(callOf({})))).toBe(101);
+        const again = await channel.initialize(initOf(entries.count), AbortSignal.timeout(WAIT_MS));
+        expect(again).toMatchObject({ ok: true });
+        expect(resultOf(await channel.call(callOf({})))).toBe(102);
+      });
+
+      const failures: [title: string, init: () => Init, code: number, text: string][] = [
+        [
+          'an initializer that fails is 4201',
+          () => initOf(entries.count, { initializer: entries.startFails }),
+          4201,
+          'boom',
+        ],
+        [
+          'an initializer that takes too long is 4211',
+          () => initOf(entries.count, { initializer: entries.startSlow, initTimeoutMs: 200 }),
+          4211,
+          'timed out after 0.2 s',
+        ],
+        ['no handler is 4201', () => initOf(''), 4201, 'empty user call code'],
+        [
+          'a code directory that is not there is 4001',
+          () => initOf(entries.echo, { codePath: '/nowhere' }),
+          4001,
+          '/nowhere',
+        ],
+        ...Object.entries(entries.unloadable).map(([handler, text]): [string, () => Init, number, string] => [
+          `the entry ${handler} is 4001`,
+          () => initOf(handler),
+          4001,
+          text,
+        ]),
+      ];
+      test.each(failures)('%s, and so is every call and every later client', async (_, init, code, text) => {
+        const channel = await open();
+        const outcome = await channel.initialize(init(), AbortSignal.timeout(WAIT_MS));
+        expect(outcome).toMatchObject({ ok: false, error: { code, message: expect.stringContaining(text) } });
+        const message = outcome.ok ? '' : outcome.error.message;
+        expect(await channel.call(callOf({}))).toMatchObject(failure(code, message));
+        const other = await open();
+        expect(other.hello).toMatchObject({ state: 'failed', error: { code, message } });
+        expect(await other.call(callOf({}))).toMatchObject(failure(code, message));
+        const again = await other.initialize(init(), AbortSignal.timeout(WAIT_MS));
+        expect(again).toMatchObject({ ok: false, error: { code, message } });
+      });
+
+      test('a call before INIT is 4000', async () => {
+        const channel = await open();
+        expect(channel.hello).toMatchObject({ version: PROTOCOL_VERSION, state: 'new' });
+        expect(await channel.call(callOf({}))).toMatchObject(failure(4000, expect.any(String)));
+      });
+    });
+
+    describe('cancelling', () => {
+      test('a call that takes too long is given up, its code is interrupted, and the next call runs', async () => {
+        const channel = await ready(entries.sleep);
+        await expect(channel.call({ ...callOf({ seconds: 60 }), timeoutMs: 100 })).rejects.toMatchObject({
+          code: 'deadline_exceeded',
+          message: 'timed out after 0.1 s',
+        });
+        expect(resultOf(await channel.call(callOf({ seconds: 0 })))).toBe('slept');
+        expect(channel.inFlight).toBe(0);
+      });
+
+      test('a caller that goes away frees its place', async () => {
+        const channel = await ready(entries.sleep);
+        const caller = new AbortController();
+        const call = channel.call({ ...callOf({ seconds: 60 }), signal: caller.signal });
+        await counts(channel, 1);
+        caller.abort();
+        await expect(call).rejects.toMatchObject({ code: 'unavailable' });
+        expect(resultOf(await channel.call(callOf({ seconds: 0 })))).toBe('slept');
+      });
+
+      test('an interrupt is answered with 4002', async () => {
+        const channel = await ready(entries.sleep);
+        const caller = new AbortController();
+        const call = channel.call({ ...callOf({ seconds: 60 }), signal: caller.signal });
+        await counts(channel, 1);
+        caller.abort('interrupt');
+        expect(await call).toMatchObject(failure(4002, expect.stringContaining('interrupted')));
+      });
+
+      test('a waiting call that is cancelled never runs and holds no place', async () => {
+        const channel = await ready(entries.gate);
+        const file = join(directory, 'go');
+        const running = channel.call(callOf({ number: 1, file }));
+        await counts(channel, 1);
+        const caller = new AbortController();
+        const waiting = channel.call({ ...callOf({ number: 2 }), signal: caller.signal });
+        await counts(channel, 1);
+        caller.abort();
+        await expect(waiting).rejects.toMatchObject({ code: 'unavailable' });
+        // Answered while the other one still runs.
+        while (channel.inFlight > 1) await counts(channel, 1);
+        writeFileSync(file, '');
+        await running;
+        expect(resultOf(await channel.call(callOf({ number: 3 })))).toEqual({ order: [1, 3], most: 1 });
+      });
+
+      test('cancels at any moment hit only their own call', async () => {
+        const channel = await ready(entries.count);
+        let answered = 0;
+        for (let round = 0; round < 300; round++) {
+          const caller = new AbortController();
+          const cancelled = channel.call({ ...callOf({}), signal: caller.signal });
+          const other = channel.call(callOf({}));
+          setImmediate(() => caller.abort());
+          const [first, second] = await Promise.allSettled([cancelled, other]);
+          if (first.status === 'fulfilled') expect(first.value.ok).toBe(true);
+          expect(second.status === 'fulfilled' && second.value.ok).toBe(true);
+          answered++;
+        }
+        expect(answered).toBe(300);
+      });
+    });
+
+    describe('streams', () => {
+      test('what is written comes as events in order, and the value after them', async () => {
+        const channel = await ready(entries.stream);
+        const events: string[] = [];
+        const parts = ['one', 'zwei\n2', 'é\u{1f600}'];
+        const outcome = await channel.call({
+          ...callOf({ parts }),
+          header: { ...HEADER, stream: true, credit: 1000 },
+          onChunk: event => events.push(event.toString()),
+        });
+        expect(events).toEqual(parts);
+        expect(resultOf(outcome)).toBe('end');
+      });
+
+      test('a writer sends no more than it was granted, but for one event', async () => {
+        const channel = await ready(entries.stream);
+        const events: string[] = [];
+        let grant = true;
+        const call = channel.call({
+          ...callOf({ parts: ['12345', '12345', '12345', '12345'] }),
+          header: { ...HEADER, stream: true, credit: 6 },
+          onChunk: (event, callId) => {
+            events.push(event.toString());
+            // It owes 4 after the second; what it gets then is used up by the third and the fourth.
+            if (events.length === 2 && grant) {
+              grant = false;
+              void channel.ping(AbortSignal.timeout(WAIT_MS)).then(pong => {
+                expect(pong.running).toBe(1);
+                expect(events).toHaveLength(2);
+                channel.credit(callId, 14);
+              });
+            }
+          },
+        });
+        expect(resultOf(await call)).toBe('end');
+        expect(events).toHaveLength(4);
+      });
+
+      test('a writer that waits for its reader is cancelled with the call', async () => {
+        const channel = await ready(entries.stream);
+        const call = channel.call({
+          ...callOf({ parts: ['12345', '12345'] }),
+          header: { ...HEADER, stream: true, credit: 1 },
+          timeoutMs: 200,
+        });
+        await expect(call).rejects.toMatchObject({ code: 'deadline_exceeded' });
+        while (channel.inFlight > 0) await counts(channel, 0);
+      });
+
+      test('without a reader there is no stream', async () => {
+        const channel = await ready(entries.stream);
+        expect(await channel.call(callOf({ parts: ['one'] }))).toMatchObject(failure(4002, expect.any(String)));
+      });
+    });
+
+    describe('connections', () => {
+      test('the end of a client cancels its calls and drops those that wait; the next client finds the state', async () => {
+        const first = await ready(entries.gate);
+        const file = join(directory, 'never');
+        resultOf(await first.call(callOf({ number: 1 })));
+        const running = first.call(callOf({ number: 2, file }));
+        const waiting = first.call(callOf({ number: 3 }));
+        await counts(first, 1);
+        first.close();
+        await expect(running).rejects.toBeInstanceOf(ChannelClosed);
+        await expect(waiting).rejects.toBeInstanceOf(ChannelClosed);
+        const second = await open();
+        expect(second.hello.state).toBe('ready');
+        expect(resultOf(await second.call(callOf({ number: 4 })))).toEqual({ order: [1, 4], most: 1 });
+      });
+
+      test('a wrong secret is refused, and says nothing of the right one', async () => {
+        const refused = Channel.open(runtime.endpoint, 'wrong', AbortSignal.timeout(WAIT_MS));
+        await expect(refused).rejects.toMatchObject({
+          code: 'unavailable',
+          message: expect.not.stringContaining(runtime.secret),
+        });
+        expect((await open()).hello.state).toBe('new');
+      });
+
+      const wrong: [title: string, bytes: () => Buffer][] = [
+        ['a first frame that is not HELLO', () => encodeFrame(FRAME.PING, 0)],
+        ['a HELLO that is not JSON', () => encodeFrame(FRAME.HELLO, 0, 'hello')],
+        ['a HELLO of another version', () => helloOf({ version: 99 })],
+        ['a HELLO without a role', () => helloOf({ role: '' })],
+        ['a frame above the limit', () => Buffer.concat([helloOf({}), lengthOf(LIMITS.frameBytes + 1)])],
+        ['a frame of no length', () => Buffer.concat([helloOf({}), lengthOf(0)])],
+        ['a frame that has no place there', () => Buffer.concat([helloOf({}), encodeFrame(FRAME.STOPPED, 0)])],
+        [
+          'a CALL without a header',
+          () => Buffer.concat([helloOf({}), encodeFrame(FRAME.CALL, 1, Buffer.from([255, 255]))]),
+        ],
+      ];
+      test.each(wrong)('%s ends the connection and nothing else', async (_, bytes) => {
+        const channel = await ready(entries.count);
+        await sendAndWaitForEnd(runtime.endpoint, bytes());
+        expect(resultOf(await channel.call(callOf({})))).toBe(1);
+      });
+
+      test('frames may come in pieces', async () => {
+        const channel = await ready(entries.count);
+        const header = Buffer.from('{}');
+        const call = Buffer.concat([Buffer.from([0, header.length]), header, Buffer.from('{}')]);
+        const bytes = Buffer.concat([helloOf({}), encodeFrame(FRAME.CALL, 5, call), encodeFrame(FRAME.CALL, 6, call)]);
+        const answers = await sendInPieces(runtime.endpoint, bytes, 3);
+        expect(answers.map(frame => [frame.type, frame.callId])).toEqual([
+          [FRAME.HELLO_OK, 0],
+          [FRAME.RESULT, 5],
+          [FRAME.RESULT, 6],
+        ]);
+        expect(resultOf(await channel.call(callOf({})))).toBe(3);
+      });
+    });
+
+    describe('the end', () => {
+      const stop = (channel: Channel, graceMs: number) => channel.stop(graceMs, AbortSignal.timeout(WAIT_MS));
+
+      test('STOP runs pre_stop, and the runtime exits with 0', async () => {
+        const channel = await ready(entries.echo, { preStop: entries.stop });
+        expect(await stop(channel, 10_000)).toEqual({});
+        expect(await runtime.exited).toBe(0);
+        expect(runtime.log()).toContain('pre_stop has run');
+      });
+
+      test('STOP cancels the running call and refuses the waiting ones', async () => {
+        const channel = await ready(entries.sleep, { preStop: entries.stop });
+        const running = channel.call(callOf({ seconds: 60 }));
+        await counts(channel, 1);
+        const waiting = channel.call(callOf({ seconds: 60 }));
+        expect(await stop(channel, 10_000)).toEqual({});
+        for (const [call, code] of [
+          [running, 4002],
+          [waiting, 4000],
+        ] as const) {
+          // Its answer, or the end of the connection, whichever is seen first.
+          const outcome = await call.catch((error: unknown) => error);
+          if (!(outcome instanceof ChannelClosed)) expect(outcome).toMatchObject({ ok: false, code });
+        }
+        expect(await runtime.exited).toBe(0);
+        expect(runtime.log()).toContain('pre_stop has run');
+      });
+
+      test('a pre_stop that fails or takes too long is 4009, and the runtime exits all the same', async () => {
+        const channel = await ready(entries.echo, { preStop: entries.stopFails });
+        expect(await stop(channel, 10_000)).toMatchObject({
+          error: { code: 4009, message: expect.stringContaining('boom') },
+        });
+        expect(await runtime.exited).toBe(0);
+        await runtime.dispose();
+        runtime = await subject.start();
+        const other = await ready(entries.echo, { preStop: entries.stopSlow });
+        expect(await stop(other, 200)).toMatchObject({
+          error: { code: 4009, message: expect.stringContaining('timed out') },
+        });
+        expect(await runtime.exited).toBe(0);
+      });
+
+      test('a runtime that was never initialized stops', async () => {
+        const channel = await open();
+        expect(await stop(channel, 10_000)).toEqual({});
+        expect(await runtime.exited).toBe(0);
+      });
+    });
+
+    function helloOf(changes: Record<string, unknown>): Buffer {
+      const hello = { version: PROTOCOL_VERSION, secret: runtime.secret, client: 'other', role: 'data', ...changes };
+      return encodeFrame(FRAME.HELLO, 0, JSON.stringify(hello));
+    }
+  });
+}
+
+const HEADER = { traceId: 'trace', traceparent: '', requestId: 'request' };
+
+function callOf(event: unknown): Call {
+  return { header: HEADER, body: Buffer.from(JSON.stringify(event)), timeoutMs: WAIT_MS };
+}
+
+function resultOf(outcome: CallOutcome): unknown {
+  if (!outcome.ok) throw new Error(`the call failed: ${outcome.code} ${outcome.text}`);
+  return JSON.parse(outcome.data.toString());
+}
+
+function lengthOf(bytes: number): Buffer {
+  const header = Buffer.alloc(9);
+  header.writeUInt32BE(bytes);
+  return header;
+}
+
+function connectTo(endpoint: RuntimeEndpoint): net.Socket {
+  return endpoint.kind === 'unix' ? net.connect(endpoint.path) : net.connect(endpoint.port, endpoint.host);
+}
+
+/** Resolves when the other side has ended the connection. */
+function sendAndWaitForEnd(endpoint: RuntimeEndpoint, bytes: Buffer): Promise<void> {
+  return new Promise(resolve => {
+    const socket = connectTo(endpoint);
+    socket.on('error', () => undefined);
+    socket.on('close', () => resolve());
+    socket.resume();
+    socket.write(bytes);
+  });
+}
+
+/** Sends a few bytes at a time and reads `count` frames. */
+function sendInPieces(endpoint: RuntimeEndpoint, bytes: Buffer, count: number): Promise<Frame[]> {
+  return new Promise((resolve, reject) => {
+    const socket = connectTo(endpoint);
+    socket.setNoDelay(true);
+    const frames: Frame[] = [];
+    const reader = new FrameReader(frame => {
+      frames.push(frame);
+      if (frames.length === count) {
+        socket.destroy();
+        resolve(frames);
+      }
+    });
+    socket.on('data', chunk => reader.push(chunk));
+    socket.on('error', reject);
+    const next = (offset: number) => {
+      if (offset < bytes.length) socket.write(bytes.subarray(offset, offset + 7), () => next(offset + 7));
+    };
+    next(0);
+  });
+}
