@@ -18,7 +18,7 @@ function frontendWithLogs(chunks: readonly string[] = []): TestFrontend {
 
 /** Lines that come until the signal aborts. */
 async function* following(line: string, signal: AbortSignal): AsyncIterable<Buffer> {
-  yield Buffer.from(line);
+  if (line !== '') yield Buffer.from(line);
   if (!signal.aborted) await once(signal, 'abort');
 }
 
@@ -110,9 +110,7 @@ describe('following, over a real connection', () => {
 
   test('the answer begins before there is a line', async () => {
     await using frontend = frontendWithLogs();
-    frontend.instances.onLogs = async function* (_, signal) {
-      if (!signal.aborted) await once(signal, 'abort');
-    };
+    frontend.instances.onLogs = (_, signal) => following('', signal);
     const url = await frontend.listen();
     const leave = new AbortController();
     const answer = await fetch(`${url}${URL_OF_IT}?follow=true`, { signal: leave.signal });
