@@ -5,7 +5,6 @@ import {
   type ErrorCode,
   failedPrecondition,
   messageOf,
-  notFound,
   ServiceError,
   unavailable,
 } from '../../core/error.ts';
@@ -353,7 +352,7 @@ export class ProcessDriver implements SandboxDriver {
 
   async #connectRunning(handle: SandboxHandle): Promise<FrameSocket> {
     const { state } = await this.inspect(handle);
-    if (state !== 'running') throw notFound(`the sandbox of ${handle.instanceId} does not run`);
+    if (state !== 'running') throw failedPrecondition(`the sandbox of ${handle.instanceId} does not run`);
     return await connectFirstProcess(readHandle(handle));
   }
 }
@@ -374,6 +373,8 @@ function startRequest(spec: SandboxSpec, policy: MountPolicy): object {
     env: spec.env,
     workingDir: spec.workingDir,
     mounts: spec.mounts,
+    platformMounts: spec.platformMounts ?? [],
+    survivesCaller: spec.survivesCaller ?? false,
     cpuMillis: spec.cpuMillis,
     memoryMb: spec.memoryMb,
     maxProcesses: spec.maxProcesses,

@@ -1,0 +1,132 @@
+"""What the tests of sandboxes run inside: each function does what its event says and returns what it saw."""
+import os
+import socket
+import subprocess
+import sys
+import time
+
+state = {'count': 0}
+
+
+def echo(event, context):
+    return event
+
+
+def count(event, context):
+    state['count'] += 1
+    return state['count']
+
+
+def exit(event, context):
+    os._exit(event['code'])
+
+
+def kill_self(event, context):
+    os.kill(os.getpid(), event['signal'])
+    time.sleep(30)
+
+
+def print_lines(event, context):
+    for number in range(event['from'], event['to']):
+        print('%s%d' % (event.get('text', 'line '), number))
+    return event['to'] - event['from']
+
+
+def flood(event, context):
+    block = ('x' * 1023 + '\n') * 1024
+    for _ in range(event['megabytes']):
+        sys.stdout.write(block)
+    sys.stdout.flush()
+    return 'printed'
+
+
+def environment(event, context):
+    return dict(os.environ)
+
+
+def process(event, context):
+    with open('/proc/self/status') as source:
+        status = dict(line.rstrip('\n').split(':\t', 1) for line in source if ':\t' in line)
+    mask = os.umask(0)
+    os.umask(mask)
+    return {
+        'pid': os.getpid(),
+        'uid': os.getuid(),
+        'gid': os.getgid(),
+        'groups': sorted(os.getgroups()),
+        'directory': os.getcwd(),
+        'umask': mask,
+        'descriptors': sorted(int(name) for name in os.listdir('/proc/self/fd')),
+        'capabilities': [status['CapEff'], status['CapPrm'], status['CapBnd'], status['CapInh']],
+        'noNewPrivs': status['NoNewPrivs'],
+        'seccomp': status.get('Seccomp'),
+        'session': os.getsid(0) == os.getpid(),
+    }
+
+
+def attempt(event, context):
+    """Evaluates an expression: `[true, its value as a text]`, or `[false, the name of the error]`."""
+    try:
+        return [True, str(eval(event['code'], {'os': os, 'socket': socket, 'subprocess': subprocess, 'sys': sys}))]
+    except Exception as error:
+        return [False, type(error).__name__ + ': ' + str(error)]
+
+
+def write(event, context):
+    with open(event['path'], 'w') as target:
+        target.write(event['text'])
+    return os.stat(event['path']).st_uid
+
+
+def read(event, context):
+    with open(event['path']) as source:
+        return source.read()
+
+
+def eat_memory(event, context):
+    held = []
+    while True:
+        held.append(bytearray(16 * 1024 * 1024))
+
+
+def fork_bomb(event, context):
+    while True:
+        try:
+            if os.fork() == 0:
+                while True:
+                    try:
+                        os.fork()
+                    except OSError:
+                        time.sleep(0.01)
+        except OSError:
+            return 'no more'
+
+
+def spin(event, context):
+    """How much cpu time it got in `seconds` of the clock."""
+    end = time.monotonic() + event['seconds']
+    before = time.process_time()
+    while time.monotonic() < end:
+        pass
+    return time.process_time() - before
+
+
+def sleep(event, context):
+    time.sleep(event['seconds'])
+
+
+def leave_children(event, context):
+    """Children that nobody waits for, in sessions of their own."""
+    for _ in range(3):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                time.sleep(600)
+            os._exit(0)
+    return 'left'
+
+
+def ignore_term(event, context):
+    import signal
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

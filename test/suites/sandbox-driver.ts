@@ -1,0 +1,659 @@
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import type { ErrorCode } from '../../src/core/error.ts';
+import { ServiceError } from '../../src/core/error.ts';
+import { Channel } from '../../src/runtime/channel.ts';
+import type {
+  DriverCapabilities,
+  ExecRequest,
+  SandboxDriver,
+  SandboxHandle,
+  SandboxSpec,
+  StartedSandbox,
+} from '../../src/sandbox/driver.ts';
+
+/**
+ * Entries of the code inside that the suite calls; `test/sandbox/code/behaviours.py` is the reference. A driver without real
+ * sandboxes leaves `real` out: then only what the control plane sees is tested.
+ */
+export interface DriverEntries {
+  /** Returns the event. */
+  readonly echo: string;
+  /** Adds 1 to a number that the instance keeps and returns it. */
+  readonly count: string;
+  /** Ends the whole instance with exit code `event.code`. */
+  readonly exit: string;
+  /** Prints `line <n>` for n from `event.from` up to `event.to`. */
+  readonly printLines: string;
+  readonly real?: {
+    /** Sends `event.signal` to itself. */
+    readonly killSelf: string;
+    /** The environment. */
+    readonly environment: string;
+    /** `{uid, gid, directory, …}` of its own process. */
+    readonly process: string;
+    /** Writes `event.text` to `event.path` and returns the owner's uid. */
+    readonly write: string;
+    /** The text of `event.path`. */
+    readonly read: string;
+    /** Allocates without end. */
+    readonly eatMemory: string;
+    /** Forks without end. */
+    readonly forkBomb: string;
+    /** Leaves processes behind in sessions of their own. */
+    readonly leaveChildren: string;
+  };
+}
+
+/** One driver under test with what is around it. */
+export interface DriverUnderTest {
+  readonly driver: SandboxDriver;
+  readonly entries: DriverEntries;
+  /** The directory of the code, as INIT names it. */
+  readonly codePath: string;
+  /** A spec that this driver can start, code included. */
+  spec(): SandboxSpec;
+  /** A second driver over the same machinery, as after a restart of the control plane; null when there is none. */
+  reopen: (() => SandboxDriver) | null;
+  /** A user that exists where sandboxes run, and its uid; null when users cannot be switched. */
+  readonly user: { readonly name: string; readonly uid: number } | null;
+  /** Removes everything that `create` made. */
+  dispose(): Promise<void>;
+}
+
+const TEST_TIMEOUT_MS = 60_000;
+const WAIT_MS = 30_000;
+
+/** The contract of `src/sandbox/driver.ts` as tests. */
+export function describeDriver(name: string, create: () => Promise<DriverUnderTest>): void {
+  describe(name, { timeout: TEST_TIMEOUT_MS }, () => {
+    let under: DriverUnderTest;
+    let driver: SandboxDriver;
+    let capabilities: DriverCapabilities;
+    const channels: Channel[] = [];
+    const directories: string[] = [];
+
+    beforeAll(async () => {
+      under = await create();
+      driver = under.driver;
+      const probe = await driver.probe();
+      if (!probe.available) throw new Error(probe.reason);
+      capabilities = probe.capabilities;
+    });
+
+    afterEach(async () => {
+      for (const channel of channels.splice(0)) channel.close();
+      for (const { handle } of await driver.list()) await driver.remove(handle);
+      for (const directory of directories.splice(0)) rmSync(directory, { recursive: true, force: true });
+    });
+
+    afterAll(async () => {
+      await under.dispose();
+    });
+
+    const start = async (changes: Partial<SandboxSpec> = {}) => {
+      const spec = { ...under.spec(), ...changes };
+      const started = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
+      return { spec, ...started };
+    };
+
+    const open = async ({ spec, endpoint }: StartedSandbox & { spec: SandboxSpec }, entry: string) => {
+      const channel = await Channel.open(endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+      channels.push(channel);
+      const outcome = await channel.initialize(initOf(spec, under.codePath, entry), AbortSignal.timeout(WAIT_MS));
+      if (!outcome.ok) throw new Error(outcome.error.message);
+      return channel;
+    };
+
+    const startWith = async (entry: string, changes: Partial<SandboxSpec> = {}) => {
+      const started = await start(changes);
+      return { ...started, channel: await open(started, entry) };
+    };
+
+    const directory = () => {
+      const path = mkdtempSync(join(tmpdir(), 'rookery-suite-'));
+      directories.push(path);
+      return path;
+    };
+
+    describe('start', () => {
+      test('answers once the runtime can be connected to', async () => {
+        const { channel } = await startWith(under.entries.echo);
+        expect(channel.hello.version).toBe(1);
+        expect(await call(channel, { a: [1, 'ü'] })).toEqual({ a: [1, 'ü'] });
+      });
+
+      test('gives a handle that is plain JSON with version, driver and instance', async () => {
+        const { handle, spec, endpoint } = await start();
+        expect(JSON.parse(JSON.stringify(handle))).toEqual(handle);
+        expect(handle).toMatchObject({ version: 1, driver: driver.name, instanceId: spec.instanceId, endpoint });
+      });
+
+      test('tells what holds: the isolation of the facts is part of what the probe promised', async () => {
+        const { facts } = await start();
+        for (const layer of facts.isolation) expect(capabilities.isolation).toContain(layer);
+        expect(facts.sandboxId).not.toBe('');
+      });
+
+      test('starts many at once, each with its own state', async () => {
+        const all = await Promise.all(Array.from({ length: 8 }, () => startWith(under.entries.count)));
+        const counts = await Promise.all(all.map(({ channel }) => call(channel, {})));
+        expect(counts).toEqual(all.map(() => 1));
+        expect((await driver.list()).map(({ instanceId }) => instanceId).sort()).toEqual(
+          all.map(({ spec }) => spec.instanceId).sort(),
+        );
+      });
+
+      test('aborted before it begins: deadline_exceeded and nothing is left', async () => {
+        await expect(driver.start(under.spec(), AbortSignal.abort())).rejects.toSatisfy(isError('deadline_exceeded'));
+        expect(await driver.list()).toEqual([]);
+      });
+
+      test('aborted in the middle: nothing is left, whenever it was', async () => {
+        for (let turns = 0; turns < 12; turns++) {
+          const controller = new AbortController();
+          const starting = driver.start(under.spec(), controller.signal);
+          for (let turn = 0; turn < turns * 8; turn++) await new Promise(resolve => setImmediate(resolve));
+          controller.abort();
+          const result = await starting.then(
+            started => started,
+            (error: unknown) => error,
+          );
+          if (result instanceof Error) {
+            expect(result).toSatisfy(isError('deadline_exceeded'));
+            expect(await driver.list()).toEqual([]);
+          } else {
+            await driver.remove((result as StartedSandbox).handle);
+          }
+        }
+      });
+    });
+
+    describe('life and end', () => {
+      test('inspect and list say running while it runs', async () => {
+        const { handle, spec } = await start();
+        expect(await driver.inspect(handle)).toEqual({ state: 'running' });
+        expect(await driver.list()).toEqual([{ instanceId: spec.instanceId, handle, running: true }]);
+      });
+
+      test('wait resolves with the exit code when the code ends the instance', async () => {
+        const { handle, channel } = await startWith(under.entries.exit);
+        const waiting = driver.wait(handle);
+        await expect(call(channel, { code: 3 })).rejects.toThrow();
+        const exit = await waiting;
+        expect(exit).toMatchObject({ code: 3, signal: null, oomKilled: false });
+        expect(await driver.inspect(handle)).toEqual({ state: 'exited', exit });
+        expect(await driver.wait(handle)).toEqual(exit);
+        expect((await driver.list())[0]?.running).toBe(false);
+      });
+
+      test('wait ends with deadline_exceeded when its signal aborts, and the sandbox goes on', async () => {
+        const { handle } = await start();
+        const controller = new AbortController();
+        const waiting = driver.wait(handle, controller.signal);
+        controller.abort();
+        await expect(waiting).rejects.toSatisfy(isError('deadline_exceeded'));
+        expect(await driver.inspect(handle)).toEqual({ state: 'running' });
+      });
+
+      test('stop lets the runtime end by itself; again, it is a success', async () => {
+        const { handle, channel } = await startWith(under.entries.echo);
+        await driver.stop(handle, 10_000);
+        await channel.closed;
+        expect(await driver.inspect(handle)).toMatchObject({ state: 'exited', exit: { code: 0, signal: null } });
+        await driver.stop(handle, 10_000);
+      });
+
+      test('stop without grace kills', async () => {
+        const { handle } = await startWith(under.entries.echo);
+        await driver.stop(handle, 0);
+        expect(await driver.inspect(handle)).toMatchObject({ state: 'exited' });
+      });
+
+      test('remove of a running sandbox ends it and leaves nothing; again, it is a success', async () => {
+        const { handle, channel } = await startWith(under.entries.echo);
+        await driver.remove(handle);
+        await channel.closed;
+        expect(await driver.inspect(handle)).toEqual({ state: 'gone' });
+        expect(await driver.list()).toEqual([]);
+        await driver.remove(handle);
+        await driver.stop(handle, 1000);
+        expect(await driver.wait(handle)).toMatchObject({ code: null });
+      });
+
+      test('two waits and a stop at the same time agree', async () => {
+        const { handle } = await startWith(under.entries.echo);
+        const [first, second] = await Promise.all([
+          driver.wait(handle),
+          driver.wait(handle),
+          driver.stop(handle, 10_000),
+          driver.stop(handle, 10_000),
+        ]);
+        expect(first).toEqual(second);
+      });
+    });
+
+    describe('after a restart of the control plane', () => {
+      test('a handle out of storage is enough to inspect, call, wait, exec, read logs, stop and remove', async context => {
+        if (under.reopen === null) return context.skip();
+        const { handle, channel, spec } = await startWith(under.entries.count);
+        expect(await call(channel, {})).toBe(1);
+        channel.close();
+        const stored = JSON.parse(JSON.stringify(handle)) as SandboxHandle;
+        const next = under.reopen();
+        try {
+          expect(await next.inspect(stored)).toEqual({ state: 'running' });
+          expect(await next.list()).toEqual([{ instanceId: spec.instanceId, handle, running: true }]);
+          const again = await Channel.open(stored.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+          channels.push(again);
+          expect(await call(again, {})).toBe(2);
+          const waiting = next.wait(stored);
+          expect(await next.exec(stored, command(['true']), AbortSignal.timeout(WAIT_MS))).toMatchObject({
+            returncode: 0,
+          });
+          await next.stop(stored, 10_000);
+          expect(await waiting).toMatchObject({ code: 0 });
+          await next.remove(stored);
+          expect(await next.list()).toEqual([]);
+        } finally {
+          await next.close();
+        }
+      });
+
+      test('a sandbox that ended meanwhile tells how', async context => {
+        if (under.reopen === null) return context.skip();
+        const { handle, channel } = await startWith(under.entries.exit);
+        await expect(call(channel, { code: 7 })).rejects.toThrow();
+        await driver.wait(handle);
+        const next = under.reopen();
+        try {
+          expect(await next.wait(handle)).toMatchObject({ code: 7, signal: null });
+          expect(await next.inspect(handle)).toMatchObject({ state: 'exited', exit: { code: 7 } });
+        } finally {
+          await next.close();
+        }
+      });
+    });
+
+    describe('exec', () => {
+      const signal = () => AbortSignal.timeout(WAIT_MS);
+
+      test('gives the return code and both outputs', async () => {
+        const { handle } = await start();
+        const result = await driver.exec(handle, command(['sh', '-c', 'echo out; echo err >&2; exit 5']), signal());
+        expect(result).toEqual({ returncode: 5, stdout: 'out\n', stderr: 'err\n', truncated: false });
+      });
+
+      test('passes standard input, environment and directory', async () => {
+        const { handle } = await start({ env: { ...under.spec().env, FROM_SPEC: 'spec' } });
+        const request = { ...command(['sh', '-c', 'cat; echo " $FROM_SPEC $ADDED"; pwd']), stdin: 'typed' };
+        const result = await driver.exec(handle, { ...request, env: { ADDED: 'added' }, workingDir: '/tmp' }, signal());
+        expect(result.stdout).toBe('typed spec added\n/tmp\n');
+      });
+
+      test('reads large standard input and gives large outputs whole', async () => {
+        const { handle } = await start();
+        const stdin = 'x'.repeat(3_000_000);
+        const result = await driver.exec(handle, { ...command(['cat']), stdin, maxOutputBytes: 4_000_000 }, signal());
+        expect(result.stdout.length).toBe(stdin.length);
+        expect(result.truncated).toBe(false);
+      });
+
+      test('cuts outputs at their bound and says so', async () => {
+        const { handle } = await start();
+        const request = command(['sh', '-c', 'head -c 100000 /dev/zero | tr "\\0" a']);
+        const result = await driver.exec(handle, { ...request, maxOutputBytes: 1000 }, signal());
+        expect(result).toMatchObject({ returncode: 0, stdout: 'a'.repeat(1000), truncated: true });
+      });
+
+      test('ends the whole process group at the timeout: return code -1, and what was written before', async () => {
+        const { handle } = await start();
+        const request = { ...command(['sh', '-c', 'echo before; sleep 600 & sleep 600']), timeoutMs: 300 };
+        const result = await driver.exec(handle, request, signal());
+        expect(result).toMatchObject({ returncode: -1, stdout: 'before\n' });
+      });
+
+      test('ends the process group when the caller goes away', async () => {
+        const { handle } = await start();
+        const controller = new AbortController();
+        const running = driver.exec(handle, command(['sleep', '600']), controller.signal);
+        controller.abort();
+        await Promise.allSettled([running]);
+        if (under.entries.real === undefined) return;
+        const alive = async () => {
+          const listed = await driver.exec(handle, command(['sh', '-c', 'cat /proc/[0-9]*/cmdline']), signal());
+          return listed.stdout.includes('sleep\0');
+        };
+        await expect.poll(alive, { timeout: WAIT_MS }).toBe(false);
+      });
+
+      test('does not wait for processes that the command left in the background', async () => {
+        const { handle } = await start();
+        const result = await driver.exec(handle, command(['sh', '-c', 'sleep 600 & echo done']), signal());
+        expect(result).toMatchObject({ returncode: 0, stdout: 'done\n' });
+      });
+
+      test('a program that is not there: 127 and a line that says so', async () => {
+        const { handle } = await start();
+        const result = await driver.exec(handle, command(['no-such-program']), signal());
+        expect(result.returncode).toBe(127);
+        expect(result.stderr).toContain('no-such-program');
+      });
+
+      test('output that is not UTF-8 comes with replacement characters', async () => {
+        const { handle } = await start();
+        const result = await driver.exec(handle, command(['printf', 'a\\377b']), signal());
+        expect(result.stdout).toBe('a\ufffdb');
+      });
+
+      test('in a sandbox that has ended it is an error, not a wait', async () => {
+        const { handle } = await start();
+        await driver.stop(handle, 10_000);
+        await expect(driver.exec(handle, command(['true']), signal())).rejects.toBeInstanceOf(ServiceError);
+      });
+    });
+
+    describe('stats and logs', () => {
+      test('stats tell memory, cpu time and processes', async () => {
+        const { handle } = await startWith(under.entries.echo);
+        const stats = await driver.stats(handle);
+        expect(stats.memoryBytes).toBeGreaterThan(0);
+        expect(stats.cpuMicros).toBeGreaterThanOrEqual(0);
+        expect(stats.processes).toBeGreaterThan(0);
+      });
+
+      test('logs are whole lines, oldest first; tail is the last n of them', async () => {
+        const { handle, channel } = await startWith(under.entries.printLines);
+        await call(channel, { from: 0, to: 1000 });
+        await expect.poll(() => logs(driver, handle), { timeout: WAIT_MS }).toHaveLength(1000);
+        const all = await logs(driver, handle);
+        expect(all[0]).toBe('line 0');
+        expect(all.at(-1)).toBe('line 999');
+        expect(await logs(driver, handle, { tail: 3 })).toEqual(['line 997', 'line 998', 'line 999']);
+        expect(await logs(driver, handle, { tail: 0 })).toEqual([]);
+        expect(await logs(driver, handle, { tail: 5000 })).toHaveLength(1000);
+      });
+
+      test('since leaves older lines out', async () => {
+        const { handle, channel } = await startWith(under.entries.printLines);
+        await call(channel, { from: 0, to: 10 });
+        await expect.poll(() => logs(driver, handle), { timeout: WAIT_MS }).toHaveLength(10);
+        const sinceMs = Date.now() + 5;
+        await expect.poll(() => Date.now(), { interval: 1 }).toBeGreaterThan(sinceMs);
+        await call(channel, { from: 10, to: 12 });
+        await expect
+          .poll(() => logs(driver, handle, { sinceMs }), { timeout: WAIT_MS })
+          .toEqual(['line 10', 'line 11']);
+        expect(await logs(driver, handle, { sinceMs: Date.now() + 60_000 })).toEqual([]);
+      });
+
+      test('follow gives lines as they come and ends with the sandbox', async () => {
+        const { handle, channel } = await startWith(under.entries.printLines);
+        await call(channel, { from: 0, to: 2 });
+        const seen: string[] = [];
+        const following = (async () => {
+          for await (const chunk of driver.logs(
+            handle,
+            { tail: null, sinceMs: null, follow: true },
+            AbortSignal.timeout(WAIT_MS),
+          )) {
+            expect(chunk.at(-1)).toBe(10);
+            seen.push(...chunk.toString().trimEnd().split('\n'));
+          }
+        })();
+        await expect.poll(() => seen, { timeout: WAIT_MS }).toHaveLength(2);
+        await call(channel, { from: 2, to: 5 });
+        await expect.poll(() => seen, { timeout: WAIT_MS }).toHaveLength(5);
+        await driver.stop(handle, 10_000);
+        await following;
+        expect(seen).toEqual(['line 0', 'line 1', 'line 2', 'line 3', 'line 4']);
+      });
+
+      test('follow ends when its signal aborts', async () => {
+        const { handle } = await start();
+        const controller = new AbortController();
+        const lines = driver.logs(handle, { tail: null, sinceMs: null, follow: true }, controller.signal);
+        const ended = (async () => {
+          for await (const _chunk of lines);
+        })();
+        controller.abort();
+        await ended;
+      });
+
+      test('logs of a sandbox that has ended are kept until it is removed', async () => {
+        const { handle, channel } = await startWith(under.entries.printLines);
+        await call(channel, { from: 0, to: 3 });
+        await driver.stop(handle, 10_000);
+        expect(await logs(driver, handle)).toEqual(['line 0', 'line 1', 'line 2']);
+        await driver.remove(handle);
+        expect(await logs(driver, handle)).toEqual([]);
+      });
+    });
+
+    describe('inside', () => {
+      test('a signal that ends the code is told by its name', async context => {
+        const { real } = under.entries;
+        if (real === undefined) return context.skip();
+        const { handle, channel } = await startWith(real.killSelf);
+        await expect(call(channel, { signal: 11 })).rejects.toThrow();
+        expect(await driver.wait(handle)).toMatchObject({ code: null, signal: 'SIGSEGV', oomKilled: false });
+      });
+
+      test('the environment is the one of the spec, and nothing of the server', async context => {
+        const { real } = under.entries;
+        if (real === undefined) return context.skip();
+        const env = { ...under.spec().env, GREETING: 'grüße', EMPTY: '' };
+        const { channel } = await startWith(real.environment, { env });
+        expect(await call(channel, {})).toEqual(env);
+      });
+
+      test('the code runs in the working directory of the spec', async context => {
+        const { real } = under.entries;
+        if (real === undefined) return context.skip();
+        const { channel } = await startWith(real.process, { workingDir: '/tmp' });
+        expect(await call(channel, {})).toMatchObject({ directory: '/tmp' });
+      });
+
+      test('processes that the code leaves behind end with the sandbox', async context => {
+        const { real } = under.entries;
+        if (real === undefined) return context.skip();
+        const { handle, channel } = await startWith(real.leaveChildren);
+        await call(channel, {});
+        await driver.stop(handle, 10_000);
+        expect(await driver.inspect(handle)).toMatchObject({ state: 'exited' });
+        await driver.remove(handle);
+      });
+
+      test('the code runs as the user of the spec', async context => {
+        const { real } = under.entries;
+        const { user } = under;
+        if (real === undefined || user === null) return context.skip();
+        const rootfs = { ...under.spec().rootfs, user: user.name };
+        const { channel } = await startWith(real.process, { rootfs });
+        expect(await call(channel, {})).toMatchObject({ uid: user.uid });
+      });
+
+      test('a user that does not exist fails the start with its name, and nothing is left', async context => {
+        if (under.entries.real === undefined) return context.skip();
+        const rootfs = { ...under.spec().rootfs, user: 'nobody-of-this-name' };
+        const starting = start({ rootfs });
+        await expect(starting).rejects.toSatisfy(
+          isError('failed_precondition', /^user nobody-of-this-name does not exist in /),
+        );
+        expect(await driver.list()).toEqual([]);
+      });
+
+      test('a writable mount is the directory of the host', async context => {
+        const { real } = under.entries;
+        if (real === undefined || !capabilities.mounts) return context.skip();
+        const source = directory();
+        const mounts = [...under.spec().mounts, { source, target: '/data/in', readonly: false }];
+        const { channel } = await startWith(real.write, { mounts });
+        await call(channel, { path: '/data/in/file', text: 'from inside' });
+        expect(readFileSync(join(source, 'file'), 'utf8')).toBe('from inside');
+      });
+
+      test('a read-only mount can be read and not written', async context => {
+        const { real } = under.entries;
+        if (real === undefined || !capabilities.mounts) return context.skip();
+        const source = directory();
+        writeFileSync(join(source, 'file'), 'from outside');
+        const mounts = [...under.spec().mounts, { source, target: '/data', readonly: true }];
+        const reader = await startWith(real.read, { mounts });
+        expect(await call(reader.channel, { path: '/data/file' })).toBe('from outside');
+        const writer = await startWith(real.write, { mounts });
+        await expect(call(writer.channel, { path: '/data/file', text: 'x' })).rejects.toThrow(/Read-only file system/);
+      });
+
+      test('a file can be mounted, and a mount can lie below another', async context => {
+        const { real } = under.entries;
+        if (real === undefined || !capabilities.mounts) return context.skip();
+        const outer = directory();
+        const inner = directory();
+        writeFileSync(join(inner, 'file'), 'inner');
+        const mounts = [
+          ...under.spec().mounts,
+          { source: outer, target: '/data', readonly: false },
+          { source: inner, target: '/data/deep/er', readonly: true },
+          { source: join(inner, 'file'), target: '/data/one', readonly: true },
+        ];
+        const { channel } = await startWith(real.read, { mounts });
+        expect(await call(channel, { path: '/data/deep/er/file' })).toBe('inner');
+        expect(await call(channel, { path: '/data/one' })).toBe('inner');
+      });
+
+      test('a mount source that is missing fails the start with its path, and nothing is left', async context => {
+        if (!capabilities.mounts) return context.skip();
+        const mounts = [...under.spec().mounts, { source: '/no/such/source', target: '/data', readonly: false }];
+        await expect(start({ mounts })).rejects.toSatisfy(
+          isError('failed_precondition', /^mount source does not exist: \/no\/such\/source$/),
+        );
+        expect(await driver.list()).toEqual([]);
+      });
+
+      test('a source that turned unsafe since the request was checked fails the start', async context => {
+        if (!capabilities.mounts) return context.skip();
+        const link = join(directory(), 'link');
+        symlinkSync('/etc', link);
+        const mounts = [...under.spec().mounts, { source: link, target: '/data', readonly: false }];
+        await expect(start({ mounts })).rejects.toSatisfy(isError('failed_precondition', /^unsafe mount source: /));
+        expect(await driver.list()).toEqual([]);
+      });
+
+      test('a link in one mount does not lead the target of another out of the sandbox', async context => {
+        const { real } = under.entries;
+        if (real === undefined || !capabilities.mounts) return context.skip();
+        const workspace = directory();
+        const outside = directory();
+        const inner = directory();
+        writeFileSync(join(inner, 'file'), 'inner');
+        symlinkSync(outside, join(workspace, 'link'));
+        const mounts = [
+          ...under.spec().mounts,
+          { source: workspace, target: '/data', readonly: false },
+          { source: inner, target: '/data/link/target', readonly: true },
+        ];
+        const { channel } = await startWith(real.read, { mounts });
+        expect(await call(channel, { path: `${outside}/target/file` })).toBe('inner');
+        expect(() => statSync(join(outside, 'target'))).toThrow(/ENOENT/);
+      });
+
+      test('a handler that eats memory ends with its own sandbox only, and it is told why', async context => {
+        const { real } = under.entries;
+        if (real === undefined || !capabilities.memoryLimit) return context.skip();
+        const other = await startWith(under.entries.echo);
+        const { handle, channel } = await startWith(real.eatMemory, { memoryMb: 64 });
+        await expect(call(channel, {})).rejects.toThrow();
+        expect(await driver.wait(handle)).toMatchObject({ signal: 'SIGKILL', oomKilled: true });
+        expect(await call(other.channel, 1)).toBe(1);
+      });
+
+      test('a memory limit above the memory of the machine is no error', async () => {
+        const { channel } = await startWith(under.entries.echo, { memoryMb: 1_073_741_824 });
+        expect(await call(channel, 1)).toBe(1);
+      });
+
+      test('the smallest cpu share starts, and answers in the end', async context => {
+        if (!capabilities.cpuLimit) return context.skip();
+        const { channel } = await startWith(under.entries.echo, { cpuMillis: 50 });
+        expect(await call(channel, 1)).toBe(1);
+      });
+
+      test('a fork bomb is bounded, disturbs nobody and goes with its sandbox', async context => {
+        const { real } = under.entries;
+        if (real === undefined || !capabilities.pidsLimit) return context.skip();
+        const other = await startWith(under.entries.echo);
+        const { handle, channel } = await startWith(real.forkBomb, { maxProcesses: 64 });
+        expect(await call(channel, {})).toBe('no more');
+        expect((await driver.stats(handle)).processes).toBeLessThanOrEqual(65);
+        expect(await call(other.channel, 1)).toBe(1);
+        await driver.remove(handle);
+        expect(await driver.inspect(handle)).toEqual({ state: 'gone' });
+      });
+
+      test('requireIsolation starts where every layer holds, and names the missing ones where not', async () => {
+        const result = await start({ requireIsolation: true }).catch((error: unknown) => error);
+        const probe = await driver.probe();
+        const isWhole = probe.available && probe.degraded.length === 0;
+        if (isWhole) expect(result).not.toBeInstanceOf(Error);
+        else if (result instanceof Error) expect(result).toSatisfy(isError('failed_precondition'));
+      });
+    });
+  });
+}
+
+function command(argv: readonly string[]): ExecRequest {
+  return { argv, workingDir: '', env: {}, stdin: '', timeoutMs: WAIT_MS, maxOutputBytes: 1_000_000 };
+}
+
+async function logs(
+  driver: SandboxDriver,
+  handle: SandboxHandle,
+  request: { tail?: number; sinceMs?: number } = {},
+): Promise<string[]> {
+  const chunks: Buffer[] = [];
+  const whole = { tail: request.tail ?? null, sinceMs: request.sinceMs ?? null, follow: false };
+  for await (const chunk of driver.logs(handle, whole, AbortSignal.timeout(WAIT_MS))) chunks.push(chunk);
+  const text = Buffer.concat(chunks).toString();
+  return text === '' ? [] : text.trimEnd().split('\n');
+}
+
+/** The INIT of a spec, as the scheduler would send it. */
+export function initOf(spec: SandboxSpec, codePath: string, handler: string) {
+  return {
+    codePath,
+    handler,
+    initializer: '',
+    preStop: '',
+    initTimeoutMs: WAIT_MS,
+    concurrency: 1,
+    maxResultBytes: 1_000_000,
+    instanceId: spec.instanceId,
+    tenant: spec.tenant,
+    namespace: 'suite',
+    name: 'sandbox',
+    functionName: '',
+    version: '',
+    memoryMb: spec.memoryMb,
+    cpuMillis: spec.cpuMillis,
+  };
+}
+
+/** Calls the handler; a failure of the code throws its text. */
+export async function call(channel: Channel, event: unknown): Promise<unknown> {
+  const outcome = await channel.call({
+    header: { traceId: 'suite', traceparent: '', requestId: randomUUID() },
+    body: Buffer.from(JSON.stringify(event)),
+    timeoutMs: WAIT_MS,
+  });
+  if (!outcome.ok) throw new Error(outcome.text);
+  return JSON.parse(outcome.data.toString());
+}
+
+/** Whether an error is a `ServiceError` of this code and text. */
+export function isError(code: ErrorCode, text = /./): (error: unknown) => boolean {
+  return error => error instanceof ServiceError && error.code === code && text.test(error.message);
+}
