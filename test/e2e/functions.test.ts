@@ -1,0 +1,423 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Answer, Bed } from './agents.ts';
+
+const CODE = `
+import asyncio, os, signal, threading, time
+running = 0
+peak = 0
+lock = threading.Lock()
+started = time.time()
+
+def who(event, context):
+    return {"pid": os.getpid(), "session": context.session_id, "ctx": context.env("ROOKERY_SESSION_CTX_ID"),
+            "mem": context.memory_mb, "greeting": context.env("GREETING")}
+
+def busy(event, context):
+    global running, peak
+    with lock:
+        running += 1
+        peak = max(peak, running)
+    time.sleep(event.get("seconds", 0.05))
+    with lock:
+        running -= 1
+    return peak
+
+def fail(event, context):
+    raise KeyError("nope")
+
+def sleep(event, context):
+    time.sleep(event)
+
+def die(event, context):
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(10)
+
+def stream(event, context):
+    out = context.get_stream()
+    for i in range(event["count"]):
+        out.write("event %d" % i)
+    return {"done": event["count"]}
+
+def lines(event, context):
+    context.get_stream().write("one\\ntwo")
+
+def generate(event, context):
+    yield "text"
+    yield None
+    yield {"n": 1}
+
+async def agenerate(event, context):
+    for i in range(3):
+        await asyncio.sleep(0)
+        yield i
+
+def stream_then_fail(event, context):
+    context.get_stream().write("first")
+    raise RuntimeError("late")
+
+def flood(event, context):
+    out = context.get_stream()
+    for _ in range(10 ** 6):
+        out.write("x" * 65536)
+
+def write(event, context):
+    with open("/opt/function/code/made", "w") as made:
+        made.write("x")
+    return sorted(os.listdir("/opt/function/code"))
+`;
+
+const URN = (name: string, version = '$latest') => `sn:cn:yrk:default:function:0@e2e@${name}:${version}`;
+
+describe('functions as services', () => {
+  let bed: Bed;
+  beforeAll(async () => {
+    bed = await Bed.start({ 'code.py': '', 'fn.py': CODE });
+  });
+  afterAll(() => bed?.[Symbol.asyncDispose]());
+
+  const register = async (name: string, handler: string, more: object = {}): Promise<Record<string, unknown>> => {
+    const { status, body } = await bed.ask(
+      'POST',
+      '/serverless/v1/functions',
+      {
+        name: `0@e2e@${name}`,
+        kind: 'faas',
+        runtime: bed.runtime,
+        cpu: 500,
+        memory: 128,
+        handler: `fn.${handler}`,
+        storageType: 'local',
+        codePath: bed.codeDir,
+        ...more,
+      },
+      { meta: true },
+    );
+    if (status !== 200 || body.code !== 0) throw new Error(JSON.stringify(body));
+    return body.function as Record<string, unknown>;
+  };
+  const call = (urn: string, event: unknown = {}, headers: Record<string, string> = {}): Promise<Answer> =>
+    bed.ask('POST', `/serverless/v1/functions/${urn}/invocations`, event, { headers });
+  const raw = (urn: string, event: unknown, headers: Record<string, string> = {}, signal?: AbortSignal) =>
+    fetch(`${bed.server.frontendUrl}/serverless/v1/functions/${urn}/invocations`, {
+      method: 'POST',
+      body: JSON.stringify(event),
+      headers: { 'content-type': 'application/json', ...headers },
+      ...(signal ? { signal } : {}),
+    });
+  const instances = async (urn: string) =>
+    (await bed.ask('GET', `/serverless/v1/functions/${urn}/instances`)).body.instances as { instance_id: string }[];
+
+  it('success: 200, the value as JSON, and the headers of the call', async () => {
+    await register('who', 'who', { environment: { GREETING: 'hi' } });
+    const response = await raw(URN('who'), {});
+    expect(response.status).toBe(200);
+    expect(response.headers.get('content-type')).toContain('application/json');
+    expect(response.headers.get('x-inner-code')).toBe('0');
+    expect(response.headers.get('x-trace-id')).toBeTruthy();
+    expect(response.headers.get('x-instance-id')).toMatch(/^[0-9a-f-]{36}$/);
+    expect(response.headers.get('x-billing-duration')).toMatch(/^\d+$/);
+    expect(response.headers.get('server-timing')).toMatch(/^queue;dur=.*place;dur=.*start;dur=.*load;dur=.*run;dur=/);
+    expect(await response.json()).toMatchObject({ greeting: 'hi', mem: 128 });
+  });
+
+  it('the short URL reaches the same function', async () => {
+    await register('short', 'who');
+    for (const end of ['', '/', ':$latest/', ':latest']) {
+      expect((await bed.ask('POST', `/invocations/default/e2e/short${end}`, {})).status).toBe(200);
+    }
+  });
+
+  it.each([
+    ['malformed URN', 'nonsense', 400, 200400],
+    ['URN without a version', 'sn:cn:yrk:default:function:0@e2e@who', 400, 200400],
+    ['unknown function', URN('nosuch'), 404, 150424],
+    ['another business', 'sn:cn:other:default:function:0@e2e@who:$latest', 404, 150424],
+  ])('%s: %s', async (_title, urn, status, code) => {
+    const answer = await call(urn as string);
+    expect(answer).toMatchObject({ status, body: { code, message: expect.any(String), trace_id: expect.any(String) } });
+  });
+
+  it.each([
+    ['bad session header', { 'X-Instance-Session': '{' }, 400, 4037],
+    [
+      'session concurrency above concurrentNum',
+      { 'X-Instance-Session': '{"sessionID":"s","concurrency":1000}' },
+      400,
+      4037,
+    ],
+    ['bad resource header', { 'X-Instance-Cpu': 'x' }, 400, 200400],
+    ['unknown label', { 'X-Instance-Label': 'nosuch' }, 400, 150444],
+    ['an instance larger than the machine', { 'X-Instance-Memory': '999999999' }, 429, 150510],
+  ])('%s', async (_title, headers, status, code) => {
+    await register(`h${code}${status}`.toLowerCase(), 'who').catch(() => undefined);
+    const answer = await call(URN(`h${code}${status}`), {}, headers as unknown as Record<string, string>);
+    expect(answer).toMatchObject({ status, body: { code } });
+  });
+
+  it('not JSON: 400 (200400); too large: 413 (4140)', async () => {
+    await register('sizes', 'who');
+    expect(await call(URN('sizes'), 'x{')).toMatchObject({ status: 400, body: { code: 200400 } });
+    expect(await call(URN('sizes'), JSON.stringify('x'.repeat(6 * 1024 * 1024 + 1)))).toMatchObject({
+      status: 413,
+      body: { code: 4140 },
+    });
+  });
+
+  it('user errors: 500 with 4002, 4001, 4201', async () => {
+    await register('fails', 'fail');
+    expect(await call(URN('fails'))).toMatchObject({ status: 500, body: { code: 4002 } });
+    await register('nomodule', 'x', { handler: 'nosuch.handler' });
+    expect(await call(URN('nomodule'))).toMatchObject({ status: 500, body: { code: 4001 } });
+    await register('noinit', 'who', { extendedHandler: { initializer: 'fn.nosuch' } });
+    expect(await call(URN('noinit'))).toMatchObject({ status: 500, body: { code: 4201 } });
+    await register('nofolder', 'who', { codePath: '/nonexistent/code' });
+    expect(await call(URN('nofolder'))).toMatchObject({ status: 500, body: { code: 4001 } });
+  });
+
+  it('handler timeout: 504 (4010), and its instance is replaced', async () => {
+    await register('slow', 'sleep', { timeout: 1 });
+    const first = (await raw(URN('slow'), 0)).headers.get('x-instance-id');
+    expect(await call(URN('slow'), 30)).toMatchObject({ status: 504, body: { code: 4010 } });
+    expect((await raw(URN('slow'), 0)).headers.get('x-instance-id')).not.toBe(first);
+  });
+
+  it('the instance dies in the call: 500 (150427)', async () => {
+    await register('dies', 'die');
+    expect(await call(URN('dies'))).toMatchObject({ status: 500, body: { code: 150427 } });
+  });
+
+  it('kinds that cannot be invoked: 400 (200400) with the reason', async () => {
+    await register('lib', 'who', { kind: 'yrlib' });
+    const answer = await call(URN('lib'));
+    expect(answer).toMatchObject({ status: 400, body: { code: 200400, message: expect.stringContaining('yrlib') } });
+  });
+
+  it('60 parallel first calls with concurrentNum 10 start 6 instances', async () => {
+    await register('burst', 'busy', { concurrentNum: 10, cpu: 100 });
+    const answers = await Promise.all(Array.from({ length: 60 }, () => call(URN('burst'), { seconds: 0.5 })));
+    expect(answers.every(({ status }) => status === 200)).toBe(true);
+    expect(Math.max(...answers.map(({ body }) => Number(body)))).toBeLessThanOrEqual(10);
+    expect((await instances(URN('burst'))).length).toBe(6);
+  });
+
+  it('maxInstance is never passed; waiting calls are served in turn', async () => {
+    await register('limited', 'busy', { concurrentNum: 1, maxInstance: 2 });
+    const answers = await Promise.all(Array.from({ length: 12 }, () => call(URN('limited'), { seconds: 0.02 })));
+    expect(answers.every(({ status }) => status === 200)).toBe(true);
+    expect((await instances(URN('limited'))).length).toBeLessThanOrEqual(2);
+  });
+
+  it('a full waiting room: 429 (150429) with Retry-After at once', async () => {
+    await register('full', 'busy', { concurrentNum: 1, maxInstance: 1, autoScaleConfig: { burstScaleNum: 2 } });
+    await call(URN('full'), { seconds: 0 });
+    const answers = await Promise.all(Array.from({ length: 10 }, () => raw(URN('full'), { seconds: 0.3 })));
+    const refused = answers.filter(({ status }) => status === 429);
+    expect(refused.length).toBe(7);
+    for (const answer of refused) {
+      expect(answer.headers.get('retry-after')).toBeTruthy();
+      expect(await answer.json()).toMatchObject({ code: 150429 });
+    }
+  });
+
+  it('minInstance is warm from the register on and comes back after a restart of the server', async () => {
+    await register('warm', 'who', { minInstance: 2 });
+    await expect.poll(async () => (await instances(URN('warm'))).length, { timeout: 10_000 }).toBe(2);
+    const before = (await instances(URN('warm'))).map(({ instance_id }) => instance_id).sort();
+    await bed.killAndRestart();
+    await expect.poll(async () => (await instances(URN('warm'))).length, { timeout: 10_000 }).toBe(2);
+    // Adopted, not started again.
+    expect((await instances(URN('warm'))).map(({ instance_id }) => instance_id).sort()).toEqual(before);
+  });
+
+  it('idle instances end after scaleDownTime', async () => {
+    await register('idle', 'who', { autoScaleConfig: { scaleDownTime: 200 } });
+    await call(URN('idle'));
+    await expect.poll(async () => (await instances(URN('idle'))).length, { timeout: 10_000 }).toBe(0);
+  });
+
+  it('sessions: all calls of one reach one instance; delete and interrupt', async () => {
+    await register('sticky', 'who', { concurrentNum: 1 });
+    const headers = { 'X-Instance-Session': '{"sessionID":"s1","sessionTTL":60,"concurrency":1}' };
+    const pids = new Set<unknown>();
+    for (let n = 0; n < 5; n++) pids.add(((await call(URN('sticky'), {}, headers)).body as { pid: number }).pid);
+    expect(pids.size).toBe(1);
+    expect((await bed.ask('DELETE', `/serverless/v1/functions/${URN('sticky')}/sessions/s1`)).status).toBe(200);
+    expect(await bed.ask('DELETE', `/serverless/v1/functions/${URN('sticky')}/sessions/s1`)).toMatchObject({
+      status: 404,
+      body: { code: 200404 },
+    });
+    await register('held', 'sleep', { concurrentNum: 1 });
+    const held = call(URN('held'), 60, { 'X-Instance-Session': 's2' });
+    const path = `/serverless/v1/functions/${URN('held')}/sessions/s2/interrupt`;
+    await expect.poll(async () => (await bed.ask('POST', path)).status, { timeout: 10_000 }).toBe(200);
+    await expect.poll(async () => (await bed.ask('POST', path)).body.message).toBeTruthy();
+    expect(await held).toMatchObject({ status: 500, body: { code: 4002 } });
+  });
+
+  it('session contexts are never shared, and the code sees its own', async () => {
+    await register('contexts', 'who', { enableSessionCtx: true });
+    const of = async (ctx: string) =>
+      (await call(URN('contexts'), {}, { 'X-Session-Context': JSON.stringify({ sessionCtx: ctx }) })).body as {
+        pid: number;
+        ctx: string;
+      };
+    const [a, b] = [await of('a'), await of('b')];
+    expect([a.ctx, b.ctx]).toEqual(['a', 'b']);
+    expect((await instances(URN('contexts'))).length).toBe(2);
+  });
+
+  it('labels: reserved instances run as configured and follow updates', async () => {
+    await register('labelled', 'who');
+    const reserve = (min: number) =>
+      bed.ask(
+        'POST',
+        '/serverless/v1/functions/reserve-instance',
+        {
+          funcName: '0@e2e@labelled',
+          version: '$latest',
+          instanceLabel: 'gold',
+          instanceConfigInfos: [{ minInstance: min, maxInstance: 3 }],
+        },
+        { meta: true },
+      );
+    expect((await reserve(2)).body.code).toBe(0);
+    await expect.poll(async () => (await instances(URN('labelled'))).length, { timeout: 10_000 }).toBe(2);
+    expect((await call(URN('labelled'), {}, { 'X-Instance-Label': 'gold' })).status).toBe(200);
+    expect((await instances(URN('labelled'))).length).toBe(2);
+    expect((await reserve(3)).body.code).toBe(0);
+    await expect.poll(async () => (await instances(URN('labelled'))).length, { timeout: 10_000 }).toBe(3);
+  });
+
+  it('SSE: each write an event, then the value, then [DONE]', async () => {
+    await register('stream', 'stream');
+    const response = await raw(URN('stream'), { count: 3 }, { accept: 'text/event-stream' });
+    expect(response.headers.get('content-type')).toContain('text/event-stream');
+    expect(await response.text()).toBe(
+      'data: event 0\n\ndata: event 1\n\ndata: event 2\n\ndata: {"done": 3}\n\ndata: [DONE]\n\n'.replace(
+        '{"done": 3}',
+        '{"done":3}',
+      ),
+    );
+    await register('lines', 'lines');
+    expect(await (await raw(URN('lines'), {}, { accept: 'text/event-stream' })).text()).toBe(
+      'data: one\ndata: two\n\ndata: [DONE]\n\n',
+    );
+  });
+
+  it('generators stream with SSE and come as an array without', async () => {
+    await register('gen', 'generate');
+    expect((await call(URN('gen'))).body).toEqual(['text', null, { n: 1 }]);
+    expect(await (await raw(URN('gen'), {}, { accept: 'text/event-stream' })).text()).toBe(
+      'data: text\n\ndata: {"n":1}\n\ndata: [DONE]\n\n',
+    );
+    await register('agen', 'agenerate');
+    expect((await call(URN('agen'))).body).toEqual([0, 1, 2]);
+  });
+
+  it('SSE failures: before the first event an ordinary one, after it an error event', async () => {
+    await register('sfail', 'fail');
+    const early = await raw(URN('sfail'), {}, { accept: 'text/event-stream' });
+    expect({ status: early.status, body: await early.json() }).toMatchObject({ status: 500, body: { code: 4002 } });
+    await register('slate', 'stream_then_fail');
+    const late = await (await raw(URN('slate'), {}, { accept: 'text/event-stream' })).text();
+    expect(late).toMatch(/^data: first\n\nevent: error\ndata: \{"code":4002,/);
+    expect(await call(URN('slate'))).toMatchObject({ status: 500 });
+  });
+
+  it('SSE: a reader that leaves cancels the handler; a slow one slows it', async () => {
+    await register('flood', 'flood', { concurrentNum: 1, maxInstance: 1 });
+    const leaving = new AbortController();
+    const response = await raw(URN('flood'), {}, { accept: 'text/event-stream' }, leaving.signal);
+    const reader = response.body?.getReader();
+    await reader?.read();
+    leaving.abort();
+    // Its one place is free again only if the handler ended.
+    const again = new AbortController();
+    const next = await raw(URN('flood'), {}, { accept: 'text/event-stream' }, again.signal);
+    expect(next.status).toBe(200);
+    again.abort();
+  });
+
+  it('async: 202, the result can be read, it survives kill -9', async () => {
+    await register('later', 'busy');
+    const submit = await call(URN('later'), { seconds: 0.01 }, { 'X-Invoke-Type': 'async' });
+    expect(submit.status).toBe(202);
+    const result = (id: unknown) => bed.ask('GET', `/serverless/v1/functions/async-results/${id}`);
+    const id = submit.body.requestId;
+    await expect.poll(async () => (await result(id)).body.status, { timeout: 10_000 }).toBe('completed');
+    expect((await result(id)).body).toMatchObject({ requestId: id, result: 1, createdAt: expect.any(String) });
+    expect(await result('nosuch')).toMatchObject({ status: 404, body: { code: 200404 } });
+    expect((await call(URN('nosuch'), {}, { 'X-Invoke-Type': 'async' })).status).toBe(404);
+    await register('queue', 'sleep', { concurrentNum: 1, maxInstance: 1 });
+    const first = (await call(URN('queue'), 1, { 'X-Invoke-Type': 'async' })).body.requestId;
+    const second = (await call(URN('queue'), 0, { 'X-Invoke-Type': 'async' })).body.requestId;
+    await expect.poll(async () => (await result(first)).body.status).toBe('processing');
+    await bed.killAndRestart();
+    expect((await result(id)).body.status).toBe('completed');
+    expect((await result(first)).body).toMatchObject({
+      status: 'failed',
+      error: { message: expect.stringContaining('not known') },
+    });
+    await expect.poll(async () => (await result(second)).body.status, { timeout: 20_000 }).toMatch(/completed|failed/);
+  });
+
+  it('an update while clients call loses no call, and its new code is served', async () => {
+    const fn = await register('rolling', 'who', { environment: { GREETING: 'old' }, concurrentNum: 2 });
+    let stop = false;
+    const answers: Answer[] = [];
+    const clients = Array.from({ length: 4 }, async () => {
+      while (!stop) answers.push(await call(URN('rolling')));
+    });
+    await expect.poll(() => answers.length).toBeGreaterThan(20);
+    const updated = await bed.ask(
+      'PUT',
+      '/serverless/v1/functions/0@e2e@rolling',
+      { revisionId: fn.revisionId, environment: { GREETING: 'new' } },
+      { meta: true },
+    );
+    expect(updated.body.code).toBe(0);
+    await expect.poll(() => answers.some(({ body }) => body.greeting === 'new'), { timeout: 10_000 }).toBe(true);
+    stop = true;
+    await Promise.all(clients);
+    expect(answers.filter(({ status }) => status !== 200)).toEqual([]);
+    expect(answers.at(-1)?.body.greeting).toBe('new');
+  });
+
+  it('versions run side by side, each with its own environment', async () => {
+    const fn = await register('versions', 'who', { environment: { GREETING: 'one' } });
+    const publish = (revisionId: unknown, versionNumber: string) =>
+      bed.ask(
+        'POST',
+        '/serverless/v1/functions/0@e2e@versions/versions',
+        { revisionId, versionNumber },
+        { meta: true },
+      );
+    expect((await publish(fn.revisionId, 'v1')).body.code).toBe(0);
+    const updated = await bed.ask(
+      'PUT',
+      '/serverless/v1/functions/0@e2e@versions',
+      { revisionId: fn.revisionId, environment: { GREETING: 'two' } },
+      { meta: true },
+    );
+    const second = updated.body.function as { revisionId: string };
+    expect((await publish(second.revisionId, 'v2')).body.code).toBe(0);
+    expect((await call(URN('versions', 'v1'))).body.greeting).toBe('one');
+    expect((await call(URN('versions', 'v2'))).body.greeting).toBe('two');
+  });
+
+  it('copy: a writable copy per instance; local is read-only', async () => {
+    const own = mkdtempSync(join(tmpdir(), 'rookery-copy-'));
+    try {
+      writeFileSync(join(own, 'fn.py'), CODE);
+      await register('copied', 'write', { storageType: 'copy', codePath: own });
+      expect((await call(URN('copied'))).body).toContain('made');
+      await register('readonly', 'write', { codePath: own });
+      expect(await call(URN('readonly'))).toMatchObject({ status: 500, body: { code: 4002 } });
+    } finally {
+      rmSync(own, { recursive: true, force: true });
+    }
+  });
+});
