@@ -101,6 +101,11 @@ export interface SandboxSpec {
   readonly mounts: readonly MountSpec[];
   /** Mounts whose sources the platform itself chose (below its data directory): the rule for callers' sources does not hold for them. */
   readonly platformMounts?: readonly MountSpec[];
+  /**
+   * When the control plane dies while it starts this, a sandbox whose program may have begun lives on and `list` has it; otherwise it is
+   * undone. For what must not run twice.
+   */
+  readonly survivesCaller?: boolean;
   readonly ports: readonly PortSpec[];
   readonly cpuMillis: number;
   readonly memoryMb: number;

@@ -43,6 +43,8 @@ class FirstProcess:
         self._output, self._output_writer = os.pipe()
         os.set_blocking(self._output, False)
         self._orders = None
+        self._is_program = False
+        self._has_children = True
 
     def fork_user(self, *others):
         """
@@ -68,6 +70,7 @@ class FirstProcess:
     def go(self, sandbox, orders):
         """Lets the user's process run."""
         self._sandbox = sandbox
+        self._is_program = "argv" in orders
         frames.write_message(self._orders, orders)
         self._orders.close()
         os.close(self._output_writer)
@@ -90,7 +93,7 @@ class FirstProcess:
             poll.register(descriptor, select.POLLIN)
         # A child that ended before anybody listened.
         self._reap()
-        while self._status is None:
+        while self._status is None or self._is_ending():
             for descriptor, _event in poll.poll(self._time_left()):
                 if descriptor == output:
                     self._pump()
@@ -101,7 +104,7 @@ class FirstProcess:
                     self._accept()
                 else:
                     self._serve(descriptor)
-            if self._deadline is not None and time.monotonic() >= self._deadline and self._status is None:
+            if self._deadline is not None and time.monotonic() >= self._deadline:
                 self._kill_runtime()
         self._end()
 
@@ -147,6 +150,7 @@ class FirstProcess:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
+                self._has_children = False
                 return
             if pid == 0:
                 return
@@ -207,13 +211,23 @@ class FirstProcess:
         deadline = time.monotonic() + grace_ms / 1000.0
         if self._deadline is None:
             try:
-                os.kill(self._user, signal.SIGTERM)
+                os.kill(self._asked_to_end(), signal.SIGTERM)
             except OSError:
                 pass
         self._deadline = deadline if self._deadline is None else min(deadline, self._deadline)
 
+    def _asked_to_end(self):
+        """A runtime sees to its own children; those of a program (a shell's) have to be asked too."""
+        return -1 if self._is_program and self._plan.layers.has("pid") else self._user
+
+    def _is_ending(self):
+        """A program was asked to end and did, and processes of it still use the time that they were given."""
+        return self._deadline is not None and self._asked_to_end() == -1 and self._has_children
+
     def _kill_runtime(self):
         self._deadline = None
+        if self._status is not None:
+            return
         try:
             os.kill(self._user, signal.SIGKILL)
         except OSError:
@@ -269,7 +283,7 @@ class FirstProcess:
         result = {
             "code": None if killed_by else os.WEXITSTATUS(status),
             "signal": None if killed_by is None else _signal_name(killed_by),
-            "oomKilled": killed_by == signal.SIGKILL and cgroups.read_oom_kills(self._oom_kills) > 0,
+            "oomKilled": _is_killed(status) and cgroups.read_oom_kills(self._oom_kills) > 0,
             "atMs": int(time.time() * 1000),
         }
         self._write_exit(result)
@@ -290,6 +304,13 @@ class FirstProcess:
             frames.write_message(connection, message)
         except OSError:
             pass
+
+
+def _is_killed(status):
+    """By SIGKILL, itself or, as a shell tells it, what it ran."""
+    if os.WIFSIGNALED(status):
+        return os.WTERMSIG(status) == signal.SIGKILL
+    return os.WEXITSTATUS(status) == 128 + signal.SIGKILL
 
 
 def _signal_name(number):

@@ -25,18 +25,23 @@ def is_unsafe(resolved, data_dir, docker_socket):
 
 def open_source(path, data_dir, docker_socket):
     """A descriptor of the source as it is now, checked: whatever happens to the path afterwards, this is what is mounted."""
-    if not path.startswith("/") or "\0" in path:
-        raise StartFailure("mount source must be an absolute path: %s" % path)
-    try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        raise StartFailure("mount source does not exist: %s" % path)
-    except OSError as error:
-        raise StartFailure("mount source cannot be opened: %s: %s" % (path, error.strerror))
+    descriptor = open_path(path)
     if is_unsafe(os.readlink("/proc/self/fd/%d" % descriptor), data_dir, docker_socket):
         os.close(descriptor)
         raise StartFailure("unsafe mount source: %s" % path)
     return descriptor
+
+
+def open_path(path):
+    """A descriptor of a source that the platform chose itself."""
+    if not path.startswith("/") or "\0" in path:
+        raise StartFailure("mount source must be an absolute path: %s" % path)
+    try:
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StartFailure("mount source does not exist: %s" % path)
+    except OSError as error:
+        raise StartFailure("mount source cannot be opened: %s: %s" % (path, error.strerror))
 
 
 def mount_source(descriptor, target, readonly, root):

@@ -114,7 +114,9 @@ class _Start:
         try:
             frames.write_message(self._connection, answer)
         except OSError:
-            return False
+            # Its caller has just gone, and the user's code may have begun.
+            if not self._request["survivesCaller"]:
+                return False
         self._prepared.first.watch(self._connection)
         # Nothing of the user's can have come this far in the meantime; the user's process has its own already.
         layers.filter_calls(self._layers)
@@ -174,8 +176,9 @@ class _Start:
         root.set_size(self._plan.root, self._request["memoryMb"])
         policy = self._request["policy"]
         inside = self._plan.root.mount_point
-        for item in wanted:
-            source = mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"])
+        opened = [(item, mounts.open_path(item["source"])) for item in self._request["platformMounts"]]
+        opened += [(item, mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"])) for item in wanted]
+        for item, source in opened:
             try:
                 mounts.mount_source(source, item["target"], item["readonly"], inside)
             finally:
@@ -189,7 +192,7 @@ class _Start:
         """Without a mount namespace a mount can only be where it already is."""
         policy = self._request["policy"]
         for item in wanted:
-            source = mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"])
+            source = _open_source(item, policy)
             resolved = os.readlink("/proc/self/fd/%d" % source)
             os.close(source)
             if os.path.realpath(mounts.normalize_target(item["target"])) != resolved:
@@ -236,3 +239,9 @@ class _Start:
             return False
         except OSError:
             return True
+
+
+def _open_source(item, policy):
+    if item.get("isPlatform"):
+        return mounts.open_platform_source(item["source"], policy["dataDir"])
+    return mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"])
