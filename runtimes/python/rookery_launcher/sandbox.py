@@ -169,16 +169,12 @@ class _Start:
         self._prepared.first.fork_user(self._control, self._connection)
 
     def _mount(self):
-        wanted = self._request["mounts"]
         if not self._layers.has("mount"):
-            self._accept_same_paths(wanted)
+            self._accept_same_paths()
             return
         root.set_size(self._plan.root, self._request["memoryMb"])
-        policy = self._request["policy"]
         inside = self._plan.root.mount_point
-        opened = [(item, mounts.open_path(item["source"])) for item in self._request["platformMounts"]]
-        opened += [(item, mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"])) for item in wanted]
-        for item, source in opened:
+        for item, source in self._open_sources():
             try:
                 mounts.mount_source(source, item["target"], item["readonly"], inside)
             finally:
@@ -188,11 +184,17 @@ class _Start:
         self._make_home(inside)
         root.enter(self._plan.root)
 
-    def _accept_same_paths(self, wanted):
-        """Without a mount namespace a mount can only be where it already is."""
+    def _open_sources(self):
+        """Each mount with a descriptor of its source, one at a time: the platform's own, then the caller's, which are checked."""
+        for item in self._request["platformMounts"]:
+            yield item, mounts.open_path(item["source"])
         policy = self._request["policy"]
-        for item in wanted:
-            source = _open_source(item, policy)
+        for item in self._request["mounts"]:
+            yield item, mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"])
+
+    def _accept_same_paths(self):
+        """Without a mount namespace a mount can only be where it already is."""
+        for item, source in self._open_sources():
             resolved = os.readlink("/proc/self/fd/%d" % source)
             os.close(source)
             if os.path.realpath(mounts.normalize_target(item["target"])) != resolved:
@@ -239,9 +241,3 @@ class _Start:
             return False
         except OSError:
             return True
-
-
-def _open_source(item, policy):
-    if item.get("isPlatform"):
-        return mounts.open_platform_source(item["source"], policy["dataDir"])
-    return mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"])
