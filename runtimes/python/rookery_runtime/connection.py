@@ -99,6 +99,9 @@ class Connection(object):
                 self._send(data)
         except OSError:
             self.shut()
+        except BaseException:  # of a signal handler of the user's code: half a frame may be gone
+            self.shut()
+            raise
 
     def shut(self):
         """Ends the connection in both directions; the control thread sees it and closes it."""

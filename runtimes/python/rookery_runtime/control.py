@@ -17,7 +17,7 @@ from .connection import Connection
 from .execution import cancelled_frame
 from .failures import log, log_exception
 from .protocol import ProtocolError
-from .reading import read
+from .reading import end_without_descriptors, read
 from .version import __version__
 
 _RUNTIME = 'python%s' % platform.python_version()
@@ -30,6 +30,8 @@ _INTERRUPT_AGAIN_SECONDS = 1
 #: So that a grace of 0 still lets an instance say that nothing had to be stopped.
 _LEAST_GRACE_SECONDS = 0.1
 _WATCH = select.EPOLLRDHUP
+#: Reads of 64 KiB at the end.
+_LAST_READS = 16
 
 
 class Control(threading.Thread):
@@ -78,14 +80,18 @@ class Control(threading.Thread):
         # Signals are the main thread's. (32 and 33 are the C library's own.)
         signal.pthread_sigmask(signal.SIG_BLOCK, set(range(1, signal.NSIG)) - {32, 33})
         while True:
+            timeout = max(0, self._timers[0][0] - monotonic()) if self._timers else -1
             try:
-                self._turn()
+                ready = self._epoll.poll(timeout)
+            except (OSError, ValueError) as error:
+                end_without_descriptors(error)
+            try:
+                self._turn(ready)
             except Exception as error:  # a fault of ours must not end the instance
                 log_exception('rookery_runtime: a fault in the control thread', error)
 
-    def _turn(self):
-        timeout = max(0, self._timers[0][0] - monotonic()) if self._timers else -1
-        for fd, events in self._epoll.poll(timeout):
+    def _turn(self, ready):
+        for fd, events in ready:
             connection = self._runtime.connections.get(fd)
             if connection is not None:
                 self._serve(connection, events)
@@ -311,6 +317,7 @@ class Control(threading.Thread):
         runtime.stopping = True
         self.assign()
         for connection in self._data:
+            self._read_the_rest(connection)
             for call_id in list(connection.queued):
                 if connection.queued.pop(call_id, None) is not None:
                     connection.send(protocol.error_frame(call_id, protocol.CODE_PROTOCOL, 'the instance is stopping'))
@@ -321,6 +328,12 @@ class Control(threading.Thread):
             self.cancel_step(runtime.step)
         runtime.reader.wake()
 
+    def _read_the_rest(self, connection):
+        """What still waits in the kernel, to be refused; an end with unread bytes would take the answers before it along."""
+        for _ in range(_LAST_READS):
+            if not read(connection):
+                return
+
     def _stop_late(self, grace_seconds):
         what = 'pre_stop' if self._runtime.in_pre_stop else 'stopping the running calls'
         message = '%s timed out after %g s' % (what, grace_seconds)
@@ -329,6 +342,8 @@ class Control(threading.Thread):
 
     def end(self, error):
         """Says how it ended and ends the process."""
+        for connection in self._data:
+            self._read_the_rest(connection)
         for connection in self._stoppers:
             connection.send(protocol.json_frame(protocol.STOPPED, 0, {} if error is None else {'error': error}))
         os._exit(0)

@@ -61,8 +61,8 @@ def make_main_module():
     main.__dict__['__builtins__'] = __builtins__
     sys.modules['__main__'] = main
     sys.argv = ['']
-    if hasattr(sys, 'orig_argv'):
-        sys.orig_argv = [sys.executable]
+    if hasattr(sys, 'orig_argv'):  # novermin: Python 3.10
+        sys.orig_argv = [sys.executable]  # novermin
 
 
 def read_environment():

@@ -96,6 +96,8 @@ class MainReader(object):
             os.read(self._wake_in, 4096)
         except BlockingIOError:  # not a wake: a descriptor that was let go of in this turn
             pass
+        except OSError as error:
+            end_without_descriptors(error)
         with self._lock:
             if not self._is_stale:
                 return
@@ -126,6 +128,12 @@ class MainReader(object):
             self._loop.remove_reader(connection.fd)
         if connection.is_retired:
             connection.close()
+
+
+def end_without_descriptors(error):
+    """User code has closed what the runtime waits for: it would wait for ever, or never again."""
+    log("rookery_runtime: ended, since the code has closed the runtime's descriptors: %s" % error)
+    os._exit(1)
 
 
 def read(connection):

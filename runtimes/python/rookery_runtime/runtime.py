@@ -10,7 +10,7 @@ from . import entry, interrupt, process, protocol
 from .calls import Call, InitRequest
 from .context import Context, Facts
 from .control import Control
-from .execution import Program, cancelled_frame, run_hook
+from .execution import Program, cancelled_frame, failure_frame, run_hook
 from .failures import CallFailure, log, log_exception, text_of
 from .inline import InlineExecutor
 from .protocol import ProtocolError
@@ -69,11 +69,15 @@ class Runtime(object):
         interrupt.install()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_sigterm)
-        if hasattr(os, 'register_at_fork'):
-            os.register_at_fork(after_in_child=self._close_in_child)
+        register_at_fork = getattr(os, 'register_at_fork', None)  # Python 3.7
+        if register_at_fork is not None:
+            register_at_fork(after_in_child=self._close_in_child)
         self.control.start()
         while not self.stopping:
-            self.executor.run()
+            try:
+                self.executor.run()
+            except BaseException as error:  # of a signal handler of the user's code, when no call ran
+                self._recover(error)
         self.executor.finish_all()
         self.control.post(self.control.end, self._pre_stop())
         while True:
@@ -141,6 +145,14 @@ class Runtime(object):
             self._flush_stderr()
         except (OSError, ValueError):  # the user's code has closed them
             pass
+
+    def _recover(self, error):
+        """After an exception that hit the main thread between two calls: nothing that was begun may stay unanswered."""
+        log_exception('an exception outside of any call', error)
+        for connection in list(self.connections.values()):
+            for call in list(connection.running.values()):
+                if call.thread is None and call.task is None:
+                    self.finish(call, failure_frame(call, error, call.arrived))
 
     def interrupt_main(self, step):
         interrupt.interrupt_main(step, self.main_thread)

@@ -98,6 +98,38 @@ class Stop(unittest.TestCase):
                 self.assertIn('stopped\n', runtime.log())
 
 
+class Robust(unittest.TestCase):
+    def test_an_exception_of_a_signal_handler_between_two_calls_ends_nothing(self):
+        code = '''
+            import os, signal
+            def handler(event, context):
+                def fail(number, frame):
+                    open(os.path.join(os.path.dirname(__file__), 'rung'), 'w').close()
+                    raise TimeoutError('a late alarm')
+                signal.signal(signal.SIGALRM, fail)
+                if event:
+                    signal.setitimer(signal.ITIMER_REAL, 0.05)
+                return event
+            async def handler_async(event, context):
+                return handler(event, context)
+        '''
+        for name in ('handler', 'handler_async'):
+            with RuntimeProcess({'main.py': code}) as runtime:
+                data, _ = runtime.init('main.' + name)
+                self.assertEqual(data.call(1).value, 1)
+                while not os.path.exists(os.path.join(runtime.code_path, 'rung')):
+                    time.sleep(0.001)
+                self.assertEqual(data.call(0).value, 0)
+                self.assertIn('a late alarm', runtime.log())
+
+    def test_code_that_closes_every_descriptor_ends_its_instance(self):
+        code = 'import os\ndef handler(event, context):\n    os.closerange(3, 256)\n'
+        with RuntimeProcess({'main.py': code}) as runtime:
+            data, control = runtime.init()
+            data.start()
+            self.assertEqual(runtime.wait(), 1)
+
+
 class Connections(unittest.TestCase):
     def test_a_wrong_hello_is_4000_and_the_end(self):
         with RuntimeProcess() as runtime:

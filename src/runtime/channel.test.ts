@@ -1,0 +1,294 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { type Call, Channel, ChannelClosed } from './channel.ts';
+import { encodeFrame, type Frame, FrameReader } from './frames.ts';
+import { FRAME, type Hello, type Init } from './protocol.ts';
+
+/** A runtime that says what each test tells it to. What real ones do is in `test/suites/runtime.ts`. */
+class ScriptedRuntime {
+  readonly sockets = new Map<Hello['role'], net.Socket>();
+  readonly frames: (Frame & { role: Hello['role'] })[] = [];
+  onFrame: (frame: Frame, socket: net.Socket) => void = () => undefined;
+  answer: (hello: Hello) => Buffer = () =>
+    encodeFrame(
+      FRAME.HELLO_OK,
+      0,
+      JSON.stringify({ version: 1, runtime: 'scripted', sdk: 'scripted/1', state: 'ready' }),
+    );
+  readonly #server = net.createServer(socket => this.#serve(socket));
+  readonly #all = new Set<net.Socket>();
+
+  listen(path: string): Promise<void> {
+    return new Promise(resolve => {
+      this.#server.listen(path, resolve);
+    });
+  }
+
+  close(): Promise<void> {
+    for (const socket of this.#all) socket.destroy();
+    return new Promise(resolve => {
+      this.#server.close(() => resolve());
+    });
+  }
+
+  #serve(socket: net.Socket): void {
+    this.#all.add(socket);
+    let role: Hello['role'] | undefined;
+    const reader = new FrameReader(frame => {
+      if (role === undefined) {
+        const hello = JSON.parse(frame.payload.toString()) as Hello;
+        role = hello.role;
+        this.sockets.set(role, socket);
+        socket.write(this.answer(hello));
+      } else {
+        this.frames.push({ ...frame, role });
+        this.onFrame(frame, socket);
+      }
+    });
+    socket.on('data', chunk => reader.push(chunk));
+    socket.on('error', () => undefined);
+  }
+}
+
+const SIGNAL = () => AbortSignal.timeout(10_000);
+const HEADER = { traceId: 't', traceparent: '', requestId: 'r' };
+const CALL: Call = { header: HEADER, body: Buffer.from('{"a":1}'), timeoutMs: 10_000 };
+
+let directory: string;
+let path: string;
+let runtime: ScriptedRuntime;
+
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'rookery-channel-'));
+  path = join(directory, 'runtime.sock');
+  runtime = new ScriptedRuntime();
+});
+
+afterEach(async () => {
+  vi.useRealTimers();
+  await runtime.close();
+  rmSync(directory, { recursive: true });
+});
+
+async function open(): Promise<Channel> {
+  await runtime.listen(path);
+  return await Channel.open({ kind: 'unix', path }, 'secret', SIGNAL());
+}
+
+function result(callId: number, json: string): Buffer {
+  return encodeFrame(FRAME.RESULT, callId, Buffer.concat([Buffer.from([0, 0, 0, 9]), Buffer.from(json)]));
+}
+
+test('opening waits for a runtime that does not listen yet', async () => {
+  const opening = Channel.open({ kind: 'unix', path }, 'secret', SIGNAL());
+  setImmediate(() => void runtime.listen(path));
+  const channel = await opening;
+  expect(channel.hello).toMatchObject({ runtime: 'scripted', state: 'ready' });
+  channel.close();
+});
+
+test('opening gives up when its signal aborts: nobody listens, or nobody answers', async () => {
+  const nobody = Channel.open({ kind: 'unix', path }, 'secret', AbortSignal.timeout(30));
+  await expect(nobody).rejects.toMatchObject({ code: 'deadline_exceeded' });
+  runtime.answer = () => Buffer.alloc(0);
+  await runtime.listen(path);
+  const silent = Channel.open({ kind: 'unix', path }, 'secret', AbortSignal.timeout(30));
+  await expect(silent).rejects.toMatchObject({ code: 'deadline_exceeded' });
+});
+
+test('a refusal, another language and an end are `unavailable`', async () => {
+  await runtime.listen(path);
+  runtime.answer = () => encodeFrame(FRAME.ERROR, 0, JSON.stringify({ code: 4000, message: 'wrong secret' }));
+  await expect(Channel.open({ kind: 'unix', path }, 'x', SIGNAL())).rejects.toMatchObject({
+    code: 'unavailable',
+    message: 'the runtime refused the connection: wrong secret',
+  });
+  runtime.answer = () => Buffer.from('HTTP/1.1 400 Bad Request\r\n\r\n');
+  await expect(Channel.open({ kind: 'unix', path }, 'x', SIGNAL())).rejects.toMatchObject({ code: 'unavailable' });
+  runtime.answer = hello => {
+    runtime.sockets.get(hello.role)?.destroy();
+    return Buffer.alloc(0);
+  };
+  await expect(Channel.open({ kind: 'unix', path }, 'x', SIGNAL())).rejects.toMatchObject({ code: 'unavailable' });
+});
+
+test('a call is one frame: header with its time, then the body as it is', async () => {
+  const channel = await open();
+  runtime.onFrame = (frame, socket) => socket.write(result(frame.callId, '[1]'));
+  const outcome = await channel.call({ ...CALL, header: { ...HEADER, sessionId: 's' } });
+  expect(outcome).toMatchObject({ ok: true, runMicros: 9 });
+  expect(outcome.ok && outcome.data.toString()).toBe('[1]');
+  const payload = runtime.frames[0]?.payload as Buffer;
+  const headerBytes = payload.readUInt16BE(0);
+  expect(JSON.parse(payload.subarray(2, 2 + headerBytes).toString())).toEqual({
+    ...HEADER,
+    sessionId: 's',
+    remainingMs: 10_000,
+  });
+  expect(payload.subarray(2 + headerBytes).toString()).toBe('{"a":1}');
+  channel.close();
+});
+
+test('small and large bodies arrive whole and in the order of the calls', async () => {
+  const channel = await open();
+  runtime.onFrame = (frame, socket) => {
+    const text = frame.payload.subarray(2 + frame.payload.readUInt16BE(0));
+    socket.write(result(frame.callId, JSON.stringify([text.length, text.at(-1)])));
+  };
+  const sizes = [1, 65_536, 65_537, 6 * 1024 * 1024, 3];
+  const calls = sizes.map((size, index) => channel.call({ ...CALL, body: Buffer.alloc(size, index + 48) }));
+  const answers = (await Promise.all(calls)).map(outcome => outcome.ok && JSON.parse(outcome.data.toString()));
+  expect(answers).toEqual(sizes.map((size, index) => [size, index + 48]));
+  expect(runtime.frames.map(frame => frame.callId)).toEqual([1, 2, 3, 4, 5]);
+  channel.close();
+});
+
+test('a header that has no room in its frame is refused before anything is sent', async () => {
+  const channel = await open();
+  const call = channel.call({ ...CALL, header: { ...HEADER, headers: { a: 'x'.repeat(70_000) } } });
+  await expect(call).rejects.toMatchObject({ code: 'invalid_request' });
+  expect(channel.inFlight).toBe(0);
+  channel.close();
+});
+
+test('an ERROR is an outcome, not a rejection', async () => {
+  const channel = await open();
+  runtime.onFrame = (frame, socket) =>
+    socket.write(encodeFrame(FRAME.ERROR, frame.callId, JSON.stringify({ code: 4002, message: 'é', runMicros: 3 })));
+  expect(await channel.call(CALL)).toEqual({ ok: false, code: 4002, text: 'é', runMicros: 3 });
+  channel.close();
+});
+
+test('a call that takes too long rejects, is cancelled, and holds its place until it is answered', async () => {
+  const channel = await open();
+  await expect(channel.call({ ...CALL, timeoutMs: 20 })).rejects.toMatchObject({
+    code: 'deadline_exceeded',
+    message: 'timed out after 0.02 s',
+  });
+  expect(channel.inFlight).toBe(1);
+  await vi.waitFor(() =>
+    expect(runtime.frames.at(-1)).toMatchObject({ role: 'control', type: FRAME.CANCEL, callId: 1 }),
+  );
+  expect(JSON.parse(String(runtime.frames.at(-1)?.payload))).toEqual({ reason: 'timeout' });
+  runtime.sockets.get('data')?.write(result(1, '1'));
+  await vi.waitFor(() => expect(channel.inFlight).toBe(0));
+  channel.close();
+});
+
+test('a time longer than a timer can wait does not end at once', async () => {
+  const channel = await open();
+  runtime.onFrame = () => undefined;
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const timeoutMs = 8_640_000_000;
+  const ended = vi.fn();
+  const call = channel.call({ ...CALL, timeoutMs }).catch(ended);
+  await vi.advanceTimersByTimeAsync(timeoutMs - 1);
+  expect(ended).not.toHaveBeenCalled();
+  await vi.advanceTimersByTimeAsync(1);
+  await call;
+  expect(ended).toHaveBeenCalledWith(expect.objectContaining({ message: 'timed out after 8640000 s' }));
+  channel.close();
+});
+
+test('a caller that goes away cancels, one that interrupts waits for the answer', async () => {
+  const channel = await open();
+  const gone = new AbortController();
+  const left = channel.call({ ...CALL, signal: gone.signal });
+  gone.abort();
+  await expect(left).rejects.toMatchObject({ code: 'unavailable' });
+  await expect(channel.call({ ...CALL, signal: gone.signal })).rejects.toMatchObject({ code: 'unavailable' });
+  runtime.onFrame = frame => {
+    if (frame.type === FRAME.CANCEL && frame.callId === 2) runtime.sockets.get('data')?.write(result(2, '"partial"'));
+  };
+  const interrupter = new AbortController();
+  const interrupted = channel.call({ ...CALL, signal: interrupter.signal });
+  interrupter.abort('interrupt');
+  expect(await interrupted).toMatchObject({ ok: true });
+  expect(
+    runtime.frames.filter(frame => frame.type === FRAME.CANCEL).map(frame => JSON.parse(String(frame.payload))),
+  ).toEqual([{ reason: 'caller' }, { reason: 'interrupt' }]);
+  channel.close();
+});
+
+test('chunks come with the id to grant credit with; after the answer a grant means nothing', async () => {
+  const channel = await open();
+  runtime.onFrame = (frame, socket) => {
+    if (frame.type === FRAME.CALL) socket.write(encodeFrame(FRAME.CHUNK, frame.callId, 'one'));
+    if (frame.type === FRAME.CREDIT) {
+      runtime.sockets
+        .get('data')
+        ?.write(Buffer.concat([encodeFrame(FRAME.CHUNK, frame.callId, 'two'), result(frame.callId, 'null')]));
+    }
+  };
+  const events: string[] = [];
+  await channel.call({
+    ...CALL,
+    onChunk: (event, callId) => {
+      if (events.push(event.toString()) === 1) channel.credit(callId, 7);
+    },
+  });
+  channel.credit(1, 7);
+  expect(events).toEqual(['one', 'two']);
+  const credits = runtime.frames.filter(frame => frame.type === FRAME.CREDIT);
+  expect(credits.map(frame => [frame.role, frame.callId, frame.payload.readUInt32BE(0)])).toEqual([['control', 1, 7]]);
+  channel.close();
+});
+
+test.each(['data', 'control'] as const)('the end of the %s connection ends the channel and every wait', async role => {
+  const channel = await open();
+  runtime.onFrame = () => undefined;
+  const waits = [channel.call(CALL), channel.ping(SIGNAL()), channel.initialize({} as Init, SIGNAL())];
+  runtime.sockets.get(role)?.destroy();
+  for (const wait of waits) await expect(wait).rejects.toBeInstanceOf(ChannelClosed);
+  await channel.closed;
+  expect(channel.isClosed).toBe(true);
+  await expect(channel.call(CALL)).rejects.toBeInstanceOf(ChannelClosed);
+  await expect(channel.ping(SIGNAL())).rejects.toBeInstanceOf(ChannelClosed);
+  await expect(channel.initialize({} as Init, SIGNAL())).rejects.toBeInstanceOf(ChannelClosed);
+  expect(await channel.stop(1, SIGNAL())).toEqual({});
+});
+
+test('bytes that are no frames end the channel', async () => {
+  const channel = await open();
+  const call = channel.call(CALL);
+  runtime.sockets.get('data')?.write(Buffer.alloc(20, 0xff));
+  await expect(call).rejects.toBeInstanceOf(ChannelClosed);
+});
+
+test('the last words of a runtime that stops are heard, whichever connection ends first', async () => {
+  const channel = await open();
+  const stopped = { error: { code: 4009, message: 'pre_stop failed: ValueError: boom' } };
+  const call = channel.call(CALL);
+  runtime.onFrame = (frame, socket) => {
+    if (frame.type !== FRAME.STOP) return;
+    runtime.sockets.get('data')?.destroy();
+    void call.catch(() => socket.end(encodeFrame(FRAME.STOPPED, 0, JSON.stringify(stopped))));
+  };
+  const outcome = channel.stop(1000, SIGNAL());
+  await expect(call).rejects.toBeInstanceOf(ChannelClosed);
+  expect(await outcome).toEqual(stopped);
+  await channel.closed;
+});
+
+test('a stop, a ping and an initialization end with their signal', async () => {
+  const channel = await open();
+  runtime.onFrame = () => undefined;
+  const aborted = () => AbortSignal.timeout(20);
+  await expect(channel.ping(aborted())).rejects.toMatchObject({ code: 'deadline_exceeded' });
+  await expect(channel.initialize({} as Init, aborted())).rejects.toMatchObject({ code: 'deadline_exceeded' });
+  await expect(channel.stop(1, aborted())).rejects.toMatchObject({ code: 'deadline_exceeded' });
+  channel.close();
+});
+
+test('a late PONG does not answer the next ping', async () => {
+  const channel = await open();
+  const pongs: Buffer[] = [1, 2].map(running => encodeFrame(FRAME.PONG, 0, JSON.stringify({ running, queued: 0 })));
+  runtime.onFrame = () => undefined;
+  await expect(channel.ping(AbortSignal.timeout(20))).rejects.toMatchObject({ code: 'deadline_exceeded' });
+  runtime.onFrame = (_, socket) => socket.write(Buffer.concat(pongs));
+  expect(await channel.ping(SIGNAL())).toEqual({ running: 2, queued: 0 });
+  channel.close();
+});
