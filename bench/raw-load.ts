@@ -53,7 +53,7 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
     new Promise<void>(resolve => {
       const socket = connect({ host: hostname, port: Number(port), noDelay: true });
       let sentAt = 0;
-      let buffered = '';
+      let rest: Buffer | undefined;
       let isDone = false;
       const finish = () => {
         if (isDone) return;
@@ -73,14 +73,17 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
       };
       socket.on('connect', send);
       socket.on('data', chunk => {
-        buffered += chunk.toString('latin1');
-        const head = buffered.indexOf('\r\n\r\n');
-        if (head < 0) return;
-        const length = Number(/\r\ncontent-length: *(\d+)/i.exec(buffered.slice(0, head))?.[1] ?? 0);
-        if (buffered.length < head + 4 + length) return;
-        const status = Number(buffered.slice(9, 12));
-        const closes = /\r\nconnection: *close/i.test(buffered.slice(0, head));
-        buffered = '';
+        const answer = rest === undefined ? chunk : Buffer.concat([rest, chunk]);
+        const headEnd = answer.indexOf('\r\n\r\n');
+        const head = headEnd < 0 ? '' : answer.latin1Slice(0, headEnd).toLowerCase();
+        const lengthAt = head.indexOf('content-length:') + 'content-length:'.length;
+        if (headEnd < 0 || answer.length < headEnd + 4 + Number.parseInt(head.slice(lengthAt, lengthAt + 12), 10)) {
+          rest = answer;
+          return;
+        }
+        rest = undefined;
+        const status = Number(head.slice(9, 12));
+        const closes = head.includes('connection: close');
         const tookMicros = (performance.now() - sentAt) * 1000;
         if (status >= 200 && status < 300) ok.push(tookMicros);
         else if (status === 429 || status === 503) refused.push(tookMicros);

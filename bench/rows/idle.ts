@@ -46,12 +46,12 @@ export const idleMemory: Row = {
     bed.raw['idle-memory'] = { perAgentMb: total / count, bareInterpreterMb: bare };
     return [
       {
-        what: 'an idle agent, private memory above what its code imports (nothing)',
+        what: 'an idle agent, private memory of all its processes',
         value: total / count,
         unit: 'MB',
-        against: { what: 'a bare interpreter', value: bare },
-        target: atMost('value', 2),
+        against: { what: 'a bare interpreter that imported as much', value: bare },
       },
+      { what: 'the same, above that interpreter', value: total / count - bare, unit: 'MB', target: atMost('value', 2) },
     ];
   },
 };
