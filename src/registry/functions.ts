@@ -4,6 +4,7 @@ import { LIMITS } from '../core/limits.ts';
 import type { PublishRequest } from '../core/publish.ts';
 import { DEFAULT_VERSION_GAP_MS, defaultVersionNumber, formatTimestamp, nextRevisionId } from '../core/revision.ts';
 import { formatUrn, isVersionNumber, LATEST, VERSION_FORMAT } from '../core/urn.ts';
+import type { PathExists } from '../lib/path-exists.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import type { FunctionStore } from '../storage/functions.ts';
 import { deleteReservations } from '../storage/reservations.ts';
@@ -17,6 +18,7 @@ import {
   wrongForStored,
 } from './errors.ts';
 import { asUnavailable, fromStored, toStored } from './function-record.ts';
+import { RecordCache } from './record-cache.ts';
 
 export interface FunctionRegistryOptions {
   readonly store: FunctionStore;
@@ -26,7 +28,9 @@ export interface FunctionRegistryOptions {
   readonly business: string;
   readonly now: () => number;
   /** Whether a path of this host is there. */
-  readonly exists: (path: string) => Promise<boolean>;
+  readonly exists: PathExists;
+  /** True where other processes write to the database too: then nothing that was read is kept. */
+  readonly isShared: boolean;
 }
 
 /** A version that was written, and its record as JSON text. */
@@ -41,6 +45,7 @@ export interface WrittenFunction {
  */
 export class FunctionRegistry {
   readonly #options: FunctionRegistryOptions;
+  readonly #cache = new RecordCache();
 
   constructor(options: FunctionRegistryOptions) {
     this.#options = options;
@@ -63,6 +68,7 @@ export class FunctionRegistry {
     };
     const row = { ...toStored(fn), default_published_at_ms: 0 };
     await writes.write(async transaction => {
+      this.#cache.changing();
       if (!(await store.insert(transaction, row))) throw functionExists();
     });
     changes.emit({ kind: 'registered', tenant, name: spec.name, version: LATEST });
@@ -71,8 +77,9 @@ export class FunctionRegistry {
 
   /** The record of one version as JSON text, with its status of this moment. Fails with `not_found` (4115). */
   async read(tenant: string, name: string, version: string): Promise<string> {
-    const { store, exists } = this.#options;
-    const found = await store.find({ tenant, name, version });
+    const { store, exists, isShared } = this.#options;
+    const load = () => store.find({ tenant, name, version });
+    const found = isShared ? await load() : await this.#cache.read(`${tenant}:${name}:${version}`, load);
     if (found === null) throw await this.#missing(tenant, name, version);
     const { record, host_code_path: path } = found;
     return path === '' || (await exists(path)) ? record : asUnavailable(record);
@@ -97,6 +104,7 @@ export class FunctionRegistry {
   async publish(tenant: string, name: string, request: PublishRequest): Promise<WrittenFunction> {
     const { store, writes, changes, now } = this.#options;
     const published = await writes.write(async transaction => {
+      this.#cache.changing();
       const latest = await store.holdLatest(transaction, tenant, name);
       if (latest === null) throw functionNotFound(name);
       const fn = fromStored(latest);
@@ -132,6 +140,7 @@ export class FunctionRegistry {
   async update(tenant: string, name: string, { revisionId, changes: sent }: FunctionUpdate): Promise<WrittenFunction> {
     const { store, writes, changes, now } = this.#options;
     const updated = await writes.write(async transaction => {
+      this.#cache.changing();
       const latest = await store.holdLatest(transaction, tenant, name);
       if (latest === null) throw functionNotFound(name);
       const fn = fromStored(latest);
@@ -157,6 +166,7 @@ export class FunctionRegistry {
     const { store, writes, changes } = this.#options;
     const only = version === LATEST ? null : version;
     await writes.write(async transaction => {
+      this.#cache.changing();
       const gone = await store.delete(transaction, tenant, name, only);
       if (gone.length === 0) {
         const known = only !== null && (await store.exists({ tenant, name, version: LATEST }, transaction));

@@ -1,4 +1,5 @@
 import type { FunctionResolver } from '../core/agent.ts';
+import type { PathExists } from '../lib/path-exists.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import { FunctionStore } from '../storage/functions.ts';
@@ -17,8 +18,9 @@ export interface RegistryOptions {
   /** The clusters that reservations may name; the first is the default. At least one. */
   readonly clusters: readonly string[];
   readonly now?: () => number;
-  /** Whether a path of this host is there. */
-  readonly exists: (path: string) => Promise<boolean>;
+  readonly exists: PathExists;
+  /** True where other processes write to the database too. Default false. */
+  readonly isShared?: boolean;
 }
 
 /** The registry: everything that the meta_service answers from, and what agents and the function service run from. */
@@ -36,12 +38,12 @@ export interface Registry {
 }
 
 export function createRegistry(options: RegistryOptions): Registry {
-  const { database, writes, business, clusters, now = Date.now, exists } = options;
+  const { database, writes, business, clusters, now = Date.now, exists, isShared = false } = options;
   const [defaultCluster] = clusters;
   if (defaultCluster === undefined) throw new TypeError('a registry needs at least one cluster');
   const changes = new ChangeFeed();
   const store = new FunctionStore(database);
-  const functions = new FunctionRegistry({ store, writes, changes, business, now, exists });
+  const functions = new FunctionRegistry({ store, writes, changes, business, now, exists, isShared });
   return {
     business,
     defaultCluster,

@@ -1,7 +1,7 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { sql, type Transaction } from 'kysely';
-import { internal, resourceExhausted, unavailable } from '../core/error.ts';
+import { internal, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
 import type { Database, Tables } from './database.ts';
 
 export interface DurableWrites {
@@ -57,11 +57,6 @@ interface Waiting {
   readonly fail: (error: unknown) => void;
 }
 
-interface Batch {
-  readonly flushed: Promise<void>;
-  readonly settle: (error?: unknown) => void;
-}
-
 /** Exported for tests, which bring a flush of their own. */
 export class GroupedWrites implements DurableWrites {
   readonly #database: Database;
@@ -71,11 +66,8 @@ export class GroupedWrites implements DurableWrites {
   #isRunning = false;
   /** Writes that were taken in and have not been answered. */
   #pending = 0;
-  /** Commits that the next flush will cover. */
-  #next: Batch | null = null;
-  #flushing: Batch | null = null;
   /** After a failed flush the disk's word counts for nothing: what it once dropped, a later success does not bring back. */
-  #failure: unknown;
+  #failure: ServiceError | undefined;
 
   constructor(database: Database, flush: Flush, release: () => Promise<void>) {
     this.#database = database;
@@ -84,7 +76,7 @@ export class GroupedWrites implements DurableWrites {
   }
 
   async write<T>(work: Work<T>): Promise<T> {
-    if (this.#failure !== undefined) throw this.#failed();
+    if (this.#failure !== undefined) throw this.#failure;
     if (this.#pending >= MAX_WAITING) {
       throw resourceExhausted(`${MAX_WAITING} writes are waiting for the disk`, { retryAfterSeconds: 1 });
     }
@@ -105,35 +97,22 @@ export class GroupedWrites implements DurableWrites {
     await this.#release();
   }
 
-  /** At the end of the turn, so that everything that arrived in it becomes one transaction. */
+  /** A group begins at the end of a turn, so that all of what arrived in it is in one transaction. */
   #schedule(): void {
     if (this.#isRunning) return;
     this.#isRunning = true;
     setImmediate(async () => {
       const group = this.#queue.splice(0, MAX_GROUP);
-      await this.#run(group);
+      try {
+        const outcomes = await this.#commit(group);
+        await this.#flushed();
+        for (const [index, outcome] of outcomes.entries()) answer(group[index] as Waiting, outcome);
+      } catch (error) {
+        for (const { fail } of group) fail(error);
+      }
       this.#isRunning = false;
       if (this.#queue.length > 0) this.#schedule();
     });
-  }
-
-  /** Commits a group; answers its writes when they are flushed, without holding up the next group. */
-  async #run(group: readonly Waiting[]): Promise<void> {
-    let outcomes: Outcome[];
-    try {
-      outcomes = await this.#commit(group);
-    } catch (error) {
-      for (const { fail } of group) fail(error);
-      return;
-    }
-    this.#flushed().then(
-      () => {
-        for (const [index, outcome] of outcomes.entries()) answer(group[index] as Waiting, outcome);
-      },
-      error => {
-        for (const { fail } of group) fail(error);
-      },
-    );
   }
 
   /**
@@ -170,38 +149,25 @@ export class GroupedWrites implements DurableWrites {
     });
   }
 
-  #flushed(): Promise<void> {
-    this.#next ??= createBatch();
-    const batch = this.#next;
-    if (this.#flushing === null) this.#startFlush();
-    return batch.flushed;
-  }
-
-  #startFlush(): void {
-    const batch = this.#next;
-    if (batch === null) return;
-    this.#next = null;
-    this.#flushing = batch;
-    this.#flush()
-      .then(
-        () => batch.settle(),
-        error => {
-          this.#failure = error ?? new Error('flush failed');
-          batch.settle(this.#failed());
-          this.#next?.settle(this.#failed());
-          this.#next = null;
-        },
-      )
-      .finally(() => {
-        this.#flushing = null;
-        this.#startFlush();
-      });
-  }
-
-  #failed() {
-    return internal('the database could not be flushed to the disk; the service has to be started again', {
-      cause: this.#failure,
+  async #flushed(): Promise<void> {
+    const slow = unavailable(`the disk did not confirm a write within ${FLUSH_TIMEOUT_MS / 1000} s`);
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(slow), FLUSH_TIMEOUT_MS);
     });
+    try {
+      await Promise.race([this.#flush(), timeout]);
+    } catch (error) {
+      if (error !== slow) {
+        const text = 'the database could not be flushed to the disk; the service has to be started again';
+        this.#failure = internal(text, { cause: error });
+      }
+      // Who waits behind this group would wait as long again.
+      for (const { fail } of this.#queue.splice(0)) fail(this.#failure ?? slow);
+      throw this.#failure ?? slow;
+    } finally {
+      clearTimeout(timer);
+    }
   }
 }
 
@@ -215,19 +181,3 @@ function answer({ done, fail }: Waiting, outcome: Outcome): void {
 const SAVE = sql`savepoint write`;
 const UNDO = sql`rollback to savepoint write`;
 const RELEASE = sql`release savepoint write`;
-
-function createBatch(): Batch {
-  let settle: Batch['settle'] = noop;
-  const flushed = new Promise<void>((resolve, reject) => {
-    const timer = setTimeout(
-      () => reject(unavailable(`the disk did not confirm a write within ${FLUSH_TIMEOUT_MS / 1000} s`)),
-      FLUSH_TIMEOUT_MS,
-    );
-    settle = error => {
-      clearTimeout(timer);
-      if (error === undefined) resolve();
-      else reject(error);
-    };
-  });
-  return { flushed, settle };
-}
