@@ -75,7 +75,7 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
       socket.on('data', chunk => {
         const answer = rest === undefined ? chunk : Buffer.concat([rest, chunk]);
         const headEnd = answer.indexOf('\r\n\r\n');
-        const head = headEnd < 0 ? '' : answer.latin1Slice(0, headEnd).toLowerCase();
+        const head = headEnd < 0 ? '' : answer.toString('latin1', 0, headEnd).toLowerCase();
         const lengthAt = head.indexOf('content-length:') + 'content-length:'.length;
         if (headEnd < 0 || answer.length < headEnd + 4 + Number.parseInt(head.slice(lengthAt, lengthAt + 12), 10)) {
           rest = answer;
