@@ -128,6 +128,16 @@ func (c *Context) Package() string {
 	return c.facts.Namespace
 }
 
+// Handler is the handler that the function was registered with. A program that is there under several names can tell by
+// it which function it is.
+func (c *Context) Handler() string { return c.facts.Handler }
+
+// Initializer is the initializer that the function was registered with, "" without one.
+func (c *Context) Initializer() string { return c.facts.Initializer }
+
+// PreStop is the pre_stop function that the function was registered with, "" without one.
+func (c *Context) PreStop() string { return c.facts.PreStop }
+
 // MemoryMB is the memory that the instance may use, in megabytes.
 func (c *Context) MemoryMB() int { return c.facts.MemoryMB }
 

@@ -3,6 +3,7 @@ package rookery
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -95,6 +96,12 @@ func (s *server) initialize() {
 func (s *server) runInitializer(timeout time.Duration) *errorMessage {
 	if s.handler == nil || s.facts.Handler == "" {
 		return &errorMessage{Code: codeInitializer, Message: "empty user call code"}
+	}
+	if path := s.facts.CodePath; path != "" {
+		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+			return &errorMessage{Code: codeLoad, Message: "cannot load the handler " + s.facts.Handler +
+				": the code directory " + path + " does not exist"}
+		}
 	}
 	if s.initializer == nil {
 		return nil

@@ -35,6 +35,7 @@ const (
 
 const (
 	codeProtocol           = 4000
+	codeLoad               = 4001
 	codeHandler            = 4002
 	codeTooLarge           = 4004
 	codeNotJSON            = 4007
@@ -77,7 +78,10 @@ type helloOKMessage struct {
 }
 
 type initMessage struct {
+	CodePath       string `json:"codePath"`
 	Handler        string `json:"handler"`
+	Initializer    string `json:"initializer"`
+	PreStop        string `json:"preStop"`
 	InitTimeoutMs  int64  `json:"initTimeoutMs"`
 	Concurrency    int    `json:"concurrency"`
 	MaxResultBytes int    `json:"maxResultBytes"`

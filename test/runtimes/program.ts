@@ -1,0 +1,82 @@
+import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { RuntimeEndpoint } from '../../src/core/instance.ts';
+import type { StartedRuntime } from '../suites/runtime.ts';
+
+/** How a runtime that is a program of its own learns where to listen. */
+export type Listening = 'socket' | 'tcp' | { readonly inheritedAs: number };
+
+const PORT_FILE_WAIT_MS = 20_000;
+const PORT_FILE_STEP_MS = 5;
+
+/** Makes a listening socket and becomes the program, with the socket as the descriptor that it is told. */
+const INHERIT = `
+import os, socket, sys
+path, fd = sys.argv[1], int(sys.argv[2])
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listener.bind(path)
+listener.listen(16)
+os.dup2(listener.fileno(), fd)
+os.set_inheritable(fd, True)
+os.execvp(sys.argv[3], sys.argv[3:])
+`;
+
+/** Starts a program that speaks the runtime protocol, with the settings that docs/runtime-protocol.md gives such programs. */
+export async function startProgram(argv: readonly string[], listening: Listening = 'socket'): Promise<StartedRuntime> {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-program-'));
+  const path = join(directory, 'runtime.sock');
+  const portFile = join(directory, 'port');
+  const logPath = join(directory, 'log');
+  const secret = randomUUID();
+  const settings = settingsOf(listening, path, portFile);
+  const inherited = typeof listening === 'object' ? ['python3', '-c', INHERIT, path, `${listening.inheritedAs}`] : [];
+  const [command = '', ...rest] = [...inherited, ...argv];
+  const log = openSync(logPath, 'a');
+  const child = spawn(command, rest, {
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, ...settings, ROOKERY_RUNTIME_SECRET: secret },
+    stdio: ['ignore', log, log],
+  });
+  closeSync(log);
+  const exited = new Promise<number | null>((resolve, reject) => {
+    child.once('exit', resolve);
+    child.once('error', reject);
+  });
+  const dispose = async () => {
+    child.kill('SIGKILL');
+    await exited;
+    rmSync(directory, { recursive: true, force: true });
+  };
+  try {
+    const endpoint: RuntimeEndpoint = listening === 'tcp' ? await readAddress(portFile) : { kind: 'unix', path };
+    return { endpoint, secret, exited, log: () => readFileSync(logPath, 'utf8'), dispose };
+  } catch (error) {
+    await dispose();
+    throw error;
+  }
+}
+
+function settingsOf(listening: Listening, path: string, portFile: string): Record<string, string> {
+  if (listening === 'socket') return { ROOKERY_RUNTIME_SOCKET: path };
+  if (listening === 'tcp') {
+    return { ROOKERY_RUNTIME_SOCKET: 'tcp:127.0.0.1:0', ROOKERY_RUNTIME_PORT_FILE: portFile };
+  }
+  return { ROOKERY_RUNTIME_SOCKET: path, ROOKERY_RUNTIME_FD: `${listening.inheritedAs}` };
+}
+
+/** The address that a runtime on TCP has written once it listens. */
+async function readAddress(portFile: string): Promise<RuntimeEndpoint> {
+  const signal = AbortSignal.timeout(PORT_FILE_WAIT_MS);
+  for (;;) {
+    try {
+      const [host = '', port = ''] = readFileSync(portFile, 'utf8').trim().split(':');
+      return { kind: 'tcp', host, port: Number(port) };
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+      await delay(PORT_FILE_STEP_MS, undefined, { signal });
+    }
+  }
+}
