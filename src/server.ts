@@ -6,7 +6,7 @@ import { createFrontend } from './frontend/app.ts';
 import { createJwtVerifier } from './http/jwt.ts';
 import { createInstallation } from './installation.ts';
 import { createMeta } from './meta/app.ts';
-import { createRegistry, type Registry } from './registry/registry.ts';
+import { createRegistry } from './registry/registry.ts';
 import type { Drivers } from './sandbox/drivers.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
 import { AsyncCalls } from './service/async-calls.ts';
@@ -229,5 +229,3 @@ async function within(promise: Promise<unknown>, ms: number): Promise<void> {
   await Promise.race([promise, late]);
   clearTimeout(timer);
 }
-
-export type { Registry };
