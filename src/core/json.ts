@@ -121,6 +121,11 @@ export class Fields {
     return Object.fromEntries(entries.map(([key, item]) => [key, asText(item, `${path}.${key}`)]));
   }
 
+  /** Of the fields that are there. */
+  names(): readonly string[] {
+    return Object.keys(this.#values);
+  }
+
   isText(name: string): boolean {
     return typeof this.#values[name] === 'string';
   }

@@ -3,6 +3,8 @@ import { internal } from '../core/error.ts';
 import type { AsyncCallTable } from './async-calls.ts';
 import type { FunctionTable, FunctionTotalTable } from './functions.ts';
 import type { InstanceTable } from './instances.ts';
+import type { JobScheduleTable } from './job-schedules.ts';
+import type { JobTable } from './jobs.ts';
 import { MIGRATIONS } from './migrations/migrations.ts';
 import type { PoolTable } from './pools.ts';
 import type { ReservationTable } from './reservations.ts';
@@ -18,6 +20,8 @@ export interface Tables {
   function_totals: FunctionTotalTable;
   reservations: ReservationTable;
   pools: PoolTable;
+  jobs: JobTable;
+  job_schedules: JobScheduleTable;
 }
 
 export type Database = Kysely<Tables>;

@@ -3,8 +3,8 @@ import { cp, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { failedPrecondition, messageOf } from '../../core/error.ts';
 import type { MountSpec } from '../../core/mount.ts';
+import { unpack } from '../../storage/unpack.ts';
 import { fetchObject, type S3Object, type S3Settings } from './s3-source.ts';
-import { unpack } from './unpack.ts';
 
 /** Where the code of a service instance stands inside its sandbox (decisions §6). */
 export const CODE_TARGET = '/opt/function/code';

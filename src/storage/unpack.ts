@@ -6,7 +6,7 @@ import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
 import tar from 'tar-stream';
 import yauzl from 'yauzl';
-import { failedPrecondition, messageOf, ServiceError } from '../../core/error.ts';
+import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 
 export interface UnpackLimits {
   /** Bytes of all files together, unpacked. */

@@ -1,0 +1,57 @@
+import type { Kysely } from 'kysely';
+import type { Database, Tables } from './database.ts';
+
+/** Row of `job_schedules`. */
+export interface JobScheduleTable {
+  tenant: string;
+  id: string;
+  cron: string;
+  /** An IANA name. */
+  timezone: string;
+  /** What happens when a run is due while the one before goes on. */
+  overlap: 'skip' | 'allow';
+  /** JSON: the body of the submits. */
+  submission: string;
+  created_at_ms: number;
+}
+
+type Queries = Pick<Kysely<Tables>, 'insertInto' | 'selectFrom' | 'deleteFrom'>;
+
+/** False, and nothing written, when the tenant has one of this id. */
+export async function insertJobSchedule(queries: Queries, row: JobScheduleTable): Promise<boolean> {
+  const { numInsertedOrUpdatedRows } = await queries
+    .insertInto('job_schedules')
+    .values(row)
+    .onConflict(conflict => conflict.doNothing())
+    .executeTakeFirst();
+  return numInsertedOrUpdatedRows === 1n;
+}
+
+export async function findJobSchedule(
+  queries: Queries,
+  tenant: string,
+  id: string,
+): Promise<JobScheduleTable | undefined> {
+  return await queries
+    .selectFrom('job_schedules')
+    .selectAll()
+    .where('tenant', '=', tenant)
+    .where('id', '=', id)
+    .executeTakeFirst();
+}
+
+/** Of one tenant, or of all (`null`), by id. */
+export async function listJobSchedules(database: Database, tenant: string | null): Promise<JobScheduleTable[]> {
+  const query = database.selectFrom('job_schedules').selectAll().orderBy('tenant').orderBy('id');
+  return await (tenant === null ? query : query.where('tenant', '=', tenant)).execute();
+}
+
+/** False when there was none. */
+export async function deleteJobSchedule(queries: Queries, tenant: string, id: string): Promise<boolean> {
+  const { numDeletedRows } = await queries
+    .deleteFrom('job_schedules')
+    .where('tenant', '=', tenant)
+    .where('id', '=', id)
+    .executeTakeFirstOrThrow();
+  return numDeletedRows === 1n;
+}

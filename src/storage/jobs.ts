@@ -1,0 +1,299 @@
+import type { Kysely } from 'kysely';
+import type { Job, JobErrorType, JobSpec, JobStatus } from '../core/job.ts';
+import type { Database, Tables } from './database.ts';
+
+/** Why a running job was told to end; `''`: it was not. */
+export type StopReason = '' | 'stopped' | 'timeout';
+
+/**
+ * Row of `jobs`. PENDING without `instance_id`: it waits, nothing of it runs. PENDING with one: it is being started, and only its sandbox
+ * can tell whether it has begun.
+ */
+export interface JobTable {
+  sequence: number;
+  tenant: string;
+  id: string;
+  fingerprint: string;
+  node_id: string;
+  /** `JobSpec` */
+  spec: string;
+  status: JobStatus;
+  message: string;
+  error_type: JobErrorType;
+  exit_code: number | null;
+  attempt: number;
+  /** It does not start before this moment; 0: at once. */
+  not_before_ms: number;
+  instance_id: string;
+  /** `SandboxHandle` */
+  handle: string | null;
+  pid: string;
+  stop_reason: StopReason;
+  submitted_at_ms: number;
+  started_at_ms: number | null;
+  ended_at_ms: number | null;
+}
+
+export interface StoredJob {
+  readonly job: Job;
+  readonly fingerprint: string;
+  readonly notBeforeMs: number;
+  /** JSON of the driver's handle. */
+  readonly handle: string | null;
+  readonly stopReason: StopReason;
+}
+
+export interface JobEnd {
+  readonly status: 'STOPPED' | 'SUCCEEDED' | 'FAILED';
+  readonly message: string;
+  readonly errorType: JobErrorType;
+  readonly exitCode: number | null;
+  readonly endedAtMs: number;
+}
+
+type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
+
+/** False, and nothing written, when the tenant has a job of this id. */
+export async function insertJob(queries: Queries, job: Job, fingerprint: string): Promise<boolean> {
+  const { numInsertedOrUpdatedRows } = await queries
+    .insertInto('jobs')
+    .values({
+      sequence: job.sequence,
+      tenant: job.tenant,
+      id: job.id,
+      fingerprint,
+      node_id: job.nodeId,
+      spec: JSON.stringify(job.spec),
+      status: job.status,
+      message: job.message,
+      error_type: job.errorType,
+      exit_code: job.exitCode,
+      attempt: job.attempt,
+      not_before_ms: 0,
+      instance_id: '',
+      handle: null,
+      pid: '',
+      stop_reason: '',
+      submitted_at_ms: job.submittedAtMs,
+      started_at_ms: null,
+      ended_at_ms: null,
+    })
+    .onConflict(conflict => conflict.doNothing())
+    .executeTakeFirst();
+  return numInsertedOrUpdatedRows === 1n;
+}
+
+export async function findJob(queries: Queries, tenant: string, id: string): Promise<StoredJob | null> {
+  const row = await queries
+    .selectFrom('jobs')
+    .selectAll()
+    .where('tenant', '=', tenant)
+    .where('id', '=', id)
+    .executeTakeFirst();
+  return row ? toStored(row) : null;
+}
+
+export async function readJob(queries: Queries, sequence: number): Promise<StoredJob | null> {
+  const row = await queries.selectFrom('jobs').selectAll().where('sequence', '=', sequence).executeTakeFirst();
+  return row ? toStored(row) : null;
+}
+
+/** The newest first. */
+export async function listJobs(database: Database, tenant: string): Promise<Job[]> {
+  const rows = await database
+    .selectFrom('jobs')
+    .selectAll()
+    .where('tenant', '=', tenant)
+    .orderBy('sequence', 'desc')
+    .execute();
+  return rows.map(row => toStored(row).job);
+}
+
+/** Those of this node that are not over, the oldest first. */
+export async function listOpenJobs(database: Database, nodeId: string): Promise<StoredJob[]> {
+  const rows = await database
+    .selectFrom('jobs')
+    .selectAll()
+    .where('status', 'in', ['PENDING', 'RUNNING'])
+    .where('node_id', '=', nodeId)
+    .orderBy('sequence')
+    .execute();
+  return rows.map(toStored);
+}
+
+export async function greatestJobSequence(database: Database): Promise<number> {
+  const row = await database
+    .selectFrom('jobs')
+    .select(({ fn }) => fn.max('sequence').as('greatest'))
+    .executeTakeFirst();
+  return Number(row?.greatest ?? 0);
+}
+
+/** Whether a sandbox of this name belongs to a job that is not over. */
+export async function hasOpenJobInstance(database: Database, instanceId: string): Promise<boolean> {
+  const row = await database
+    .selectFrom('jobs')
+    .select('sequence')
+    .where('instance_id', '=', instanceId)
+    .where('status', 'in', ['PENDING', 'RUNNING'])
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
+/** Marks a waiting job as being started in this sandbox; false when it does not wait any more. */
+export async function claimJob(queries: Queries, sequence: number, instanceId: string): Promise<boolean> {
+  const { numUpdatedRows } = await queries
+    .updateTable('jobs')
+    .set({ instance_id: instanceId })
+    .where('sequence', '=', sequence)
+    .where('status', '=', 'PENDING')
+    .where('instance_id', '=', '')
+    .executeTakeFirstOrThrow();
+  return numUpdatedRows === 1n;
+}
+
+/** It runs. False when it is not being started in this sandbox. */
+export async function markJobRunning(
+  queries: Queries,
+  sequence: number,
+  running: {
+    readonly instanceId: string;
+    readonly handle: string;
+    readonly pid: string;
+    readonly message: string;
+    readonly startedAtMs: number;
+  },
+): Promise<boolean> {
+  const { numUpdatedRows } = await queries
+    .updateTable('jobs')
+    .set({
+      status: 'RUNNING',
+      handle: running.handle,
+      pid: running.pid,
+      message: running.message,
+      started_at_ms: running.startedAtMs,
+    })
+    .where('sequence', '=', sequence)
+    .where('instance_id', '=', running.instanceId)
+    .where('status', '=', 'PENDING')
+    .executeTakeFirstOrThrow();
+  return numUpdatedRows === 1n;
+}
+
+/** Keeps why an open job is told to end; the first reason stays. */
+export async function setJobStopReason(queries: Queries, sequence: number, reason: StopReason): Promise<void> {
+  await queries
+    .updateTable('jobs')
+    .set({ stop_reason: reason })
+    .where('sequence', '=', sequence)
+    .where('status', 'in', ['PENDING', 'RUNNING'])
+    .where('stop_reason', '=', '')
+    .execute();
+}
+
+/** False, and nothing written, when it was over already. */
+export async function finishJob(queries: Queries, sequence: number, end: JobEnd): Promise<boolean> {
+  const { numUpdatedRows } = await queries
+    .updateTable('jobs')
+    .set({
+      status: end.status,
+      message: end.message,
+      error_type: end.errorType,
+      exit_code: end.exitCode,
+      ended_at_ms: end.endedAtMs,
+      handle: null,
+    })
+    .where('sequence', '=', sequence)
+    .where('status', 'in', ['PENDING', 'RUNNING'])
+    .executeTakeFirstOrThrow();
+  return numUpdatedRows === 1n;
+}
+
+/** Back to the queue: nothing of it runs. */
+export async function requeueJob(
+  queries: Queries,
+  sequence: number,
+  again: { readonly attempt: number; readonly notBeforeMs: number; readonly message: string },
+): Promise<void> {
+  await queries
+    .updateTable('jobs')
+    .set({
+      status: 'PENDING',
+      attempt: again.attempt,
+      not_before_ms: again.notBeforeMs,
+      message: again.message,
+      instance_id: '',
+      handle: null,
+      pid: '',
+      started_at_ms: null,
+    })
+    .where('sequence', '=', sequence)
+    .where('status', 'in', ['PENDING', 'RUNNING'])
+    .execute();
+}
+
+/** False when it is not there, or not over. */
+export async function deleteJob(queries: Queries, sequence: number): Promise<boolean> {
+  const { numDeletedRows } = await queries
+    .deleteFrom('jobs')
+    .where('sequence', '=', sequence)
+    .where('status', 'not in', ['PENDING', 'RUNNING'])
+    .executeTakeFirstOrThrow();
+  return numDeletedRows === 1n;
+}
+
+/** Ended jobs that are too old or too many, at most `limit` of them, the oldest first. */
+export async function listExpiredJobs(
+  database: Database,
+  bounds: { readonly endedBeforeMs: number; readonly keep: number; readonly limit: number },
+): Promise<readonly number[]> {
+  const old = await database
+    .selectFrom('jobs')
+    .select('sequence')
+    .where('ended_at_ms', '<', bounds.endedBeforeMs)
+    .orderBy('ended_at_ms')
+    .limit(bounds.limit)
+    .execute();
+  const tooMany = await database
+    .selectFrom('jobs')
+    .select('sequence')
+    .where('ended_at_ms', 'is not', null)
+    .orderBy('ended_at_ms', 'desc')
+    .offset(bounds.keep)
+    .limit(bounds.limit)
+    .execute();
+  return [...new Set([...old, ...tooMany].map(row => row.sequence))].slice(0, bounds.limit);
+}
+
+/** Of these, the ones that are still known. */
+export async function knownJobSequences(database: Database): Promise<ReadonlySet<number>> {
+  const rows = await database.selectFrom('jobs').select('sequence').execute();
+  return new Set(rows.map(row => row.sequence));
+}
+
+function toStored(row: JobTable): StoredJob {
+  const job: Job = {
+    sequence: row.sequence,
+    tenant: row.tenant,
+    id: row.id,
+    spec: JSON.parse(row.spec) as JobSpec,
+    status: row.status,
+    message: row.message,
+    errorType: row.error_type,
+    exitCode: row.exit_code,
+    attempt: row.attempt,
+    nodeId: row.node_id,
+    instanceId: row.instance_id,
+    pid: row.pid,
+    submittedAtMs: row.submitted_at_ms,
+    startedAtMs: row.started_at_ms,
+    endedAtMs: row.ended_at_ms,
+  };
+  return {
+    job,
+    fingerprint: row.fingerprint,
+    notBeforeMs: row.not_before_ms,
+    handle: row.handle,
+    stopReason: row.stop_reason,
+  };
+}
