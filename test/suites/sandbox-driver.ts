@@ -330,7 +330,8 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         await expect.poll(alive, { timeout: WAIT_MS }).toBe(false);
       });
 
-      test('does not wait for processes that the command left in the background', async () => {
+      test('does not wait for processes that the command left in the background', async context => {
+        if (under.entries.real === undefined) return context.skip();
         const { handle } = await start();
         const result = await driver.exec(handle, command(['sh', '-c', 'sleep 600 & echo done']), signal());
         expect(result).toMatchObject({ returncode: 0, stdout: 'done\n' });

@@ -51,6 +51,9 @@ class FirstProcess:
         Forks the user's process, which waits for its orders; a second time it takes the place of the first. Raises
         `BecomeUser` in it. `others` are sockets that it must not have.
         """
+        # The sandbox's own, which cannot be changed through the descriptor. A second fork is inside already.
+        outside = self._plan.root.mount_point if self._plan.layers.has("mount") and not self._user else ""
+        nothing = os.open(outside + "/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         if self._user:
             os.kill(self._user, signal.SIGKILL)
             os.waitpid(self._user, 0)
@@ -58,13 +61,13 @@ class FirstProcess:
         self._orders, theirs = socket.socketpair()
         self._user = os.fork()
         if self._user == 0:
-            nothing = os.open("/dev/null", os.O_RDONLY)
             writer = self._output_writer
             kept = [nothing, writer, writer, self._place.runtime_listener.detach(), theirs.detach()]
             # These objects must not close descriptors that are other ones by the time they go.
             for held in (self._wake, self._wake_writer, self._listener, self._orders) + others:
                 held.detach()
             raise user_process.BecomeUser(self._plan.layers, self._plan.title, kept)
+        os.close(nothing)
         theirs.close()
 
     def go(self, sandbox, orders):
