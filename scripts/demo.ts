@@ -14,13 +14,8 @@ function say(text = ''): void {
   console.log(text);
 }
 
-interface Answer {
-  readonly status: number;
-  readonly body: Record<string, unknown>;
-}
-
 /** One request, shown with its answer and how long it took. */
-async function show(method: 'GET' | 'POST', url: string, body?: unknown): Promise<Answer> {
+async function show(method: 'GET' | 'POST', url: string, body?: unknown): Promise<{ body: Record<string, unknown> }> {
   const startedAt = performance.now();
   const response = await request(url, {
     method,
@@ -33,7 +28,24 @@ async function show(method: 'GET' | 'POST', url: string, body?: unknown): Promis
   say(`  ${method} ${new URL(url).pathname}${body === undefined ? '' : `  ${JSON.stringify(body)}`}`);
   say(`  → ${response.statusCode}  ${text.trim()}  (${tookMs.toFixed(1)} ms)`);
   if (response.statusCode !== 200) throw new Error('the demo expected status 200');
-  return { status: response.statusCode, body: JSON.parse(text) as Record<string, unknown> };
+  return { body: JSON.parse(text) as Record<string, unknown> };
+}
+
+/** Creates an agent of the example; returns its id. */
+async function create(server: Served, name: string, pythonVersion: string): Promise<string> {
+  const { body } = await show('POST', `${server.frontendUrl}/api/agent`, {
+    namespace: 'demo',
+    name,
+    mounts: [{ source: CODE, target: '/code', readonly: true }],
+    runtime_spec: {
+      runtime: `python${pythonVersion}`,
+      codePath: '/code',
+      handler: 'handler.handle',
+      extendedHandler: { initializer: 'handler.initialize' },
+      rootfs: { imageurl: 'host' },
+    },
+  });
+  return String(body.instance_id);
 }
 
 async function demo(): Promise<void> {
@@ -53,19 +65,8 @@ async function demo(): Promise<void> {
     say(`Rookery serves at ${server.frontendUrl} (its data is in ${server.dataDir}).`);
     say();
     say(`1. Create an agent from examples/hello, on Python ${python.version}:`);
-    const created = await show('POST', `${server.frontendUrl}/api/agent`, {
-      namespace: 'demo',
-      name: 'hello',
-      mounts: [{ source: CODE, target: '/code', readonly: true }],
-      runtime_spec: {
-        runtime: `python${python.version}`,
-        codePath: '/code',
-        handler: 'handler.handle',
-        extendedHandler: { initializer: 'handler.initialize' },
-        rootfs: { imageurl: 'host' },
-      },
-    });
-    const path = `/api/agent/${String(created.body.instance_id)}/invoke`;
+    const id = await create(server, 'hello', python.version);
+    const path = `/api/agent/${id}/invoke`;
 
     say();
     say('2. Call it. It stays alive between calls, and so does what it keeps in memory:');
@@ -79,6 +80,10 @@ async function demo(): Promise<void> {
     server = await server.next();
     say(`  ready again after ${Math.round(performance.now() - restartedAt)} ms`);
     await show('POST', `${server.frontendUrl}${path}`, { name: 'Edsger' });
+
+    say();
+    say('4. The first agent had to wait for the launcher of its Python. The next one does not:');
+    await create(server, 'hello-again', python.version);
   } finally {
     say();
     say('Ending the server and its agent …');
@@ -90,10 +95,8 @@ async function demo(): Promise<void> {
   say();
   say('and in another one:');
   say();
-  say(
-    `  node dist/main.js agent create hello --code ./examples/hello --handler handler.handle --runtime python${python.version}`,
-  );
-  say(`  node dist/main.js agent invoke <instance id> '{"name": "Ada"}'`);
+  say('  node dist/main.js agent create hello --code ./examples/hello --handler handler.handle');
+  say(`  node dist/main.js agent invoke hello '{"name": "Ada"}'`);
   say();
   say('README.md goes on from here.');
 }

@@ -2,10 +2,11 @@
 
 
 def initialize(context):
+    context.logger.info('ready')
     context.state['calls'] = 0
 
 
 def handle(event, context):
-    context.state['calls'] += 1
-    context.logger.info('call %d', context.state['calls'])
-    return {'message': 'Hello, %s!' % event.get('name', 'world'), 'calls': context.state['calls']}
+    calls = context.state['calls'] = context.state.get('calls', 0) + 1
+    context.logger.info('call %d', calls)
+    return {'message': 'Hello, %s!' % event.get('name', 'world'), 'calls': calls}
