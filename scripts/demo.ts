@@ -74,16 +74,16 @@ async function demo(): Promise<void> {
     await show('POST', `${server.frontendUrl}${path}`, { name: 'Grace' });
 
     say();
-    say(`3. Kill the server (kill -9 ${server.pid}) and start another one. The agent never noticed:`);
+    say('3. The first agent had to wait for the launcher of its Python. The next one does not:');
+    await create(server, 'hello-again', python.version);
+
+    say();
+    say(`4. Kill the server (kill -9 ${server.pid}) and start another one. The agent never noticed:`);
     await server.end('SIGKILL');
     const restartedAt = performance.now();
     server = await server.next();
     say(`  ready again after ${Math.round(performance.now() - restartedAt)} ms`);
     await show('POST', `${server.frontendUrl}${path}`, { name: 'Edsger' });
-
-    say();
-    say('4. The first agent had to wait for the launcher of its Python. The next one does not:');
-    await create(server, 'hello-again', python.version);
   } finally {
     say();
     say('Ending the server and its agent …');
