@@ -1,0 +1,36 @@
+import { expect, test } from 'vitest';
+import { isLabelKey, isLabelValue, isOwnLabel } from './kubernetes-label.ts';
+
+test.each(['a', 'app', 'app.kubernetes.io/name', 'A_b-c.d', 'x'.repeat(63), `${'a'.repeat(253)}/x`])(
+  '%s is a label key',
+  key => {
+    expect(isLabelKey(key)).toBe(true);
+  },
+);
+
+test.each([
+  '',
+  '-a',
+  'a-',
+  'a b',
+  'x'.repeat(64),
+  '/x',
+  'a/',
+  'a/b/c',
+  'UPPER.case/x',
+  '-a.b/x',
+  `${'a'.repeat(254)}/x`,
+])('%j is no label key', key => {
+  expect(isLabelKey(key)).toBe(false);
+});
+
+test('a label value has at most 63 characters and may be empty', () => {
+  for (const good of ['', 'a', 'A.b_c-d', 'x'.repeat(63)]) expect(isLabelValue(good)).toBe(true);
+  for (const bad of ['-a', 'a-', 'a b', 'a/b', 'x'.repeat(64)]) expect(isLabelValue(bad)).toBe(false);
+});
+
+test('labels under rookery.io belong to the platform', () => {
+  for (const own of ['rookery.io/pool', 'a.rookery.io/x']) expect(isOwnLabel(own)).toBe(true);
+  for (const free of ['rookery', 'rookery.io', 'notrookery.io/x', 'rookery.io.example/x'])
+    expect(isOwnLabel(free)).toBe(false);
+});

@@ -1,0 +1,58 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import {
+  defaultVersionNumber,
+  formatRevisionId,
+  formatTimestamp,
+  nextRevisionId,
+  parseRevisionId,
+} from './revision.ts';
+
+const NOON = Date.UTC(2026, 10, 20, 12, 34, 56, 789);
+const anyTime = fc.integer({ min: Date.UTC(2000, 0, 1), max: Date.UTC(2200, 0, 1) });
+
+test('a timestamp is written as date, time with milliseconds, and UTC', () => {
+  expect(formatTimestamp(NOON)).toBe('2026-11-20 12:34:56.789 UTC');
+});
+
+test('a revision id is yyyyMMddHHmmssSSS in UTC', () => {
+  expect(formatRevisionId(NOON)).toBe('20261120123456789');
+});
+
+test('a default version number is v, the date, and the time to the second', () => {
+  expect(defaultVersionNumber(NOON)).toBe('v20261120-123456');
+});
+
+test('a revision id holds its time', () => {
+  fc.assert(fc.property(anyTime, ms => parseRevisionId(formatRevisionId(ms)) === ms));
+});
+
+test('the first revision id is the time', () => {
+  expect(nextRevisionId(NOON, null)).toBe('20261120123456789');
+});
+
+test('revision ids strictly increase, as numbers and as texts, whatever the clock does', () => {
+  fc.assert(
+    fc.property(fc.array(anyTime, { minLength: 2, maxLength: 50 }), times => {
+      let previous: string | null = null;
+      for (const now of times) {
+        const next = nextRevisionId(now, previous);
+        expect(next).toMatch(/^\d{17}$/);
+        if (previous !== null) {
+          expect(next > previous).toBe(true);
+          expect(BigInt(next)).toBeGreaterThan(BigInt(previous));
+        }
+        previous = next;
+      }
+    }),
+  );
+});
+
+test('the id after the last millisecond of a year is one of the next year', () => {
+  const last = formatRevisionId(Date.UTC(2027, 0, 1) - 1);
+  expect(nextRevisionId(0, last)).toBe('20270101000000000');
+});
+
+test('what is no revision id cannot be read as one', () => {
+  expect(() => parseRevisionId('2026')).toThrow('not a revision id: 2026');
+});
