@@ -30,6 +30,10 @@ class MainReader(object):
     def descriptors(self):
         return [self._wake_in, self._wake_out]
 
+    def wake_descriptor(self):
+        """A byte written here ends the main thread's wait."""
+        return self._wake_out
+
     # Any thread.
 
     def wake(self):

@@ -69,6 +69,8 @@ class Runtime(object):
         interrupt.install()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_sigterm)
+        # A signal that comes just before the main thread waits would else be handled after that wait.
+        signal.set_wakeup_fd(self.reader.wake_descriptor())
         register_at_fork = getattr(os, 'register_at_fork', None)  # Python 3.7
         if register_at_fork is not None:
             register_at_fork(after_in_child=self._close_in_child)
