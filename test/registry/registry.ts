@@ -1,0 +1,42 @@
+import type { FunctionChange } from '../../src/registry/change-feed.ts';
+import { createRegistry, type Registry, type RegistryOptions } from '../../src/registry/registry.ts';
+import { type Database, openDatabase } from '../../src/storage/database.ts';
+import { openDurableWrites } from '../../src/storage/durable.ts';
+
+export interface TestRegistry extends AsyncDisposable {
+  readonly registry: Registry;
+  readonly database: Database;
+  readonly changes: FunctionChange[];
+  /** Set by the test. */
+  readonly clock: { nowMs: number };
+}
+
+export const START_MS = Date.UTC(2026, 10, 20, 10, 0, 0, 0);
+
+/** A registry over a database in memory, with a clock that stands still; `await using` closes it. */
+export async function testRegistry(options: Partial<RegistryOptions> = {}): Promise<TestRegistry> {
+  const database = options.database ?? (await openDatabase(':memory:'));
+  const writes = await openDurableWrites(database, ':memory:');
+  const clock = { nowMs: START_MS };
+  const changes: FunctionChange[] = [];
+  const registry = createRegistry({
+    database,
+    writes,
+    business: 'yrk',
+    clusters: ['cluster001', 'cluster002'],
+    now: () => clock.nowMs,
+    exists: async path => !path.startsWith('/missing'),
+    ...options,
+  });
+  registry.onChange(change => void changes.push(change));
+  return {
+    registry,
+    database,
+    changes,
+    clock,
+    async [Symbol.asyncDispose]() {
+      await writes.close();
+      await database.destroy();
+    },
+  };
+}
