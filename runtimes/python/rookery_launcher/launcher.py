@@ -117,7 +117,7 @@ class Launcher:
         gc.collect()
         gc.disable()
         if hasattr(gc, "freeze"):
-            gc.freeze()
+            gc.freeze()  # novm
 
     def run(self):
         """Until nobody needs it any more; raises BecomeSpare in the children that it forks."""

@@ -81,7 +81,7 @@ def _prepare(plan, control, name):
     layers.prepare_root(plan.layers, plan.root)
     layers.give_up_privileges(plan.layers)
     if hasattr(gc, "freeze"):
-        gc.freeze()
+        gc.freeze()  # novm
     first = first_process.FirstProcess(plan, place, oom_kills)
     first.fork_user(control)
     return Prepared(place, state, limits, first)
