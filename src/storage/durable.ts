@@ -80,6 +80,17 @@ export class GroupedWrites implements DurableWrites {
     if (this.#pending >= MAX_WAITING) {
       throw resourceExhausted(`${MAX_WAITING} writes are waiting for the disk`, { retryAfterSeconds: 1 });
     }
+    return this.#enqueue(work);
+  }
+
+  /** Waits for the writes that were taken in. */
+  async close(): Promise<void> {
+    // Writes are answered in order, so behind this one there is none.
+    await this.#enqueue(noop).catch(noop);
+    await this.#release();
+  }
+
+  async #enqueue<T>(work: Work<T>): Promise<T> {
     this.#pending += 1;
     try {
       return await new Promise<T>((done, fail) => {
@@ -89,12 +100,6 @@ export class GroupedWrites implements DurableWrites {
     } finally {
       this.#pending -= 1;
     }
-  }
-
-  /** Waits for the writes that were taken in. */
-  async close(): Promise<void> {
-    while (this.#pending > 0) await new Promise(setImmediate);
-    await this.#release();
   }
 
   /** A group begins at the end of a turn, so that all of what arrived in it is in one transaction. */

@@ -204,13 +204,14 @@ export class FunctionStore {
     limit: number,
     offset: number,
   ): Promise<{ total: number; records: string[] }> {
+    // Sorted here: told to sort, SQLite would walk through all of the tenant's functions in the order of their changes.
     const rows = await this.#db
       .selectFrom('functions')
-      .select('record')
+      .select(['record', 'change_seq'])
       .where('tenant', '=', tenant)
       .where('name', '=', name)
-      .orderBy('change_seq', 'desc')
       .execute();
+    rows.sort((a, b) => Number(b.change_seq) - Number(a.change_seq));
     return { total: rows.length, records: rows.slice(offset, offset + limit).map(row => row.record) };
   }
 

@@ -1,0 +1,17 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { createPathExists } from './path-exists.ts';
+
+test('tells what is there at the moment of each question', async () => {
+  const exists = createPathExists();
+  const directory = await mkdtemp(join(tmpdir(), 'rookery-exists-'));
+  expect(await Promise.all([exists(directory), exists(directory), exists(join(directory, 'x'))])).toEqual([
+    true,
+    true,
+    false,
+  ]);
+  await rm(directory, { recursive: true });
+  expect(await exists(directory)).toBe(false);
+});

@@ -1,0 +1,293 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { type TestRegistry, testRegistry } from '../../test/registry/registry.ts';
+import type { FunctionSpec } from '../core/function.ts';
+import { readRegister } from '../core/function-fields.ts';
+import { LATEST } from '../core/urn.ts';
+
+const T = 'default';
+const NAME = '0@demo@hello';
+const specOf = (changes: Record<string, unknown> = {}): FunctionSpec => {
+  const read = readRegister({ name: NAME, kind: 'agent', runtime: 'python3.11', cpu: 500, memory: 512, ...changes });
+  if (!read.ok) throw new Error(read.problems.join('; '));
+  return read.value;
+};
+const numbersOf = (results: PromiseSettledResult<unknown>[]) =>
+  results.map(result => (result.status === 'fulfilled' ? 0 : (result.reason.number as number)));
+const publishAs = (versionNumber: string, revisionId: string) => ({
+  revisionId,
+  versionNumber,
+  versionDesc: '',
+  kind: '' as const,
+});
+const revisionOf = async ({ registry }: TestRegistry) => (await registry.functions.get(T, NAME, LATEST)).revisionId;
+
+describe('of parallel requests exactly one wins', () => {
+  test('20 registers of one name', async () => {
+    await using test = await testRegistry();
+    const results = await Promise.allSettled(
+      Array.from({ length: 20 }, () => test.registry.functions.register(T, specOf())),
+    );
+    expect(numbersOf(results).sort()).toEqual([0, ...Array(19).fill(4101)]);
+  });
+
+  test('20 updates with one revision', async () => {
+    await using test = await testRegistry();
+    await test.registry.functions.register(T, specOf());
+    const revisionId = await revisionOf(test);
+    const results = await Promise.allSettled(
+      Array.from({ length: 20 }, (_, cpu) =>
+        test.registry.functions.update(T, NAME, { revisionId, changes: { cpu: cpu + 1 } }),
+      ),
+    );
+    expect(numbersOf(results).sort()).toEqual([0, ...Array(19).fill(4134)]);
+    const winner = numbersOf(results).indexOf(0);
+    expect((await test.registry.functions.get(T, NAME, LATEST)).spec.cpu).toBe(winner + 1);
+  });
+
+  test('20 publishes of one number, and 20 without a number', async () => {
+    await using test = await testRegistry();
+    await test.registry.functions.register(T, specOf());
+    const revisionId = await revisionOf(test);
+    for (const number of ['v1', '']) {
+      const results = await Promise.allSettled(
+        Array.from({ length: 20 }, () => test.registry.functions.publish(T, NAME, publishAs(number, revisionId))),
+      );
+      expect(numbersOf(results).sort()).toEqual([0, ...Array(19).fill(4114)]);
+    }
+  });
+
+  test('an update and publishes of the old revision: what is published is never half of each', async () => {
+    await using test = await testRegistry();
+    await test.registry.functions.register(T, specOf());
+    const revisionId = await revisionOf(test);
+    await Promise.allSettled([
+      test.registry.functions.publish(T, NAME, publishAs('v1', revisionId)),
+      test.registry.functions.update(T, NAME, { revisionId, changes: { cpu: 7 } }),
+      test.registry.functions.publish(T, NAME, publishAs('v2', revisionId)),
+    ]);
+    const { total, records } = await test.registry.functions.versions(T, NAME, 1, 100);
+    expect(total).toBe(records.length);
+    for (const record of records.map(text => JSON.parse(text))) {
+      expect(record.cpu).toBe(record.revisionId === revisionId ? 500 : 7);
+    }
+  });
+
+  test('20 publishes when one place is left', async () => {
+    await using test = await testRegistry();
+    await test.registry.functions.register(T, specOf());
+    const revisionId = await revisionOf(test);
+    for (let n = 0; n < 7; n++) await test.registry.functions.publish(T, NAME, publishAs(`v${n}`, revisionId));
+    const results = await Promise.allSettled(
+      Array.from({ length: 20 }, (_, n) => test.registry.functions.publish(T, NAME, publishAs(`w${n}`, revisionId))),
+    );
+    expect(numbersOf(results).sort()).toEqual([0, ...Array(19).fill(4110)]);
+  });
+});
+
+describe('what is read', () => {
+  test('a version that was read is not kept beyond a change of it', async () => {
+    await using test = await testRegistry();
+    const { functions } = test.registry;
+    await functions.register(T, specOf());
+    const read = async () => JSON.parse(await functions.read(T, NAME, LATEST));
+    expect((await read()).cpu).toBe(500);
+    await functions.update(T, NAME, { revisionId: await revisionOf(test), changes: { cpu: 7 } });
+    expect((await read()).cpu).toBe(7);
+    await functions.delete(T, NAME, LATEST);
+    await expect(read()).rejects.toMatchObject({ number: 4115 });
+  });
+
+  test('readers beside writers never go back to an older revision', async () => {
+    await using test = await testRegistry();
+    const { functions } = test.registry;
+    await functions.register(T, specOf());
+    let done = false;
+    const seen: string[] = [];
+    const reader = (async () => {
+      while (!done) {
+        seen.push(JSON.parse(await functions.read(T, NAME, LATEST)).revisionId);
+        await new Promise(resolve => setImmediate(resolve));
+      }
+    })();
+    for (let n = 0; n < 50; n++) {
+      await functions.update(T, NAME, { revisionId: await revisionOf(test), changes: { timeout: n + 1 } });
+      expect(JSON.parse(await functions.read(T, NAME, LATEST)).timeout).toBe(n + 1);
+    }
+    done = true;
+    await reader;
+    expect(seen).toEqual(seen.toSorted());
+  });
+
+  test('a shared database is asked each time', async () => {
+    await using test = await testRegistry({ isShared: true });
+    const { functions } = test.registry;
+    await functions.register(T, specOf());
+    expect(JSON.parse(await functions.read(T, NAME, LATEST)).cpu).toBe(500);
+    const row = await test.database.selectFrom('functions').select('record').executeTakeFirstOrThrow();
+    await test.database
+      .updateTable('functions')
+      .set({ record: row.record.replace('"cpu":500', '"cpu":501') })
+      .execute();
+    expect(JSON.parse(await functions.read(T, NAME, LATEST)).cpu).toBe(501);
+  });
+
+  test('get answers what was registered, every field', async () => {
+    await using test = await testRegistry();
+    const spec = specOf({
+      kind: 'faas',
+      handler: 'a.b',
+      storageType: 's3',
+      s3CodePath: { bucketId: 'b', objectId: 'o', bucketUrl: 'u', token: 't', sha512: 'a'.repeat(128) },
+      rootfs: { type: 'image', imageurl: 'i', user: 'u', ports: ['80'], mounts: [{ source: '/srv', target: '/x' }] },
+      customResources: { gpu: 0.5 },
+      tags: { a: 'b' },
+      layers: ['l'],
+      device: { model: 'x' },
+      autoScaleConfig: { slaQuota: 500 },
+      schedulePolicies: [{ a: 1 }],
+      enableSessionCtx: true,
+      extendedHandler: { initializer: 'a.init' },
+      extendedTimeout: { pre_stop: 5 },
+    });
+    await test.registry.functions.register(T, spec);
+    expect((await test.registry.functions.get(T, NAME, LATEST)).spec).toEqual(spec);
+  });
+});
+
+test('changes are told after they are stored, once each', async () => {
+  await using test = await testRegistry();
+  const { functions } = test.registry;
+  await functions.register(T, specOf());
+  await expect(functions.register(T, specOf())).rejects.toMatchObject({ number: 4101 });
+  await functions.publish(T, NAME, publishAs('v1', await revisionOf(test)));
+  await functions.update(T, NAME, { revisionId: await revisionOf(test), changes: {} });
+  await functions.delete(T, NAME, 'v1');
+  await functions.delete(T, NAME, LATEST);
+  const of = { tenant: T, name: NAME };
+  expect(test.changes).toEqual([
+    { ...of, kind: 'registered', version: LATEST },
+    { ...of, kind: 'published', version: 'v1' },
+    { ...of, kind: 'updated', version: LATEST },
+    { ...of, kind: 'deleted', version: 'v1' },
+    { ...of, kind: 'deleted', version: null },
+  ]);
+});
+
+test('a listener that was ended hears nothing more', async () => {
+  await using test = await testRegistry();
+  const heard: string[] = [];
+  const end = test.registry.onChange(({ kind }) => heard.push(kind));
+  await test.registry.functions.register(T, specOf());
+  end();
+  await test.registry.functions.delete(T, NAME, LATEST);
+  expect(heard).toEqual(['registered']);
+});
+
+describe('lists and totals under random changes', () => {
+  const short = fc.constantFrom('a', 'b', 'ab', 'c');
+  const number = fc.constantFrom('v1', 'v2');
+  const step = fc.oneof(
+    fc.record({ do: fc.constant('register' as const), name: short }),
+    fc.record({ do: fc.constant('publish' as const), name: short, number }),
+    fc.record({ do: fc.constant('update' as const), name: short }),
+    fc.record({ do: fc.constant('delete' as const), name: short, number: fc.option(number, { nil: LATEST }) }),
+  );
+
+  test('every page of every filter is what a plain model says, newest change first', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { maxLength: 25 }), fc.integer({ min: 1, max: 4 }), async (steps, pageSize) => {
+        await using test = await testRegistry();
+        const { functions } = test.registry;
+        const listing = test.registry.listing((total, records) =>
+          Buffer.from(JSON.stringify({ total, records: records.map(text => JSON.parse(text)) })),
+        );
+        /** Oldest change first. */
+        let model: { name: string; version: string }[] = [];
+        const has = (name: string, version: string) =>
+          model.some(entry => entry.name === name && entry.version === version);
+        for (const one of steps) {
+          const name = `0@demo@${one.name}`;
+          const exists = has(name, LATEST);
+          if (one.do === 'register' && !exists) {
+            await functions.register(T, specOf({ name }));
+            model.push({ name, version: LATEST });
+          } else if (one.do === 'publish' && exists && !has(name, one.number)) {
+            const { revisionId } = await functions.get(T, name, LATEST);
+            await functions.publish(T, name, publishAs(one.number, revisionId));
+            model.push({ name, version: one.number });
+          } else if (one.do === 'update' && exists) {
+            const { revisionId } = await functions.get(T, name, LATEST);
+            await functions.update(T, name, { revisionId, changes: {} });
+            model = [
+              ...model.filter(entry => entry.name !== name || entry.version !== LATEST),
+              { name, version: LATEST },
+            ];
+          } else if (one.do === 'delete' && has(name, one.number)) {
+            await functions.delete(T, name, one.number);
+            model = model.filter(
+              entry => entry.name !== name || (one.number !== LATEST && entry.version !== one.number),
+            );
+          }
+        }
+        for (const version of ['', LATEST, 'v1', 'v9']) {
+          for (const namePart of ['', 'a', 'demo@b', 'x']) {
+            const expected = model
+              .filter(entry => (version === '' || entry.version === version) && entry.name.includes(namePart))
+              .reverse();
+            for (let pageIndex = 1; pageIndex <= Math.ceil(expected.length / pageSize) + 1; pageIndex++) {
+              const page = JSON.parse(
+                (await listing.page({ tenant: T, version, namePart }, pageIndex, pageSize)).toString(),
+              );
+              expect(page.total).toBe(expected.length);
+              expect(
+                page.records.map((r: { name: string; versionNumber: string }) => [r.name, r.versionNumber]),
+              ).toEqual(
+                expected
+                  .slice((pageIndex - 1) * pageSize, pageIndex * pageSize)
+                  .map(entry => [entry.name, entry.version]),
+              );
+            }
+          }
+        }
+        const { functions: rows, published } = await totals(test);
+        expect(rows).toBe(model.length);
+        expect(published).toBe(model.filter(entry => entry.version !== LATEST).length);
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  async function totals({ database }: TestRegistry) {
+    const rows = await database.selectFrom('functions').select('version').execute();
+    const row = await database
+      .selectFrom('function_totals')
+      .select('total')
+      .where('version', '=', '')
+      .executeTakeFirst();
+    return { functions: rows.length, published: Number(row?.total ?? 0) };
+  }
+});
+
+test('each list and each read is found by an index, and skips no rows of the table', async () => {
+  await using test = await testRegistry();
+  const plan = async (text: string) => {
+    const { sql } = await import('kysely');
+    const { rows } = await sql.raw<{ detail: string }>(`EXPLAIN QUERY PLAN ${text}`).execute(test.database);
+    return rows.map(row => row.detail).join('; ');
+  };
+  const where = "select record from functions where tenant = 'a'";
+  expect(await plan(`${where} and name = 'b' and version = 'c'`)).toMatch(
+    /^SEARCH functions USING INDEX sqlite_autoindex/,
+  );
+  expect(await plan(`${where} order by change_seq desc limit 10 offset 5`)).toBe(
+    'SEARCH functions USING INDEX functions_by_change (tenant=?)',
+  );
+  expect(await plan(`${where} and version = 'c' order by change_seq desc limit 10 offset 5`)).toBe(
+    'SEARCH functions USING INDEX functions_by_version (tenant=? AND version=?)',
+  );
+  expect(await plan(`${where} and name = 'b'`)).toContain('SEARCH functions USING INDEX sqlite_autoindex');
+  expect(await plan("select count(*) from functions where tenant = 'a' and replace(name, 'x', '') <> name")).toContain(
+    'COVERING INDEX functions_by_change',
+  );
+});

@@ -1,0 +1,147 @@
+import { copyFile, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { notFound } from '../core/error.ts';
+import type { Pool } from '../core/pool.ts';
+import { type Database, openDatabase } from './database.ts';
+import { type DurableWrites, GroupedWrites, openDurableWrites } from './durable.ts';
+import { insertPool, listPools } from './pools.ts';
+
+let directory: string;
+let file: string;
+let database: Database;
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'rookery-durable-'));
+  file = join(directory, 'a.db');
+  database = await openDatabase(file);
+});
+afterEach(async () => {
+  await database.destroy();
+  await rm(directory, { recursive: true });
+});
+
+const pool = (id: string) => ({ spec: { id, group: 'g' }, status: 0, msg: '', readyCount: 0 }) as Pool;
+const insert = (writes: DurableWrites, id: string) => writes.write(transaction => insertPool(transaction, pool(id)));
+const idsOf = async (db: Database) =>
+  (await listPools(db, { id: '', group: '' }, 1000, 0)).pools.map(({ spec }) => spec.id).sort();
+
+/** A disk whose flushes are ended by the test. */
+function slowDisk() {
+  const flushes: { done: () => void; fail: (error: Error) => void }[] = [];
+  const flush = () =>
+    new Promise<void>((done, fail) => {
+      flushes.push({ done, fail });
+    });
+  return { flushes, writes: new GroupedWrites(database, flush, async () => {}) };
+}
+const turn = () => new Promise(resolve => setImmediate(resolve));
+/** The flush of this number, once it was asked for. */
+async function flushAt<T>(flushes: readonly T[], index: number): Promise<T> {
+  for (let turns = 0; turns < 10_000; turns++) {
+    const flush = flushes[index];
+    if (flush !== undefined) return flush;
+    await turn();
+  }
+  throw new Error(`flush ${index} was never asked for`);
+}
+
+test('a write answers what its work answers, and it is stored', async () => {
+  const writes = await openDurableWrites(database, file);
+  expect(await insert(writes, 'a')).toBe(true);
+  expect(await insert(writes, 'a')).toBe(false);
+  expect(await idsOf(database)).toEqual(['a']);
+  await writes.close();
+});
+
+test('what is on the disk when the flush begins has everything that is acknowledged by it', async () => {
+  let copies = 0;
+  const writes = new GroupedWrites(
+    database,
+    async () => {
+      copies += 1;
+      for (const suffix of ['', '-wal']) await copyFile(file + suffix, join(directory, `copy-${copies}.db${suffix}`));
+    },
+    async () => {},
+  );
+  await Promise.all(['a', 'b', 'c'].map(id => insert(writes, id)));
+  const copy = await openDatabase(join(directory, `copy-${copies}.db`));
+  expect(await idsOf(copy)).toEqual(['a', 'b', 'c']);
+  await copy.destroy();
+});
+
+test('a write is answered after its flush, not before; those that wait meanwhile share the next one', async () => {
+  const { flushes, writes } = slowDisk();
+  const answered: string[] = [];
+  const send = (id: string) => insert(writes, id).then(() => void answered.push(id));
+  const first = send('a');
+  const flush = await flushAt(flushes, 0);
+  const others = ['b', 'c', 'd'].map(send);
+  await turn();
+  expect(answered).toEqual([]);
+  flush.done();
+  await first;
+  expect(answered).toEqual(['a']);
+  (await flushAt(flushes, 1)).done();
+  await Promise.all(others);
+  expect(answered).toEqual(['a', 'b', 'c', 'd']);
+  expect(flushes).toHaveLength(2);
+});
+
+test('a work that throws writes nothing and does not touch the others of its group', async () => {
+  const { flushes, writes } = slowDisk();
+  const hold = insert(writes, 'first');
+  const flush = await flushAt(flushes, 0);
+  const results = Promise.allSettled([
+    insert(writes, 'a'),
+    writes.write(async transaction => {
+      await insertPool(transaction, pool('undone'));
+      throw notFound('nothing there');
+    }),
+    insert(writes, 'b'),
+  ]);
+  flush.done();
+  await hold;
+  (await flushAt(flushes, 1)).done();
+  expect(await results).toMatchObject([
+    { status: 'fulfilled', value: true },
+    { status: 'rejected', reason: { code: 'not_found', message: 'nothing there' } },
+    { status: 'fulfilled', value: true },
+  ]);
+  expect(await idsOf(database)).toEqual(['a', 'b', 'first']);
+});
+
+test('a work that throws alone fails with its own error', async () => {
+  const writes = await openDurableWrites(database, file);
+  await expect(writes.write(() => Promise.reject(notFound('x')))).rejects.toMatchObject({ code: 'not_found' });
+  expect(await insert(writes, 'a')).toBe(true);
+  await writes.close();
+});
+
+test('after a flush that failed nothing is acknowledged any more', async () => {
+  const { flushes, writes } = slowDisk();
+  const first = insert(writes, 'a');
+  const flush = await flushAt(flushes, 0);
+  const second = insert(writes, 'b');
+  const results = Promise.allSettled([first, second]);
+  flush.fail(new Error('EIO'));
+  for (const result of await results)
+    expect(result).toMatchObject({ status: 'rejected', reason: { code: 'internal' } });
+  await expect(insert(writes, 'c')).rejects.toMatchObject({ code: 'internal' });
+  expect(flushes).toHaveLength(1);
+});
+
+test('close waits for the writes that were taken in', async () => {
+  const { flushes, writes } = slowDisk();
+  const write = insert(writes, 'a');
+  let isClosed = false;
+  const closing = writes.close().then(() => {
+    isClosed = true;
+  });
+  const flush = await flushAt(flushes, 0);
+  await turn();
+  expect(isClosed).toBe(false);
+  flush.done();
+  await Promise.all([write, closing]);
+});

@@ -1,0 +1,28 @@
+import { readRegister } from '../../src/core/function-fields.ts';
+import { createRegistry } from '../../src/registry/registry.ts';
+import { openDatabase } from '../../src/storage/database.ts';
+import { openDurableWrites } from '../../src/storage/durable.ts';
+
+/** Registers functions into the database that is named by the argument, and prints each name that was acknowledged, until it is killed. */
+const [, , file = ''] = process.argv;
+const database = await openDatabase(file);
+const writes = await openDurableWrites(database, file);
+const { functions } = createRegistry({
+  database,
+  writes,
+  business: 'yrk',
+  clusters: ['cluster001'],
+  exists: async () => true,
+});
+
+async function registerOneAfterAnother(worker: number): Promise<never> {
+  for (let n = 0; ; n++) {
+    const name = `0@crash@w${worker}-${n}`;
+    const read = readRegister({ name, runtime: 'python3.11', cpu: 500, memory: 512, description: 'x'.repeat(500) });
+    if (!read.ok) throw new Error(read.problems.join('; '));
+    const { urn } = await functions.register('default', read.value);
+    process.stdout.write(`${urn}\n`);
+  }
+}
+
+await Promise.all(Array.from({ length: 8 }, (_, worker) => registerOneAfterAnother(worker)));
