@@ -3,6 +3,7 @@ import socket
 import struct
 import threading
 
+from .interrupt import CallCancelled
 from .protocol import HEADER_BYTES, MAX_FRAME_BYTES, ProtocolError, read_header
 
 _DONT_WAIT = socket.MSG_DONTWAIT
@@ -99,6 +100,8 @@ class Connection(object):
                 self._send(data)
         except OSError:
             self.shut()
+        except CallCancelled:  # comes before or after a frame, never inside of one
+            raise
         except BaseException:  # of a signal handler of the user's code: half a frame may be gone
             self.shut()
             raise

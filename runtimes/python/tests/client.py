@@ -9,9 +9,11 @@ import tempfile
 import textwrap
 import uuid
 
-from rookery_runtime import protocol
-
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+
+from rookery_runtime import protocol  # noqa: E402
+
 SECRET = 'a secret of the test'
 #: A bound of every wait, so that a fault is a failure and not a hang.
 TIMEOUT_SECONDS = 30

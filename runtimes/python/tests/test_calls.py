@@ -2,9 +2,8 @@ import os
 import re
 import unittest
 
+from client import RuntimeProcess, init_message
 from rookery_runtime import protocol
-
-from .client import RuntimeProcess, init_message
 
 
 class Calls(unittest.TestCase):

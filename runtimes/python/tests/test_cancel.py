@@ -1,9 +1,9 @@
 import time
 import unittest
 
+from client import RuntimeProcess
 from rookery_runtime import protocol
 
-from .client import RuntimeProcess
 
 CODE = '''
     import asyncio, os, time
@@ -19,17 +19,18 @@ CODE = '''
             while True:
                 pass
         if event == 'stubborn':
-            touch('begun')
             count = 0
             while count < 2:
                 try:
+                    if not count:
+                        touch('begun')
                     time.sleep(60)
                 except CallCancelled:
                     count += 1
             return count
         if event == 'graceful':
-            touch('begun')
             try:
+                touch('begun')
                 time.sleep(60)
             except CallCancelled as error:
                 return str(error)
@@ -46,8 +47,8 @@ CODE = '''
             touch('begun')
             time.sleep(60)
         if event == 'graceful':
-            touch('begun')
             try:
+                touch('begun')
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
                 return 'cancelled'

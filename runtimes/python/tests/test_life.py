@@ -8,10 +8,9 @@ import time
 import unittest
 import uuid
 
+from client import HERE, SECRET, RuntimeProcess
 import rookery_runtime
 from rookery_runtime import protocol
-
-from .client import HERE, SECRET, RuntimeProcess
 
 PRE_STOP = '''
     import os, time, atexit

@@ -2,9 +2,9 @@ import struct
 import threading
 import unittest
 
+from client import RuntimeProcess
 from rookery_runtime import protocol
 
-from .client import RuntimeProcess
 
 CODE = '''
     import asyncio
