@@ -80,7 +80,7 @@ const RULE_PREFIX = 'rookery.';
 const RULES: Readonly<Record<string, { readonly name: keyof JobRules; readonly min: number; readonly max: number }>> = {
   'rookery.retries': { name: 'retries', min: 0, max: 20 },
   'rookery.retry_delay_ms': { name: 'retryDelayMs', min: 0, max: 3_600_000 },
-  'rookery.timeout_ms': { name: 'timeoutMs', min: 1, max: 2_592_000_000 },
+  'rookery.timeout_ms': { name: 'timeoutMs', min: 1, max: 2_000_000_000 },
   'rookery.priority': { name: 'priority', min: -1000, max: 1000 },
 };
 const DEFAULT_RULES: JobRules = { retries: 0, retryDelayMs: 1000, timeoutMs: 0, priority: 0 };

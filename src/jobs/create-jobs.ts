@@ -1,0 +1,165 @@
+import { messageOf } from '../core/error.ts';
+import type { SandboxDriver } from '../sandbox/driver.ts';
+import type { SchedulerLog } from '../scheduler/options.ts';
+import type { SandboxRules } from '../scheduler/sandbox-spec.ts';
+import type { Database } from '../storage/database.ts';
+import type { DurableWrites } from '../storage/durable.ts';
+import type { UnpackLimits } from '../storage/unpack.ts';
+import { Housekeeping } from './housekeeping.ts';
+import { JobChanges } from './job-changes.ts';
+import { JobFiles } from './job-files.ts';
+import { JobLogs } from './job-logs.ts';
+import { JobRunner } from './job-runner.ts';
+import { Jobs } from './jobs.ts';
+import { Packages } from './packages.ts';
+import { JobPlaces } from './places.ts';
+import { type JobPython, provePython } from './python.ts';
+import { PythonEnvironments } from './python-environments.ts';
+import { JobQueue, type QueueLimits } from './queue.ts';
+import { JobSchedules } from './schedules.ts';
+
+export interface JobServiceOptions {
+  readonly database: Database;
+  readonly writes: DurableWrites;
+  /** Of the process sandbox. */
+  readonly driver: () => Promise<SandboxDriver>;
+  readonly dataDir: string;
+  readonly nodeId: string;
+  /** `sys.executable` of the interpreter that is `python` in jobs. Rejects when there is none. */
+  readonly python: () => Promise<string>;
+  /** null: jobs may not name paths of the host. */
+  readonly checkHostPath: ((path: string) => Promise<void>) | null;
+  readonly sandbox: SandboxRules;
+  readonly environment: Readonly<Record<string, string>>;
+  readonly cpuMillis: number;
+  readonly memoryMb: number;
+  readonly limits: QueueLimits;
+  readonly maxOpen: number;
+  readonly maxOpenPerTenant: number;
+  readonly maxPackageBytes: number;
+  readonly unpack: UnpackLimits;
+  readonly startTimeoutMs: number;
+  readonly setupTimeoutMs: number;
+  readonly stopGraceMs: number;
+  readonly keepMs: number;
+  readonly keepCount: number;
+  readonly log: SchedulerLog;
+}
+
+/** Everything about jobs that an HTTP entry needs. */
+export interface JobService {
+  readonly jobs: Jobs;
+  readonly packages: Packages;
+  readonly schedules: JobSchedules;
+  start(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** How long an uploaded package is kept that no job needs: Ray's clients count on 10 minutes. */
+const PACKAGE_KEEP_MS = 600_000;
+const ENVIRONMENT_KEEP_MS = 24 * 3_600_000;
+const HOUSEKEEPING_MS = 60_000;
+const MAX_PACKAGES_PER_TENANT = 10_000;
+const MAX_SCHEDULES_PER_TENANT = 1000;
+
+/** Builds the parts of jobs. `hasMounts`: whether a sandbox can have a file at another place than the host. */
+export function createJobs(options: JobServiceOptions, hasMounts: boolean): JobService {
+  const { database, writes, driver, dataDir, log } = options;
+  const places = new JobPlaces(dataDir, hasMounts);
+  const changes = new JobChanges();
+  const logs = new JobLogs(places.logs, changes);
+  const packages = new Packages({
+    dataDir,
+    maxBytes: options.maxPackageBytes,
+    keepMs: PACKAGE_KEEP_MS,
+    maxPackagesPerTenant: MAX_PACKAGES_PER_TENANT,
+  });
+  const files = new JobFiles({
+    places,
+    packages,
+    limits: options.unpack,
+    checkHostPath: options.checkHostPath,
+  });
+  const rules = {
+    ...options.sandbox,
+    environment: options.environment,
+    cpuMillis: options.cpuMillis,
+    memoryMb: options.memoryMb,
+  };
+  const environments = new PythonEnvironments({
+    places,
+    driver,
+    rules,
+    timeoutMs: options.setupTimeoutMs,
+    keepMs: ENVIRONMENT_KEEP_MS,
+  });
+  const runner = new JobRunner({
+    database,
+    writes,
+    driver,
+    files,
+    environments,
+    python: once(async () => await provePython(await options.python(), places), log),
+    logs,
+    changes,
+    rules,
+    startTimeoutMs: options.startTimeoutMs,
+    stopGraceMs: options.stopGraceMs,
+    log,
+  });
+  const jobs = new Jobs({
+    database,
+    writes,
+    driver,
+    nodeId: options.nodeId,
+    queue: new JobQueue(options.limits),
+    runner,
+    files,
+    logs,
+    changes,
+    maxOpen: options.maxOpen,
+    maxOpenPerTenant: options.maxOpenPerTenant,
+    log,
+  });
+  const schedules = new JobSchedules({ database, writes, jobs, maxPerTenant: MAX_SCHEDULES_PER_TENANT, log });
+  const housekeeping = new Housekeeping({
+    jobs,
+    schedules,
+    packages,
+    environments,
+    keepMs: options.keepMs,
+    keepCount: options.keepCount,
+    intervalMs: HOUSEKEEPING_MS,
+    log,
+  });
+  return {
+    jobs,
+    packages,
+    schedules,
+    async start() {
+      await packages.start();
+      await environments.start();
+      await jobs.start();
+      await schedules.start();
+      housekeeping.start();
+    },
+    async close() {
+      schedules.close();
+      await housekeeping.close();
+      await jobs.close();
+    },
+  };
+}
+
+/** The interpreter is looked for once; a machine that has none is asked again by the next job. */
+function once(prove: () => Promise<JobPython>, log: SchedulerLog): () => Promise<JobPython | null> {
+  let proved: Promise<JobPython | null> | undefined;
+  return () => {
+    proved ??= prove().catch((error: unknown) => {
+      proved = undefined;
+      log.warn({ reason: messageOf(error) }, 'jobs have no Python');
+      return null;
+    });
+    return proved;
+  };
+}

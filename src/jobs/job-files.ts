@@ -1,0 +1,119 @@
+import { mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { failedPrecondition, invalidRequest } from '../core/error.ts';
+import type { Job } from '../core/job.ts';
+import type { MountSpec } from '../core/mount.ts';
+import type { FileSource } from '../core/runtime-env.ts';
+import { type UnpackLimits, unpack } from '../storage/unpack.ts';
+import type { Packages } from './packages.ts';
+import { type JobPlaces, MODULES, WORKSPACE } from './places.ts';
+
+export interface JobFilesOptions {
+  readonly places: JobPlaces;
+  readonly packages: Packages;
+  readonly limits: UnpackLimits;
+  /** Checks a path of the host; fails when it may not be used. null: none may. */
+  readonly checkHostPath: ((path: string) => Promise<void>) | null;
+}
+
+/** What a sandbox gets so that a job finds its files. */
+export interface PlacedFiles {
+  /** Of directories that the caller named. */
+  readonly mounts: readonly MountSpec[];
+  readonly platformMounts: readonly MountSpec[];
+  /** Inside. */
+  readonly workingDir: string;
+  readonly pythonPath: readonly string[];
+}
+
+/** Gives each job a working directory of its own, with the files that it brought. */
+export class JobFiles {
+  readonly #options: JobFilesOptions;
+
+  constructor(options: JobFilesOptions) {
+    this.#options = options;
+  }
+
+  /** Before a job is taken in. Fails with `invalid_request` when it names a path of the host that it may not have. */
+  async check(job: Pick<Job, 'spec'>): Promise<void> {
+    const { workingDir, pyModules } = job.spec.runtimeEnv;
+    for (const source of [workingDir, ...pyModules]) if (source?.kind === 'host') await this.#checkHost(source.path);
+  }
+
+  /** Fails with `failed_precondition` or `invalid_request`; what was written by then goes with `remove`. */
+  async place(job: Job): Promise<PlacedFiles> {
+    const { places } = this.#options;
+    const root = places.workOf(job.sequence);
+    await rm(root, { recursive: true, force: true });
+    const { workingDir, pyModules } = job.spec.runtimeEnv;
+    const work = await this.#put(workingDir, job.tenant, join(root, 'work'));
+    const mounts: MountSpec[] = [];
+    const platformMounts: MountSpec[] = [];
+    const workspace = places.inside(work.path, WORKSPACE);
+    (work.isHost ? mounts : platformMounts).push({ source: work.path, target: workspace, readonly: false });
+    const pythonPath = [workspace];
+    for (const [index, source] of pyModules.entries()) {
+      const module = await this.#put(source, job.tenant, join(root, 'modules', String(index)));
+      const target = `${MODULES}/${index}`;
+      if (module.isHost) {
+        // The directory is the module itself: what Python looks into is the one above it.
+        const inside = places.inside(module.path, `${target}/${basename(module.path)}`);
+        mounts.push({ source: module.path, target: inside, readonly: true });
+        pythonPath.push(dirname(inside));
+      } else {
+        const inside = places.inside(module.path, target);
+        platformMounts.push({ source: module.path, target: inside, readonly: false });
+        pythonPath.push(inside);
+      }
+    }
+    return { mounts, platformMounts, workingDir: workspace, pythonPath };
+  }
+
+  async remove(sequence: number): Promise<void> {
+    await rm(this.#options.places.workOf(sequence), { recursive: true, force: true });
+  }
+
+  /** Removes what belongs to none of these jobs. */
+  async sweep(open: ReadonlySet<number>): Promise<void> {
+    for (const name of await readdir(this.#options.places.work).catch(() => [])) {
+      if (!open.has(Number(name))) await this.remove(Number(name));
+    }
+  }
+
+  async #put(
+    source: FileSource | null,
+    tenant: string,
+    target: string,
+  ): Promise<{ readonly path: string; readonly isHost: boolean }> {
+    if (source?.kind === 'host') {
+      await this.#checkHost(source.path);
+      if ((await stat(source.path)).isDirectory()) return { path: source.path, isHost: true };
+    }
+    await mkdir(target, { recursive: true, mode: 0o755 });
+    if (source === null) return { path: target, isHost: false };
+    if (source.kind === 'host') {
+      await unpack(source.path, target, this.#options.limits);
+      return { path: await onlyDirectoryIn(target), isHost: false };
+    }
+    const found = await this.#options.packages.find(tenant, source.name);
+    if (!found) throw failedPrecondition(`package gcs://${source.name} was not uploaded, or is not kept any more`);
+    await unpack(found.path, target, this.#options.limits);
+    return { path: target, isHost: false };
+  }
+
+  async #checkHost(path: string): Promise<void> {
+    const { checkHostPath } = this.#options;
+    if (checkHostPath === null) {
+      throw invalidRequest(
+        `runtime_env names the path ${path} of the host, which this service does not allow (setting jobs.allowHostPaths)`,
+      );
+    }
+    await checkHostPath(path);
+  }
+}
+
+/** Archives of a project hold it in one directory of its name. */
+async function onlyDirectoryIn(directory: string): Promise<string> {
+  const [first, second] = await readdir(directory, { withFileTypes: true });
+  return first?.isDirectory() && second === undefined ? join(directory, first.name) : directory;
+}

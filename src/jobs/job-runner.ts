@@ -1,0 +1,368 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+import { messageOf } from '../core/error.ts';
+import type { Job } from '../core/job.ts';
+import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import { within } from '../scheduler/bounded.ts';
+import type { SchedulerLog } from '../scheduler/options.ts';
+import { Removals } from '../scheduler/removals.ts';
+import type { Database } from '../storage/database.ts';
+import type { DurableWrites } from '../storage/durable.ts';
+import {
+  claimJob,
+  finishJob,
+  type JobEnd,
+  markJobRunning,
+  readJob,
+  requeueJob,
+  type StopReason,
+  type StoredJob,
+  setJobStopReason,
+} from '../storage/jobs.ts';
+import type { JobChanges } from './job-changes.ts';
+import type { JobFiles, PlacedFiles } from './job-files.ts';
+import type { JobLogs } from './job-logs.ts';
+import { type JobParts, type JobSandboxRules, type PlacedEnvironment, toJobSandbox } from './job-sandbox.ts';
+import { endOf, failedEnd, RUNNING_MESSAGE, retryDelayMs } from './outcome.ts';
+import type { JobPython } from './python.ts';
+import type { PythonEnvironments } from './python-environments.ts';
+
+export interface JobRunnerOptions {
+  readonly database: Database;
+  readonly writes: DurableWrites;
+  readonly driver: () => Promise<SandboxDriver>;
+  readonly files: JobFiles;
+  readonly environments: PythonEnvironments;
+  /** null: this machine has none. */
+  readonly python: () => Promise<JobPython | null>;
+  readonly logs: JobLogs;
+  readonly changes: JobChanges;
+  readonly rules: JobSandboxRules;
+  readonly startTimeoutMs: number;
+  readonly stopGraceMs: number;
+  readonly log: SchedulerLog;
+}
+
+/** What became of a run: it is over, it is to run again at this moment, or the server ends and the next one goes on with it. */
+export type RunResult = 'over' | 'left' | { readonly againAtMs: number };
+
+interface Live {
+  readonly driver: SandboxDriver;
+  handle: SandboxHandle | null;
+  stopGraceMs: number | null;
+}
+
+/** How long a sandbox that was just being started when a server died may take to show whether it was. */
+const UNCERTAIN_MS = 2_000;
+const FIRST_WAIT_RETRY_MS = 500;
+const MAX_WAIT_RETRY_MS = 30_000;
+const LAST_LINES = 10;
+const STOP_MARGIN_MS = 30_000;
+const MAX_STOP_GRACE_MS = 3_600_000;
+
+/** Runs one attempt of a job, from its files to its end. Never rejects: what goes wrong is how the job ended. */
+export class JobRunner {
+  readonly #options: JobRunnerOptions;
+  readonly #removals: Removals;
+  readonly #live = new Map<number, Live>();
+  readonly #instances = new Set<string>();
+  readonly #closing = new AbortController();
+
+  constructor(options: JobRunnerOptions) {
+    this.#options = options;
+    this.#removals = new Removals(options.log);
+  }
+
+  /** Whether a sandbox is one that runs, or is about to. */
+  owns(instanceId: string): boolean {
+    return this.#instances.has(instanceId) || this.#options.environments.owns(instanceId);
+  }
+
+  /** A job that waits. `signal` aborts when it was stopped before it started. */
+  async run(stored: StoredJob, signal: AbortSignal): Promise<RunResult> {
+    const { job } = stored;
+    const { pip } = job.spec.runtimeEnv;
+    const { environments, files } = this.#options;
+    let python: JobPython | null = null;
+    let environment: PlacedEnvironment | null = null;
+    let result: RunResult = 'left';
+    try {
+      let placed: PlacedFiles;
+      try {
+        placed = await files.place(job);
+        python = await this.#options.python();
+        if (pip !== null) environment = await this.#environment(job, pip, python);
+      } catch (error) {
+        if (!signal.aborted && !this.#closing.signal.aborted) {
+          const message = `runtime_env setup failed: ${messageOf(error)}`;
+          result = await this.#end(job, failedEnd('RUNTIME_ENV_SETUP_FAILURE', message));
+        } else if (signal.aborted) result = 'over';
+        return result;
+      }
+      if (signal.aborted) result = 'over';
+      else if (!this.#closing.signal.aborted) result = await this.#start(job, { files: placed, python, environment });
+    } catch (error) {
+      result = await this.#fault(job, error);
+    } finally {
+      if (environment !== null && pip !== null && python !== null) environments.release(pip, python);
+      if (result !== 'left') await this.#removeFiles(job);
+    }
+    return result;
+  }
+
+  /** A job that an earlier server had started, or was starting (`handle` is what its driver has of it). */
+  async adopt(stored: StoredJob, handle: SandboxHandle): Promise<RunResult> {
+    const { job } = stored;
+    const { pip } = job.spec.runtimeEnv;
+    this.#instances.add(job.instanceId);
+    let result: RunResult = 'left';
+    const python = pip === null ? null : await this.#options.python();
+    if (pip !== null && python !== null) this.#options.environments.hold(pip, python);
+    try {
+      const driver = await this.#options.driver();
+      const live: Live = { driver, handle, stopGraceMs: null };
+      this.#live.set(job.sequence, live);
+      if (job.status === 'PENDING') {
+        const hasEnded = await within(driver.wait(handle, this.#closing.signal), UNCERTAIN_MS, 'it runs').then(
+          exit => exit,
+          () => null,
+        );
+        if (this.#closing.signal.aborted) return 'left';
+        if (hasEnded !== null && hasEnded.code === null && hasEnded.signal === null) {
+          result = await this.#neverBegan(job);
+          return result;
+        }
+        await this.#running(job, handle, pidOf(handle));
+      }
+      if (stored.stopReason !== '') this.#stopLive(job.sequence, live, this.#graceOf(job));
+      result = await this.#watch(job, driver, handle);
+    } catch (error) {
+      result = await this.#fault(job, error);
+    } finally {
+      this.#forget(job);
+      if (pip !== null && python !== null) this.#options.environments.release(pip, python);
+      if (result !== 'left') await this.#removeFiles(job);
+    }
+    return result;
+  }
+
+  /** Ends what runs of it; the reason is on the disk already. */
+  stop(job: Job): void {
+    const live = this.#live.get(job.sequence);
+    if (live) this.#stopLive(job.sequence, live, this.#graceOf(job));
+  }
+
+  /** Lets go of everything; jobs run on. */
+  close(): void {
+    this.#closing.abort();
+    this.#removals.close();
+  }
+
+  async #environment(job: Job, pip: NonNullable<Job['spec']['runtimeEnv']['pip']>, python: JobPython | null) {
+    if (python === null) throw new Error('pip needs Python, and none was found on this machine');
+    const { logs, environments } = this.#options;
+    await logs.beginSetup(job.sequence, job.attempt);
+    try {
+      return await environments.get(pip, python, text => logs.addSetup(job.sequence, job.attempt, text));
+    } finally {
+      logs.endSetup(job.sequence, job.attempt);
+    }
+  }
+
+  async #start(job: Job, parts: JobParts): Promise<RunResult> {
+    const { writes, driver: getDriver, rules, startTimeoutMs } = this.#options;
+    const instanceId = randomUUID();
+    const driver = await getDriver();
+    const secret = randomBytes(24).toString('base64url');
+    const spec = toJobSandbox(job, instanceId, secret, parts, rules);
+    this.#instances.add(instanceId);
+    const live: Live = { driver, handle: null, stopGraceMs: null };
+    this.#live.set(job.sequence, live);
+    const claimed: Job = { ...job, instanceId };
+    try {
+      // On the disk before it starts: after a crash only the sandbox itself can tell whether it has begun.
+      if (!(await writes.write(transaction => claimJob(transaction, job.sequence, instanceId)))) return 'over';
+      let started: Awaited<ReturnType<SandboxDriver['start']>>;
+      try {
+        started = await driver.start(spec, AbortSignal.timeout(startTimeoutMs));
+      } catch (error) {
+        if (this.#closing.signal.aborted) return 'left';
+        return await this.#end(
+          claimed,
+          failedEnd('JOB_SUPERVISOR_ACTOR_START_FAILURE', `Job could not be started: ${messageOf(error)}`),
+        );
+      }
+      live.handle = started.handle;
+      await this.#running(claimed, started.handle, started.facts.sandboxId);
+      if (live.stopGraceMs !== null) this.#stopLive(job.sequence, live, live.stopGraceMs);
+      return await this.#watch(claimed, driver, started.handle);
+    } finally {
+      this.#forget(claimed);
+    }
+  }
+
+  async #running(job: Job, handle: SandboxHandle, pid: string): Promise<void> {
+    await markJobRunning(this.#options.database, job.sequence, {
+      instanceId: job.instanceId,
+      handle: JSON.stringify(handle),
+      pid,
+      message: RUNNING_MESSAGE,
+      startedAtMs: Date.now(),
+    });
+    this.#options.changes.emit(job.sequence);
+  }
+
+  async #watch(job: Job, driver: SandboxDriver, handle: SandboxHandle): Promise<RunResult> {
+    const timer = await this.#armTimeout(job);
+    try {
+      const exit = await this.#exitOf(job, driver, handle);
+      if (exit === null) return 'left';
+      return await this.#finish(job, driver, handle, exit);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** null: the server ends. */
+  async #exitOf(job: Job, driver: SandboxDriver, handle: SandboxHandle) {
+    for (let pauseMs = FIRST_WAIT_RETRY_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_WAIT_RETRY_MS)) {
+      try {
+        const exit = await driver.wait(handle, this.#closing.signal);
+        return this.#closing.signal.aborted ? null : exit;
+      } catch (error) {
+        if (this.#closing.signal.aborted) return null;
+        this.#warn(job, error, 'its sandbox does not tell when it ends; it is asked again');
+        await new Promise<void>(resolve => {
+          const timer = setTimeout(resolve, pauseMs);
+          this.#closing.signal.addEventListener('abort', () => resolve(clearTimeout(timer)), { once: true });
+        });
+      }
+    }
+  }
+
+  async #finish(
+    job: Job,
+    driver: SandboxDriver,
+    handle: SandboxHandle,
+    exit: Awaited<ReturnType<SandboxDriver['wait']>>,
+  ): Promise<RunResult> {
+    const all = { tail: null, sinceMs: null, follow: false };
+    const never = new AbortController().signal;
+    // Kept before the end is told: whoever sees the end finds the whole log.
+    await this.#options.logs
+      .archive(job.sequence, job.attempt, driver.logs(handle, all, never))
+      .catch(error => this.#warn(job, error, 'its log could not be kept'));
+    const isGood = exit.code === 0 && exit.signal === null;
+    const lastLines = isGood ? '' : await textOf(driver.logs(handle, { ...all, tail: LAST_LINES }, never));
+    const stored = await readJob(this.#options.database, job.sequence);
+    const stopReason: StopReason = stored?.stopReason ?? '';
+    const end = endOf(exit, stopReason, job.spec.rules, lastLines);
+    const result = await this.#end(job, end, stopReason === '');
+    void this.#removals.discard(driver, handle);
+    return result;
+  }
+
+  /** Its end, or another attempt when it failed and may be tried again. */
+  async #end(job: Job, end: JobEnd, mayRetry = false): Promise<RunResult> {
+    const { writes, changes } = this.#options;
+    const { rules } = job.spec;
+    if (mayRetry && end.status === 'FAILED' && job.attempt <= rules.retries) {
+      const delayMs = retryDelayMs(rules, job.attempt);
+      const again = {
+        attempt: job.attempt + 1,
+        notBeforeMs: Date.now() + delayMs,
+        message: `Attempt ${job.attempt} of ${rules.retries + 1} failed; the next one starts in ${delayMs} ms. ${end.message}`,
+      };
+      await writes.write(transaction => requeueJob(transaction, job.sequence, again));
+      changes.emit(job.sequence);
+      return { againAtMs: again.notBeforeMs };
+    }
+    await writes.write(transaction => finishJob(transaction, job.sequence, end));
+    changes.emit(job.sequence);
+    return 'over';
+  }
+
+  /** The server that was starting it died before anything of the job had run. */
+  async #neverBegan(job: Job): Promise<RunResult> {
+    const again = { attempt: job.attempt, notBeforeMs: 0, message: job.message };
+    await this.#options.writes.write(transaction => requeueJob(transaction, job.sequence, again));
+    return { againAtMs: 0 };
+  }
+
+  async #armTimeout(job: Job): Promise<NodeJS.Timeout | undefined> {
+    const { timeoutMs } = job.spec.rules;
+    if (timeoutMs === 0) return undefined;
+    const stored = await readJob(this.#options.database, job.sequence);
+    const startedAtMs = stored?.job.startedAtMs ?? Date.now();
+    return setTimeout(
+      async () => {
+        try {
+          await setJobStopReason(this.#options.database, job.sequence, 'timeout');
+          this.stop(job);
+        } catch (error) {
+          this.#warn(job, error, 'it could not be stopped at its timeout');
+        }
+      },
+      Math.max(0, startedAtMs + timeoutMs - Date.now()),
+    ).unref();
+  }
+
+  #stopLive(sequence: number, live: Live, graceMs: number): void {
+    live.stopGraceMs = graceMs;
+    const { handle } = live;
+    if (handle === null) return;
+    within(live.driver.stop(handle, graceMs), graceMs + STOP_MARGIN_MS, 'the driver did not answer in time').catch(
+      error =>
+        this.#options.log.warn({ sequence, instanceId: handle.instanceId, err: error }, 'a job could not be stopped'),
+    );
+  }
+
+  /** `RAY_JOB_STOP_WAIT_TIME_S` of the job, else the service's. */
+  #graceOf(job: Job): number {
+    const seconds = Number(job.spec.runtimeEnv.envVars.RAY_JOB_STOP_WAIT_TIME_S ?? Number.NaN);
+    return seconds >= 0 ? Math.min(seconds * 1000, MAX_STOP_GRACE_MS) : this.#options.stopGraceMs;
+  }
+
+  /** Storage or the program itself failed; what is on the disk says where the next start goes on. */
+  async #fault(job: Job, error: unknown): Promise<RunResult> {
+    if (this.#closing.signal.aborted) return 'left';
+    this.#options.log.error({ job: job.id, tenant: job.tenant, err: error }, 'a job could not be run');
+    const live = this.#live.get(job.sequence);
+    if (live?.handle) void this.#removals.discard(live.driver, live.handle);
+    try {
+      return await this.#end(
+        job,
+        failedEnd('JOB_SUPERVISOR_ACTOR_DIED', 'Job was given up because of an internal error.'),
+      );
+    } catch {
+      return 'left';
+    }
+  }
+
+  async #removeFiles(job: Job): Promise<void> {
+    await this.#options.files.remove(job.sequence).catch(error => this.#warn(job, error, 'its files were not removed'));
+  }
+
+  #forget(job: Job): void {
+    this.#live.delete(job.sequence);
+    this.#instances.delete(job.instanceId);
+  }
+
+  #warn(job: Job, error: unknown, message: string): void {
+    this.#options.log.warn({ job: job.id, tenant: job.tenant, err: error }, `a job: ${message}`);
+  }
+}
+
+function pidOf(handle: SandboxHandle): string {
+  const { pid } = handle.data;
+  return typeof pid === 'number' ? String(pid) : '';
+}
+
+async function textOf(chunks: AsyncIterable<Buffer>): Promise<string> {
+  const parts: Buffer[] = [];
+  try {
+    for await (const chunk of chunks) parts.push(chunk);
+  } catch {
+    // The end of a job is worth more than its last lines.
+  }
+  return Buffer.concat(parts).toString('utf8').trimEnd();
+}

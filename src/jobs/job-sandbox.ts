@@ -1,0 +1,101 @@
+import type { Job } from '../core/job.ts';
+import { LIMITS } from '../core/limits.ts';
+import type { MountSpec } from '../core/mount.ts';
+import type { SandboxSpec } from '../sandbox/driver.ts';
+import type { SandboxRules } from '../scheduler/sandbox-spec.ts';
+import type { PlacedFiles } from './job-files.ts';
+import type { JobPython } from './python.ts';
+
+export interface JobSandboxRules extends SandboxRules {
+  /** Of every job, under what it sets itself. */
+  readonly environment: Readonly<Record<string, string>>;
+  /** What a job gets that did not ask. */
+  readonly cpuMillis: number;
+  readonly memoryMb: number;
+}
+
+const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+
+/** A virtual environment as a job finds it. */
+export interface PlacedEnvironment {
+  /** Inside. */
+  readonly path: string;
+  readonly mount: MountSpec;
+}
+
+/** What was prepared for a job. */
+export interface JobParts {
+  readonly files: PlacedFiles;
+  readonly python: JobPython | null;
+  readonly environment: PlacedEnvironment | null;
+}
+
+/** What the driver gets to run a job. */
+export function toJobSandbox(
+  job: Job,
+  instanceId: string,
+  secret: string,
+  parts: JobParts,
+  rules: JobSandboxRules,
+): SandboxSpec {
+  const { files, python, environment } = parts;
+  const { resources, runtimeEnv, metadata, rawRuntimeEnv } = job.spec;
+  const base: Record<string, string> = {
+    PATH: [...(environment ? [`${environment.path}/bin`] : []), ...(python?.binDirs ?? []), PATH].join(':'),
+    LANG: 'C.UTF-8',
+    HOME: files.workingDir,
+    PYTHONUNBUFFERED: '1',
+    PYTHONPATH: files.pythonPath.join(':'),
+    ...(environment ? { VIRTUAL_ENV: environment.path } : {}),
+    ...rules.environment,
+  };
+  return {
+    instanceId,
+    tenant: job.tenant,
+    command: { kind: 'exec', argv: ['/bin/sh', '-c', job.spec.entrypoint] },
+    secret,
+    rootfs: { type: 'host', imageUrl: '', user: '' },
+    env: {
+      ...base,
+      ...expand(runtimeEnv.envVars, base),
+      RAY_JOB_CONFIG_JSON_ENV_VAR: JSON.stringify({
+        runtime_env: rawRuntimeEnv,
+        metadata: { job_submission_id: job.id, job_name: job.id, ...metadata },
+      }),
+      ROOKERY_JOB_ID: job.id,
+      ROOKERY_JOB_ATTEMPT: String(job.attempt),
+      ROOKERY_INSTANCE_ID: instanceId,
+      ROOKERY_TENANT: job.tenant,
+    },
+    workingDir: files.workingDir,
+    mounts: files.mounts,
+    platformMounts: [...(python?.mounts ?? []), ...(environment ? [environment.mount] : []), ...files.platformMounts],
+    ports: [],
+    cpuMillis: resources.cpuMillis || rules.cpuMillis,
+    memoryMb: Math.max(resources.memoryMb || rules.memoryMb, LIMITS.memoryMb.min),
+    maxProcesses: rules.maxProcesses,
+    maxOpenFiles: LIMITS.openFiles,
+    network: rules.network,
+    requireIsolation: rules.requireIsolation,
+    // A job that has begun may not begin again.
+    survivesCaller: true,
+  };
+}
+
+/**
+ * `${NAME}` and `$NAME` in values stand for what the job has without them, as Ray does it; a `PYTHONPATH` of the caller comes
+ * before the job's own.
+ */
+function expand(
+  envVars: Readonly<Record<string, string>>,
+  base: Readonly<Record<string, string>>,
+): Record<string, string> {
+  const expanded = Object.entries(envVars).map(([name, value]): [string, string] => {
+    const text = value.replace(
+      /\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))/g,
+      (whole, braced?: string, bare?: string) => base[(braced ?? bare) as string] ?? whole,
+    );
+    return [name, name === 'PYTHONPATH' && base.PYTHONPATH ? `${text}:${base.PYTHONPATH}` : text];
+  });
+  return Object.fromEntries(expanded);
+}

@@ -1,0 +1,128 @@
+import { randomUUID } from 'node:crypto';
+import { createReadStream, createWriteStream } from 'node:fs';
+import { mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Readable, Transform } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { invalidRequest, notFound, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
+import { isPackageName } from '../core/runtime-env.ts';
+
+export interface PackagesOptions {
+  readonly dataDir: string;
+  readonly maxBytes: number;
+  /** How long a package that no job needs stays after it was last asked for. */
+  readonly keepMs: number;
+  readonly maxPackagesPerTenant: number;
+}
+
+/**
+ * Uploaded packages, a file each. Their names say what is in them (the client makes them of the content), but nothing here can check that,
+ * so each tenant has its own.
+ */
+export class Packages {
+  readonly #options: PackagesOptions;
+  readonly #directory: string;
+  readonly #uploads: string;
+
+  constructor(options: PackagesOptions) {
+    this.#options = options;
+    this.#directory = join(options.dataDir, 'packages');
+    this.#uploads = join(this.#directory, '.uploads');
+  }
+
+  /** What a server that was killed left half written. */
+  async start(): Promise<void> {
+    await rm(this.#uploads, { recursive: true, force: true });
+    await mkdir(this.#uploads, { recursive: true, mode: 0o700 });
+  }
+
+  /** Its path and size, or null; it then stays for `keepMs`. */
+  async find(tenant: string, name: string): Promise<{ readonly path: string; readonly bytes: number } | null> {
+    const path = this.#pathOf(tenant, name);
+    try {
+      const now = new Date();
+      await utimes(path, now, now);
+      return { path, bytes: (await stat(path)).size };
+    } catch {
+      return null;
+    }
+  }
+
+  /** Fails with `not_found`. */
+  async read(tenant: string, name: string): Promise<Readable> {
+    const found = await this.find(tenant, name);
+    if (!found) throw notFound(`Package gcs://${name} does not exist`);
+    return createReadStream(found.path);
+  }
+
+  /** Whole or not at all. Fails with `invalid_request` (too large: `number` 413), `resource_exhausted` or `unavailable`. */
+  async write(tenant: string, name: string, content: Readable): Promise<void> {
+    const path = this.#pathOf(tenant, name);
+    const directory = join(this.#directory, tenant);
+    await mkdir(directory, { recursive: true, mode: 0o700 });
+    if ((await readdir(directory)).length >= this.#options.maxPackagesPerTenant) {
+      throw resourceExhausted(`there are ${this.#options.maxPackagesPerTenant} packages already`, {
+        retryAfterSeconds: 60,
+      });
+    }
+    const upload = join(this.#uploads, randomUUID());
+    try {
+      await pipeline(
+        content,
+        bounded(this.#options.maxBytes),
+        createWriteStream(upload, { flags: 'wx', mode: 0o600, flush: true }),
+      );
+      await rename(upload, path);
+    } catch (error) {
+      await rm(upload, { force: true });
+      if (error instanceof ServiceError) throw error;
+      const full = (error as NodeJS.ErrnoException).code === 'ENOSPC';
+      throw unavailable(full ? 'there is no room for the package' : 'the package could not be stored', {
+        cause: error,
+      });
+    }
+  }
+
+  /** Removes what nobody needs and nobody has asked for lately. `isNeeded` gets `<tenant>/<name>`. */
+  async collect(isNeeded: (key: string) => boolean): Promise<void> {
+    const oldestMs = Date.now() - this.#options.keepMs;
+    for (const tenant of await namesIn(this.#directory)) {
+      if (tenant.startsWith('.')) continue;
+      for (const name of await namesIn(join(this.#directory, tenant))) {
+        if (isNeeded(`${tenant}/${name}`)) continue;
+        const path = join(this.#directory, tenant, name);
+        const found = await stat(path).catch(() => null);
+        if (found && found.mtimeMs < oldestMs) await rm(path, { force: true });
+      }
+    }
+  }
+
+  #pathOf(tenant: string, name: string): string {
+    if (!isPackageName(name)) {
+      throw invalidRequest(
+        `the name of a package must be 1 to 255 letters, digits or "._+-", got ${JSON.stringify(name.slice(0, 80))}`,
+      );
+    }
+    return join(this.#directory, tenant, name);
+  }
+}
+
+function bounded(maxBytes: number): Transform {
+  let bytes = 0;
+  return new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      bytes += chunk.length;
+      if (bytes > maxBytes) done(tooLarge(maxBytes));
+      else done(null, chunk);
+    },
+  });
+}
+
+/** `number` is the status. */
+export function tooLarge(maxBytes: number): ServiceError {
+  return invalidRequest(`the package is larger than ${maxBytes} bytes`, { number: 413 });
+}
+
+async function namesIn(directory: string): Promise<readonly string[]> {
+  return await readdir(directory).catch(() => []);
+}
