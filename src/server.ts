@@ -114,6 +114,7 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
     },
     maxWaitMs: config.functions.maxWaitMs,
     maxWaitingPerTenant: config.functions.maxWaitingPerTenant,
+    observe: metrics.functionInvoked,
     log: logger,
   });
   metrics.readFunctionInstancesFrom(() => functions.countInstances());
@@ -157,7 +158,6 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
           ownTenantOnly: verifier !== null,
           webhookPrefixes: config.functions.webhookPrefixes.length > 0 ? config.functions.webhookPrefixes : null,
           tracer,
-          functionInvoked: metrics.functionInvoked,
         },
       })
     : null;
@@ -189,7 +189,7 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
       const listeners = Promise.allSettled([frontend?.close(), meta?.close()]);
       const [{ agentsLeft }] = await Promise.all([scheduler.close({ stopAgents, graceMs }), asyncCalls.close(left())]);
       await within(listeners, left());
-      await functions.close();
+      await functions.close(left());
       await drivers.close();
       await writes.close();
       await database.destroy();

@@ -25,13 +25,6 @@ export interface FunctionRoutesOptions {
   /** Addresses that `X-Webhook-Url` may name: null when webhooks are off, else what an allowed one begins with. */
   readonly webhookPrefixes: readonly string[] | null;
   readonly tracer: Tracer;
-  /** `outcome`: `ok`, the code of a failure. */
-  readonly functionInvoked: (
-    functionName: string,
-    code: string,
-    seconds: number,
-    timings: FunctionResult['timings'] | null,
-  ) => void;
 }
 
 const EMPTY_EVENT = Buffer.from('{}');
@@ -77,7 +70,7 @@ function shortUrn(params: { tenant: string; service: string; function: string },
 function invoke(request: FastifyRequest, reply: FastifyReply, urn: string, options: FunctionRoutesOptions): void {
   const body = readEvent(request.body as Buffer | undefined);
   const { headers } = request.raw;
-  const sent = headers['traceparent'] as string | undefined;
+  const sent = headers.traceparent as string | undefined;
   const span = options.tracer.start('invoke function', 'server', sent);
   const asked = readFunctionCallHeaders(headers);
   const wantsStream = headers.accept?.includes('text/event-stream') ?? false;
@@ -94,15 +87,6 @@ function invoke(request: FastifyRequest, reply: FastifyReply, urn: string, optio
     void submit(request, reply, { urn, tenant, headers: asked, call: { header, body } }, options);
     return;
   }
-  const startMs = performance.now();
-  const done = (outcome: string, result: FunctionResult | null) => {
-    options.functionInvoked(
-      parseUrn(urn)?.name ?? '',
-      outcome,
-      (performance.now() - startMs) / 1000,
-      result?.timings ?? null,
-    );
-  };
   const invocation = { urn, tenant, headers: asked, call: { header, body, signal } };
   const running = wantsStream
     ? stream(reply, invocation, options.functions)
@@ -112,19 +96,15 @@ function invoke(request: FastifyRequest, reply: FastifyReply, urn: string, optio
       });
   running.then(
     result => {
-      const outcome = result.outcome.ok ? 'ok' : String(result.outcome.code);
-      span?.end(result.outcome.ok ? undefined : outcome);
-      done(outcome, result);
+      span?.end(result.outcome.ok ? undefined : String(result.outcome.code));
     },
     (error: unknown) => {
       span?.end(error instanceof Error ? error : String(error));
-      const failure = functionFailure(error, request.traceId);
-      done(signal.aborted ? 'cancelled' : String(failure.code), null);
       if (reply.sent) return;
       if (signal.aborted) {
         request.failure = 'the caller went away';
         reply.code(CALLER_LEFT_STATUS).send();
-      } else sendFunctionFailure(reply, failure);
+      } else sendFunctionFailure(reply, functionFailure(error, request.traceId));
     },
   );
 }
@@ -151,8 +131,9 @@ function readWebhookUrl(sent: string | string[] | undefined, prefixes: readonly 
   if (prefixes === null) {
     throw invalidRequest('X-Webhook-Url: webhooks are not enabled on this service', { number: 200400 });
   }
-  const url = String(sent);
-  if (!/^https?:\/\//.test(url) || !URL.canParse(url) || !prefixes.some(prefix => url.startsWith(prefix))) {
+  // As it will be asked for: "/allowed/../other" is "/other".
+  const url = URL.canParse(String(sent)) ? new URL(String(sent)).href : '';
+  if (!/^https?:\/\//.test(url) || !prefixes.some(prefix => url.startsWith(prefix))) {
     throw invalidRequest(`X-Webhook-Url must begin with one of ${prefixes.join(', ')}`, { number: 200400 });
   }
   return url;

@@ -27,6 +27,8 @@ export interface Call {
   readonly signal?: AbortSignal;
   /** Makes it a stream: one event each. Grant more with `Channel.credit` as the reader takes them. */
   readonly onChunk?: (event: Buffer, callId: number) => void;
+  /** Told when a call that was given up has ended inside after all, or its connection has: its place there is free again. */
+  readonly onLateEnd?: () => void;
 }
 
 /** What became of the user's code. Failures of the platform reject instead. */
@@ -58,6 +60,7 @@ interface PendingCall {
   settle(outcome: CallOutcome): void;
   fail(error: Error): void;
   readonly onChunk: ((event: Buffer, callId: number) => void) | undefined;
+  readonly onLateEnd: (() => void) | undefined;
 }
 
 /**
@@ -76,7 +79,7 @@ export class Channel {
   readonly #control: net.Socket;
   readonly #pending = new Map<number, PendingCall>();
   /** Calls that were given up here and not yet answered there: they still hold a place in the runtime. */
-  readonly #abandoned = new Set<number>();
+  readonly #abandoned = new Map<number, (() => void) | undefined>();
   #nextCallId = 1;
   #isClosed = false;
   #resolveClosed!: () => void;
@@ -204,6 +207,7 @@ export class Channel {
           reject(error);
         },
         onChunk: call.onChunk,
+        onLateEnd: call.onLateEnd,
       });
       this.#writeCall(callId, header, headerBytes, call.body);
     });
@@ -269,7 +273,9 @@ export class Channel {
     const error = new ChannelClosed('the connection to the instance was lost');
     for (const pending of this.#pending.values()) pending.fail(error);
     this.#pending.clear();
+    const abandoned = [...this.#abandoned.values()];
     this.#abandoned.clear();
+    for (const onLateEnd of abandoned) onLateEnd?.();
   }
 
   #writeCall(callId: number, header: string, headerBytes: number, body: Buffer): void {
@@ -295,8 +301,10 @@ export class Channel {
   }
 
   #abandon(callId: number, reason: Cancel['reason']): void {
-    if (this.#isClosed || !this.#pending.delete(callId)) return;
-    this.#abandoned.add(callId);
+    const pending = this.#pending.get(callId);
+    if (this.#isClosed || !pending) return;
+    this.#pending.delete(callId);
+    this.#abandoned.set(callId, pending.onLateEnd);
     this.#cancel(callId, reason);
   }
 
@@ -311,7 +319,9 @@ export class Channel {
       return;
     }
     if (pending === undefined) {
+      const onLateEnd = this.#abandoned.get(frame.callId);
       this.#abandoned.delete(frame.callId);
+      onLateEnd?.();
       return;
     }
     this.#pending.delete(frame.callId);

@@ -1,13 +1,6 @@
-import {
-  failedPrecondition,
-  messageOf,
-  notFound,
-  resourceExhausted,
-  ServiceError,
-  unavailable,
-} from '../core/error.ts';
+import { failedPrecondition, resourceExhausted, ServiceError } from '../core/error.ts';
 import { type FunctionCallHeaders, readSessionContext } from '../core/function-call.ts';
-import { formatUrn, parseUrn } from '../core/urn.ts';
+import { parseUrn } from '../core/urn.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
@@ -15,12 +8,8 @@ import { CodeFailure } from './failure.ts';
 import type { Lease } from './group.ts';
 import type { ServiceLauncher, ServingInstance } from './launcher.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
-import { Service } from './service.ts';
-
-export interface FunctionServiceLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-}
+import { type FunctionServiceLog, type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
+import type { Service } from './service.ts';
 
 export interface FunctionServiceOptions {
   readonly catalog: FunctionCatalog;
@@ -31,7 +20,18 @@ export interface FunctionServiceOptions {
   readonly maxWaitMs: number;
   /** Waiting calls of one tenant over all its functions. */
   readonly maxWaitingPerTenant: number;
+  /** Told of every call of a version that is there. `timings` are null when it got no place. */
+  readonly observe?: (name: string, code: string, seconds: number, timings: CallTimings | null) => void;
   readonly log: FunctionServiceLog;
+}
+
+/** Stages of one call, milliseconds. */
+export interface CallTimings {
+  readonly queueMs: number;
+  readonly placeMs: number;
+  readonly startMs: number;
+  readonly loadMs: number;
+  readonly runMs: number;
 }
 
 export interface FunctionInvocation {
@@ -40,7 +40,9 @@ export interface FunctionInvocation {
   /** Null: any tenant's functions may be called (authentication is off). */
   readonly tenant: string | null;
   readonly headers: FunctionCallHeaders;
-  readonly call: Omit<Call, 'timeoutMs' | 'onChunk'>;
+  readonly call: Omit<Call, 'timeoutMs' | 'onChunk' | 'onLateEnd'>;
+  /** Awaited once the call has its place, before it is sent; what it fails with is what the call fails with. */
+  readonly beforeRun?: () => Promise<void>;
   /** Told once the call has its place, before the handler runs. */
   readonly onPlaced?: (instanceId: string) => void;
   /** Makes it a stream. `taken` says that the reader took the event, so the handler may send as much again. */
@@ -51,68 +53,34 @@ export interface FunctionResult {
   readonly outcome: CallOutcome;
   /** `''` when no instance could be had. */
   readonly instanceId: string;
-  readonly timings: {
-    readonly queueMs: number;
-    readonly placeMs: number;
-    readonly startMs: number;
-    readonly loadMs: number;
-    readonly runMs: number;
-  };
+  readonly timings: CallTimings;
 }
 
-interface Served {
-  readonly fn: ServedFunction;
-  readonly service: Service;
-  readonly labels: ReadonlySet<string>;
-}
-
-/** Versions that are kept in memory before unused ones are forgotten. */
-const MAX_REMEMBERED = 10_000;
 /** A place that turned out to be on a broken instance before the call was sent is given up this often. */
 const MAX_PLACES = 8;
+/** How long a handler whose caller left may take to heed that; then its instance is replaced. */
+const LEFT_BEHIND_MS = 2_000;
 
-/**
- * Invokes versions of functions as services: finds the version, groups its instances, and places each call.
- *
- * The versions that were called are kept in memory until the catalog says that they changed, so a warm call asks no store. A
- * changed function gets a new `Service`; the old one drains, so no call is lost.
- */
+/** Invokes versions of functions as services: finds the version, groups its instances, and places each call. */
 export class FunctionService {
   readonly #options: FunctionServiceOptions;
-  readonly #capacity: Capacity;
-  /** By URN as it was sent: other spellings of a version share what serves it. */
-  readonly #served = new Map<string, Served>();
-  /** URNs of `#served` by their functionUrn. */
-  readonly #spellings = new Map<string, Set<string>>();
-  readonly #loading = new Map<string, Promise<Served>>();
-  readonly #draining = new Set<Service>();
+  readonly #versions: ServedFunctions;
   readonly #waitingPerTenant = new Map<string, number>();
   readonly #interrupts = new Map<string, Set<AbortController>>();
-  #stopListening: (() => void) | undefined;
-  #isStopping = false;
 
   constructor(options: FunctionServiceOptions) {
     this.#options = options;
-    this.#capacity = new Capacity(options.capacity);
+    this.#versions = new ServedFunctions({ ...options, capacity: new Capacity(options.capacity) });
   }
 
   /** Takes over the instances of an earlier server and starts what is to be warm. Never rejects. */
-  async start(): Promise<void> {
-    this.#stopListening = this.#options.catalog.onChange(functionUrn => {
-      this.#changed(functionUrn).catch((error: unknown) => {
-        this.#options.log.warn({ functionUrn, reason: messageOf(error) }, 'a change of a function was not followed');
-      });
-    });
-    for (const instance of await this.#options.launcher.adopt()) await this.#adopt(instance);
-    await this.#warmUp(null);
+  start(): Promise<void> {
+    return this.#versions.start();
   }
 
-  /** Lets running calls end (the entry waits for them), then ends every instance. */
-  async close(): Promise<void> {
-    this.#isStopping = true;
-    this.#stopListening?.();
-    for (const { service } of this.#served.values()) this.#drain(service);
-    await Promise.all([...this.#draining].map(service => service.drained));
+  /** Lets calls that still run end for at most `graceMs`, then ends every instance. */
+  async close(graceMs: number): Promise<void> {
+    await this.#versions.close(graceMs);
     await this.#options.launcher.close();
   }
 
@@ -120,59 +88,41 @@ export class FunctionService {
    * One call. The user's code failing is an outcome; everything else is a `ServiceError` whose `number` is the code of the answer.
    */
   async invoke(invocation: FunctionInvocation): Promise<FunctionResult> {
-    const served = this.#served.get(invocation.urn) ?? (await this.#load(invocation.urn));
-    const { fn, service } = served;
+    const served = this.#versions.find(invocation.urn) ?? (await this.#find(invocation.urn, invocation.tenant));
+    const { fn } = served;
     if (invocation.tenant !== null && invocation.tenant !== fn.tenant) throw unknownFunction();
-    const { headers } = invocation;
-    if (headers.label !== '' && !served.labels.has(headers.label)) {
-      throw failedPrecondition(`no instances are reserved for the label ${headers.label}`, { number: 150444 });
-    }
-    const { concurrency } = fn.scaling;
-    if (headers.session && headers.session.concurrency > concurrency) {
-      throw failedPrecondition(
-        `X-Instance-Session: concurrency ${headers.session.concurrency} is above the function's ${concurrency}`,
-        { number: 4037 },
-      );
-    }
-    const key: GroupKey = {
-      cpuMillis: headers.cpuMillis ?? fn.cpuMillis,
-      memoryMb: headers.memoryMb ?? fn.memoryMb,
-      customResources: headers.customResources === '' ? fn.customResources : headers.customResources,
-      label: headers.label,
-      sessionContext: fn.usesSessionContext ? readSessionContext(headers.sessionContext) : '',
-    };
+    const { observe } = this.#options;
+    if (!observe) return await this.#invoke(served, invocation);
+    const startMs = performance.now();
     try {
-      return await this.#run(served, service, key, invocation);
+      const result = await this.#invoke(served, invocation);
+      const { outcome, timings } = result;
+      observe(fn.name, outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000, timings);
+      return result;
     } catch (error) {
-      if (!(error instanceof CodeFailure)) throw error;
-      const { code, message, runMicros } = error.error;
-      return {
-        outcome: { ok: false, code, text: message, runMicros: runMicros ?? 0 },
-        instanceId: '',
-        timings: { queueMs: 0, placeMs: 0, startMs: 0, loadMs: 0, runMs: 0 },
-      };
+      const code = invocation.call.signal?.aborted ? 'cancelled' : codeOf(error);
+      observe(fn.name, code, (performance.now() - startMs) / 1000, null);
+      throw error;
     }
   }
 
   /** Ends a session of a function version; false when it is not known. */
   async endSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
-    const served = await this.#known(urn, tenant);
-    return served?.service.endSession(id) ?? false;
+    const served = await this.#find(urn, tenant);
+    return served.service.endSession(id);
   }
 
   /** Raises an exception in the running calls of a session; false when it is not known. */
   async interruptSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
-    const served = await this.#known(urn, tenant);
-    if (!served?.service.hasSession(id)) return false;
+    const served = await this.#find(urn, tenant);
+    if (!served.service.hasSession(id)) return false;
     for (const interrupt of this.#interrupts.get(interruptKey(served.fn.urn, id)) ?? []) interrupt.abort('interrupt');
     return true;
   }
 
   /** Whether a version is there and may be called by `tenant`. Fails as `invoke` does. */
   async check(urn: string, tenant: string | null): Promise<ServedFunction> {
-    const { fn } = this.#served.get(urn) ?? (await this.#load(urn));
-    if (tenant !== null && tenant !== fn.tenant) throw unknownFunction();
-    return fn;
+    return (await this.#find(urn, tenant)).fn;
   }
 
   /** The instances of a version (null: of all that this process serves) now. */
@@ -180,7 +130,7 @@ export class FunctionService {
     urn: string | null,
   ): { readonly instance: ServingInstance; readonly state: string; readonly inFlight: number }[] {
     const found = [];
-    for (const { fn, service } of this.#served.values()) {
+    for (const { fn, service } of this.#versions.all) {
       if (urn !== null && fn.urn !== urn) continue;
       for (const group of service.groups) {
         for (const member of group.members) {
@@ -199,37 +149,78 @@ export class FunctionService {
     return counts;
   }
 
+  async #invoke(served: Served, invocation: FunctionInvocation): Promise<FunctionResult> {
+    const { fn, labels } = served;
+    const { headers } = invocation;
+    if (headers.label !== '' && !labels.has(headers.label)) {
+      throw failedPrecondition(`no instances are reserved for the label ${headers.label}`, { number: 150444 });
+    }
+    const { concurrency } = fn.scaling;
+    if (headers.session && headers.session.concurrency > concurrency) {
+      throw failedPrecondition(
+        `X-Instance-Session: concurrency ${headers.session.concurrency} is above the function's ${concurrency}`,
+        { number: 4037 },
+      );
+    }
+    const key: GroupKey = {
+      cpuMillis: headers.cpuMillis ?? fn.cpuMillis,
+      memoryMb: headers.memoryMb ?? fn.memoryMb,
+      customResources: headers.customResources === '' ? fn.customResources : headers.customResources,
+      label: headers.label,
+      sessionContext: fn.usesSessionContext ? readSessionContext(headers.sessionContext) : '',
+    };
+    try {
+      return await this.#run(served, key, invocation);
+    } catch (error) {
+      if (!(error instanceof CodeFailure)) throw error;
+      const { code, message, runMicros } = error.error;
+      return {
+        outcome: { ok: false, code, text: message, runMicros: runMicros ?? 0 },
+        instanceId: '',
+        timings: { queueMs: 0, placeMs: 0, ...NO_START, runMs: 0 },
+      };
+    }
+  }
+
   async #run(
-    served: Served,
-    service: Service,
+    { fn, service }: Served,
     key: GroupKey,
-    { headers, call, onPlaced, onEvent }: FunctionInvocation,
+    { headers, call, onPlaced, beforeRun, onEvent }: FunctionInvocation,
   ): Promise<FunctionResult> {
-    const { fn } = served;
-    const sinceMs = this.#options.clock.now();
     const { lease, placeMs } = await this.#place(fn, service, key, headers, call.signal);
     const instance = lease.instance as ServingInstance;
-    const release = this.#interruptible(fn.urn, headers.session?.id, call.signal);
-    onPlaced?.(instance.id);
+    const interrupts = this.#interruptible(fn.urn, headers.session?.id, call.signal);
+    const leftBehind = new LeftBehind(lease, this.#options.clock);
+    let isSent = false;
     const onChunk = onEvent && {
       onChunk: (event: Buffer, callId: number) => onEvent(event, () => instance.credit(callId, event.length)),
     };
     try {
-      const outcome = await instance.call({ ...call, ...release.signal, ...onChunk, timeoutMs: fn.timeoutMs });
+      if (beforeRun) await beforeRun();
+      onPlaced?.(instance.id);
+      isSent = call.signal?.aborted !== true;
+      const outcome = await instance.call({
+        ...call,
+        ...interrupts.signal,
+        ...onChunk,
+        timeoutMs: fn.timeoutMs,
+        onLateEnd: leftBehind.onEnd,
+      });
       lease.release('done');
       const runMs = outcome.runMicros / 1000;
-      const cold = lease.cold ? instance.timings : NO_START;
-      const queueMs = this.#options.clock.now() - sinceMs - runMs;
+      const start = lease.cold ? instance.timings : NO_START;
       return {
         outcome,
         instanceId: instance.id,
-        timings: { queueMs: lease.cold ? 0 : Math.max(0, Math.min(queueMs, lease.queueMs)), placeMs, ...cold, runMs },
+        timings: { queueMs: lease.cold ? 0 : lease.queueMs, placeMs, ...start, runMs },
       };
     } catch (error) {
-      lease.release(isDeadline(error) ? 'replace' : 'done');
+      if (isDeadline(error)) lease.release('replace');
+      else if (isSent && call.signal?.aborted && instance.isConnected) leftBehind.wait();
+      else lease.release('done');
       throw withNumber(error, call.signal?.aborted ?? false);
     } finally {
-      release.end();
+      interrupts.end();
     }
   }
 
@@ -298,129 +289,41 @@ export class FunctionService {
     };
   }
 
-  async #known(urn: string, tenant: string | null): Promise<Served | undefined> {
-    const served = this.#served.get(urn) ?? (await this.#load(urn));
-    if (tenant !== null && tenant !== served.fn.tenant) throw unknownFunction();
-    return served;
+  async #find(urn: string, tenant: string | null): Promise<Served> {
+    // Before anything is read: what another tenant has may not show in how it is refused.
+    if (tenant !== null && parseUrn(urn)?.tenant !== tenant) throw unknownFunction();
+    return this.#versions.find(urn) ?? (await this.#versions.load(urn));
+  }
+}
+
+/**
+ * The place of a call whose caller left. It is given back when the handler has really ended, or its next call would wait behind the
+ * old one; a handler that does not heed the cancellation costs its instance.
+ */
+class LeftBehind {
+  readonly #lease: Lease;
+  readonly #clock: ServiceClock;
+  #cancelTimer: (() => void) | undefined;
+  #hasEnded = false;
+
+  constructor(lease: Lease, clock: ServiceClock) {
+    this.#lease = lease;
+    this.#clock = clock;
   }
 
-  #load(urn: string): Promise<Served> {
-    if (this.#isStopping) return Promise.reject(unavailable('the service is stopping', { number: 150431 }));
-    let loading = this.#loading.get(urn);
-    if (!loading) {
-      loading = this.#loadOnce(urn).finally(() => this.#loading.delete(urn));
-      this.#loading.set(urn, loading);
-    }
-    return loading;
-  }
+  readonly onEnd = (): void => {
+    this.#hasEnded = true;
+    this.#cancelTimer?.();
+    if (this.#cancelTimer) this.#lease.release('done');
+  };
 
-  async #loadOnce(urn: string): Promise<Served> {
-    const fn = await this.#options.catalog.find(urn);
-    if (!fn) throw unknownFunction();
-    const labels = await this.#options.catalog.labels(fn.urn);
-    // Other spellings of one version (`latest`) share what serves it.
-    const served = this.#served.get(fn.urn) ?? this.#serve(fn, labels);
-    this.#remember(urn, served);
-    return served;
-  }
-
-  #remember(urn: string, served: Served): void {
-    this.#served.set(urn, served);
-    const functionUrn = functionUrnOf(urn);
-    const spellings = this.#spellings.get(functionUrn) ?? new Set();
-    spellings.add(urn);
-    this.#spellings.set(functionUrn, spellings);
-    if (this.#served.size > MAX_REMEMBERED) this.#forgetUnused();
-  }
-
-  #forget(urn: string): void {
-    this.#served.delete(urn);
-    const functionUrn = functionUrnOf(urn);
-    const spellings = this.#spellings.get(functionUrn);
-    spellings?.delete(urn);
-    if (spellings?.size === 0) this.#spellings.delete(functionUrn);
-  }
-
-  /** Versions without instances and waiting calls cost nothing but the memory of them. */
-  #forgetUnused(): void {
-    for (const [urn, { service }] of this.#served) {
-      if (service.isEmpty) {
-        this.#forget(urn);
-        this.#drain(service);
-      }
-    }
-  }
-
-  #serve(fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Served {
-    const home: GroupKey = {
-      cpuMillis: fn.cpuMillis,
-      memoryMb: fn.memoryMb,
-      customResources: fn.customResources,
-      label: '',
-      sessionContext: '',
-    };
-    const service = new Service({ ...fn.scaling, labels }, home, {
-      tenant: fn.tenant,
-      clock: this.#options.clock,
-      capacity: this.#capacity,
-      start: key => this.#options.launcher.launch(fn, key),
-    });
-    const served = { fn, service, labels: new Set(labels.keys()) };
-    this.#remember(fn.urn, served);
-    service.start();
-    return served;
-  }
-
-  async #adopt(instance: ServingInstance): Promise<void> {
-    const served = await this.#load(instance.urn).catch(() => undefined);
-    if (served && served.fn.revisionId === instance.revisionId) served.service.adopt(instance.key, instance);
-    else void instance.stop();
-  }
-
-  async #warmUp(functionUrn: string | null): Promise<void> {
-    for (const urn of await this.#options.catalog.warm(functionUrn)) {
-      await this.#load(urn).catch((error: unknown) => {
-        this.#options.log.warn({ urn, reason: messageOf(error) }, 'a function could not be kept warm');
-      });
-    }
-  }
-
-  /** Brings what is served of a function to what the catalog says now. */
-  async #changed(functionUrn: string): Promise<void> {
-    for (const urn of [...(this.#spellings.get(functionUrn) ?? [])]) {
-      const served = this.#served.get(urn);
-      if (!served) continue;
-      const fn = await this.#options.catalog.find(served.fn.urn).catch(() => null);
-      if (this.#served.get(urn) !== served) continue;
-      if (fn && fn.revisionId === served.fn.revisionId) {
-        const labels = await this.#options.catalog.labels(fn.urn);
-        served.service.setPolicy({ ...fn.scaling, labels });
-        this.#served.set(urn, { ...served, labels: new Set(labels.keys()) });
-      } else {
-        this.#forget(urn);
-        this.#drain(served.service);
-      }
-    }
-    if (!this.#isStopping) await this.#warmUp(functionUrn);
-  }
-
-  #drain(service: Service): void {
-    if (this.#draining.has(service)) return;
-    this.#draining.add(service);
-    void service.drain().then(() => this.#draining.delete(service));
+  wait(): void {
+    if (this.#hasEnded) this.#lease.release('done');
+    else this.#cancelTimer = this.#clock.after(LEFT_BEHIND_MS, () => this.#lease.release('replace'));
   }
 }
 
 const NO_START = { startMs: 0, loadMs: 0 };
-
-export function unknownFunction(): ServiceError {
-  return notFound('function metadata not found', { number: 150424 });
-}
-
-function functionUrnOf(urn: string): string {
-  const parsed = parseUrn(urn);
-  return parsed ? formatUrn({ ...parsed, version: null }) : urn;
-}
 
 function interruptKey(urn: string, sessionId: string): string {
   return `${urn}\n${sessionId}`;
@@ -428,6 +331,11 @@ function interruptKey(urn: string, sessionId: string): string {
 
 function isDeadline(error: unknown): boolean {
   return error instanceof ServiceError && error.code === 'deadline_exceeded';
+}
+
+function codeOf(error: unknown): string {
+  if (!(error instanceof ServiceError)) return 'internal';
+  return error.number === undefined ? error.code : String(error.number);
 }
 
 /** The code that a failed call answers with: timed out 4010, the instance ended 150427. */

@@ -122,6 +122,14 @@ export class Service implements GroupOwner, CapacityUser {
     return this.drained;
   }
 
+  /** Ends every instance now, busy or not; to be called once it drains. */
+  endAll(): void {
+    for (const group of this.#groups.values()) {
+      group.failWaiting(unavailable('the service is stopping', { number: 150431 }));
+      for (const member of group.members) if (member.instance) this.stopMember(member);
+    }
+  }
+
   /** Ends a session wherever it is; false when it is not known. */
   endSession(id: string): boolean {
     for (const group of this.#groups.values()) if (group.endSession(id)) return true;
@@ -326,9 +334,7 @@ export class Service implements GroupOwner, CapacityUser {
 
   #scaleDown(group: Group): void {
     const now = this.now();
-    const idle = group.members.filter(
-      member => member.state === 'ready' && member.inFlight === 0 && member.reservedPlaces === 0,
-    );
+    const idle = group.members.filter(member => this.#isIdle(member));
     let spare = group.count('ready') + group.count('starting') - this.#minimum(group);
     for (const member of idle.sort((a, b) => a.idleSinceMs - b.idleSinceMs)) {
       if (spare <= 0 || group.waiting > 0) return;
@@ -351,13 +357,19 @@ export class Service implements GroupOwner, CapacityUser {
     if (oldest !== undefined && slaQuotaMs !== null && oldest + slaQuotaMs > now) consider(oldest + slaQuotaMs);
     if (group.waiting === 0 && group.count('ready') + group.count('starting') > this.#minimum(group)) {
       for (const member of group.members) {
-        if (member.state === 'ready' && member.inFlight === 0 && member.reservedPlaces === 0) {
+        if (this.#isIdle(member)) {
           consider(Math.max(now, member.idleSinceMs + this.#policy.scaleDownMs));
         }
       }
     }
     if (next !== undefined)
       group.cancelTimer = this.#ports.clock.after(Math.max(1, next - now), () => this.rescale(group));
+  }
+
+  #isIdle(member: Member): boolean {
+    if (member.state !== 'ready' || member.inFlight > 0) return false;
+    // While it drains no call can come for a session: the places that are kept for one would only keep the instance.
+    return member.reservedPlaces === 0 || this.#draining;
   }
 
   #evictForMaximum(group: Group): void {
@@ -370,7 +382,7 @@ export class Service implements GroupOwner, CapacityUser {
   #evictFrom(group: Group): boolean {
     if (group.waiting > 0 || group.count('ready') <= this.#minimum(group)) return false;
     for (const member of group.members) {
-      if (member.state === 'ready' && member.inFlight === 0 && member.reservedPlaces === 0) {
+      if (this.#isIdle(member)) {
         this.stopMember(member);
         return true;
       }
