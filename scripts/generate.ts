@@ -17,6 +17,7 @@ const GENERATED: readonly Generated[] = [
   { file: 'rookery.sample.yaml', make: async () => (await import('../src/config/document.ts')).sampleFile() },
   { file: 'docs/metrics.md', make: async () => (await import('../src/telemetry/document.ts')).metricsPage() },
   { file: 'docs/cli.md', make: cliPage },
+  { file: 'docs/errors.md', make: async () => (await import('./errors-page.ts')).errorsPage() },
   { file: 'docs/limits.md', make: async () => (await import('./limits-page.ts')).limitsPage() },
 ];
 

@@ -70,3 +70,64 @@ export const META_CODES = {
     meaning: 'A fault of the service; its log has the cause under the trace id.',
   },
 } as const satisfies Record<string, NumericCode>;
+
+/** Codes of calls: what user code did, and what the function service answers. */
+export const CALL_CODES: readonly NumericCode[] = [
+  ...userCode(4001, 'The entry cannot be loaded: its folder, module or symbol is missing, or it does not compile.'),
+  ...userCode(4002, '`Fail to run user call handler. err: <text>.` The handler raised.'),
+  ...userCode(4004, '`response body size <n> exceeds the limit of 6291456`'),
+  ...userCode(4007, 'The value cannot be turned into JSON (`NaN` too).'),
+  { code: 4009, where: 'user code', http: 'none', meaning: 'pre_stop failed; only in the log.' },
+  { code: 4010, where: 'user code', http: '504; agents 500', meaning: 'The call timed out.' },
+  { code: 4140, where: 'user code', http: '413', meaning: 'The body of the call is too large.' },
+  ...userCode(4201, 'The initializer failed, or there is no handler: `empty user call code`.'),
+  ...userCode(4211, 'The initializer timed out.'),
+  {
+    code: 4037,
+    where: 'function service',
+    http: '400',
+    meaning: 'A session header is wrong, or asks for more places than an instance has.',
+  },
+  {
+    code: 150424,
+    where: 'function service',
+    http: '404',
+    meaning: '`function metadata not found`',
+  },
+  {
+    code: 150427,
+    where: 'function service',
+    http: '500',
+    meaning: 'The instance ended while it ran the call.',
+  },
+  {
+    code: 150429,
+    where: 'function service',
+    http: '429',
+    meaning: 'The waiting room is full, and the function has its largest number of instances.',
+  },
+  {
+    code: 150431,
+    where: 'function service',
+    http: '503',
+    meaning: 'The call waited too long for an instance.',
+  },
+  { code: 150444, where: 'function service', http: '400', meaning: 'No instances are reserved for the label.' },
+  {
+    code: 150510,
+    where: 'function service',
+    http: '429',
+    meaning: 'The waiting room is full, and the machine or the tenant has no room for another instance.',
+  },
+  {
+    code: 200400,
+    where: 'function service',
+    http: '400',
+    meaning: 'The call is wrong: no URN, a kind that cannot be invoked, a bad header or body.',
+  },
+  { code: 200404, where: 'function service', http: '404', meaning: 'Unknown session, or unknown id of an async call.' },
+];
+
+function userCode(code: number, meaning: string): [NumericCode] {
+  return [{ code, where: 'user code', http: '500', meaning }];
+}

@@ -1,0 +1,41 @@
+import { CALL_CODES, META_CODES, type NumericCode } from '../src/core/codes.ts';
+
+const SECTIONS: readonly { readonly where: NumericCode['where']; readonly title: string; readonly intro: string }[] = [
+  {
+    where: 'meta_service',
+    title: 'meta_service',
+    intro:
+      'Every answer has `code` (0: success) and `message`. A request that is wrong by itself is a 400 where the table says so; ' +
+      'one that is wrong only because of what is stored is a 200 with its code; only faults of the service are a 500.',
+  },
+  {
+    where: 'user code',
+    title: 'User code',
+    intro:
+      'An agent answers `invoke failed: code=<n> err=<text>` with status 500; the function service answers the code itself, ' +
+      'and the header `X-Inner-Code`.',
+  },
+  {
+    where: 'function service',
+    title: 'Function service',
+    intro: 'Calls that are refused for lack of room carry `Retry-After`.',
+  },
+];
+
+/** docs/errors.md */
+export function errorsPage(): string {
+  const codes: readonly NumericCode[] = [...Object.values(META_CODES), ...CALL_CODES];
+  const lines = [
+    '# Error codes',
+    '',
+    '<!-- Made from src/core/codes.ts by `npm run generate`. Do not edit. -->',
+    '',
+    'Refusals by an entry itself (401, 403, 404, 413, 421, 429) have the HTTP status in `code`, on both entries.',
+  ];
+  for (const { where, title, intro } of SECTIONS) {
+    lines.push('', `## ${title}`, '', intro, '', '| Code | HTTP status | Meaning |', '|---|---|---|');
+    const own = codes.filter(code => code.where === where).toSorted((a, b) => a.code - b.code);
+    for (const { code, http, meaning } of own) lines.push(`| ${code} | ${http} | ${meaning} |`);
+  }
+  return `${lines.join('\n')}\n`;
+}
