@@ -28,7 +28,7 @@ const CODE = join(import.meta.dirname, 'code');
 
 /** A process driver over a data directory of its own. */
 export class ProcessFixture {
-  readonly dataDir = mkdtempSync(join(tmpdir(), 'rookery-process-'));
+  readonly dataDir: string;
   /** Where the behaviours are inside. */
   readonly codePath: string;
   readonly #options: Partial<ProcessDriverOptions>;
@@ -36,6 +36,7 @@ export class ProcessFixture {
 
   constructor(options: Partial<ProcessDriverOptions> = {}) {
     this.#options = options;
+    this.dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), 'rookery-process-'));
     // Without a mount namespace the code is where it is on the host.
     this.codePath = options.disable?.some(layer => layer === 'namespaces' || layer === 'mount') ? CODE : '/code';
     mkdirSync(this.dataDir, { recursive: true });

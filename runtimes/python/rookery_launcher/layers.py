@@ -206,6 +206,13 @@ def prepare_root(layers, plan_root):
         raise LayerFailure("proc" if "/proc" in str(error) else "mount", error)
 
 
+def become_user_of_namespace(layers, uid, gid):
+    """The namespace that the mounts needed maps root; any other user is one namespace further in."""
+    enter_user_namespace(0, 0, uid, gid)
+    # A new namespace begins with all capabilities.
+    give_up_privileges(layers)
+
+
 def give_up_privileges(layers):
     """What no exec from here on can give back. The rights that this process has stay until `drop_capabilities`."""
     if layers.has("capabilities") and (is_privileged() or layers.has("user")):

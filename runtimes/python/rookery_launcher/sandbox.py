@@ -225,7 +225,7 @@ class _Start:
         """For the commands that this process will run inside; the user's process enters one of its own."""
         orders = user_process.identity_orders(self.sandbox)
         if orders["map"]:
-            layers.enter_user_namespace(0, 0, orders["uid"], orders["gid"])
+            layers.become_user_of_namespace(self._layers, orders["uid"], orders["gid"])
 
     def _limit(self):
         request = self._request

@@ -45,7 +45,6 @@ def identity_orders(sandbox):
         "gid": identity.gid,
         "groups": identity.groups,
         "set": sets_ids(held),
-        # The namespace that the mounts needed maps root; any other user is one namespace further in.
         "map": held.has("user") and (identity.uid, identity.gid) != (0, 0),
     }
 
@@ -84,7 +83,7 @@ def become(layers, identity, limits):
     """The user's limits and ids, and no capability."""
     _limit(layers, limits)
     if identity["map"]:
-        layers_module.enter_user_namespace(0, 0, identity["uid"], identity["gid"])
+        layers_module.become_user_of_namespace(layers, identity["uid"], identity["gid"])
     if identity["set"]:
         os.setgroups(identity["groups"])
         os.setresgid(identity["gid"], identity["gid"], identity["gid"])

@@ -35,6 +35,7 @@ import { readLogs } from './logs.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
 const START_TIMEOUT_MS = 30_000;
+const START_TRIES = 3;
 /** How long a start that was given up may take to notice it. */
 const GIVE_UP_TIMEOUT_MS = 5_000;
 /** What a command may take beyond its own time until its outputs are here. */
@@ -140,12 +141,7 @@ export class ProcessDriver implements SandboxDriver {
     const launcher = await bounded(this.#launchers.get(version), START_TIMEOUT_MS, tooLate, signal);
     refuseWithoutIsolation(spec, launcher);
     const warnings = sourceOwners(spec);
-    // A launcher that ends, or a spare that dies, in this very moment is worth one more try; nothing has begun then.
-    const state =
-      (await this.#tryStart(spec, launcher, signal)) ??
-      (await this.#tryStart(spec, await this.#launchers.get(version), signal));
-    if (state === null)
-      throw unavailable('the launcher ended the start without a word; its log is in run/ of the data directory');
+    const state = await this.#tryStarts(spec, version, launcher, signal);
     return {
       handle: state.handle,
       endpoint: state.handle.endpoint,
@@ -267,6 +263,22 @@ export class ProcessDriver implements SandboxDriver {
     this.#connections.clear();
     this.#exits.clear();
     await this.#launchers.close();
+  }
+
+  /** A launcher that ends, or a spare that dies, in the very moment of a start is worth another try: nothing has begun then. */
+  async #tryStarts(
+    spec: SandboxSpec,
+    version: string | null,
+    launcher: Launcher,
+    signal: AbortSignal,
+  ): Promise<Started> {
+    let serving = launcher;
+    for (let attempt = 0; attempt < START_TRIES; attempt++) {
+      const started = await this.#tryStart(spec, serving, signal);
+      if (started !== null) return started;
+      serving = await this.#launchers.getOther(version, serving);
+    }
+    throw unavailable('the launcher ended the start without a word; its log is in run/ of the data directory');
   }
 
   /** One start over one connection; null when it ended without an answer. Leaves nothing when it fails. */

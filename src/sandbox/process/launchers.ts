@@ -94,6 +94,21 @@ export class Launchers {
     return await serving;
   }
 
+  /** The launcher to go on with after a start that `tried` did not answer: itself when it still lives, else a new one. */
+  async getOther(version: string | null, tried: Launcher): Promise<Launcher> {
+    const probe = await FrameSocket.connect(tried.startSocket).catch(() => null);
+    if (probe !== null) {
+      // Nothing was asked over it: the spare that gets it ends, and another one is made.
+      probe.close();
+      return tried;
+    }
+    tried.control.close();
+    for (const [known, serving] of this.#serving) {
+      if ((await serving.catch(() => null)) === tried) this.#serving.delete(known);
+    }
+    return await this.get(version);
+  }
+
   /** Tells the launchers that this server ends. Those without instances end too; returns when they have. */
   async close(): Promise<void> {
     this.#isClosed = true;
@@ -111,10 +126,10 @@ export class Launchers {
   }
 
   #watch(version: string, launcher: Launcher): void {
-    void launcher.control.next().then(frame => {
+    void launcher.control.next().then(async frame => {
       // Nothing is asked over this connection but to retire, so whatever comes is its end.
       launcher.control.close();
-      this.#serving.delete(version);
+      if ((await this.#serving.get(version)?.catch(() => null)) === launcher) this.#serving.delete(version);
       if (this.#isClosed) return;
       this.#options.logger.warn({ version, pid: launcher.hello.pid, frame: frame?.toString() }, 'a launcher has ended');
     });
@@ -141,8 +156,8 @@ export class Launchers {
 
   async #nameSuffix(interpreter: Interpreter): Promise<string> {
     this.#fingerprint ??= fingerprintOf(this.#options.pythonDir);
-    const { spares, disable, idleExitMs } = this.#options;
-    const settings = JSON.stringify([await this.#fingerprint, interpreter.path, spares, disable, idleExitMs]);
+    const { dataDir, spares, disable, idleExitMs } = this.#options;
+    const settings = JSON.stringify([await this.#fingerprint, interpreter.path, dataDir, spares, disable, idleExitMs]);
     return createHash('sha256').update(settings).digest('hex').slice(0, 8);
   }
 

@@ -1,0 +1,395 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { Channel } from '../../src/runtime/channel.ts';
+import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
+import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
+import { call, initOf, isError } from '../suites/sandbox-driver.ts';
+import { ProcessFixture } from './process-fixture.ts';
+
+const WAIT_MS = 30_000;
+const MANY = 200;
+
+/** What the contract does not know of: launchers, first processes, and what is left on the machine. */
+describe('the process driver', { timeout: 120_000 }, () => {
+  let fixture: ProcessFixture;
+  let driver: ProcessDriver;
+  const channels: Channel[] = [];
+
+  beforeAll(async () => {
+    fixture = new ProcessFixture();
+    driver = fixture.driver();
+    const probe = await driver.probe();
+    if (!probe.available) throw new Error(probe.reason);
+  });
+
+  afterEach(async () => {
+    for (const channel of channels.splice(0)) channel.close();
+    for (const { handle } of await driver.list()) await driver.remove(handle);
+  });
+
+  afterAll(async () => {
+    await fixture.dispose();
+  });
+
+  const startWith = async (entry: string, changes: Partial<SandboxSpec> = {}, under = driver) => {
+    const spec = fixture.spec(changes);
+    const started = await under.start(spec, AbortSignal.timeout(WAIT_MS));
+    const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+    channels.push(channel);
+    const init = initOf(spec, fixture.codePath, `behaviours.${entry}`);
+    expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
+    return { spec, channel, ...started };
+  };
+
+  const launcherPids = () => {
+    const names = readdirSync(join(fixture.dataDir, 'run')).filter(name => name.endsWith('.lock'));
+    return names.map(name => pidOf(`rookery: launcher ${name.slice(0, -'.lock'.length)}`)).filter(pid => pid !== null);
+  };
+
+  test('instances live on when their launcher is killed: call, exec, logs, end and remove work', async () => {
+    const one = await startWith('count');
+    const other = await startWith('exit');
+    for (const pid of launcherPids()) process.kill(pid, 'SIGKILL');
+    expect(await call(one.channel, {})).toBe(1);
+    expect(await driver.inspect(one.handle)).toEqual({ state: 'running' });
+    expect(await driver.exec(one.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({ returncode: 0 });
+    const waiting = driver.wait(other.handle);
+    await expect(call(other.channel, { code: 9 })).rejects.toThrow();
+    expect(await waiting).toMatchObject({ code: 9 });
+    await driver.stop(one.handle, 10_000);
+    expect(await driver.wait(one.handle)).toMatchObject({ code: 0 });
+    await driver.remove(one.handle);
+    expect(await driver.inspect(one.handle)).toEqual({ state: 'gone' });
+  });
+
+  test('a new launcher takes the place of one that was killed', async () => {
+    await startWith('echo');
+    for (const pid of launcherPids()) process.kill(pid, 'SIGKILL');
+    const { channel } = await startWith('echo');
+    expect(await call(channel, 1)).toBe(1);
+  });
+
+  test('a first process that is killed takes everything with it, and the end is told', async () => {
+    const { handle, channel } = await startWith('leave_children');
+    await call(channel, {});
+    const waiting = driver.wait(handle);
+    process.kill(handle.data.pid as number, 'SIGKILL');
+    const exit = await waiting;
+    expect(exit).toMatchObject({ code: null, signal: 'SIGKILL', oomKilled: false });
+    expect(await driver.inspect(handle)).toEqual({ state: 'exited', exit });
+    expect(processesIn(handle)).toEqual([]);
+  });
+
+  test('a follower of the log is let go when the first process is killed', async () => {
+    const { handle, channel } = await startWith('print_lines');
+    await call(channel, { from: 0, to: 1 });
+    const lines = driver.logs(handle, { tail: null, sinceMs: null, follow: true }, AbortSignal.timeout(WAIT_MS));
+    let text = '';
+    for await (const chunk of lines) {
+      text += chunk.toString();
+      process.kill(handle.data.pid as number, 'SIGKILL');
+    }
+    expect(text).toBe('line 0\n');
+  });
+
+  test('launchers end with a server that ends cleanly, and nothing of them is left', async () => {
+    const own = new ProcessFixture();
+    const next = own.driver();
+    await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
+    await next.close();
+    const left = readdirSync(join(own.dataDir, 'run'))
+      .filter(name => !/\.(lock|log)$/.test(name))
+      .sort();
+    expect(left).toEqual(['instances', 'root', 'spares']);
+    for (const name of left) expect(readdirSync(join(own.dataDir, 'run', name))).toEqual([]);
+    await own.dispose();
+  });
+
+  test('a launcher with an instance outlives a clean end and ends with its last instance', async () => {
+    const own = new ProcessFixture();
+    const first = own.driver();
+    const { handle, spec } = await startWith('count', {}, first);
+    await first.close();
+    const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
+    const title = `rookery: launcher ${lock.slice(0, -'.lock'.length)}`;
+    expect(pidOf(title)).not.toBeNull();
+    const second = own.driver();
+    const channel = await Channel.open(handle.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+    channels.push(channel);
+    expect(await call(channel, {})).toBe(1);
+    await second.remove(handle);
+    await expect.poll(() => pidOf(title), { timeout: WAIT_MS }).toBeNull();
+    await second.close();
+    await own.dispose();
+  });
+
+  test('a launcher whose server was killed ends by itself after its time', async () => {
+    const own = new ProcessFixture({ launcherIdleExitMs: 300 });
+    const script = `
+      import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
+      import { ProcessDriver } from ${JSON.stringify(join(import.meta.dirname, '../../src/sandbox/process/driver.ts'))};
+      const silent = () => undefined;
+      const logger = { trace: silent, debug: silent, info: silent, warn: silent, error: silent, fatal: silent, child: () => logger };
+      const driver = new ProcessDriver({
+        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { dataDir: '/x', dockerSocket: '/y' }, logger, launcherIdleExitMs: 300, spares: 1,
+      });
+      await driver.probe();
+      process.kill(process.pid, 'SIGKILL');
+    `;
+    const file = join(own.dataDir, 'server.mts');
+    writeFileSync(file, script);
+    const root = join(import.meta.dirname, '../..');
+    expect(() => execFileSync(process.execPath, ['--import', 'tsx', file], { cwd: root, stdio: 'pipe' })).toThrow();
+    const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
+    expect(lock).not.toBe('');
+    await expect
+      .poll(() => pidOf(`rookery: launcher ${lock.slice(0, -'.lock'.length)}`), { timeout: WAIT_MS })
+      .toBeNull();
+    await own.dispose();
+  });
+
+  test('an interpreter that is missing fails the start and says what was looked at', async () => {
+    const spec = fixture.spec({ command: { kind: 'python', version: '3.99' } });
+    await expect(driver.start(spec, AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+      isError('failed_precondition', /^invalid function: runtime python3\.99 is not available: /),
+    );
+  });
+
+  test('an interpreter of another version than its name says is not taken', async () => {
+    const own = new ProcessFixture({ pythons: { '3.98': '/usr/bin/python3' } });
+    const next = own.driver();
+    const spec = own.spec({ command: { kind: 'python', version: '3.98' } });
+    await expect(next.start(spec, AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+      isError('failed_precondition', /\/usr\/bin\/python3: it is Python 3\.\d+$/),
+    );
+    await own.dispose();
+  });
+
+  test('a program that speaks the protocol gets its socket as a descriptor, as a path and its secret', async () => {
+    const runtime = join(import.meta.dirname, '../../runtimes/python');
+    const code = [
+      'import os, socket, sys',
+      `sys.path.insert(0, ${JSON.stringify(runtime)})`,
+      'assert os.stat(os.environ["ROOKERY_RUNTIME_SOCKET"])',
+      'import rookery_runtime',
+      'listener = socket.socket(fileno=int(os.environ["ROOKERY_RUNTIME_FD"]))',
+      'rookery_runtime.serve(listener, os.environ.pop("ROOKERY_RUNTIME_SECRET"))',
+    ].join('\n');
+    const command = { kind: 'exec', argv: ['/usr/bin/python3', '-c', code] } as const;
+    for (const user of ['', 'daemon']) {
+      const { channel, handle } = await startWith('process', {
+        command,
+        rootfs: { type: 'host', imageUrl: 'test', user },
+      });
+      expect(await call(channel, {})).toMatchObject({ noNewPrivs: '1', umask: 0o022 });
+      await driver.stop(handle, 10_000);
+      expect(await driver.wait(handle)).toMatchObject({ code: 0 });
+    }
+  });
+
+  test('a program may listen on the path itself', async () => {
+    const runtime = join(import.meta.dirname, '../../runtimes/python');
+    const code = [
+      'import os, socket, sys',
+      `sys.path.insert(0, ${JSON.stringify(runtime)})`,
+      'os.close(int(os.environ["ROOKERY_RUNTIME_FD"]))',
+      'path = os.environ["ROOKERY_RUNTIME_SOCKET"]',
+      'os.unlink(path)',
+      'listener = socket.socket(socket.AF_UNIX)',
+      'listener.bind(path)',
+      'listener.listen(8)',
+      'print("listening", flush=True)',
+      'import rookery_runtime',
+      'rookery_runtime.serve(listener, os.environ.pop("ROOKERY_RUNTIME_SECRET"))',
+    ].join('\n');
+    const spec = fixture.spec({
+      command: { kind: 'exec', argv: ['/usr/bin/python3', '-c', code] },
+      rootfs: { type: 'host', imageUrl: 'test', user: 'daemon' },
+    });
+    const { endpoint, handle } = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
+    await expect.poll(() => logText(driver, handle), { timeout: WAIT_MS }).toBe('listening\n');
+    const channel = await Channel.open(endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+    channels.push(channel);
+    expect(channel.hello.version).toBe(1);
+    await driver.remove(handle);
+  });
+
+  test('a program that is not there ends with 127, and the log says which', async () => {
+    const spec = fixture.spec({ command: { kind: 'exec', argv: ['/no/such/program'] } });
+    const { handle } = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
+    expect(await driver.wait(handle)).toMatchObject({ code: 127 });
+    expect(await logText(driver, handle)).toBe('cannot run /no/such/program: No such file or directory\n');
+  });
+
+  test('output without end is kept in bounds, the newest of it, and costs the instance only', async () => {
+    const { channel, handle } = await startWith('flood', { memoryMb: 64 });
+    expect(await call(channel, { megabytes: 100 })).toBe('printed');
+    await driver.stop(handle, 10_000);
+    const directory = handle.data.directory as string;
+    const sizes = readdirSync(directory)
+      .filter(name => name.startsWith('log'))
+      .map(name => statSync(join(directory, name)).size);
+    expect(sizes.length).toBe(3);
+    for (const size of sizes) expect(size).toBeLessThan(11 * 1024 * 1024);
+    expect(await driver.wait(handle)).toMatchObject({ code: 0, oomKilled: false });
+  });
+
+  test('a data directory with a path longer than a socket address works', async () => {
+    const base = mkdtempSync(join(tmpdir(), 'rookery-long-'));
+    const own = new ProcessFixture({ dataDir: join(base, 'x'.repeat(120)) });
+    const next = own.driver();
+    const { channel, handle } = await startWith('echo', {}, next);
+    expect(await call(channel, 'far')).toBe('far');
+    await next.remove(handle);
+    await own.dispose();
+    await next.close();
+    rmSync(base, { recursive: true });
+  });
+
+  test('a start that its server did not live to see is listed and can be removed', async () => {
+    const { handle, spec } = await startWith('echo');
+    // The server died before it stored the handle: only the list knows of it.
+    const second = fixture.driver();
+    const [listed] = await second.list();
+    expect(listed).toEqual({ instanceId: spec.instanceId, handle, running: true });
+    await second.remove(listed?.handle as SandboxHandle);
+    expect(await second.list()).toEqual([]);
+    await second.close();
+  });
+
+  test('isolation that is required and switched off refuses the start with the names of the layers', async () => {
+    const own = new ProcessFixture({ disable: ['pid', 'seccomp'] });
+    const next = own.driver();
+    await expect(next.start(own.spec({ requireIsolation: true }), AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+      isError('failed_precondition', /^isolation is required, and this machine does not allow: pid, seccomp/),
+    );
+    const probe = await next.probe();
+    if (!probe.available) throw new Error(probe.reason);
+    expect(probe.degraded.join('\n')).toMatch(/pid is not available here \(switched off by a setting\)/);
+    const { facts } = await startWith('echo', {}, next);
+    expect(facts.isolation).not.toContain('pid');
+    expect(facts.warnings.join('\n')).toMatch(/seccomp is not available here/);
+    await own.dispose();
+  });
+
+  test('the owner of a workspace and the user inside differ: a warning names both uids', async context => {
+    if (process.getuid?.() !== 0) return context.skip();
+    const source = mkdtempSync(join(tmpdir(), 'rookery-owner-'));
+    const mounts = [...fixture.spec().mounts, { source, target: '/data', readonly: false }];
+    const { facts } = await startWith('echo', { mounts, rootfs: { type: 'host', imageUrl: 'test', user: 'daemon' } });
+    expect(facts.warnings.join('\n')).toContain('belongs to uid 0 and daemon has uid 1');
+    rmSync(source, { recursive: true });
+  });
+
+  test(`${MANY} creates and removes leave nothing behind`, async () => {
+    // What one of them leaves is counted against what there is after one of them.
+    await startWith('echo').then(({ handle, channel }) => {
+      channel.close();
+      return driver.remove(handle);
+    });
+    const settle = async () => {
+      let before = '';
+      await expect
+        .poll(
+          () => {
+            const now = JSON.stringify(footprint(fixture.dataDir));
+            const isSettled = now === before;
+            before = now;
+            return isSettled;
+          },
+          { timeout: WAIT_MS, interval: 200 },
+        )
+        .toBe(true);
+      return footprint(fixture.dataDir);
+    };
+    const before = await settle();
+    const one = async () => {
+      const { handle, channel } = await startWith('echo');
+      await call(channel, 1);
+      channel.close();
+      await driver.remove(handle);
+    };
+    for (let turn = 0; turn < MANY / 4; turn++) await Promise.all([one(), one(), one(), one()]);
+    expect(await settle()).toEqual(before);
+  });
+});
+
+const TRUE = { argv: ['true'], workingDir: '', env: {}, stdin: '', timeoutMs: WAIT_MS, maxOutputBytes: 100_000 };
+
+async function logText(driver: ProcessDriver, handle: SandboxHandle): Promise<string> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of driver.logs(
+    handle,
+    { tail: null, sinceMs: null, follow: false },
+    AbortSignal.timeout(WAIT_MS),
+  )) {
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString();
+}
+
+function commandLine(pid: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
+  } catch {
+    return '';
+  }
+}
+
+function pids(): readonly string[] {
+  return readdirSync('/proc').filter(name => /^\d+$/.test(name));
+}
+
+/** The process whose parent has another title: a launcher, not one of its spares. */
+function pidOf(title: string): number | null {
+  const found = pids().filter(pid => commandLine(pid) === title);
+  const isChild = (pid: string) => found.includes(parentOf(pid));
+  const [first] = found.filter(pid => !isChild(pid));
+  return first === undefined ? null : Number(first);
+}
+
+function parentOf(pid: string): string {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1] ?? '';
+  } catch {
+    return '';
+  }
+}
+
+/** Processes in the control groups of a sandbox; without groups there is nothing to ask. */
+function processesIn({ data }: SandboxHandle): readonly string[] {
+  const [path] = Object.values(data.groups as Record<string, string>);
+  if (path === undefined) return [];
+  return readFileSync(join(path, 'cgroup.procs'), 'utf8')
+    .split('\n')
+    .filter(line => line !== '');
+}
+
+/** What a fixture's driver holds of the machine. */
+function footprint(dataDir: string): object {
+  const run = join(dataDir, 'run');
+  const lock = readdirSync(run).find(name => name.endsWith('.lock')) ?? '';
+  const launcher = lock.slice(0, -'.lock'.length);
+  const count = (path: string) => (existsSync(path) ? readdirSync(path).length : 0);
+  return {
+    processes: pids().filter(pid => commandLine(pid).includes(launcher)).length,
+    descriptors: count('/proc/self/fd'),
+    instances: count(join(run, 'instances')),
+    spares: count(join(run, 'spares')),
+    mounts: readFileSync('/proc/self/mountinfo', 'utf8').split('\n').length,
+    groups: groupParents().map(parent => readdirSync(parent).filter(name => name.startsWith(`${launcher}-`)).length),
+  };
+}
+
+function groupParents(): readonly string[] {
+  const mounts = readFileSync('/proc/self/mountinfo', 'utf8').split('\n');
+  const points = mounts.filter(line => / - cgroup2? /.test(line)).map(line => line.split(' ')[4] ?? '');
+  const own = readFileSync('/proc/self/cgroup', 'utf8')
+    .split('\n')
+    .map(line => line.split(':')[2] ?? '/');
+  return [...new Set(points.flatMap(point => own.map(group => join(point, group, 'rookery'))))].filter(existsSync);
+}
