@@ -49,6 +49,8 @@ class Connection(object):
     def receive(self):
         """Reads once and hands on every frame that is whole. False: the connection is of no use any more."""
         with self._read_lock:
+            if self.ended:
+                return False
             try:
                 if self._wanted > _RECEIVE_BYTES:
                     data = self._receive(_RECEIVE_LARGE_BYTES, _DONT_WAIT)
@@ -112,6 +114,12 @@ class Connection(object):
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
+
+    def drop(self):
+        """Drops the calls that wait, and those that were not read yet."""
+        with self._read_lock:
+            self.ended = True
+            self.queued.clear()
 
     def close(self):
         """After `shut`, so that nobody stays blocked in it. Waits until nobody uses the descriptor."""

@@ -150,16 +150,15 @@ class Control(threading.Thread):
     def _end(self, connection):
         if connection.ended:
             return
-        connection.ended = True
+        connection.shut()  # first, so that nobody stays blocked in it
+        connection.drop()
         if connection.role is None:
             self._handshakes -= 1
         with self._places:
             self._epoll.unregister(connection.fd)
         del self._runtime.connections[connection.fd]
-        connection.queued.clear()
         for call in list(connection.running.values()):
             self._cancel(call, 'caller')
-        connection.shut()
         self._runtime.reader.retire(connection)
         if connection.role == 'data':
             self._data.remove(connection)
