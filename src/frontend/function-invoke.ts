@@ -71,8 +71,9 @@ function invoke(request: FastifyRequest, reply: FastifyReply, urn: string, optio
   const body = readEvent(request.body as Buffer | undefined);
   const { headers } = request.raw;
   const sent = headers.traceparent as string | undefined;
-  const span = options.tracer.start('invoke function', 'server', sent);
   const asked = readFunctionCallHeaders(headers);
+  const isAsync = headers['x-invoke-type'] === 'async';
+  const span = isAsync ? null : options.tracer.start('invoke function', 'server', sent);
   const wantsStream = headers.accept?.includes('text/event-stream') ?? false;
   const signal = callerSignal(request.raw.socket);
   const header = {
@@ -83,7 +84,7 @@ function invoke(request: FastifyRequest, reply: FastifyReply, urn: string, optio
     ...(asked.session ? { sessionId: asked.session.id } : {}),
   };
   const tenant = options.ownTenantOnly ? request.tenant : null;
-  if (headers['x-invoke-type'] === 'async') {
+  if (isAsync) {
     void submit(request, reply, { urn, tenant, headers: asked, call: { header, body } }, options);
     return;
   }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { messageOf, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
+import { failedPrecondition, messageOf, notFound, ServiceError } from '../core/error.ts';
 import type { FunctionCallHeaders } from '../core/function-call.ts';
 import {
   type AsyncCallStatus,
@@ -9,12 +9,16 @@ import {
   findAsyncCall,
   finishAsyncCall,
   insertAsyncCall,
+  listProcessingAsyncCalls,
   listQueuedAsyncCalls,
   oldestCompletionMs,
   readAsyncCall,
+  sumAsyncCallBytes,
 } from '../storage/async-calls.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
+import { AsyncLanes, type QueuedCall } from './async-lanes.ts';
+import { AsyncUsage } from './async-usage.ts';
 import type { FunctionInvocation, FunctionResult } from './function-service.ts';
 
 export interface AsyncCallsOptions {
@@ -26,9 +30,12 @@ export interface AsyncCallsOptions {
   /** Calls that wait or run, over all tenants, and of one tenant. */
   readonly maxOpen: number;
   readonly maxOpenPerTenant: number;
-  /** Calls that run at the same moment. */
+  /** Calls that run, or wait for a place on an instance, at the same moment. */
   readonly maxRunning: number;
+  /** How long a result can be read, and how long a call may wait before it fails. */
   readonly keepMs: number;
+  /** Epoch milliseconds; default: the system's. */
+  readonly now?: () => number;
   readonly log: { warn(fields: object, message: string): void };
 }
 
@@ -52,33 +59,45 @@ export interface AsyncSubmission {
 }
 
 const UNKNOWN_OUTCOME = 150427;
-const WAITED_TOO_LONG = 150431;
-/** A call that found no place in time goes back to the end of the queue this often before it fails. */
-const MAX_ATTEMPTS = 20;
+/** The room was full, or no instance came free in time: the call has not run, and may try again. */
+const NOT_PLACED = [150429, 150431, 150510];
+/** How long the calls of a function rest after its waiting room was full. */
+const FULL_ROOM_PAUSE_MS = 500;
 const SWEEP_MS = 60_000;
+/** Ends that are told to webhooks at one moment; above it running calls wait with theirs. */
+const MAX_DELIVERIES = 256;
+/** On the disk: events that wait and results that are kept; one tenant may have a quarter. */
+const MAX_BYTES = 4 * 1024 * 1024 * 1024;
 
-interface Queued {
-  readonly id: string;
-  readonly tenant: string;
-  attempts: number;
+interface CallEnd {
+  /** JSON text. */
+  readonly result?: string;
+  readonly error?: { readonly code: number; readonly message: string };
 }
 
 /**
- * The durable queue behind `X-Invoke-Type: async`. A call is on the disk before it is acknowledged and marked before it runs, so after a
- * crash those that waited run, and those that ran are `failed` with an unknown outcome: each runs at most once.
- * Tenants take turns; within one tenant calls start in the order in which they came.
+ * The durable queue behind `X-Invoke-Type: async`. A call is on the disk before it is acknowledged, and marked once it has its place and
+ * before it runs: after a crash those that waited run, and those that ran are `failed` with an unknown outcome. Each runs at most once.
  */
 export class AsyncCalls {
   readonly #options: AsyncCallsOptions;
-  readonly #queues = new Map<string, Queued[]>();
-  #open = 0;
-  readonly #openPerTenant = new Map<string, number>();
+  readonly #lanes: AsyncLanes;
+  readonly #usage: AsyncUsage;
   readonly #running = new Set<Promise<void>>();
+  readonly #deliveries = new Set<Promise<void>>();
+  readonly #pauses = new Set<NodeJS.Timeout>();
   #sweep: NodeJS.Timeout | undefined;
   #isStopping = false;
 
   constructor(options: AsyncCallsOptions) {
     this.#options = options;
+    const { maxRunning } = options;
+    // Whatever one tenant's functions are stuck in, others find room to run.
+    this.#lanes = new AsyncLanes({
+      maxUnplacedPerFunction: Math.max(1, Math.min(16, Math.floor(maxRunning / 4))),
+      maxUnplacedPerTenant: Math.max(1, Math.floor(maxRunning / 2)),
+    });
+    this.#usage = new AsyncUsage({ ...options, maxBytes: MAX_BYTES, maxBytesPerTenant: MAX_BYTES / 4 });
   }
 
   /** Goes on where an earlier server stopped. */
@@ -88,54 +107,61 @@ export class AsyncCalls {
       code: UNKNOWN_OUTCOME,
       message: 'the server ended while the call was running: whether its handler finished is not known',
     });
-    await failProcessingAsyncCalls(database, error, Date.now());
-    for (const { id, tenant } of await listQueuedAsyncCalls(database)) this.#enqueue({ id, tenant, attempts: 0 });
-    this.#pump();
+    const interrupted = await listProcessingAsyncCalls(database);
+    await failProcessingAsyncCalls(database, error, this.#now());
+    for (const { id, webhook_url } of interrupted) await this.#deliver(id, webhook_url);
+    for (const { id, tenant, urn, created_at_ms } of await listQueuedAsyncCalls(database)) {
+      this.#usage.opened(tenant);
+      this.#lanes.push({ id, tenant, urn, createdAtMs: created_at_ms });
+    }
     await this.#dropOld();
+    this.#pump();
   }
 
   /** Queued calls stay queued; running ones may end within `graceMs` and are marked by the next start otherwise. */
   async close(graceMs: number): Promise<void> {
     this.#isStopping = true;
     clearTimeout(this.#sweep);
+    for (const pause of this.#pauses) clearTimeout(pause);
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<void>(resolve => {
       timer = setTimeout(resolve, graceMs);
     });
-    await Promise.race([Promise.all(this.#running), late]);
+    const ended = Promise.all(this.#running).then(() => Promise.all(this.#deliveries));
+    await Promise.race([ended, late]);
     clearTimeout(timer);
   }
 
   /** Puts a call on the disk and answers its id. Fails with `resource_exhausted` (150429) when too many are open. */
   async submit(submission: AsyncSubmission): Promise<string> {
-    const { maxOpen, maxOpenPerTenant, durable } = this.#options;
-    const { tenant } = submission;
-    if (this.#open >= maxOpen || (this.#openPerTenant.get(tenant) ?? 0) >= maxOpenPerTenant) {
-      throw resourceExhausted('too many asynchronous calls are waiting', { number: 150429, retryAfterSeconds: 1 });
-    }
+    const { tenant, urn, body } = submission;
+    this.#usage.check(tenant, body.length);
     const id = randomUUID();
-    this.#count(tenant, 1);
+    const createdAtMs = this.#now();
+    this.#usage.opened(tenant);
+    this.#usage.stored(tenant, body.length);
     try {
-      await durable.write(transaction =>
+      await this.#options.durable.write(transaction =>
         insertAsyncCall(transaction, {
           id,
           tenant,
-          urn: submission.urn,
+          urn,
           status: 'queued',
           request: JSON.stringify({ headers: submission.headers, header: submission.header }),
-          body: submission.body,
+          body,
           webhook_url: submission.webhookUrl,
           result: null,
           error: null,
-          created_at_ms: Date.now(),
+          created_at_ms: createdAtMs,
           completed_at_ms: null,
         }),
       );
     } catch (error) {
-      this.#count(tenant, -1);
+      this.#usage.closed(tenant);
+      this.#usage.stored(tenant, -body.length);
       throw error;
     }
-    this.#push({ id, tenant, attempts: 0 });
+    this.#lanes.push({ id, tenant, urn, createdAtMs });
     this.#pump();
     return id;
   }
@@ -156,35 +182,19 @@ export class AsyncCalls {
     };
   }
 
-  #enqueue(call: Queued): void {
-    this.#count(call.tenant, 1);
-    this.#push(call);
-  }
-
-  #push(call: Queued): void {
-    const queue = this.#queues.get(call.tenant);
-    if (queue) queue.push(call);
-    else this.#queues.set(call.tenant, [call]);
-  }
-
-  #count(tenant: string, change: 1 | -1): void {
-    this.#open += change;
-    const open = (this.#openPerTenant.get(tenant) ?? 0) + change;
-    if (open > 0) this.#openPerTenant.set(tenant, open);
-    else this.#openPerTenant.delete(tenant);
+  #now(): number {
+    return (this.#options.now ?? Date.now)();
   }
 
   #pump(): void {
     while (!this.#isStopping && this.#running.size < this.#options.maxRunning) {
-      const next = this.#next();
+      const next = this.#lanes.take();
       if (!next) return;
       const running = this.#run(next)
         .catch((error: unknown) => {
-          this.#options.log.warn(
-            { requestId: next.id, reason: messageOf(error) },
-            'an asynchronous call was not recorded',
-          );
-          this.#count(next.tenant, -1);
+          const fields = { requestId: next.id, reason: messageOf(error) };
+          this.#options.log.warn(fields, 'an asynchronous call was not recorded');
+          this.#usage.closed(next.tenant);
         })
         .finally(() => {
           this.#running.delete(running);
@@ -194,54 +204,87 @@ export class AsyncCalls {
     }
   }
 
-  /** The first call of the tenant whose turn it is; that tenant goes to the end. */
-  #next(): Queued | undefined {
-    for (const [tenant, queue] of this.#queues) {
-      const call = queue.shift();
-      this.#queues.delete(tenant);
-      if (queue.length > 0) this.#queues.set(tenant, queue);
-      if (call) return call;
-    }
-    return undefined;
-  }
-
-  async #run(queued: Queued): Promise<void> {
+  async #run(queued: QueuedCall): Promise<void> {
     const { database, durable, invoke } = this.#options;
-    const row = await readAsyncCall(database, queued.id);
-    if (row?.status !== 'queued') {
-      this.#count(queued.tenant, -1);
-      return;
-    }
-    const { headers, header } = JSON.parse(row.request) as Pick<AsyncSubmission, 'headers' | 'header'>;
-    // On the disk before it runs: a crash from here on must not run it again.
-    await durable.write(transaction => claimAsyncCall(transaction, row.id));
-    const end = await this.#outcomeOf(() =>
-      invoke({ urn: row.urn, tenant: null, headers, call: { header, body: Buffer.from(row.body) } }),
-    );
-    if (end.error?.code === WAITED_TOO_LONG && queued.attempts < MAX_ATTEMPTS && !this.#isStopping) {
-      // It never ran: it may wait on, behind the others.
-      await durable.write(transaction =>
-        transaction.updateTable('async_calls').set({ status: 'queued' }).where('id', '=', row.id).execute(),
-      );
-      this.#push({ ...queued, attempts: queued.attempts + 1 });
-      return;
+    let isPlaced = false;
+    const place = () => {
+      if (!isPlaced) this.#lanes.placed(queued);
+      isPlaced = true;
+    };
+    let end: CallEnd;
+    let webhookUrl = '';
+    let bodyBytes = 0;
+    try {
+      const row = await readAsyncCall(database, queued.id);
+      if (row?.status !== 'queued') throw failedPrecondition('it is not queued any more');
+      const { headers, header } = JSON.parse(row.request) as Pick<AsyncSubmission, 'headers' | 'header'>;
+      webhookUrl = row.webhook_url;
+      bodyBytes = row.body.length;
+      // On the disk before it runs: a crash from then on must not run it again.
+      const beforeRun = async () => {
+        place();
+        const isOurs = await durable.write(transaction => claimAsyncCall(transaction, queued.id));
+        if (!isOurs) throw failedPrecondition('it is not queued any more');
+        this.#pump();
+      };
+      const call = { header, body: Buffer.from(row.body) };
+      end = await this.#outcomeOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun }));
+      if (!isPlaced && this.#mayTryAgain(queued, end.error?.code)) {
+        this.#putBack(queued, end.error?.code);
+        isPlaced = true;
+        return;
+      }
+    } finally {
+      place();
     }
     await durable.write(transaction =>
-      finishAsyncCall(transaction, row.id, {
+      finishAsyncCall(transaction, queued.id, {
         status: end.error ? 'failed' : 'completed',
         result: end.result ?? null,
         error: end.error ? JSON.stringify(end.error) : null,
-        completed_at_ms: Date.now(),
+        completed_at_ms: this.#now(),
       }),
     );
-    this.#count(queued.tenant, -1);
+    this.#usage.closed(queued.tenant);
+    this.#usage.stored(queued.tenant, (end.result?.length ?? 0) - bodyBytes);
     this.#armSweep();
-    if (row.webhook_url !== '') await this.#options.deliver?.(row.webhook_url, await this.get(null, row.id));
+    await this.#deliver(queued.id, webhookUrl);
   }
 
-  async #outcomeOf(
-    invoke: () => Promise<FunctionResult>,
-  ): Promise<{ result?: string; error?: { code: number; message: string } }> {
+  /** It never ran, so it may wait on; while the server stops it waits for the next one. */
+  #mayTryAgain({ createdAtMs }: QueuedCall, code: number | undefined): boolean {
+    if (code === undefined || !NOT_PLACED.includes(code)) return false;
+    return this.#isStopping || this.#now() - createdAtMs < this.#options.keepMs;
+  }
+
+  #putBack(queued: QueuedCall, code: number | undefined): void {
+    this.#lanes.putBack(queued);
+    // Whoever waited for an instance in vain has waited long enough; a full room is asked again a little later.
+    if (code === 150431 || this.#isStopping) return;
+    this.#lanes.pause(queued, true);
+    const pause = setTimeout(() => {
+      this.#pauses.delete(pause);
+      this.#lanes.pause(queued, false);
+      this.#pump();
+    }, FULL_ROOM_PAUSE_MS).unref();
+    this.#pauses.add(pause);
+  }
+
+  /** Tells the end of a call to the address that wants to hear of it. Waits only when too many are being told. */
+  async #deliver(id: string, url: string): Promise<void> {
+    const { deliver } = this.#options;
+    if (url === '' || deliver === null) return;
+    const delivery = this.get(null, id)
+      .then(answer => deliver(url, answer))
+      .catch((error: unknown) => {
+        this.#options.log.warn({ requestId: id, reason: messageOf(error) }, 'a webhook could not be delivered');
+      })
+      .finally(() => this.#deliveries.delete(delivery));
+    this.#deliveries.add(delivery);
+    if (this.#deliveries.size >= MAX_DELIVERIES) await Promise.race(this.#deliveries);
+  }
+
+  async #outcomeOf(invoke: () => Promise<FunctionResult>): Promise<CallEnd> {
     try {
       const { outcome } = await invoke();
       if (outcome.ok) return { result: outcome.data.toString() };
@@ -263,7 +306,8 @@ export class AsyncCalls {
   /** A timer runs only while there are results to drop. */
   async #dropOld(): Promise<void> {
     try {
-      await deleteAsyncCallsCompletedBefore(this.#options.database, Date.now() - this.#options.keepMs);
+      await deleteAsyncCallsCompletedBefore(this.#options.database, this.#now() - this.#options.keepMs);
+      this.#usage.setStored(await sumAsyncCallBytes(this.#options.database));
       if ((await oldestCompletionMs(this.#options.database)) !== null) this.#armSweep();
     } catch (error) {
       this.#options.log.warn({ reason: messageOf(error) }, 'old results of asynchronous calls were not removed');

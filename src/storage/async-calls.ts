@@ -1,4 +1,4 @@
-import type { Kysely } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { Database, Tables } from './database.ts';
 
 export type AsyncCallStatus = 'queued' | 'processing' | 'completed' | 'failed';
@@ -47,7 +47,7 @@ export async function readAsyncCall(database: Database, id: string): Promise<Asy
 export async function listQueuedAsyncCalls(database: Database) {
   return await database
     .selectFrom('async_calls')
-    .select(['id', 'tenant', 'urn'])
+    .select(['id', 'tenant', 'urn', 'created_at_ms'])
     .where('status', '=', 'queued')
     .orderBy('created_at_ms')
     .orderBy('id')
@@ -78,7 +78,15 @@ export async function finishAsyncCall(
     .execute();
 }
 
-/** Those that were running when the server ended. */
+/** Those that were running when the server ended, with the address that wants to hear of it (`''`: none). */
+export async function listProcessingAsyncCalls(database: Database) {
+  return await database
+    .selectFrom('async_calls')
+    .select(['id', 'webhook_url'])
+    .where('status', '=', 'processing')
+    .execute();
+}
+
 export async function failProcessingAsyncCalls(queries: Queries, error: string, nowMs: number): Promise<number> {
   const { numUpdatedRows } = await queries
     .updateTable('async_calls')
@@ -99,4 +107,14 @@ export async function oldestCompletionMs(database: Database): Promise<number | n
     .select(({ fn }) => fn.min('completed_at_ms').as('oldest'))
     .executeTakeFirst();
   return row?.oldest ?? null;
+}
+
+/** Bytes of events and results that are kept, by tenant. */
+export async function sumAsyncCallBytes(database: Database): Promise<{ tenant: string; bytes: number }[]> {
+  const rows = await database
+    .selectFrom('async_calls')
+    .select(['tenant', sql<number>`sum(length(body) + coalesce(length(result), 0))`.as('bytes')])
+    .groupBy('tenant')
+    .execute();
+  return rows.map(({ tenant, bytes }) => ({ tenant, bytes: Number(bytes) }));
 }
