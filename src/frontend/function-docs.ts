@@ -124,4 +124,25 @@ export const FUNCTION_DOCS = {
       ...lookups,
     },
   },
+  logs: {
+    tags,
+    operationId: 'readFunctionLogs',
+    summary: 'What the code of a version wrote',
+    description:
+      'Of all instances that run now, with the beginning of the id of each one before its lines; of one with `instance`. What an instance wrote goes with it.',
+    params: byUrn,
+    querystring: Type.Object({
+      instance: Type.Optional(Type.String({ description: 'The id of one instance.' })),
+      tail: Type.Optional(Type.Integer({ minimum: 0, description: 'The last lines of each instance.' })),
+      since: Type.Optional(Type.String({ description: 'RFC 3339, or how long ago: `10m`.' })),
+      follow: Type.Optional(
+        Type.Boolean({ description: 'Go on until the caller leaves; instances that start later join.' }),
+      ),
+    }),
+    response: {
+      200: { description: 'The lines.', content: { 'text/plain': { schema: Type.String() } } },
+      400: failed('Not a functionVersionUrn, or a bad query (200400).'),
+      404: failed('Unknown function (150424) or instance (200404).'),
+    },
+  },
 } as const satisfies Readonly<Record<string, RouteDocs>>;

@@ -3,6 +3,8 @@ import { notFound } from '../core/error.ts';
 import { FUNCTION_DOCS } from './function-docs.ts';
 import { functionFailure, sendFunctionFailure } from './function-errors.ts';
 import { addFunctionInvokeRoutes, type FunctionRoutesOptions, readUrn } from './function-invoke.ts';
+import { LogAnswers, readLogRequest } from './log-answer.ts';
+import { type Query, queryText } from './query.ts';
 
 type OfSession = { Params: { urn: string; sessionId: string } };
 
@@ -77,6 +79,25 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
           start_time: new Date(instance.startedAtMs).toISOString(),
         })),
       };
+    },
+  );
+
+  const logAnswers = new LogAnswers(app);
+  app.get<{ Params: { urn: string }; Querystring: Query }>(
+    '/serverless/v1/functions/:urn/logs',
+    { config: { access: 'read', longLived: true, docs: FUNCTION_DOCS.logs } },
+    async (request, reply) => {
+      const urn = readUrn(request.params.urn);
+      const tenant = ownTenantOnly ? request.tenant : null;
+      const wanted = {
+        ...readLogRequest(request.query, Date.now()),
+        instanceId: queryText(request.query, 'instance') ?? null,
+      };
+      if (request.method === 'HEAD') {
+        await functions.check(urn, tenant);
+        return logAnswers.sendEmpty(reply);
+      }
+      return await logAnswers.send(request, reply, wanted, signal => functions.logs(urn, tenant, wanted, signal));
     },
   );
 }

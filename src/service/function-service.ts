@@ -1,12 +1,14 @@
-import { failedPrecondition, resourceExhausted, ServiceError } from '../core/error.ts';
+import { failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
 import { type FunctionCallHeaders, readSessionContext } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { LogRequest } from '../sandbox/driver.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import { CodeFailure } from './failure.ts';
 import type { Lease } from './group.ts';
 import type { ServiceLauncher, ServingInstance } from './launcher.ts';
+import { LogMerge, prefixed } from './log-merge.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
 import { type FunctionServiceLog, type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
 import type { Service } from './service.ts';
@@ -140,6 +142,36 @@ export class FunctionService {
       }
     }
     return found;
+  }
+
+  /**
+   * What the code of a version's instances wrote: of one instance as it is, of all with the beginning of each one's id before its lines.
+   * `tail` counts for each. With `follow` it goes on until `signal` aborts, and instances that start later join. Fails as `check` does, and
+   * with `not_found` (200404) for an instance that is not there.
+   */
+  async logs(
+    urn: string,
+    tenant: string | null,
+    request: LogRequest & { readonly instanceId: string | null },
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<Buffer>> {
+    const { fn } = await this.#find(urn, tenant);
+    const instances = this.instances(fn.urn).map(({ instance }) => instance);
+    if (request.instanceId !== null) {
+      const one = instances.find(({ id }) => id === request.instanceId);
+      if (!one) throw notFound(`no instance of this version has the id ${request.instanceId}`, { number: 200404 });
+      return one.logs(request, signal);
+    }
+    const linesOf = (instance: ServingInstance) =>
+      prefixed(instance.logs(request, signal), `[${instance.id.slice(0, 8)}] `);
+    if (!request.follow) return inTurn(instances.map(linesOf));
+    const merge = new LogMerge(signal);
+    for (const instance of instances) merge.add(linesOf(instance));
+    const stop = this.#versions.onStarted(instance => {
+      if (instance.urn === fn.urn) merge.add(linesOf(instance));
+    });
+    signal.addEventListener('abort', stop, { once: true });
+    return merge.read();
   }
 
   /** Instances by state, over all versions. */
@@ -321,6 +353,10 @@ class LeftBehind {
     if (this.#hasEnded) this.#lease.release('done');
     else this.#cancelTimer = this.#clock.after(LEFT_BEHIND_MS, () => this.#lease.release('replace'));
   }
+}
+
+async function* inTurn(sources: readonly AsyncIterable<Buffer>[]): AsyncGenerator<Buffer> {
+  for (const source of sources) yield* source;
 }
 
 const NO_START = { startMs: 0, loadMs: 0 };

@@ -1,4 +1,5 @@
 import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { LogRequest } from '../sandbox/driver.ts';
 import type { ServedFunction } from './catalog.ts';
 import type { ServiceInstance } from './member.ts';
 import type { GroupKey } from './policy.ts';
@@ -21,6 +22,8 @@ export interface ServingInstance extends ServiceInstance {
   /** As `LiveInstance.call`. */
   call(call: Call): Promise<CallOutcome>;
   credit(callId: number, bytes: number): void;
+  /** Lines of the user's code, as `SandboxDriver.logs`. */
+  logs(request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer>;
 }
 
 /** Starts and finds service instances; the scheduler's side of the function service. */

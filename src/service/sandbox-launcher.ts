@@ -2,7 +2,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { InstanceSpec, SandboxType } from '../core/instance.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
-import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import type { LogRequest, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import { reach } from '../scheduler/adopt.ts';
 import { CallRoom } from '../scheduler/call-room.ts';
 import { LiveInstance } from '../scheduler/live-instance.ts';
@@ -263,6 +263,10 @@ class SandboxInstance implements ServingInstance {
 
   credit(callId: number, bytes: number): void {
     this.live.credit(callId, bytes);
+  }
+
+  logs(request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+    return this.live.driver.logs(this.live.handle, request, signal);
   }
 
   stop(): Promise<void> {

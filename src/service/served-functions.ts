@@ -57,6 +57,7 @@ export class ServedFunctions {
   /** URNs of `#cache`, `#current` and `#loading` by their functionUrn. */
   readonly #urnsOf = new Map<string, Set<string>>();
   readonly #draining = new Set<Service>();
+  readonly #onStarted = new Set<(instance: ServingInstance) => void>();
   #stopListening: (() => void) | undefined;
   #isStopping = false;
 
@@ -113,6 +114,12 @@ export class ServedFunctions {
     return this.#current.values();
   }
 
+  /** Told of every instance that starts, before it takes calls. The returned function ends it. */
+  onStarted(listener: (instance: ServingInstance) => void): () => void {
+    this.#onStarted.add(listener);
+    return () => void this.#onStarted.delete(listener);
+  }
+
   async #read(urn: string, loading: Loading): Promise<Served> {
     const { catalog } = this.#options;
     for (let reads = 0; reads < MAX_READS; reads++) {
@@ -163,7 +170,11 @@ export class ServedFunctions {
       tenant: fn.tenant,
       clock,
       capacity,
-      start: key => launcher.launch(fn, key),
+      start: async key => {
+        const instance = await launcher.launch(fn, key);
+        for (const listener of this.#onStarted) listener(instance);
+        return instance;
+      },
     });
   }
 

@@ -1,0 +1,90 @@
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { answerController } from '../http/caller.ts';
+import type { LogRequest } from '../sandbox/driver.ts';
+import { badQuery, type Query, queryFlag, queryInteger, queryText } from './query.ts';
+
+const TEXT = 'text/plain; charset=utf-8';
+
+/** Answers requests for logs; those that follow end when the server closes. */
+export class LogAnswers {
+  readonly #open = new Set<AbortController>();
+
+  constructor(app: FastifyInstance) {
+    app.addHook('preClose', done => {
+      for (const controller of this.#open) controller.abort();
+      done();
+    });
+  }
+
+  sendEmpty(reply: FastifyReply): FastifyReply {
+    return reply.type(TEXT).send('');
+  }
+
+  /** Sends what `read` yields as text. Until the first byte, failures are ordinary ones. */
+  async send(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    wanted: LogRequest,
+    read: (signal: AbortSignal) => Promise<AsyncIterable<Buffer>>,
+  ): Promise<FastifyReply> {
+    const controller = answerController(reply.raw);
+    this.#open.add(controller);
+    const { signal } = controller;
+    signal.addEventListener('abort', () => this.#open.delete(controller), { once: true });
+    const chunks = await read(signal);
+    reply.hijack();
+    const { raw } = reply;
+    for (const [name, value] of Object.entries(reply.getHeaders())) if (value !== undefined) raw.setHeader(name, value);
+    raw.setHeader('Content-Type', TEXT);
+    // A follower sees that it is connected before there is a line.
+    if (wanted.follow) raw.flushHeaders();
+    try {
+      await writeAll(raw, chunks, signal);
+      raw.end();
+    } catch (error) {
+      if (signal.aborted) {
+        raw.end();
+        return reply;
+      }
+      // The status is gone; a connection that breaks off is the only way left to say that lines are missing.
+      request.failure = `the log broke off: ${error instanceof Error ? error.message : String(error)}`;
+      raw.destroy();
+    }
+    return reply;
+  }
+}
+
+async function writeAll(raw: ServerResponse, chunks: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
+  for await (const chunk of chunks) {
+    if (!raw.write(chunk)) await once(raw, 'drain', { signal });
+  }
+}
+
+/** `tail`, `since` and `follow`. Fails with `invalid_request`. */
+export function readLogRequest(query: Query, nowMs: number): LogRequest {
+  return {
+    tail: queryInteger(query, 'tail', { min: 0, max: Number.MAX_SAFE_INTEGER }) ?? null,
+    sinceMs: readSince(queryText(query, 'since'), nowMs),
+    follow: queryFlag(query, 'follow'),
+  };
+}
+
+const RFC3339 = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})$/;
+const DURATION = /^(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+$/;
+const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** A moment (RFC 3339), or how long ago (`10m`, `1h30m`). Fails with `invalid_request`. */
+function readSince(text: string | undefined, nowMs: number): number | null {
+  if (text === undefined) return null;
+  if (DURATION.test(text)) {
+    const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)];
+    return nowMs - parts.reduce((sum, [, count, unit]) => sum + Number(count) * (UNIT_MS[unit as string] as number), 0);
+  }
+  // The "+" of an offset that was not encoded arrives as a blank.
+  const stamp = text.replace(/ (?=\d{2}:\d{2}$)/, '+');
+  const moment = RFC3339.test(stamp) ? Date.parse(stamp) : Number.NaN;
+  if (Number.isNaN(moment)) throw badQuery('since', 'a moment (RFC 3339) or a duration like 10m', text);
+  return moment;
+}
