@@ -1,5 +1,15 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
@@ -385,11 +395,22 @@ function footprint(dataDir: string): object {
   };
 }
 
+/** Our parts of the hierarchies in which groups can be made. */
 function groupParents(): readonly string[] {
   const mounts = readFileSync('/proc/self/mountinfo', 'utf8').split('\n');
   const points = mounts.filter(line => / - cgroup2? /.test(line)).map(line => line.split(' ')[4] ?? '');
   const own = readFileSync('/proc/self/cgroup', 'utf8')
     .split('\n')
     .map(line => line.split(':')[2] ?? '/');
-  return [...new Set(points.flatMap(point => own.map(group => join(point, group, 'rookery'))))].filter(existsSync);
+  const parents = new Set(points.flatMap(point => own.map(group => join(point, group, 'rookery'))));
+  return [...parents].filter(isWritable);
+}
+
+function isWritable(path: string): boolean {
+  try {
+    accessSync(path, constants.R_OK | constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }

@@ -319,13 +319,15 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
       test('ends the process group when the caller goes away', async () => {
         const { handle } = await start();
         const controller = new AbortController();
-        const running = driver.exec(handle, command(['sleep', '600']), controller.signal);
+        // A number that no other process of the machine has in its command line.
+        const marker = `600.${process.pid}${Date.now()}`;
+        const running = driver.exec(handle, command(['sleep', marker]), controller.signal);
         controller.abort();
         await Promise.allSettled([running]);
         if (under.entries.real === undefined) return;
         const alive = async () => {
           const listed = await driver.exec(handle, command(['sh', '-c', 'cat /proc/[0-9]*/cmdline']), signal());
-          return listed.stdout.includes('sleep\0');
+          return listed.stdout.includes(`sleep\0${marker}`);
         };
         await expect.poll(alive, { timeout: WAIT_MS }).toBe(false);
       });

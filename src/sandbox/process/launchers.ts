@@ -142,16 +142,16 @@ export class Launchers {
     // whose instances live on.
     const name = `py${version}-${await this.#nameSuffix(interpreter)}`;
     const socket = join(this.runDir, `${name}.control.sock`);
-    let control = await FrameSocket.connect(socket).catch(() => null);
-    if (control === null) {
+    let opened = await openControl(socket);
+    if (opened === null) {
       await this.#spawn(name, interpreter);
-      control = await FrameSocket.connect(socket);
+      opened = await openControl(socket);
     }
-    const hello = await bounded(control.nextMessage(), HELLO_TIMEOUT_MS, 'the launcher did not answer in time');
-    if (hello === null) throw unavailable('the launcher closed the connection');
+    if (opened === null) throw unavailable(`the launcher ${name} does not answer; its log is in ${this.runDir}`);
+    const { control, hello } = opened;
     control.unref();
     const startSocket = join(this.runDir, `${name}.start.sock`);
-    return { hello: hello as unknown as LauncherHello, startSocket, control };
+    return { hello, startSocket, control };
   }
 
   async #nameSuffix(interpreter: Interpreter): Promise<string> {
@@ -200,6 +200,22 @@ export class Launchers {
       await log.close();
     }
   }
+}
+
+/** A control connection and what the launcher says of itself; null when none serves there. */
+async function openControl(socket: string): Promise<{ control: FrameSocket; hello: LauncherHello } | null> {
+  const control = await FrameSocket.connect(socket).catch(() => null);
+  if (control === null) return null;
+  try {
+    const hello = await bounded(control.nextMessage(), HELLO_TIMEOUT_MS, 'the launcher did not answer in time');
+    if (hello !== null) return { control, hello: hello as unknown as LauncherHello };
+  } catch (error) {
+    control.close();
+    throw error;
+  }
+  // It was just ending.
+  control.close();
+  return null;
 }
 
 /** What it writes to descriptor 3 before it closes it; empty when it ended without a word. */
