@@ -2,12 +2,15 @@ import { realpath, stat } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
+import { checkSources } from './core/mount.ts';
 import { createFrontend } from './frontend/app.ts';
 import { createJwtVerifier } from './http/jwt.ts';
 import { createInstallation } from './installation.ts';
+import { createJobs } from './jobs/create-jobs.ts';
 import { createMeta } from './meta/app.ts';
 import { createRegistry } from './registry/registry.ts';
 import type { Drivers } from './sandbox/drivers.ts';
+import { Interpreters } from './sandbox/process/interpreters.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
 import { AsyncCalls } from './service/async-calls.ts';
 import { CodeStore } from './service/code/code-store.ts';
@@ -34,6 +37,7 @@ export interface Server {
 
 /** Starts at the same moment: a burst of creates is served, a flood is refused. */
 const MAX_STARTING = 1000;
+const JOBS_PER_PROCESSOR = 4;
 const MEBIBYTE = 1024 * 1024;
 
 /**
@@ -92,10 +96,24 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
     requireIsolation: config.requireIsolation,
   };
   const launcher = new SandboxLauncher({ ...sandboxes, codeStore: createCodeStore(config) });
+  const pythons = new Interpreters(config.process.pythons);
+  const jobs = createJobs({
+    ...sandboxes,
+    writes,
+    driver: () => drivers.get('process'),
+    dataDir: dataDir.path,
+    python: async () => (await (config.jobs.python === '' ? pythons.findAny() : pythons.find(config.jobs.python))).path,
+    checkHostPath: config.jobs.allowHostPaths
+      ? path => checkSources(path, [], mountPolicy, each => realpath(each).catch(() => null))
+      : null,
+    sandbox: sandboxes,
+    ...jobLimits(config),
+  });
   const scheduler = new Scheduler({
     ...sandboxes,
     sweptDrivers: ['process'],
-    belongsElsewhere: async id => launcher.owns(id) || (await hasServiceInstance(database, id)),
+    belongsElsewhere: async id =>
+      launcher.owns(id) || (await hasServiceInstance(database, id)) || (await jobs.jobs.owns(id)),
     maxWaitingCalls: config.maxWaitingCalls,
     orphanGraceMs: config.orphanGraceMs,
     reconcileIntervalMs: config.reconcileIntervalMs,
@@ -151,6 +169,7 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
         executors,
         mountPolicy,
         realpath: path => realpath(path).catch(() => null),
+        jobs,
         service: {
           functions,
           asyncCalls,
@@ -176,6 +195,7 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
       const metaUrl = await listen(meta, config.metaHost, config.metaPort);
       await warmUp(drivers, config);
       await scheduler.start();
+      await jobs.start();
       await functions.start();
       await asyncCalls.start();
       isStarted = true;
@@ -190,12 +210,39 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
       const [{ agentsLeft }] = await Promise.all([scheduler.close({ stopAgents, graceMs }), asyncCalls.close(left())]);
       await within(listeners, left());
       await functions.close(left());
+      await jobs.close(stopAgents ? left() : null);
       await drivers.close();
       await writes.close();
       await database.destroy();
       dataDir.release();
       return { agentsLeft };
     },
+  };
+}
+
+/** Settings in the units of jobs; 0 stands for what this machine has. */
+function jobLimits({ jobs, code, createTimeoutMs }: Config) {
+  const maxRunning = jobs.maxRunning || JOBS_PER_PROCESSOR * availableParallelism();
+  return {
+    environment: jobs.environment,
+    cpuMillis: jobs.defaultCpuMillis,
+    memoryMb: jobs.defaultMemoryMb,
+    limits: {
+      maxRunning,
+      maxRunningPerTenant: jobs.maxRunningPerTenant || maxRunning,
+      cpuMillis: jobs.cpuMillis || availableParallelism() * 1000,
+      memoryMb: jobs.memoryMb || Math.floor(totalmem() / MEBIBYTE),
+      custom: Object.fromEntries(Object.entries(jobs.resources).map(([name, amount]) => [name, Number(amount)])),
+    },
+    maxOpen: jobs.maxOpen,
+    maxOpenPerTenant: jobs.maxOpenPerTenant,
+    maxPackageBytes: jobs.maxPackageMb * MEBIBYTE,
+    unpack: { maxBytes: code.maxUnpackedMb * MEBIBYTE, maxEntries: code.maxEntries },
+    startTimeoutMs: createTimeoutMs,
+    setupTimeoutMs: jobs.setupTimeoutMs,
+    stopGraceMs: jobs.stopGraceMs,
+    keepMs: jobs.keepMs,
+    keepCount: jobs.keepCount,
   };
 }
 

@@ -1,4 +1,4 @@
-import { messageOf } from '../core/error.ts';
+import { messageOf, unavailable } from '../core/error.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { SchedulerLog } from '../scheduler/options.ts';
 import type { SandboxRules } from '../scheduler/sandbox-spec.ts';
@@ -52,7 +52,8 @@ export interface JobService {
   readonly packages: Packages;
   readonly schedules: JobSchedules;
   start(): Promise<void>;
-  close(): Promise<void>;
+  /** Running jobs run on; with `stopRunningMs` they are ended, within that time. */
+  close(stopRunningMs: number | null): Promise<void>;
 }
 
 /** How long an uploaded package is kept that no job needs: Ray's clients count on 10 minutes. */
@@ -62,10 +63,10 @@ const HOUSEKEEPING_MS = 60_000;
 const MAX_PACKAGES_PER_TENANT = 10_000;
 const MAX_SCHEDULES_PER_TENANT = 1000;
 
-/** Builds the parts of jobs. `hasMounts`: whether a sandbox can have a file at another place than the host. */
-export function createJobs(options: JobServiceOptions, hasMounts: boolean): JobService {
+/** Builds the parts of jobs. Nothing runs before `start`. */
+export function createJobs(options: JobServiceOptions): JobService {
   const { database, writes, driver, dataDir, log } = options;
-  const places = new JobPlaces(dataDir, hasMounts);
+  const places = new JobPlaces(dataDir);
   const changes = new JobChanges();
   const logs = new JobLogs(places.logs, changes);
   const packages = new Packages({
@@ -99,7 +100,12 @@ export function createJobs(options: JobServiceOptions, hasMounts: boolean): JobS
     driver,
     files,
     environments,
-    python: once(async () => await provePython(await options.python(), places), log),
+    prepare: once(async () => {
+      const probe = await (await driver()).probe();
+      if (!probe.available) throw unavailable(probe.reason);
+      places.hasMounts = probe.capabilities.mounts;
+    }),
+    python: orNull(async () => await provePython(await options.python(), places), log),
     logs,
     changes,
     rules,
@@ -143,23 +149,32 @@ export function createJobs(options: JobServiceOptions, hasMounts: boolean): JobS
       await schedules.start();
       housekeeping.start();
     },
-    async close() {
+    async close(stopRunningMs) {
       schedules.close();
       await housekeeping.close();
-      await jobs.close();
+      await jobs.close(stopRunningMs);
     },
   };
 }
 
-/** The interpreter is looked for once; a machine that has none is asked again by the next job. */
-function once(prove: () => Promise<JobPython>, log: SchedulerLog): () => Promise<JobPython | null> {
-  let proved: Promise<JobPython | null> | undefined;
+/** What has succeeded is not done again. */
+function once<T>(work: () => Promise<T>): () => Promise<T> {
+  let done: Promise<T> | undefined;
   return () => {
-    proved ??= prove().catch((error: unknown) => {
-      proved = undefined;
+    done ??= work().catch((error: unknown) => {
+      done = undefined;
+      throw error;
+    });
+    return done;
+  };
+}
+
+/** A machine that has no interpreter is asked again by the next job. */
+function orNull(prove: () => Promise<JobPython>, log: SchedulerLog): () => Promise<JobPython | null> {
+  const proveOnce = once(prove);
+  return () =>
+    proveOnce().catch((error: unknown) => {
       log.warn({ reason: messageOf(error) }, 'jobs have no Python');
       return null;
     });
-    return proved;
-  };
 }

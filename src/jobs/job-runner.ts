@@ -32,6 +32,8 @@ export interface JobRunnerOptions {
   readonly driver: () => Promise<SandboxDriver>;
   readonly files: JobFiles;
   readonly environments: PythonEnvironments;
+  /** Finds out what this machine can do, before the first job. */
+  readonly prepare: () => Promise<void>;
   /** null: this machine has none. */
   readonly python: () => Promise<JobPython | null>;
   readonly logs: JobLogs;
@@ -88,6 +90,7 @@ export class JobRunner {
     try {
       let placed: PlacedFiles;
       try {
+        await this.#options.prepare();
         placed = await files.place(job);
         python = await this.#options.python();
         if (pip !== null) environment = await this.#environment(job, pip, python);
@@ -115,9 +118,11 @@ export class JobRunner {
     const { pip } = job.spec.runtimeEnv;
     this.#instances.add(job.instanceId);
     let result: RunResult = 'left';
-    const python = pip === null ? null : await this.#options.python();
-    if (pip !== null && python !== null) this.#options.environments.hold(pip, python);
+    let python: JobPython | null = null;
     try {
+      await this.#options.prepare();
+      if (pip !== null) python = await this.#options.python();
+      if (pip !== null && python !== null) this.#options.environments.hold(pip, python);
       const driver = await this.#options.driver();
       const live: Live = { driver, handle, stopGraceMs: null };
       this.#live.set(job.sequence, live);

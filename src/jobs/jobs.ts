@@ -1,8 +1,16 @@
 import { randomBytes } from 'node:crypto';
-import { alreadyExists, failedPrecondition, messageOf, notFound, resourceExhausted } from '../core/error.ts';
+import {
+  alreadyExists,
+  failedPrecondition,
+  messageOf,
+  notFound,
+  resourceExhausted,
+  unavailable,
+} from '../core/error.ts';
 import { isEnded, type Job, type JobSubmission } from '../core/job.ts';
 import { packagesOf } from '../core/runtime-env.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import { within } from '../scheduler/bounded.ts';
 import type { SchedulerLog } from '../scheduler/options.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
@@ -71,6 +79,7 @@ export class Jobs {
   readonly #openPerTenant = new Map<string, number>();
   readonly #runs = new Set<Promise<void>>();
   #lastSequence = 0;
+  #isStarted = false;
   #isClosing = false;
 
   constructor(options: JobsOptions) {
@@ -103,12 +112,14 @@ export class Jobs {
     }
     await files.sweep(new Set(this.#open.keys()));
     await logs.sweep(await knownJobSequences(database));
+    this.#isStarted = true;
     this.#pump();
   }
 
-  /** Running jobs run on; the next start finds them. */
-  async close(): Promise<void> {
+  /** Running jobs run on, and the next start finds them; with `stopRunningMs` they are ended, within that time. */
+  async close(stopRunningMs: number | null = null): Promise<void> {
     this.#isClosing = true;
+    if (stopRunningMs !== null) await this.#stopRunning(stopRunningMs);
     for (const { timer, controller } of this.#open.values()) {
       clearTimeout(timer);
       controller.abort();
@@ -145,6 +156,7 @@ export class Jobs {
    */
   async submit(tenant: string, { id, spec, fingerprint }: JobSubmission): Promise<Job> {
     const { database, writes, files, queue, maxOpen, maxOpenPerTenant, nodeId } = this.#options;
+    this.#mustBeStarted();
     await files.check({ spec });
     if (this.#open.size >= maxOpen || (this.#openPerTenant.get(tenant) ?? 0) >= maxOpenPerTenant) {
       throw resourceExhausted('too many jobs are waiting or running', { retryAfterSeconds: 5 });
@@ -199,6 +211,7 @@ export class Jobs {
 
   /** Ends a job that waits or runs; false when it is over already. Answers before it has ended. */
   async stop(tenant: string, id: string): Promise<boolean> {
+    this.#mustBeStarted();
     const { writes, queue, runner, changes } = this.#options;
     const { job } = await this.#find(tenant, id);
     if (isEnded(job.status)) return false;
@@ -278,6 +291,25 @@ export class Jobs {
     return new Map(
       listed.filter(({ instanceId }) => wanted.has(instanceId)).map(each => [each.instanceId, each.handle]),
     );
+  }
+
+  async #stopRunning(timeoutMs: number): Promise<void> {
+    const { database, nodeId, writes, runner } = this.#options;
+    const running = (await listOpenJobs(database, nodeId)).filter(({ job }) => job.instanceId !== '');
+    for (const { job } of running) {
+      await writes.write(transaction => setJobStopReason(transaction, job.sequence, 'stopped'));
+      runner.stop(job);
+    }
+    await within(Promise.all(this.#runs), timeoutMs, 'not all jobs have ended').catch(() => undefined);
+  }
+
+  /** Before that it is not known what there is. */
+  #mustBeStarted(): void {
+    if (!this.#isStarted || this.#isClosing) {
+      throw unavailable('jobs cannot be submitted or stopped while the service starts or ends', {
+        retryAfterSeconds: 1,
+      });
+    }
   }
 
   async #find(tenant: string, id: string): Promise<StoredJob> {

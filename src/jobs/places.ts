@@ -4,11 +4,10 @@ import { join } from 'node:path';
 export class JobPlaces {
   readonly #root: string;
   /** Without mounts everything inside stands where it stands on the host. */
-  readonly #hasMounts: boolean;
+  hasMounts = true;
 
-  constructor(dataDir: string, hasMounts: boolean) {
+  constructor(dataDir: string) {
     this.#root = join(dataDir, 'jobs');
-    this.#hasMounts = hasMounts;
   }
 
   get logs(): string {
@@ -34,7 +33,7 @@ export class JobPlaces {
 
   /** Where a directory of the host that is called `target` inside can be found inside. */
   inside(source: string, target: string): string {
-    return this.#hasMounts ? target : source;
+    return this.hasMounts ? target : source;
   }
 }
 

@@ -1,0 +1,186 @@
+import { Type } from 'typebox';
+
+const tags = ['job'];
+const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
+const text = (description: string) => ({ description, content: { 'text/plain': { schema: Type.String() } } });
+const texts = Type.Record(Type.String(), Type.String());
+const anything = Type.Record(Type.String(), Type.Unknown());
+const byId = Type.Object({ id: Type.String({ description: 'The `submission_id`.' }) });
+const bySchedule = Type.Object({ id: Type.String({ description: 'The `schedule_id`.' }) });
+const byName = Type.Object({
+  protocol: Type.Literal('gcs'),
+  name: Type.String({ description: 'What stands behind `gcs://`.' }),
+});
+const wrong = { 400: text('The request is wrong; the sentence says where.') };
+const unknown = { 404: text('`Job <id> does not exist`') };
+
+const Submit = Type.Object(
+  {
+    entrypoint: Type.String({ description: 'One line for `/bin/sh -c`.' }),
+    submission_id: Type.Optional(Type.String({ description: 'Made up when absent.' })),
+    runtime_env: Type.Optional(anything),
+    metadata: Type.Optional(texts),
+    entrypoint_num_cpus: Type.Optional(Type.Number({ minimum: 0 })),
+    entrypoint_num_gpus: Type.Optional(Type.Number({ minimum: 0 })),
+    entrypoint_memory: Type.Optional(Type.Number({ minimum: 0, description: 'Bytes.' })),
+    entrypoint_resources: Type.Optional(Type.Record(Type.String(), Type.Number())),
+  },
+  { title: 'JobSubmit' },
+);
+
+const Record = Type.Object(
+  {
+    type: Type.Literal('SUBMISSION'),
+    job_id: Type.Null(),
+    submission_id: Type.String(),
+    driver_info: Type.Object({ id: Type.String(), node_ip_address: Type.String(), pid: Type.String() }),
+    status: Type.Union(['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'].map(word => Type.Literal(word))),
+    entrypoint: Type.String(),
+    message: Type.String(),
+    error_type: Type.String(),
+    start_time: Type.String({ description: 'Milliseconds, when it was submitted.' }),
+    end_time: Type.Union([Type.String(), Type.Null()]),
+    metadata: texts,
+    runtime_env: anything,
+    driver_agent_http_address: Type.Literal(''),
+    driver_node_id: Type.String(),
+    driver_exit_code: Type.Union([Type.Integer(), Type.Null()]),
+    attempt: Type.Integer(),
+    max_attempts: Type.Integer(),
+    run_time: Type.Union([Type.String(), Type.Null()], { description: 'Milliseconds, when this attempt started.' }),
+  },
+  { title: 'Job' },
+);
+
+const Schedule = Type.Object(
+  {
+    schedule_id: Type.String(),
+    cron: Type.String(),
+    timezone: Type.String(),
+    overlap: Type.Union([Type.Literal('skip'), Type.Literal('allow')]),
+    job: anything,
+    create_time: Type.String(),
+    next_run_time: Type.Union([Type.String(), Type.Null()]),
+  },
+  { title: 'JobSchedule' },
+);
+
+/** What OpenAPI shows of the job routes. */
+export const JOB_DOCS = {
+  version: {
+    tags,
+    operationId: 'getJobApiVersion',
+    summary: 'Which Ray Jobs API this is',
+    response: {
+      200: json('It.', Type.Object({ version: Type.String(), ray_version: Type.String(), ray_commit: Type.String() })),
+    },
+  },
+  submit: {
+    tags,
+    operationId: 'submitJob',
+    summary: 'Submit a job',
+    description:
+      'The job is on the disk when this answers. The same `submission_id` with the same body answers the job that there is.',
+    body: Submit,
+    response: {
+      200: json('It is queued.', Type.Object({ job_id: Type.String(), submission_id: Type.String() })),
+      ...wrong,
+      409: text('Another job has this `submission_id`.'),
+      429: text('Too many jobs wait or run.'),
+    },
+  },
+  list: {
+    tags,
+    operationId: 'listJobs',
+    summary: 'List the jobs of the tenant, the newest first',
+    response: { 200: json('They.', Type.Array(Record)) },
+  },
+  get: {
+    tags,
+    operationId: 'getJob',
+    summary: 'Get a job',
+    params: byId,
+    response: { 200: json('The job.', Record), ...unknown },
+  },
+  delete: {
+    tags,
+    operationId: 'deleteJob',
+    summary: 'Forget a job that is over, and its log',
+    params: byId,
+    response: {
+      200: json('It is forgotten.', Type.Object({ deleted: Type.Literal(true) })),
+      ...unknown,
+      409: text('It is not over.'),
+    },
+  },
+  stop: {
+    tags,
+    operationId: 'stopJob',
+    summary: 'Stop a job',
+    description: 'SIGTERM to all its processes, SIGKILL to those that are left after a while. Answers at once.',
+    params: byId,
+    response: {
+      200: json('False: it was over already.', Type.Object({ stopped: Type.Boolean() })),
+      ...unknown,
+    },
+  },
+  logs: {
+    tags,
+    operationId: 'getJobLogs',
+    summary: 'The log of a job, as it is now',
+    params: byId,
+    response: { 200: json('stdout and stderr.', Type.Object({ logs: Type.String() })), ...unknown },
+  },
+  hasPackage: {
+    tags,
+    operationId: 'getPackage',
+    summary: 'Whether a package was uploaded; with `Accept: application/octet-stream` what is in it',
+    params: byName,
+    response: { 200: text('It is there.'), 404: text('It is not.') },
+  },
+  putPackage: {
+    tags,
+    operationId: 'putPackage',
+    summary: 'Upload a package',
+    params: byName,
+    consumes: ['application/octet-stream'],
+    body: Type.Unsafe({ type: 'string', format: 'binary' }),
+    response: { 200: text('It is kept.'), ...wrong, 413: text('It is too large.') },
+  },
+  createSchedule: {
+    tags,
+    operationId: 'createJobSchedule',
+    summary: 'Submit a job by the clock',
+    body: Type.Object({
+      schedule_id: Type.Optional(Type.String()),
+      cron: Type.String({ description: 'Five or six fields.' }),
+      timezone: Type.Optional(Type.String({ default: 'UTC' })),
+      overlap: Type.Optional(Type.Union([Type.Literal('skip'), Type.Literal('allow')], { default: 'skip' })),
+      job: Submit,
+    }),
+    response: { 200: json('It.', Schedule), ...wrong, 409: text('There is one of this id.') },
+  },
+  listSchedules: {
+    tags,
+    operationId: 'listJobSchedules',
+    summary: 'List the schedules of the tenant',
+    response: { 200: json('They.', Type.Array(Schedule)) },
+  },
+  getSchedule: {
+    tags,
+    operationId: 'getJobSchedule',
+    summary: 'Get a schedule',
+    params: bySchedule,
+    response: { 200: json('It.', Schedule), 404: text('There is none.') },
+  },
+  deleteSchedule: {
+    tags,
+    operationId: 'deleteJobSchedule',
+    summary: 'Delete a schedule; its jobs stay',
+    params: bySchedule,
+    response: {
+      200: json('It is deleted.', Type.Object({ deleted: Type.Literal(true) })),
+      404: text('There is none.'),
+    },
+  },
+};

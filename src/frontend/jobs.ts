@@ -1,0 +1,74 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify';
+import { jobRecord, readJobSubmission } from '../core/job.ts';
+import { callerSignal } from '../http/caller.ts';
+import type { RouteDocs } from '../http/route-config.ts';
+import type { JobService } from '../jobs/create-jobs.ts';
+import { JOB_DOCS } from './jobs-docs.ts';
+import { answerErrorsAsText } from './jobs-errors.ts';
+import { addPackageRoutes } from './jobs-packages.ts';
+import { addScheduleRoutes } from './jobs-schedules.ts';
+import { addTailRoute } from './jobs-tail.ts';
+
+/** The Ray that clients are told they speak with: they ask for at least 2.8. */
+const RAY_VERSION = '2.60.0';
+
+export interface JobRoutesOptions extends JobService {
+  readonly version: string;
+}
+
+type Handler = (request: FastifyRequest<{ Params: { id: string } }>, reply: FastifyReply) => Promise<unknown>;
+
+/** The Ray Jobs REST API, with and without a slash at the end of each path. */
+export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): void {
+  const { jobs } = options;
+  answerErrorsAsText(app);
+  const add = (
+    method: 'GET' | 'POST' | 'DELETE',
+    url: string,
+    access: 'read' | 'write',
+    docs: RouteDocs,
+    handle: Handler,
+  ) => {
+    const handler = handle as RouteHandlerMethod;
+    app.route({ method, url, config: { access, docs }, handler });
+    // Documented once.
+    app.route({ method, url: `${url}/`, config: { access }, handler });
+  };
+
+  add('GET', '/api/version', 'read', JOB_DOCS.version, async () => ({
+    version: '4',
+    ray_version: RAY_VERSION,
+    ray_commit: '0'.repeat(40),
+    session_name: 'rookery',
+    rookery_version: options.version,
+  }));
+
+  add('POST', '/api/jobs', 'write', JOB_DOCS.submit, async request => {
+    const submission = readJobSubmission(request.body as Buffer | undefined);
+    const { id } = await jobs.submit(request.tenant, submission);
+    return { job_id: id, submission_id: id };
+  });
+
+  add('GET', '/api/jobs', 'read', JOB_DOCS.list, async request => (await jobs.list(request.tenant)).map(jobRecord));
+
+  add('GET', '/api/jobs/:id', 'read', JOB_DOCS.get, async ({ tenant, params }) =>
+    jobRecord(await jobs.get(tenant, params.id)),
+  );
+
+  add('DELETE', '/api/jobs/:id', 'write', JOB_DOCS.delete, async ({ tenant, params }) => {
+    await jobs.delete(tenant, params.id);
+    return { deleted: true };
+  });
+
+  add('POST', '/api/jobs/:id/stop', 'write', JOB_DOCS.stop, async ({ tenant, params }) => ({
+    stopped: await jobs.stop(tenant, params.id),
+  }));
+
+  add('GET', '/api/jobs/:id/logs', 'read', JOB_DOCS.logs, async ({ tenant, params, raw }) => ({
+    logs: await jobs.log(tenant, params.id, callerSignal(raw.socket)),
+  }));
+
+  addTailRoute(app, jobs);
+  addPackageRoutes(app, options.packages);
+  addScheduleRoutes(app, options.schedules);
+}
