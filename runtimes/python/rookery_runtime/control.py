@@ -109,6 +109,11 @@ class Control(threading.Thread):
     def after(self, seconds, function, *arguments):
         heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), function, arguments))
 
+    def forget(self, function):
+        """Takes back what `after` was asked for, so that an idle instance is not woken for nothing."""
+        self._timers = [timer for timer in self._timers if timer[2] != function]
+        heapq.heapify(self._timers)
+
     # Connections.
 
     def _accept(self):
@@ -186,6 +191,8 @@ class Control(threading.Thread):
             connection.send(protocol.error_frame(0, protocol.CODE_PROTOCOL, problem))
             raise ProtocolError(problem)
         self._handshakes -= 1
+        if not self._handshakes:
+            self.forget(self._end_handshake)
         connection.role = role
         connection.client = client
         answer = {'version': protocol.VERSION, 'runtime': _RUNTIME, 'sdk': _SDK, 'state': self._runtime.state}

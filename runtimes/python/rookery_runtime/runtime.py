@@ -190,9 +190,13 @@ class Runtime(object):
             self._settle(request, CallFailure(protocol.CODE_INITIALIZER, 'initializer failed: %s' % text_of(error)))
         step.over = True
         self.step = None
-        if self.stuck:
-            self.stuck = False
-        self.control.post(self.control.assign)
+        self.stuck = False
+        self.control.post(self._after_init)
+
+    def _after_init(self):
+        """In the control thread."""
+        self.control.forget(self.give_up_init)
+        self.control.assign()
 
     def _load(self, step, request):
         message = request.message
