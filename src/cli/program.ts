@@ -11,6 +11,8 @@ interface Noun {
 const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
   serve: () => import('./serve.ts'),
   agent: () => import('./agent.ts'),
+  function: () => import('./function.ts'),
+  pool: () => import('./pool.ts'),
   token: () => import('./token.ts'),
   doctor: () => import('./doctor.ts'),
   completion: () => import('./completion.ts'),

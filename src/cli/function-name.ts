@@ -1,0 +1,30 @@
+import { isFunctionName, LATEST, normalizeVersion, parseUrn } from '../core/urn.ts';
+import { usageError } from './exit.ts';
+
+export interface NamedVersion {
+  readonly name: string;
+  /** `$latest` when none was given. */
+  readonly version: string;
+}
+
+/** What stands for the service of a function that is called by its short name. */
+const DEFAULT_SERVICE = 'default';
+
+/** The whole name: `hello` is `0@default@hello`, `demo@hello` is `0@demo@hello`. */
+export function expandName(given: string): string {
+  const parts = given.split('@');
+  const name = parts.length === 1 ? `0@${DEFAULT_SERVICE}@${given}` : parts.length === 2 ? `0@${given}` : given;
+  if (isFunctionName(name)) return name;
+  throw usageError(
+    `${JSON.stringify(given)} is not the name of a function: it is hello, demo@hello or 0@demo@hello, the service (demo) 1 to 16 letters and digits, the rest lowercase letters, digits and "-".`,
+  );
+}
+
+/** A function and one of its versions: `hello`, `hello:v1`, `0@demo@hello:v1`, or a URN. */
+export function parseNamedVersion(given: string): NamedVersion {
+  const urn = parseUrn(given);
+  if (urn !== null) return { name: urn.name, version: urn.version ?? LATEST };
+  const colon = given.indexOf(':');
+  if (colon === -1) return { name: expandName(given), version: LATEST };
+  return { name: expandName(given.slice(0, colon)), version: normalizeVersion(given.slice(colon + 1)) };
+}

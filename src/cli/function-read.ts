@@ -1,0 +1,141 @@
+import { normalizeVersion } from '../core/urn.ts';
+import { Client, type ClientOptions } from './client.ts';
+import { usageError } from './exit.ts';
+import { expandName, parseNamedVersion } from './function-name.ts';
+import type { Io } from './io.ts';
+import { callMeta, metaPath } from './meta-call.ts';
+import { printFields, printJson, printTable } from './print.ts';
+
+/** A record as the meta_service has it; a service of another version may leave fields out. */
+interface FunctionRecord {
+  readonly functionVersionUrn: string;
+  readonly name: string;
+  readonly versionNumber: string;
+  readonly revisionId: string;
+  readonly createTime: string;
+  readonly updateTime?: string;
+  readonly versionDesc?: string;
+  readonly kind?: string;
+  readonly runtime: string;
+  readonly handler?: string;
+  readonly description?: string;
+  readonly cpu?: number;
+  readonly memory?: number;
+  readonly timeout?: number;
+  readonly storageType?: string;
+  readonly codePath?: string;
+  readonly bucketId?: string;
+  readonly objectId?: string;
+  readonly sandboxType?: string;
+  readonly status?: string;
+  readonly minInstance?: number;
+  readonly maxInstance?: number;
+  readonly concurrentNum?: number;
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+interface ReadOptions extends ClientOptions {
+  readonly json?: boolean;
+  readonly quiet?: boolean;
+}
+
+const PAGE = 1000;
+
+export async function getFunction(io: Io, given: string, options: ReadOptions): Promise<void> {
+  const { name, version } = parseNamedVersion(given);
+  const client = await Client.open(options, io);
+  const answer = await callMeta(client, 'GET', metaPath(`/functions/${name}`, { versionNumber: version }));
+  const fn = answer.function as FunctionRecord;
+  if (options.json === true) {
+    printJson(io, fn);
+    return;
+  }
+  const isService = fn.kind === 'faas';
+  printFields(io, [
+    ['name', fn.name],
+    ['version', fn.versionNumber],
+    ['urn', fn.functionVersionUrn],
+    ['kind', fn.kind],
+    ['description', fn.description],
+    ['version note', fn.versionDesc],
+    ['revision', fn.revisionId],
+    ['created', fn.createTime],
+    ['updated', fn.updateTime],
+    ['status', fn.status],
+    ['runtime', fn.runtime],
+    ['handler', fn.handler],
+    ['code', codeOf(fn)],
+    ['sandbox', fn.sandboxType],
+    ['cpu', `${fn.cpu}/1000 core`],
+    ['memory', `${fn.memory} MB`],
+    ['timeout', `${fn.timeout} s`],
+    ['instances', isService ? `${fn.minInstance} to ${fn.maxInstance}, ${fn.concurrentNum} calls each` : undefined],
+    [
+      'environment',
+      Object.entries(fn.environment ?? {})
+        .map(([key, value]) => `${key}=${value}`)
+        .join(' '),
+    ],
+  ]);
+}
+
+export async function listVersions(io: Io, given: string, options: ReadOptions): Promise<void> {
+  const client = await Client.open(options, io);
+  const name = expandName(given);
+  const answer = await callMeta(client, 'GET', `/functions/${name}/versions`);
+  const versions = answer.functions as readonly FunctionRecord[] | null;
+  show(io, options, versions ?? []);
+  if (versions === null && options.json !== true) io.err.write(`There is no function ${name}.\n`);
+}
+
+export async function listFunctions(
+  io: Io,
+  options: ReadOptions & { readonly name?: string; readonly at?: string; readonly limit: string },
+): Promise<void> {
+  if (!/^[1-9]\d{0,8}$/.test(options.limit)) {
+    throw usageError(`--limit must be a whole number from 1, not ${JSON.stringify(options.limit)}.`);
+  }
+  const limit = Number(options.limit);
+  const client = await Client.open(options, io);
+  const pageSize = Math.min(PAGE, limit);
+  const found: FunctionRecord[] = [];
+  let total = 0;
+  for (let pageIndex = 1; found.length < limit; pageIndex++) {
+    const query = {
+      name: options.name,
+      versionNumber: options.at === undefined ? undefined : normalizeVersion(options.at),
+      pageIndex: String(pageIndex),
+      pageSize: String(pageSize),
+    };
+    const { result } = await callMeta(client, 'GET', metaPath('/functions', query));
+    const page = result as { total: number; functions: readonly FunctionRecord[] };
+    total = page.total;
+    found.push(...page.functions);
+    if (page.functions.length < pageSize) break;
+  }
+  show(io, options, found.slice(0, limit));
+  if (options.json === true || options.quiet === true) return;
+  if (total > limit) io.err.write(`There are ${total}: only ${limit} are shown (--limit).\n`);
+  if (total === 0) io.err.write('There is none. "rookery function register --help" shows how to make one.\n');
+}
+
+function show(io: Io, options: ReadOptions, functions: readonly FunctionRecord[]): void {
+  if (options.json === true) printJson(io, functions);
+  else if (options.quiet === true) for (const fn of functions) io.out.write(`${fn.functionVersionUrn}\n`);
+  else printTable(io, COLUMNS, functions);
+}
+
+const COLUMNS = [
+  { title: 'NAME', text: (fn: FunctionRecord) => fn.name, isFlexible: true },
+  { title: 'VERSION', text: (fn: FunctionRecord) => fn.versionNumber },
+  { title: 'KIND', text: (fn: FunctionRecord) => fn.kind ?? '-' },
+  { title: 'RUNTIME', text: (fn: FunctionRecord) => fn.runtime, isFlexible: true },
+  { title: 'REVISION', text: (fn: FunctionRecord) => fn.revisionId },
+  { title: 'CHANGED', text: (fn: FunctionRecord) => fn.updateTime || fn.createTime },
+  { title: 'NOTE', text: (fn: FunctionRecord) => fn.versionDesc || fn.description || '-', isFlexible: true },
+];
+
+function codeOf({ storageType, codePath, bucketId, objectId }: FunctionRecord): string | undefined {
+  if (storageType === 's3') return `s3 ${bucketId}/${objectId}`;
+  return storageType ? `${storageType} ${codePath}` : codePath;
+}

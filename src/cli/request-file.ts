@@ -1,0 +1,26 @@
+import { readFile } from 'node:fs/promises';
+import { usageError } from './exit.ts';
+import { readStdin } from './input.ts';
+import type { Io } from './io.ts';
+
+/** The value that a YAML or JSON file holds; `-` is stdin. */
+export async function readRequestFile(io: Io, file: string): Promise<unknown> {
+  let content: string;
+  try {
+    content = file === '-' ? await readStdin(io) : await readFile(file, 'utf8');
+  } catch (error) {
+    throw usageError(`The file ${file} cannot be read (${(error as Error).message}).`);
+  }
+  const { parse } = await import('yaml');
+  try {
+    return parse(content);
+  } catch (error) {
+    throw usageError(`${file} is neither YAML nor JSON: ${(error as Error).message}`);
+  }
+}
+
+/** Every problem of a request at once, a line for each. `where` is the file, or `The request`. */
+export function refuseProblems(where: string, problems: readonly string[]): never {
+  const count = problems.length === 1 ? 'a problem' : `${problems.length} problems`;
+  throw usageError([`${where} has ${count}:`, ...problems.map(problem => `  - ${problem}`)].join('\n'));
+}
