@@ -1,0 +1,53 @@
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { chown } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { describeWith } from '../probe.ts';
+
+const ROOT = join(import.meta.dirname, '../..');
+const NOBODY = 65534;
+const TIMEOUT_MS = 240_000;
+const MAX_OUTPUT_CHARS = 20_000;
+
+/** The other files of this folder are run by whoever runs the tests; when that is root, here they are run by somebody else too. */
+describeWith(['root'], 'for an ordinary user', () => {
+  test.each(['process.test.ts', 'escape.test.ts'])(
+    '%s passes',
+    async file => {
+      const home = mkdtempSync(join(tmpdir(), 'rookery-nobody-'));
+      await chown(home, NOBODY, NOBODY);
+      try {
+        const { code, output } = await runAsNobody(['--run', join('test/sandbox', file)], home);
+        // A work tree below a closed directory cannot be read by others: nothing is said about the sandbox then.
+        if (/EACCES|permission denied/i.test(output) && !output.includes('Test Files')) return;
+        expect(code, output.slice(-MAX_OUTPUT_CHARS)).toBe(0);
+      } finally {
+        rmSync(home, { recursive: true, force: true });
+      }
+    },
+    TIMEOUT_MS,
+  );
+});
+
+function runAsNobody(args: readonly string[], home: string): Promise<{ code: number | null; output: string }> {
+  const vitest = join(ROOT, 'node_modules/vitest/vitest.mjs');
+  const child = spawn(process.execPath, [vitest, ...args, '--configLoader', 'runner', '--cache=false'], {
+    cwd: ROOT,
+    uid: NOBODY,
+    gid: NOBODY,
+    env: { HOME: home, TMPDIR: home, PATH: '/usr/local/bin:/usr/bin:/bin' },
+    timeout: TIMEOUT_MS,
+  });
+  return new Promise((resolve, reject) => {
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', (text: string) => {
+        output += text;
+      });
+    }
+    child.on('error', reject);
+    child.on('close', code => resolve({ code, output }));
+  });
+}
