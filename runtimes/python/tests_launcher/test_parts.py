@@ -1,0 +1,158 @@
+"""The small parts: frames, users, processes, the template of /etc."""
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from rookery_launcher import etc, frames, identity, process
+from rookery_launcher.failure import StartFailure
+
+
+class Frames(unittest.TestCase):
+    def setUp(self):
+        self.here, self.there = socket.socketpair()
+        self.addCleanup(self.here.close)
+        self.addCleanup(self.there.close)
+
+    def test_messages_come_as_they_were_sent(self):
+        frames.write_message(self.here, {'a': '\u00fc'})
+        frames.write(self.here, b'one', b'')
+        self.assertEqual(frames.read_message(self.there), {'a': '\u00fc'})
+        self.assertEqual(frames.read(self.there), b'one')
+        self.assertEqual(frames.read(self.there), b'')
+
+    def test_an_end_between_frames_is_none_and_inside_one_an_error(self):
+        self.here.sendall(b'\0\0\0\5ab')
+        self.here.close()
+        with self.assertRaises(frames.FrameError):
+            frames.read(self.there)
+        self.assertIsNone(frames.read(self.there))
+
+    def test_what_is_too_large_or_no_object_is_refused(self):
+        frames.write(self.here, b'x' * 100)
+        with self.assertRaises(frames.FrameError):
+            frames.read(self.there, largest=99)
+        for text in (b'[]', b'{'):
+            here, there = socket.socketpair()
+            frames.write(here, text)
+            with self.assertRaises(frames.FrameError):
+                frames.read_message(there)
+            here.close()
+            there.close()
+
+
+class Users(unittest.TestCase):
+    def test_nobody_named_is_root(self):
+        found = identity.find('')
+        self.assertEqual((found.name, found.uid, found.gid), ('root', 0, 0))
+
+    def test_names_and_numbers(self):
+        self.assertEqual(identity.find('root').uid, 0)
+        self.assertEqual(identity.find('0').name, 'root')
+        stranger = identity.find('54321')
+        self.assertEqual((stranger.uid, stranger.gid, stranger.groups), (54321, 54321, [54321]))
+        self.assertEqual(identity.find('54321:12').gid, 12)
+
+    def test_who_does_not_exist_is_told_by_name(self):
+        with self.assertRaises(StartFailure) as caught:
+            identity.find('no-such-user')
+        self.assertEqual(caught.exception.message, 'user no-such-user does not exist in /etc/passwd of this host')
+        with self.assertRaises(StartFailure):
+            identity.find('root:no-such-group')
+
+
+class Processes(unittest.TestCase):
+    def test_a_start_time_names_a_process(self):
+        self.assertIsNotNone(process.start_time(os.getpid()))
+        self.assertEqual(process.start_time('self'), process.start_time(os.getpid()))
+        self.assertIsNone(process.start_time(2 ** 30))
+
+    def test_descendants_are_children_and_theirs(self):
+        table = {1: 0, 2: 1, 3: 2, 4: 3, 5: 1, 6: 0}
+        self.assertEqual(process.descendants(2, table), {3, 4})
+        self.assertEqual(process.descendants(6, table), set())
+
+    def test_descriptors_that_are_not_kept_are_closed(self):
+        code = (
+            'import os\n'
+            'from rookery_launcher import process\n'
+            'kept, lost = os.open("/dev/null", 0), os.open("/dev/null", 0)\n'
+            'process.close_all_but([1, 2, kept])\n'
+            'for number, open_ in ((0, False), (1, True), (2, True), (kept, True), (lost, False)):\n'
+            '    try:\n'
+            '        os.fstat(number)\n'
+            '        assert open_, number\n'
+            '    except OSError:\n'
+            '        assert not open_, number\n'
+        )
+        root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        subprocess.check_call([sys.executable, '-c', code], env=dict(os.environ, PYTHONPATH=root))
+
+    def test_a_title_takes_the_place_of_command_line_and_environment(self):
+        code = (
+            'from rookery_launcher import process\n'
+            'title = process.Title()\n'
+            'title.set("rookery: test")\n'
+            'assert open("/proc/self/cmdline").read().strip("\\0") == "rookery: test"\n'
+            'assert open("/proc/self/environ").read().strip("\\0") == ""\n'
+        )
+        root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        subprocess.check_call(
+            [sys.executable, '-c', code, ' ' * 64], env=dict(os.environ, PYTHONPATH=root, SECRET='secret')
+        )
+
+
+class Etc(unittest.TestCase):
+    def setUp(self):
+        self.source = tempfile.mkdtemp(prefix='rookery-etc-')
+        self.addCleanup(shutil.rmtree, self.source)
+        self.target = os.path.join(self.source, 'template')
+
+    def write(self, name, text, mode=0o644):
+        path = os.path.join(self.source, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'w') as target:
+            target.write(text)
+        os.chmod(path, mode)
+
+    def read(self, name):
+        with open(os.path.join(self.target, name)) as source:
+            return source.read()
+
+    def test_only_what_is_on_the_list_is_copied(self):
+        self.write('hosts', '127.0.0.1 localhost\n')
+        self.write('shadow', 'root:secret\n')
+        self.write('ssh/key', 'secret\n')
+        self.write('ssl/private/key', 'secret\n')
+        etc.EtcTemplate(self.target, self.source)
+        self.assertEqual(self.read('hosts'), '127.0.0.1 localhost\n')
+        self.assertFalse(os.path.exists(os.path.join(self.target, 'shadow')))
+        self.assertFalse(os.path.exists(os.path.join(self.target, 'ssh')))
+        self.assertFalse(os.path.exists(os.path.join(self.target, 'ssl', 'private')))
+
+    def test_what_others_may_not_read_is_not_copied(self):
+        self.write('hosts', 'secret\n', 0o600)
+        etc.EtcTemplate(self.target, self.source)
+        self.assertFalse(os.path.exists(os.path.join(self.target, 'hosts')))
+
+    def test_a_file_that_is_replaced_is_copied_again_in_place(self):
+        self.write('resolv.conf', 'nameserver 1\n')
+        template = etc.EtcTemplate(self.target, self.source)
+        inode = os.stat(os.path.join(self.target, 'resolv.conf')).st_ino
+        self.write('resolv.new', 'nameserver 2, longer\n')
+        os.rename(os.path.join(self.source, 'resolv.new'), os.path.join(self.source, 'resolv.conf'))
+        template.refresh()
+        self.assertEqual(self.read('resolv.conf'), 'nameserver 2, longer\n')
+        self.assertEqual(os.stat(os.path.join(self.target, 'resolv.conf')).st_ino, inode)
+
+    def test_directories_on_the_list_have_their_place(self):
+        self.write('ssl/certs/ca.pem', 'certificate')
+        self.write('java-17-openjdk/conf', 'settings')
+        template = etc.EtcTemplate(self.target, self.source)
+        self.assertEqual(template.directories, ['ssl/certs', 'java-17-openjdk'])
+        self.assertTrue(os.path.isdir(os.path.join(self.target, 'java-17-openjdk')))
+        template.remove()
+        self.assertFalse(os.path.exists(self.target))
