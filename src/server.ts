@@ -2,6 +2,7 @@ import { realpath, stat } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
+import { processEnvironment } from './config/env.ts';
 import { checkSources } from './core/mount.ts';
 import { createFrontend } from './frontend/app.ts';
 import { createJwtVerifier } from './http/jwt.ts';
@@ -220,11 +221,23 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
   };
 }
 
+/** How the operator's own pip reaches its index: nothing else of the server's environment comes near a job. */
+function pipEnvironment(): Record<string, string> {
+  const found = Object.entries(processEnvironment()).filter(([name]) => PIP_VARIABLES.has(name.toUpperCase()));
+  return Object.fromEntries(found.filter((entry): entry is [string, string] => entry[1] !== undefined));
+}
+
+const PIP_VARIABLES = new Set([
+  ...['PIP_CERT', 'PIP_DEFAULT_TIMEOUT', 'PIP_EXTRA_INDEX_URL', 'PIP_INDEX_URL', 'PIP_PROXY', 'PIP_TRUSTED_HOST'],
+  ...['SSL_CERT_DIR', 'SSL_CERT_FILE', 'REQUESTS_CA_BUNDLE', 'ALL_PROXY', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY'],
+]);
+
 /** Settings in the units of jobs; 0 stands for what this machine has. */
 function jobLimits({ jobs, code, createTimeoutMs }: Config) {
   const maxRunning = jobs.maxRunning || JOBS_PER_PROCESSOR * availableParallelism();
   return {
     environment: jobs.environment,
+    pipEnvironment: pipEnvironment(),
     cpuMillis: jobs.defaultCpuMillis,
     memoryMb: jobs.defaultMemoryMb,
     limits: {

@@ -31,6 +31,8 @@ export interface JobServiceOptions {
   readonly checkHostPath: ((path: string) => Promise<void>) | null;
   readonly sandbox: SandboxRules;
   readonly environment: Readonly<Record<string, string>>;
+  /** What pip gets beside it: how it reaches its index from this machine. */
+  readonly pipEnvironment: Readonly<Record<string, string>>;
   readonly cpuMillis: number;
   readonly memoryMb: number;
   readonly limits: QueueLimits;
@@ -90,7 +92,7 @@ export function createJobs(options: JobServiceOptions): JobService {
   const environments = new PythonEnvironments({
     places,
     driver,
-    rules,
+    rules: { ...rules, environment: { ...options.pipEnvironment, ...options.environment } },
     timeoutMs: options.setupTimeoutMs,
     keepMs: ENVIRONMENT_KEEP_MS,
   });

@@ -14,6 +14,7 @@ export interface PythonEnvironmentsOptions {
   readonly places: JobPlaces;
   readonly driver: () => Promise<SandboxDriver>;
   readonly rules: SandboxRules & {
+    /** Of pip: what the installation needs to reach its index. */
     readonly environment: Readonly<Record<string, string>>;
     readonly memoryMb: number;
     readonly cpuMillis: number;
@@ -158,16 +159,18 @@ export class PythonEnvironments {
       await mkdir(environment, { recursive: true, mode: 0o755 });
       await writeFile(join(work, 'requirements.txt'), `${pip.packages.join('\n')}\n`);
       const spec = this.#specOf(instanceId, work, environment, path, pip, python);
+      let lastLine = '';
       const { handle } = await driver.start(spec, AbortSignal.timeout(START_TIMEOUT_MS));
       const late = AbortSignal.timeout(timeoutMs);
       try {
         for await (const chunk of driver.logs(handle, { tail: null, sinceMs: null, follow: true }, late)) {
+          lastLine = chunk.toString('utf8').trimEnd().split('\n').at(-1) ?? lastLine;
           await tell(chunk);
         }
         if (late.aborted) throw failedPrecondition(`pip took longer than ${timeoutMs / 1000} s`);
         const exit = await driver.wait(handle, late);
         if (exit.code !== 0)
-          throw failedPrecondition(`pip ended with ${describeExit(exit)}; the log of the job has it`);
+          throw failedPrecondition(`pip ended with ${describeExit(exit)}: ${lastLine}`);
       } finally {
         await driver.remove(handle);
       }
