@@ -5,7 +5,7 @@ import { parseDurationMs } from './duration.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import { readJsonArgument, readStdin } from './input.ts';
 import { type Io, pump } from './io.ts';
-import { withSpinner } from './print.ts';
+import { prettyJson, withSpinner } from './print.ts';
 
 interface ForOne extends ClientOptions {
   readonly namespace: string;
@@ -38,7 +38,7 @@ export async function invokeAgent(
     const id = await resolveAgent(client, given, options.namespace);
     return client.text('POST', `/api/agent/${encodeURIComponent(id)}/invoke`, { body, headers, timeoutMs: null });
   });
-  io.out.write(`${options.json === true ? text : pretty(resultOf(text), io.out.isTerminal)}\n`);
+  io.out.write(`${options.json === true ? text : prettyJson(resultOf(text), io.out.isTerminal)}\n`);
 }
 
 /** The value of `data`, as the handler's runtime wrote it: reading and writing it again could change its numbers. */
@@ -46,11 +46,6 @@ function resultOf(text: string): string {
   const match = /^\{"code":200,"data":(.*),"message":""\}$/s.exec(text);
   if (match?.[1] !== undefined) return match[1];
   return JSON.stringify((JSON.parse(text) as { data?: unknown }).data ?? null);
-}
-
-function pretty(json: string, isForPerson: boolean): string {
-  const hasExactNumbersOnly = !/\d{16}/.test(json);
-  return isForPerson && hasExactNumbersOnly ? JSON.stringify(JSON.parse(json), null, 2) : json;
 }
 
 interface LogOptions extends ForOne {

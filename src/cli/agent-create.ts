@@ -153,7 +153,7 @@ function parseWhole(text: string, flag: string): number {
   return Number(text);
 }
 
-async function codeDirectory(code: string): Promise<string> {
+export async function codeDirectory(code: string): Promise<string> {
   const path = resolve(code);
   const found = await stat(path).catch(() => null);
   if (found === null) throw usageError(`--code: there is no directory ${path}.`);
@@ -165,7 +165,7 @@ async function codeDirectory(code: string): Promise<string> {
 const PYTHON_TIMEOUT_MS = 5000;
 
 /** The Python of this machine, as a runtime: a guess that only makes sense for a service on this machine. */
-async function localPython({ hostname }: URL): Promise<string> {
+export async function localPython({ hostname }: URL): Promise<string> {
   const isHere = ['127.0.0.1', 'localhost', '[::1]'].includes(hostname);
   if (isHere) {
     const print = 'import sys; print("%d.%d" % sys.version_info[:2])';

@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { addClientOptions } from './client.ts';
 import { append } from './config-flags.ts';
+import { addServiceCommands } from './function-service.ts';
 import type { Context } from './io.ts';
 
 const FUNCTION = 'its name (hello, demo@hello or 0@demo@hello), or a URN';
@@ -11,7 +12,7 @@ export function register(program: Command, context: Context): void {
   const { io } = context;
   const fn = program
     .command('function')
-    .summary('register, publish and look after functions')
+    .summary('register, publish, call and look after functions')
     .description('Versioned functions: what agents and the function service are made from.');
   const add = (usage: string): Command => fn.command(usage);
 
@@ -115,6 +116,8 @@ export function register(program: Command, context: Context): void {
       const { reserve } = await import('./function-reserve.ts');
       await reserve(io, name, options);
     });
+
+  addServiceCommands(fn, context);
 
   // Last, so that the help begins with what is the command's own.
   for (const command of fn.commands) addClientOptions(command);

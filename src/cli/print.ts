@@ -10,6 +10,12 @@ export function printJson(io: Io, value: unknown): void {
   io.out.write(`${JSON.stringify(value, null, io.out.isTerminal ? 2 : undefined)}\n`);
 }
 
+/** A JSON text of somebody else: indented for a person, unless reading and writing it again could change its numbers. */
+export function prettyJson(json: string, isForPerson: boolean): string {
+  const hasExactNumbersOnly = !/\d{16}/.test(json);
+  return isForPerson && hasExactNumbersOnly ? JSON.stringify(JSON.parse(json), null, 2) : json;
+}
+
 export interface Column<Row> {
   readonly title: string;
   readonly text: (row: Row) => string;
