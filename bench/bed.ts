@@ -23,14 +23,17 @@ export class Bed {
   readonly roundMs: number;
   /** Raw numbers, for the JSON file. */
   readonly raw: Record<string, unknown> = {};
+  readonly #nodeArgs: readonly string[];
   readonly #floors = new Map<number, Promise<Floor>>();
   readonly #servers = new Map<string, Promise<Rookery>>();
 
-  constructor(options: { python: Interpreter; isQuick: boolean; rounds: number }) {
+  /** `profileDir`: where each server writes a CPU profile of itself; `''` for none. */
+  constructor(options: { python: Interpreter; isQuick: boolean; rounds: number; profileDir: string }) {
     this.python = options.python;
     this.isQuick = options.isQuick;
     this.rounds = options.rounds;
     this.roundMs = options.isQuick ? 1000 : 3000;
+    this.#nodeArgs = options.profileDir === '' ? [] : ['--cpu-prof', '--cpu-prof-dir', options.profileDir];
   }
 
   floor(loops: number): Promise<Floor> {
@@ -38,7 +41,9 @@ export class Bed {
   }
 
   rookery(options: RookeryOptions = {}): Promise<Rookery> {
-    return this.#once(this.#servers, JSON.stringify(options), () => Rookery.start(this.python, options));
+    return this.#once(this.#servers, JSON.stringify(options), () =>
+      Rookery.start(this.python, { ...options, nodeArgs: this.#nodeArgs }),
+    );
   }
 
   async close(): Promise<void> {

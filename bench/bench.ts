@@ -1,9 +1,9 @@
 /**
- * `npm run bench [-- --quick] [--only row,row] [--rounds n] [--name text] [--python 3.11] [--no-build]`: measures Rookery against the floor (see bench/README.md)
- * and writes bench/results/<date>-<name>.md and .json. Builds first.
+ * `npm run bench`: measures Rookery against the floor and writes bench/results/<date>-<name>.md and .json; bench/README.md
+ * has the options. Builds first.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { cpus, release, totalmem } from 'node:os';
+import { cpus, loadavg, release, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { ARGUMENTS, ROOT, run } from '../scripts/command.ts';
@@ -30,6 +30,7 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '' },
     name: { type: 'string', default: '' },
     python: { type: 'string', default: '' },
+    profile: { type: 'string', default: '' },
     'no-build': { type: 'boolean', default: false },
   },
 });
@@ -72,7 +73,8 @@ if (!values['no-build']) {
 }
 
 const startedAt = new Date();
-const bed = new Bed({ python, isQuick: values.quick, rounds });
+const loadBefore = loadavg()[0] ?? 0;
+const bed = new Bed({ python, isQuick: values.quick, rounds, profileDir: values.profile });
 const sections: Section[] = [];
 try {
   for (const row of rows) {
@@ -91,6 +93,7 @@ const machine: Machine = {
   node: process.versions.node,
   python: python.version,
   generator: await generatorName(),
+  loadBefore,
 };
 const table = markdown(sections, machine, startedAt);
 const name = values.name || (values.quick ? 'quick' : 'full');

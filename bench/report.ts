@@ -15,6 +15,8 @@ export interface Machine {
   readonly node: string;
   readonly python: string;
   readonly generator: string;
+  /** Load average before the bench began: what else the machine did. */
+  readonly loadBefore: number;
 }
 
 /** The table that a person reads; the same numbers stand in the JSON beside it. */
@@ -23,7 +25,8 @@ export function markdown(sections: readonly Section[], machine: Machine, started
     `# Bench of ${startedAt.toISOString().slice(0, 16).replace('T', ' ')} UTC`,
     '',
     `${machine.cores} × ${machine.cpu}, ${machine.memoryGb} GB, Linux ${machine.kernel}, Node ${machine.node}, ` +
-      `Python ${machine.python}. Load: ${machine.generator}. Medians of rounds in which the sides took turns.`,
+      `Python ${machine.python}. Callers: ${machine.generator}. Load average before it began: ${machine.loadBefore.toFixed(1)}. ` +
+      'Medians of rounds in which the sides took turns.',
     '',
     '| What | Rookery | Against | Ratio | Target | Met |',
     '|---|---:|---:|---:|---|---|',

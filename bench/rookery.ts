@@ -11,6 +11,8 @@ export interface RookeryOptions {
   readonly withAuth?: boolean;
   /** More `--set` settings of `serve`. */
   readonly settings?: readonly string[];
+  /** Flags of node: a profiler. */
+  readonly nodeArgs?: readonly string[];
 }
 
 /** Rookery as it is served to users, with its metrics, traces and logs on, and a client on connections that stay open. */
@@ -41,7 +43,8 @@ export class Rookery {
         .setExpirationTime('4h')
         .sign(new TextEncoder().encode(secret));
     }
-    const served = await Served.start({ args: settings.flatMap(setting => ['--set', setting]), env });
+    const args = settings.flatMap(setting => ['--set', setting]);
+    const served = await Served.start({ args, env, nodeArgs: options.nodeArgs ?? [] });
     return new Rookery(served, token, python);
   }
 
@@ -98,6 +101,8 @@ export class Rookery {
 
   async remove(): Promise<void> {
     await this.#pool.close();
+    // A profile is written at a clean end only.
+    await this.served.end('SIGTERM');
     await this.served.remove();
   }
 
