@@ -12,11 +12,12 @@ const DEFAULT_SERVICE = 'default';
 
 /** The whole name: `hello` is `0@default@hello`, `demo@hello` is `0@demo@hello`. */
 export function expandName(given: string): string {
-  const parts = given.split('@');
-  const name = parts.length === 1 ? `0@${DEFAULT_SERVICE}@${given}` : parts.length === 2 ? `0@${given}` : given;
+  const parts = given.split(/[@/]/);
+  const name =
+    parts.length === 1 ? `0@${DEFAULT_SERVICE}@${given}` : parts.length === 2 ? `0@${parts.join('@')}` : given;
   if (isFunctionName(name)) return name;
   throw usageError(
-    `${JSON.stringify(given)} is not the name of a function: it is hello, demo@hello or 0@demo@hello, the service (demo) 1 to 16 letters and digits, the rest lowercase letters, digits and "-".`,
+    `${JSON.stringify(given)} is not the name of a function: it is hello, demo@hello, demo/hello or 0@demo@hello, the service (demo) 1 to 16 letters and digits, the rest lowercase letters, digits and "-".`,
   );
 }
 

@@ -8,8 +8,9 @@ const tags = ['function'];
 const byName = Type.Object({
   name: Type.String({ minLength: 1, description: 'The name `0@{service}@{funcName}`, or a URN of the function.' }),
 });
-const version = Type.Optional(Type.String({ description: 'Exact; `latest` is another spelling of `$latest`.' }));
-const alias = Type.Optional(Type.String({ description: 'Another name of `versionNumber`.' }));
+/** The parameter may also be called `version`; both together have to agree. */
+const EXACT = 'Exact; `latest` is another spelling of `$latest`. May also be called `version`.';
+const version = Type.Optional(Type.String({ description: EXACT }));
 const paging = {
   pageIndex: Type.Optional(Type.Integer({ minimum: 1, default: 1, description: 'From 1.' })),
   pageSize: Type.Optional(
@@ -34,7 +35,6 @@ export const FUNCTION_DOCS = {
     querystring: Type.Object({
       name: Type.Optional(Type.String({ description: 'Part of the name; case counts.' })),
       versionNumber: version,
-      version: alias,
       ...paging,
     }),
     response: { 200: handled('One page.', FunctionList) },
@@ -43,9 +43,9 @@ export const FUNCTION_DOCS = {
     tags,
     operationId: 'getFunction',
     summary: 'Query one version of a function',
-    description: '`versionNumber` (or `version`) is required unless the name is a URN with its version.',
+    description: 'When the name is a URN with its version, `versionNumber` may be left out.',
     params: byName,
-    querystring: Type.Object({ versionNumber: version, version: alias }),
+    querystring: Type.Object({ versionNumber: Type.String({ minLength: 1, description: EXACT }) }),
     response: { 200: handled('The version.', OneFunction), ...WRONG_REQUEST },
   },
   update: {
@@ -64,7 +64,6 @@ export const FUNCTION_DOCS = {
     params: byName,
     querystring: Type.Object({
       versionNumber: Type.Optional(Type.String({ description: 'Empty or `$latest`: the whole function.' })),
-      version: alias,
     }),
     response: { 200: handled('It is deleted.', Deleted), ...WRONG_REQUEST },
   },

@@ -33,8 +33,7 @@ const milliseconds = { maximum: 2 ** 31 - 1 };
 
 export const FunctionName = Type.String({
   pattern: NAME,
-  description: '`0@{service}@{funcName}`',
-  examples: ['0@demo@hello'],
+  description: '`0@{service}@{funcName}`, such as `0@demo@hello`',
 });
 
 const ExtendedHandler = Type.Object({
@@ -88,7 +87,12 @@ const AutoScaleConfig = Type.Object({
   ),
 });
 
-const runtime = Type.String({ minLength: 1, maxLength: 64, pattern: NO_NUL, examples: ['python3.11'] });
+const runtime = Type.String({
+  minLength: 1,
+  maxLength: 64,
+  pattern: NO_NUL,
+  description: '`python3.11`, `go`, `java17` …',
+});
 const cpu = Type.Integer({
   minimum: LIMITS.cpuMillis.min,
   maximum: LIMITS.cpuMillis.max,
@@ -137,14 +141,17 @@ const changeable = {
   isFuncPublic: optional(Type.Boolean()),
 };
 
-export const Register = Type.Object({
-  name: FunctionName,
-  kind: optional(Type.Enum(FUNCTION_KINDS, { default: 'yrlib' })),
-  runtime,
-  cpu,
-  memory,
-  ...changeable,
-});
+export const Register = Type.Object(
+  {
+    name: FunctionName,
+    kind: optional(Type.Enum(FUNCTION_KINDS, { default: 'yrlib' })),
+    runtime,
+    cpu,
+    memory,
+    ...changeable,
+  },
+  { examples: [{ name: '0@demo@hello', kind: 'agent', runtime: 'python3.11', cpu: 500, memory: 512 }] },
+);
 
 const RevisionId = Type.String({ minLength: 1, maxLength: 1024, pattern: NO_NUL, description: 'The latest one.' });
 
