@@ -24,6 +24,8 @@ export interface FunctionServiceOptions {
   readonly maxWaitingPerTenant: number;
   /** Told of every call of a version that is there. `timings` are null when it got no place. */
   readonly observe?: (name: string, code: string, seconds: number, timings: CallTimings | null) => void;
+  /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
+  readonly maxRemembered?: number;
   readonly log: FunctionServiceLog;
 }
 

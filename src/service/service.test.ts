@@ -1,11 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { FakeClock, settle } from '../../test/fakes/fake-clock.ts';
 import { ServiceError } from '../core/error.ts';
 import { Capacity } from './capacity.ts';
 import { CodeFailure } from './failure.ts';
 import type { Lease } from './group.ts';
 import type { ServiceInstance } from './member.ts';
-import type { GroupKey, ServiceClock, ServicePolicy, SessionRequest } from './policy.ts';
+import type { GroupKey, ServicePolicy, SessionRequest } from './policy.ts';
 import { type AcquireOptions, Service } from './service.ts';
 
 const HOME: GroupKey = { cpuMillis: 1000, memoryMb: 512, customResources: '', label: '', sessionContext: '' };
@@ -19,43 +20,6 @@ const POLICY: ServicePolicy = {
   oneshot: false,
   labels: new Map(),
 };
-
-/** Time that a test turns by hand. */
-class FakeClock implements ServiceClock {
-  #now = 0;
-  #timers: { atMs: number; fire: () => void }[] = [];
-  now() {
-    return this.#now;
-  }
-  after(ms: number, fire: () => void) {
-    const timer = { atMs: this.#now + ms, fire };
-    this.#timers.push(timer);
-    return () => {
-      this.#timers = this.#timers.filter(other => other !== timer);
-    };
-  }
-  async advance(ms: number) {
-    const end = this.#now + ms;
-    for (let steps = 0; steps < 10_000; steps++) {
-      await settle();
-      const next = this.#timers.filter(timer => timer.atMs <= end).sort((a, b) => a.atMs - b.atMs)[0];
-      if (!next) break;
-      this.#timers = this.#timers.filter(timer => timer !== next);
-      this.#now = Math.max(this.#now, next.atMs);
-      next.fire();
-    }
-    this.#now = end;
-    await settle();
-  }
-  get pending() {
-    return this.#timers.length;
-  }
-}
-
-/** Lets every promise that is ready go on. */
-async function settle() {
-  for (let turn = 0; turn < 12; turn++) await Promise.resolve();
-}
 
 class FakeInstance implements ServiceInstance {
   readonly id: string;
