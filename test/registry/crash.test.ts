@@ -37,7 +37,7 @@ test('kill -9 in the middle of writes: every acknowledged function is there, wit
 
 /** The URNs that a process had acknowledged when it was killed. */
 async function registerAndKill(file: string): Promise<string[]> {
-  const program = join(import.meta.dirname, 'register-until-killed.ts');
+  const program = join(import.meta.dirname, 'crash-run.ts');
   const child = spawn(process.execPath, ['--import', 'tsx', program, file], { stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = once(child, 'exit');
   const urns: string[] = [];
