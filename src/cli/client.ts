@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import type { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
@@ -20,6 +21,8 @@ export interface RequestOptions {
   readonly headers?: Readonly<Record<string, string>>;
   /** Sent as it is: JSON text. */
   readonly body?: string | Uint8Array;
+  /** Sent as it comes, instead of `body`. */
+  readonly upload?: { readonly content: Readable; readonly bytes: number };
   /** How long the answer may take to begin; null when the service bounds it (calls). */
   readonly timeoutMs?: number | null;
 }
@@ -107,6 +110,9 @@ export class Client {
     const headers = {
       ...this.#headers,
       ...(body === undefined ? {} : { 'content-type': 'application/json', 'content-length': body.length }),
+      ...(options.upload === undefined
+        ? {}
+        : { 'content-type': 'application/octet-stream', 'content-length': options.upload.bytes }),
       ...options.headers,
     };
     const timeoutMs = options.timeoutMs === undefined ? DEFAULT_TIMEOUT_MS : options.timeoutMs;
@@ -126,7 +132,8 @@ export class Client {
         clearTimeout(timer);
         reject(unreachable(entry, base, error));
       });
-      request.end(body);
+      if (options.upload === undefined) request.end(body);
+      else options.upload.content.on('error', error => request.destroy(error)).pipe(request);
     });
   }
 }

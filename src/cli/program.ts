@@ -13,6 +13,7 @@ const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
   agent: () => import('./agent.ts'),
   function: () => import('./function.ts'),
   pool: () => import('./pool.ts'),
+  job: () => import('./job.ts'),
   token: () => import('./token.ts'),
   doctor: () => import('./doctor.ts'),
   completion: () => import('./completion.ts'),

@@ -127,8 +127,9 @@ export const JOB_DOCS = {
   logs: {
     tags,
     operationId: 'getJobLogs',
-    summary: 'The log of a job, as it is now',
+    summary: 'The log of a job, as it is now; with `follow=true` as text, on until the job is over',
     params: byId,
+    querystring: Type.Object({ follow: Type.Optional(Type.Boolean()) }),
     response: { 200: json('stdout and stderr.', Type.Object({ logs: Type.String() })), ...unknown },
   },
   hasPackage: {

@@ -1,6 +1,7 @@
+import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify';
 import { jobRecord, readJobSubmission } from '../core/job.ts';
-import { callerSignal } from '../http/caller.ts';
+import { answerController } from '../http/caller.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import type { JobService } from '../jobs/create-jobs.ts';
 import { JOB_DOCS } from './jobs-docs.ts';
@@ -8,6 +9,7 @@ import { answerErrorsAsText } from './jobs-errors.ts';
 import { addPackageRoutes } from './jobs-packages.ts';
 import { addScheduleRoutes } from './jobs-schedules.ts';
 import { addTailRoute } from './jobs-tail.ts';
+import { type Query, queryFlag } from './query.ts';
 
 /** The Ray that clients are told they speak with: they ask for at least 2.8. */
 const RAY_VERSION = '2.60.0';
@@ -16,7 +18,10 @@ export interface JobRoutesOptions extends JobService {
   readonly version: string;
 }
 
-type Handler = (request: FastifyRequest<{ Params: { id: string } }>, reply: FastifyReply) => Promise<unknown>;
+type Handler = (
+  request: FastifyRequest<{ Params: { id: string }; Querystring: Query }>,
+  reply: FastifyReply,
+) => Promise<unknown>;
 
 /** The Ray Jobs REST API, with and without a slash at the end of each path. */
 export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): void {
@@ -64,9 +69,20 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
     stopped: await jobs.stop(tenant, params.id),
   }));
 
-  add('GET', '/api/jobs/:id/logs', 'read', JOB_DOCS.logs, async ({ tenant, params, raw }) => ({
-    logs: await jobs.log(tenant, params.id, callerSignal(raw.socket)),
-  }));
+  const closing = new AbortController();
+  app.addHook('preClose', done => {
+    closing.abort();
+    done();
+  });
+  add('GET', '/api/jobs/:id/logs', 'read', JOB_DOCS.logs, async ({ tenant, params, query }, reply) => {
+    const left = answerController(reply.raw);
+    if (!queryFlag(query, 'follow')) return { logs: await jobs.log(tenant, params.id, left.signal) };
+    const leave = () => left.abort();
+    closing.signal.addEventListener('abort', leave, { once: true });
+    reply.raw.once('close', () => closing.signal.removeEventListener('abort', leave));
+    const chunks = await jobs.follow(tenant, params.id, left.signal);
+    return reply.type('text/plain; charset=utf-8').send(Readable.from(chunks));
+  });
 
   addTailRoute(app, jobs);
   addPackageRoutes(app, options.packages);

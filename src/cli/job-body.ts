@@ -1,0 +1,64 @@
+import { parsePairs } from './agent-create.ts';
+import type { Client, ClientOptions } from './client.ts';
+import { parseDurationMs } from './duration.ts';
+import { usageError } from './exit.ts';
+import type { Io } from './io.ts';
+import { uploadDirectory } from './job-package.ts';
+
+export interface JobOptions extends ClientOptions {
+  readonly workingDir?: string;
+  readonly env?: readonly string[];
+  readonly pip?: readonly string[];
+  readonly metadata?: readonly string[];
+  readonly cpus?: string;
+  readonly memory?: string;
+  readonly retries?: string;
+  readonly timeout?: string;
+  readonly priority?: string;
+}
+
+const MEBIBYTE = 1024 * 1024;
+
+/** The body of a submit; uploads what it needs first. */
+export async function jobBody(
+  io: Io,
+  client: Client,
+  command: readonly string[],
+  options: JobOptions,
+): Promise<Record<string, unknown>> {
+  const metadata: Record<string, string> = {
+    ...(options.metadata === undefined ? {} : parsePairs(options.metadata, '--metadata')),
+    ...(options.retries === undefined ? {} : { 'rookery.retries': options.retries }),
+    ...(options.timeout === undefined
+      ? {}
+      : { 'rookery.timeout_ms': String(parseDurationMs(options.timeout, '--timeout')) }),
+    ...(options.priority === undefined ? {} : { 'rookery.priority': options.priority }),
+  };
+  const workingDir =
+    options.workingDir === undefined ? {} : { working_dir: await uploadDirectory(io, client, options.workingDir) };
+  // A `--` in front of the command does not belong to it.
+  const words = command[0] === '--' ? command.slice(1) : command;
+  return {
+    entrypoint: words.length === 1 ? words[0] : words.map(quoteForShell).join(' '),
+    metadata,
+    runtime_env: {
+      ...workingDir,
+      ...(options.env === undefined ? {} : { env_vars: parsePairs(options.env, '--env') }),
+      ...(options.pip === undefined ? {} : { pip: options.pip }),
+    },
+    ...(options.cpus === undefined ? {} : { entrypoint_num_cpus: amount(options.cpus, '--cpus') }),
+    ...(options.memory === undefined ? {} : { entrypoint_memory: amount(options.memory, '--memory') * MEBIBYTE }),
+  };
+}
+
+/** A single argument is a line for the shell; several are words, whatever is in them. */
+function quoteForShell(word: string): string {
+  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`;
+}
+
+function amount(text: string, flag: string): number {
+  const value = Number(text);
+  if (!(value >= 0) || text.trim() === '')
+    throw usageError(`${flag} must be a number from 0, not ${JSON.stringify(text)}.`);
+  return value;
+}
