@@ -1,5 +1,6 @@
 """`python -I <this file>`: one JSON object on standard input is the configuration; a line on descriptor 3 says that it serves."""
 
+import gc
 import json
 import os
 import sys
@@ -10,6 +11,7 @@ def main():
     # Not the directory of this file: `-I` does not add it, an ordinary start does.
     sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
     sys.path.insert(0, here)
+    gc.disable()
     config = json.loads(sys.stdin.read())
     os.umask(0o077)
 

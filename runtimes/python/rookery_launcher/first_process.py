@@ -61,11 +61,15 @@ class FirstProcess:
         self._orders, theirs = socket.socketpair()
         self._user = os.fork()
         if self._user == 0:
-            writer = self._output_writer
-            kept = [nothing, writer, writer, self._place.runtime_listener.detach(), theirs.detach()]
-            # These objects must not close descriptors that are other ones by the time they go.
-            for held in (self._wake, self._wake_writer, self._listener, self._orders) + others:
-                held.detach()
+            try:
+                writer = self._output_writer
+                kept = [nothing, writer, writer, self._place.runtime_listener.detach(), theirs.detach()]
+                # These objects must not close descriptors that are other ones by the time they go.
+                for held in (self._wake, self._wake_writer, self._listener, self._orders) + others:
+                    held.detach()
+            except BaseException:
+                # Never a second first process.
+                os._exit(70)
             raise user_process.BecomeUser(self._plan.layers, self._plan.title, kept)
         os.close(nothing)
         theirs.close()

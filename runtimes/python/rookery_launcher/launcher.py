@@ -114,8 +114,7 @@ class Launcher:
         self._control_listener = self._listen("control")
         self._start_listener = self._listen("start")
         self._sweep()
-        gc.collect()
-        gc.disable()
+        # Not collected before: holes in the pages that all instances share would be filled, page by page, in each of them.
         if hasattr(gc, "freeze"):
             gc.freeze()  # novm
 
@@ -285,7 +284,11 @@ class Launcher:
             theirs.close()
             raise
         if child == 0:
-            self._abandon(ours)
+            try:
+                self._abandon(ours)
+            except BaseException:
+                # Never a second launcher.
+                os._exit(1)
             raise BecomeSpare(self._plan, theirs, name)
         theirs.close()
         made = _Spare(name, ours)
