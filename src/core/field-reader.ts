@@ -134,10 +134,11 @@ export function listOf<T>(read: Read<T>, maxItems: number): Read<T[]> {
 export type FieldTable<T> = { readonly [K in keyof T]: { readonly read: Read<T[K]>; readonly absent: T[K] } };
 
 export function objectOf<T extends object>(fields: FieldTable<T>): Read<T> {
+  const absent = absentValues(fields);
   return (value, path, problem) => {
     if (!isJsonObject(value)) return problem(path, 'must be an object') as undefined;
     const { present, ok } = readPresent(fields, value, path, problem);
-    return ok ? { ...absentValues(fields), ...present } : undefined;
+    return ok ? { ...absent, ...present } : undefined;
   };
 }
 

@@ -179,6 +179,7 @@ export const FUNCTION_FIELDS: FieldTable<FunctionSpec> = {
   isFuncPublic: { read: boolean, absent: false },
 };
 
+const ABSENT = absentValues(FUNCTION_FIELDS);
 const REQUIRED = ['name', 'runtime', 'cpu', 'memory'] as const;
 /** What a function is known by: an update may repeat them, not change them. */
 const FIXED = ['name', 'runtime', 'kind'] as const;
@@ -196,7 +197,7 @@ export function readRegister(body: JsonObject): Checked<FunctionSpec> {
     problems.add(field, field === 'name' ? `is required, in the format ${FUNCTION_NAME_FORMAT}` : 'is required');
   }
   const { present } = readPresent(FUNCTION_FIELDS, body, '', problems.add);
-  const spec: FunctionSpec = { ...absentValues(FUNCTION_FIELDS), ...present };
+  const spec: FunctionSpec = { ...ABSENT, ...present };
   checkTogether(spec, problems);
   return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: spec };
 }
