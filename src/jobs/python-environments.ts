@@ -169,8 +169,7 @@ export class PythonEnvironments {
         }
         if (late.aborted) throw failedPrecondition(`pip took longer than ${timeoutMs / 1000} s`);
         const exit = await driver.wait(handle, late);
-        if (exit.code !== 0)
-          throw failedPrecondition(`pip ended with ${describeExit(exit)}: ${lastLine}`);
+        if (exit.code !== 0) throw failedPrecondition(`pip ended with ${describeExit(exit)}: ${lastLine}`);
       } finally {
         await driver.remove(handle);
       }

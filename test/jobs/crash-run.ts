@@ -5,5 +5,7 @@ const [jobs = '200', kills = '20'] = process.argv.slice(2);
 const startedAt = Date.now();
 const problems = await crash({ jobs: Number(jobs), kills: Number(kills) });
 for (const problem of problems) console.error(problem);
-console.log(`${jobs} jobs, ${kills} kills, ${problems.length} problems, ${Math.round((Date.now() - startedAt) / 1000)} s`);
+console.log(
+  `${jobs} jobs, ${kills} kills, ${problems.length} problems, ${Math.round((Date.now() - startedAt) / 1000)} s`,
+);
 process.exitCode = problems.length === 0 ? 0 : 1;

@@ -1,0 +1,100 @@
+import { expect, test } from 'vitest';
+import { type Job, jobRecord, readJobSubmission } from './job.ts';
+
+const read = (body: unknown) => readJobSubmission(Buffer.from(JSON.stringify(body)));
+
+test.each([
+  ['a missing entrypoint', {}, 'invalid request body: entrypoint is required'],
+  ['an entrypoint of a wrong type', { entrypoint: 5 }, 'invalid request body: entrypoint must be a string'],
+  ['a metadata value of a wrong type', { entrypoint: '', metadata: { a: 1 } }, 'metadata.a must be a string'],
+  ['a runtime_env of a wrong type', { entrypoint: '', runtime_env: [] }, 'runtime_env must be an object'],
+  [
+    'a negative number of processors',
+    { entrypoint: '', entrypoint_num_cpus: -1 },
+    'entrypoint_num_cpus must be between',
+  ],
+  ['an id that cannot stand in a path', { entrypoint: '', submission_id: 'a/b' }, 'submission_id must be 1 to 256'],
+  ['an id that leads elsewhere', { entrypoint: '', submission_id: '..' }, 'submission_id must be 1 to 256'],
+  ['a selector of labels', { entrypoint: '', entrypoint_label_selector: { a: 'b' } }, 'cannot be honoured'],
+  ['a rule that is none', { entrypoint: '', metadata: { 'rookery.retry': '1' } }, 'is not a rule of jobs'],
+  ['a rule out of range', { entrypoint: '', metadata: { 'rookery.retries': '21' } }, 'a whole number from 0 to 20'],
+])('%s is refused with a sentence', (_what, body, sentence) => {
+  expect(() => read(body)).toThrow(expect.objectContaining({ code: 'invalid_request' }));
+  expect(() => read(body)).toThrow(sentence);
+});
+
+test('a body that is not JSON is told by the parser', () => {
+  expect(() => readJobSubmission(Buffer.from('{'))).toThrow(/^invalid request body: /);
+  expect(() => readJobSubmission(undefined)).toThrow(/^invalid request body: /);
+});
+
+test('explicit nulls count as absent, unknown keys are ignored, and an empty entrypoint is one', () => {
+  const { id, spec } = read({ entrypoint: '', submission_id: null, runtime_env: null, metadata: null, zzz: 1 });
+  expect(id).toBeNull();
+  expect(spec).toMatchObject({ entrypoint: '', metadata: {}, rawRuntimeEnv: {} });
+});
+
+test('what is asked of the machine is read in our units', () => {
+  const { spec } = read({
+    entrypoint: 'x',
+    entrypoint_num_cpus: 0.5,
+    entrypoint_memory: 1_500_000,
+    entrypoint_num_gpus: 1,
+    entrypoint_resources: { license: 2 },
+  });
+  expect(spec.resources).toEqual({ cpuMillis: 500, memoryMb: 2, gpus: 1, custom: { license: 2 } });
+});
+
+test('rules come from the metadata', () => {
+  const metadata = { 'rookery.retries': '3', 'rookery.priority': '-5', 'rookery.timeout_ms': '1000', owner: 'me' };
+  expect(read({ entrypoint: 'x', metadata }).spec.rules).toEqual({
+    retries: 3,
+    retryDelayMs: 1000,
+    timeoutMs: 1000,
+    priority: -5,
+  });
+});
+
+test('two bodies that ask for the same have one fingerprint, whatever the order of their keys', () => {
+  const one = read({ entrypoint: 'x', metadata: { a: '1', b: '2' }, submission_id: 'j' });
+  const other = read({ submission_id: 'j', metadata: { b: '2', a: '1' }, entrypoint: 'x', runtime_env: {} });
+  expect(one.fingerprint).toBe(other.fingerprint);
+  expect(read({ entrypoint: 'y', metadata: { a: '1', b: '2' } }).fingerprint).not.toBe(one.fingerprint);
+});
+
+test('a record has every field of the Job table before the job has started', () => {
+  const job: Job = {
+    sequence: 1,
+    tenant: 't',
+    id: 'j',
+    spec: read({ entrypoint: 'x' }).spec,
+    status: 'PENDING',
+    message: 'Job has not started yet.',
+    errorType: '',
+    exitCode: null,
+    attempt: 1,
+    nodeId: 'n',
+    instanceId: '',
+    pid: '',
+    submittedAtMs: 1_755_484_077_000,
+    startedAtMs: null,
+    endedAtMs: null,
+  };
+  expect(jobRecord(job)).toMatchObject({
+    type: 'SUBMISSION',
+    job_id: null,
+    submission_id: 'j',
+    driver_info: { id: '', node_ip_address: '', pid: '' },
+    status: 'PENDING',
+    entrypoint: 'x',
+    message: 'Job has not started yet.',
+    error_type: '',
+    start_time: '1755484077000',
+    end_time: null,
+    metadata: {},
+    runtime_env: {},
+    driver_agent_http_address: '',
+    driver_node_id: '',
+    driver_exit_code: null,
+  });
+});

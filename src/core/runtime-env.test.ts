@@ -1,0 +1,54 @@
+import { expect, test } from 'vitest';
+import { packagesOf, readRuntimeEnv } from './runtime-env.ts';
+
+const read = (value: unknown) => readRuntimeEnv(value, 'runtime_env');
+
+test('keys that cannot be honoured are refused by their names', () => {
+  expect(() => read({ conda: {}, image_uri: 'x', env_vars: {} })).toThrow(
+    'runtime_env has keys that cannot be honoured here: conda, image_uri',
+  );
+});
+
+test('keys that Ray does not know, those of its client, config and excludes are ignored', () => {
+  expect(read({ nosuch: 1, _ray_commit: 'x', config: { setup_timeout_seconds: 1 }, excludes: ['a'] })).toEqual({
+    envVars: {},
+    workingDir: null,
+    pyModules: [],
+    pip: null,
+  });
+});
+
+test('files come from uploaded packages or from the host', () => {
+  const env = read({
+    working_dir: 'gcs://_ray_pkg_1.zip',
+    py_modules: ['file:///srv/a.zip', '/srv/b', 'local:///srv/c'],
+  });
+  expect(env.workingDir).toEqual({ kind: 'package', name: '_ray_pkg_1.zip' });
+  expect(env.pyModules).toEqual(['/srv/a.zip', '/srv/b', '/srv/c'].map(path => ({ kind: 'host', path })));
+  expect(packagesOf(env)).toEqual(['_ray_pkg_1.zip']);
+});
+
+test.each(['https://x.example/a.zip', 's3://bucket/a.zip', 'relative', 'gcs://../x', 'gcs://a/b'])(
+  'a working_dir %s is refused',
+  uri => {
+    expect(() => read({ working_dir: uri })).toThrow('runtime_env.working_dir must ');
+  },
+);
+
+test('pip is a list, or what the client makes of it', () => {
+  expect(read({ pip: ['six==1.16.0'] }).pip?.packages).toEqual(['six==1.16.0']);
+  expect(read({ pip: { packages: ['a', 'b'], pip_check: true, pip_version: '==24.0' } }).pip).toEqual({
+    packages: ['a', 'b'],
+    check: true,
+    pipVersion: '==24.0',
+    options: [],
+  });
+  expect(() => read({ pip: ['a\nb'] })).toThrow('runtime_env.pip[0] must be one line');
+  expect(() => read({ pip: 'requirements.txt' })).toThrow('runtime_env.pip must be a list');
+});
+
+test('variables have names, and those of the platform cannot be set', () => {
+  expect(() => read({ env_vars: { 'a b': '' } })).toThrow('runtime_env.env_vars.a b must have a name');
+  expect(() => read({ env_vars: { ROOKERY_TENANT: 'x' } })).toThrow('belong to the platform');
+  expect(() => read({ env_vars: { A: 1 } })).toThrow('runtime_env.env_vars.A must be a string');
+});

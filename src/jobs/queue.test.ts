@@ -1,0 +1,116 @@
+import { describe, expect, test } from 'vitest';
+import { JobQueue, type QueueItem, type QueueLimits } from './queue.ts';
+
+const LIMITS: QueueLimits = {
+  maxRunning: 4,
+  maxRunningPerTenant: 3,
+  cpuMillis: 4000,
+  memoryMb: 1000,
+  custom: { gpu: 1 },
+};
+
+function item(
+  sequence: number,
+  tenant = 'a',
+  more: Partial<QueueItem['resources']> & { priority?: number } = {},
+): QueueItem {
+  const { priority = 0, ...resources } = more;
+  return { sequence, tenant, priority, resources: { cpuMillis: 0, memoryMb: 0, gpus: 0, custom: {}, ...resources } };
+}
+
+function queueOf(items: readonly QueueItem[], limits: Partial<QueueLimits> = {}): JobQueue {
+  const queue = new JobQueue({ ...LIMITS, ...limits });
+  for (const each of items) queue.add(each);
+  return queue;
+}
+
+function takeAll(queue: JobQueue): number[] {
+  const taken: number[] = [];
+  for (let next = queue.take(); next; next = queue.take()) taken.push(next.sequence);
+  return taken;
+}
+
+describe('one tenant', () => {
+  test('jobs start in the order of their submission, whatever the order in which they came', () => {
+    expect(takeAll(queueOf([item(3), item(1), item(2)]))).toEqual([1, 2, 3]);
+  });
+
+  test('the highest priority starts first', () => {
+    expect(takeAll(queueOf([item(1), item(2, 'a', { priority: 5 }), item(3, 'a', { priority: 5 })]))).toEqual([
+      2, 3, 1,
+    ]);
+  });
+
+  test('it runs no more jobs than a tenant may have', () => {
+    const queue = queueOf([item(1), item(2), item(3), item(4)]);
+    expect(takeAll(queue)).toEqual([1, 2, 3]);
+    queue.release(item(1));
+    expect(takeAll(queue)).toEqual([4]);
+  });
+
+  test('nothing passes a job that does not fit yet', () => {
+    const large = item(2, 'a', { cpuMillis: 3000 });
+    const queue = queueOf([item(1, 'a', { cpuMillis: 2000 }), large, item(3, 'a', { cpuMillis: 100 })]);
+    expect(takeAll(queue)).toEqual([1]);
+    queue.release(item(1, 'a', { cpuMillis: 2000 }));
+    expect(takeAll(queue)).toEqual([2, 3]);
+  });
+
+  test('a job that this machine can never run holds up nobody and can be taken out', () => {
+    const impossible = item(1, 'a', { gpus: 1 });
+    const queue = queueOf([impossible, item(2)]);
+    expect(queue.shortage(impossible.resources)).toBe('it asks for 1 GPUs, and there are none');
+    expect(takeAll(queue)).toEqual([2]);
+    expect(queue.waiting).toBe(1);
+    expect(queue.remove(impossible)).toBe(true);
+    expect(queue.remove(impossible)).toBe(false);
+  });
+
+  test('custom resources are given out once', () => {
+    const queue = queueOf([item(1, 'a', { custom: { gpu: 1 } }), item(2, 'a', { custom: { gpu: 1 } })]);
+    expect(takeAll(queue)).toEqual([1]);
+    queue.release(item(1, 'a', { custom: { gpu: 1 } }));
+    expect(takeAll(queue)).toEqual([2]);
+  });
+});
+
+describe('several tenants', () => {
+  test('they share evenly, although one of them came first with many', () => {
+    const many = Array.from({ length: 10 }, (_, index) => item(index));
+    const queue = queueOf([...many, item(100, 'b'), item(101, 'b')]);
+    expect(takeAll(queue)).toEqual([0, 100, 1, 101]);
+  });
+
+  test('the one that uses the least of its scarcest resource comes first', () => {
+    const queue = queueOf([
+      item(1, 'a', { memoryMb: 800 }),
+      item(2, 'a'),
+      item(3, 'b', { cpuMillis: 1000 }),
+      item(4, 'b', { cpuMillis: 1000 }),
+    ]);
+    expect(takeAll(queue)).toEqual([1, 3, 4, 2]);
+  });
+
+  test('a tenant at its limit does not hold up the others', () => {
+    const queue = queueOf([item(1), item(2), item(3, 'b')], { maxRunningPerTenant: 1 });
+    expect(takeAll(queue)).toEqual([1, 3]);
+  });
+
+  test('jobs that were found running count', () => {
+    const queue = queueOf([item(2)]);
+    for (const sequence of [10, 11, 12, 13]) queue.occupy(item(sequence, 'b'));
+    expect(takeAll(queue)).toEqual([]);
+    queue.release(item(10, 'b'));
+    expect(takeAll(queue)).toEqual([2]);
+  });
+});
+
+test('it ends as it began: nothing is left of jobs that are over', () => {
+  const queue = queueOf(Array.from({ length: 50 }, (_, index) => item(index, `t${index % 7}`, { cpuMillis: 10 })));
+  let done = 0;
+  for (let next = queue.take(); next; next = queue.take()) {
+    done += 1;
+    queue.release(next);
+  }
+  expect({ done, waiting: queue.waiting, running: queue.running }).toEqual({ done: 50, waiting: 0, running: 0 });
+});
