@@ -1,4 +1,4 @@
-import { realpath, stat } from 'node:fs/promises';
+import { realpath } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
@@ -8,6 +8,7 @@ import { createFrontend } from './frontend/app.ts';
 import { createJwtVerifier } from './http/jwt.ts';
 import { createInstallation } from './installation.ts';
 import { createJobs } from './jobs/create-jobs.ts';
+import { createPathExists } from './lib/path-exists.ts';
 import { createMeta } from './meta/app.ts';
 import { createRegistry } from './registry/registry.ts';
 import type { Drivers } from './sandbox/drivers.ts';
@@ -76,11 +77,7 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
     writes,
     business: config.business,
     clusters: config.clusters,
-    exists: path =>
-      stat(path).then(
-        () => true,
-        () => false,
-      ),
+    exists: createPathExists(),
   });
 
   const sandboxes = {
