@@ -83,7 +83,9 @@ export class Channel {
   #nextCallId = 1;
   #isClosed = false;
   #resolveClosed!: () => void;
-  #onInit: ((outcome: InitOutcome) => void) | undefined;
+  /** Of the INIT that was sent last. */
+  #outcome: Promise<InitOutcome>;
+  #onInit!: (outcome: InitOutcome) => void;
   #onStopped: ((stopped: Stopped) => void) | undefined;
   readonly #pings: ((pong: Pong) => void)[] = [];
   /** Whoever waits for something else than a call and must hear of the end. */
@@ -100,17 +102,23 @@ export class Channel {
     control.onFrame = frame => this.#onControlFrame(frame);
     data.onClose = () => this.#onDataClosed();
     control.onClose = () => this.close();
+    this.#outcome = new Promise(resolve => {
+      this.#onInit = resolve;
+    });
+    for (const frame of data.early) this.#onDataFrame(frame);
+    for (const frame of control.early) this.#onControlFrame(frame);
     if (data.socket.destroyed || control.socket.destroyed) this.close();
   }
 
   /**
-   * Connects, and keeps trying while nothing listens yet, until `signal` aborts. Fails with `unavailable` (refused by the
-   * runtime, or ended) or `deadline_exceeded` (`signal`).
+   * Connects, and keeps trying while nothing listens yet, until `signal` aborts. With `init` the code begins to load in the same
+   * round trip; `initialized` tells what became of it. Fails with `unavailable` (refused by the runtime, or ended) or
+   * `deadline_exceeded` (`signal`).
    */
-  static async open(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal): Promise<Channel> {
+  static async open(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal, init?: Init): Promise<Channel> {
     const client = randomUUID();
     const connections = await Promise.allSettled([
-      connect(endpoint, { secret, client, role: 'data' }, signal),
+      connect(endpoint, { secret, client, role: 'data' }, signal, init && encodeInit(init)),
       connect(endpoint, { secret, client, role: 'control' }, signal),
     ]);
     const [data, control] = connections;
@@ -143,12 +151,17 @@ export class Channel {
    * Loads the code. A failure to load is an outcome (it is kept by the runtime); rejects with `ChannelClosed`, or
    * `deadline_exceeded` when `signal` aborts first.
    */
-  async initialize(init: Init, signal: AbortSignal): Promise<InitOutcome> {
-    const outcome = new Promise<InitOutcome>(resolve => {
+  initialize(init: Init, signal: AbortSignal): Promise<InitOutcome> {
+    this.#outcome = new Promise<InitOutcome>(resolve => {
       this.#onInit = resolve;
     });
-    if (!this.#isClosed) this.#data.write(encodeFrame(FRAME.INIT, 0, JSON.stringify(init)));
-    return await this.#orClosed(outcome, signal, 'the code did not load in time');
+    if (!this.#isClosed) this.#data.write(encodeInit(init));
+    return this.initialized(signal);
+  }
+
+  /** What became of the INIT that went out with `open`. Rejects as `initialize` does. */
+  initialized(signal: AbortSignal): Promise<InitOutcome> {
+    return this.#orClosed(this.#outcome, signal, 'the code did not load in time');
   }
 
   /**
@@ -335,12 +348,11 @@ export class Channel {
 
   #onInitFrame(frame: Frame): void {
     const message: unknown = JSON.parse(frame.payload.toString());
-    this.#onInit?.(
+    this.#onInit(
       frame.type === FRAME.INIT_OK
         ? { ok: true, timing: message as InitOk }
         : { ok: false, error: message as CallError },
     );
-    this.#onInit = undefined;
   }
 
   #onControlFrame(frame: Frame): void {
@@ -367,4 +379,8 @@ export class Channel {
       }
     });
   }
+}
+
+function encodeInit(init: Init): Buffer {
+  return encodeFrame(FRAME.INIT, 0, JSON.stringify(init));
 }

@@ -12,23 +12,26 @@ const CONNECT_RETRY_MS = 20;
 export interface Connection {
   readonly socket: net.Socket;
   readonly hello: HelloOk;
+  /** Frames that came right behind HELLO_OK, before the owner has set `onFrame`. */
+  readonly early: Frame[];
   onFrame: (frame: Frame) => void;
   onClose: () => void;
 }
 
 /**
- * Connects and says HELLO; keeps trying while nothing listens yet, until `signal` aborts. Fails with `unavailable` (refused by the
+ * Connects and says HELLO, with `next` (a frame) behind it in the same write; keeps trying while nothing listens yet, until `signal` aborts. Fails with `unavailable` (refused by the
  * runtime, or ended) or `deadline_exceeded` (`signal`).
  */
 export async function connect(
   endpoint: RuntimeEndpoint,
   hello: { secret: string; client: string; role: 'data' | 'control' },
   signal: AbortSignal,
+  next?: Buffer,
 ): Promise<Connection> {
   for (;;) {
     if (signal.aborted) throw deadlineExceeded('the runtime did not answer in time');
     try {
-      return await connectOnce(endpoint, hello, signal);
+      return await connectOnce(endpoint, hello, signal, next);
     } catch (error) {
       const code = (error as NodeJS.ErrnoException).code;
       if (error instanceof ServiceError) throw error;
@@ -44,6 +47,7 @@ function connectOnce(
   endpoint: RuntimeEndpoint,
   hello: { secret: string; client: string; role: 'data' | 'control' },
   signal: AbortSignal,
+  next: Buffer | undefined,
 ): Promise<Connection> {
   return new Promise((resolve, reject) => {
     const socket =
@@ -69,7 +73,8 @@ function connectOnce(
         return;
       }
       signal.removeEventListener('abort', onAbort);
-      connection = { socket, hello: message, onFrame: () => undefined, onClose: () => undefined };
+      const early: Frame[] = [];
+      connection = { socket, hello: message, early, onFrame: frame => early.push(frame), onClose: () => undefined };
       resolve(connection);
     });
     socket.on('data', chunk => {
@@ -85,6 +90,7 @@ function connectOnce(
       if (connection) connection.onClose();
       else fail(unavailable('the runtime closed the connection'));
     });
-    socket.write(encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, ...hello })));
+    const first = encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, ...hello }));
+    socket.write(next === undefined ? first : Buffer.concat([first, next]));
   });
 }

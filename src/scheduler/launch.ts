@@ -41,15 +41,14 @@ export async function launch(
   const started = await startSandbox(driver, spec, signal, discard);
   let channel: Channel | undefined;
   try {
-    channel = await connect(driver, started, spec.secret, signal);
+    channel = await connect(driver, started, spec.secret, init, signal);
     const loadingMs = performance.now();
-    const outcome = await channel.initialize(init, signal);
-    return {
-      started,
-      channel,
-      loadFailure: outcome.ok ? null : outcome.error,
-      loadMs: performance.now() - loadingMs,
-    };
+    const outcome = await channel.initialized(signal);
+    if (!outcome.ok) {
+      return { started, channel, loadFailure: outcome.error, loadMs: performance.now() - loadingMs };
+    }
+    const { loadMicros, initMicros } = outcome.timing;
+    return { started, channel, loadFailure: null, loadMs: (loadMicros + initMicros) / 1000 };
   } catch (error) {
     channel?.close();
     const cause = signal.aborted ? signal.reason : await explain(driver, started.handle, error);
@@ -93,6 +92,7 @@ async function connect(
   driver: SandboxDriver,
   { handle, endpoint }: StartedSandbox,
   secret: string,
+  init: Init,
   signal: AbortSignal,
 ): Promise<Channel> {
   const { controller: over, unlink } = linkedTo(signal);
@@ -110,7 +110,7 @@ async function connect(
   // A start that goes well connects at once, and should not pay for the watching.
   const timer = setTimeout(watch, SLOW_CONNECT_MS);
   try {
-    return await Channel.open(endpoint, secret, over.signal);
+    return await Channel.open(endpoint, secret, over.signal, init);
   } catch (error) {
     throw exit ? exitError(exit) : error;
   } finally {
@@ -122,12 +122,11 @@ async function connect(
 
 /** A connection that ended in the middle of the start is explained by the sandbox's exit. */
 async function explain(driver: SandboxDriver, handle: SandboxHandle, error: unknown): Promise<ServiceError> {
-  if (error instanceof ChannelClosed) {
-    const exit = await withDeadline(EXIT_MS, signal => driver.wait(handle, signal)).catch(() => undefined);
-    return exit ? exitError(exit) : unavailable(error.message);
-  }
-  if (error instanceof ServiceError) return error;
-  return unavailable(`the runtime cannot be reached: ${messageOf(error)}`, { cause: error });
+  const known = error instanceof ServiceError ? error : unavailable(messageOf(error), { cause: error });
+  const isConnection = error instanceof ChannelClosed || known.code === 'unavailable';
+  if (!isConnection) return known;
+  const exit = await withDeadline(EXIT_MS, signal => driver.wait(handle, signal)).catch(() => undefined);
+  return exit ? exitError(exit) : known;
 }
 
 /** A driver that does not answer is asked once more what is wrong with it. */
