@@ -1,0 +1,58 @@
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { run } from '../../scripts/command.ts';
+import { findInterpreters } from '../../scripts/pythons.ts';
+import { Served } from '../../scripts/served.ts';
+
+const RAY = 'ray[default]==2.60.0';
+/** The client is large: it is installed once for all runs on a machine. */
+const TOOLS = join(tmpdir(), 'rookery-test-tools');
+const VENV = join(TOOLS, 'ray-2.60.0');
+/** Pythons that this Ray has wheels for. */
+const VERSIONS = ['3.12', '3.11', '3.10', '3.13'];
+
+let server: Served;
+let work: string;
+
+beforeAll(async () => {
+  await installRay();
+  work = mkdtempSync(join(tmpdir(), 'rookery-ray-'));
+  server = await Served.start();
+}, 600_000);
+
+afterAll(async () => {
+  await server?.remove();
+  if (work) rmSync(work, { recursive: true, force: true });
+});
+
+test('the unmodified Ray client, as a command and as a library, works with the service', {
+  timeout: 180_000,
+}, async () => {
+  const script = join(import.meta.dirname, 'ray-client.py');
+  const env = { RAY_ADDRESS: '', RAY_API_SERVER_ADDRESS: '' };
+  const { code, output } = await run(join(VENV, 'bin/python'), [script, server.frontendUrl, work], {
+    capture: true,
+    env,
+  });
+  expect({ code, output }).toEqual({ code: 0, output: expect.stringContaining('all well') });
+});
+
+/** Its last step is a mark: a run that is ended in the middle leaves half a client, which the next one makes again. */
+async function installRay(): Promise<void> {
+  const mark = join(VENV, 'complete');
+  if (existsSync(mark)) return;
+  const found = await findInterpreters();
+  const python = VERSIONS.map(version => found.find(each => each.version === version)).find(each => each !== undefined);
+  if (python === undefined) throw new Error(`the Ray client needs one of Python ${VERSIONS.join(', ')}`);
+  mkdirSync(TOOLS, { recursive: true });
+  for (const [program, ...args] of [
+    [python.path, '-m', 'venv', '--clear', VENV],
+    [join(VENV, 'bin/python'), '-m', 'pip', 'install', '--quiet', RAY],
+  ]) {
+    const { code, output } = await run(program as string, args, { capture: true });
+    if (code !== 0) throw new Error(`${RAY} could not be installed:\n${output}`);
+  }
+  writeFileSync(mark, '');
+}
