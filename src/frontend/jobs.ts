@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify';
-import { jobRecord, readJobSubmission } from '../core/job.ts';
+import { type Job, jobRecord, readJobSubmission } from '../core/job.ts';
 import { answerController } from '../http/caller.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import type { JobService } from '../jobs/create-jobs.ts';
@@ -22,6 +22,16 @@ type Handler = (
   request: FastifyRequest<{ Params: { id: string }; Querystring: Query }>,
   reply: FastifyReply,
 ) => Promise<unknown>;
+
+/** One JSON array, page by page. */
+async function* listAsJson(pages: AsyncIterable<readonly Job[]>): AsyncIterable<string> {
+  let before = '[';
+  for await (const page of pages) {
+    yield before + page.map(job => JSON.stringify(jobRecord(job))).join(',');
+    before = ',';
+  }
+  yield before === '[' ? '[]' : ']';
+}
 
 /** The Ray Jobs REST API, with and without a slash at the end of each path. */
 export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): void {
@@ -54,7 +64,9 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
     return { job_id: id, submission_id: id };
   });
 
-  add('GET', '/api/jobs', 'read', JOB_DOCS.list, async request => (await jobs.list(request.tenant)).map(jobRecord));
+  add('GET', '/api/jobs', 'read', JOB_DOCS.list, async ({ tenant }, reply) =>
+    reply.type('application/json; charset=utf-8').send(Readable.from(listAsJson(jobs.list(tenant)))),
+  );
 
   add('GET', '/api/jobs/:id', 'read', JOB_DOCS.get, async ({ tenant, params }) =>
     jobRecord(await jobs.get(tenant, params.id)),

@@ -68,6 +68,7 @@ interface OpenJob {
 const MAX_LOG_BYTES = 32 * 1024 * 1024;
 const ID_ALPHABET = 'ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789';
 const EXPIRED_AT_ONCE = 1000;
+const PAGE = 200;
 
 /**
  * The jobs of this node. A job is on the disk before it is acknowledged, and marked there before it starts; after a crash each one is
@@ -204,9 +205,16 @@ export class Jobs {
     return (await this.#find(tenant, id)).job;
   }
 
-  /** All of a tenant, the newest first. */
-  async list(tenant: string): Promise<readonly Job[]> {
-    return await listJobs(this.#options.database, tenant);
+  /** All of a tenant, the newest first, in pages: others get their turn between them, however many there are. */
+  async *list(tenant: string): AsyncIterable<readonly Job[]> {
+    for (let before = Number.MAX_SAFE_INTEGER; ; ) {
+      const page = await listJobs(this.#options.database, tenant, { before, limit: PAGE });
+      if (page.length > 0) yield page;
+      const last = page.at(-1);
+      if (last === undefined || page.length < PAGE) return;
+      before = last.sequence;
+      await new Promise(setImmediate);
+    }
   }
 
   /** Ends a job that waits or runs; false when it is over already. Answers before it has ended. */

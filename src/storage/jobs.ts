@@ -98,13 +98,19 @@ export async function readJob(queries: Queries, sequence: number): Promise<Store
   return row ? toStored(row) : null;
 }
 
-/** The newest first. */
-export async function listJobs(database: Database, tenant: string): Promise<Job[]> {
+/** The newest first, from below `before` on. */
+export async function listJobs(
+  database: Database,
+  tenant: string,
+  page: { readonly before: number; readonly limit: number },
+): Promise<Job[]> {
   const rows = await database
     .selectFrom('jobs')
     .selectAll()
     .where('tenant', '=', tenant)
+    .where('sequence', '<', page.before)
     .orderBy('sequence', 'desc')
+    .limit(page.limit)
     .execute();
   return rows.map(row => toStored(row).job);
 }
