@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-from . import cgroups, etc, frames, identity, layers, process, root, spare, syscalls
+from . import cgroups, etc, frames, identity, layers, process, rehearsal, root, spare, syscalls
 
 _BACKLOG = 4096
 _MOST_CONTROL_CONNECTIONS = 64
@@ -114,9 +114,13 @@ class Launcher:
         self._control_listener = self._listen("control")
         self._start_listener = self._listen("start")
         self._sweep()
-        # Not collected before: holes in the pages that all instances share would be filled, page by page, in each of them.
+        rehearsal.load_agent()
         if hasattr(gc, "freeze"):
+            # Not collected before: holes in the pages that all instances share would be filled, page by page, in each.
             gc.freeze()  # novm
+        else:
+            # Python 3.6: what is old by now is not looked at, and so not written to, by an instance's young collections.
+            gc.collect()
 
     def run(self):
         """Until nobody needs it any more; raises BecomeSpare in the children that it forks."""

@@ -11,7 +11,7 @@ import traceback
 
 import rookery_runtime
 
-from . import frames, process, syscalls
+from . import frames, process, rehearsal, syscalls
 from . import layers as layers_module
 
 #: The runtime's listening socket in the user's process.
@@ -58,6 +58,7 @@ def wait_for_orders(layers, title, descriptors):
         if is_filtered:
             layers_module.filter_calls(layers)
         rookery_runtime.after_fork()
+        rehearsal.rehearse()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, _ORDERS) as channel:
             orders = frames.read_message(channel)
         if orders is None:
