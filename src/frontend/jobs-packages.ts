@@ -8,10 +8,8 @@ interface ByName {
 }
 
 const ARCHIVE = /\bapplication\/(octet-stream|zip|gzip)\b/;
-/** How long an upload may take is bounded by the entry's request timeout. */
-
 /**
- * Uploaded files of jobs. `GET` says with an empty body whether a package is there, as Ray's client expects; a caller that
+ * Uploaded files of jobs; how long an upload may take is bounded by the entry. `GET` says with an empty body whether a package is there, as Ray's client expects; a caller that
  * accepts `application/octet-stream` gets what is in it.
  */
 export function addPackageRoutes(app: FastifyInstance, packages: Packages): void {
@@ -43,9 +41,15 @@ export function addPackageRoutes(app: FastifyInstance, packages: Packages): void
         url,
         { config: { access: 'write', ...(docs.put && { docs: docs.put }) } },
         async (request, reply) => {
-          checkProtocol(request);
-          await packages.write(request.tenant, request.params.name, request.raw);
-          return reply.code(200).send('');
+          try {
+            checkProtocol(request);
+            if (Number(request.headers['content-length'] ?? 0) > packages.maxBytes) throw packages.tooLarge();
+            await packages.write(request.tenant, request.params.name, request.raw);
+            return reply.code(200).send('');
+          } finally {
+            // What was refused is read and dropped, so that its sender gets to read why.
+            request.raw.resume();
+          }
         },
       );
     }

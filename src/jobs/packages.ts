@@ -67,11 +67,9 @@ export class Packages {
     }
     const upload = join(this.#uploads, randomUUID());
     try {
-      await pipeline(
-        content,
-        bounded(this.#options.maxBytes),
-        createWriteStream(upload, { flags: 'wx', mode: 0o600, flush: true }),
-      );
+      const { bound, isTooLarge } = bounded(this.#options.maxBytes);
+      await pipeline(content, bound, createWriteStream(upload, { flags: 'wx', mode: 0o600, flush: true }));
+      if (isTooLarge()) throw this.tooLarge();
       await rename(upload, path);
     } catch (error) {
       await rm(upload, { force: true });
@@ -81,6 +79,15 @@ export class Packages {
         cause: error,
       });
     }
+  }
+
+  get maxBytes(): number {
+    return this.#options.maxBytes;
+  }
+
+  /** `number` is the status. */
+  tooLarge(): ServiceError {
+    return invalidRequest(`the package is larger than ${this.maxBytes} bytes`, { number: 413 });
   }
 
   /** Removes what nobody needs and nobody has asked for lately. `isNeeded` gets `<tenant>/<name>`. */
@@ -107,20 +114,16 @@ export class Packages {
   }
 }
 
-function bounded(maxBytes: number): Transform {
+/** What is too much is read and dropped: who sends it would otherwise never read why it was refused. */
+function bounded(maxBytes: number) {
   let bytes = 0;
-  return new Transform({
+  const bound = new Transform({
     transform(chunk: Buffer, _encoding, done) {
       bytes += chunk.length;
-      if (bytes > maxBytes) done(tooLarge(maxBytes));
-      else done(null, chunk);
+      done(null, bytes > maxBytes ? undefined : chunk);
     },
   });
-}
-
-/** `number` is the status. */
-export function tooLarge(maxBytes: number): ServiceError {
-  return invalidRequest(`the package is larger than ${maxBytes} bytes`, { number: 413 });
+  return { bound, isTooLarge: () => bytes > maxBytes };
 }
 
 async function namesIn(directory: string): Promise<readonly string[]> {

@@ -17,7 +17,8 @@ beforeAll(async () => {
   hostDir = mkdtempSync(join(tmpdir(), 'rookery-jobs-'));
   mkdirSync(join(hostDir, 'package'));
   writeFileSync(join(hostDir, 'package', '__init__.py'), 'word = "from the host"\n');
-  server = await Served.start({ args: ['--set', 'jobs.allowHostPaths=true', '--set', 'jobs.resources=license=1'] });
+  const settings = ['jobs.allowHostPaths=true', 'jobs.resources=license=1', 'jobs.maxPackageMb=2'];
+  server = await Served.start({ args: settings.flatMap(setting => ['--set', setting]) });
   jobs = new JobClient(server.frontendUrl);
 });
 
@@ -217,6 +218,26 @@ describe('files', () => {
         log: '1\n',
       });
     }
+  });
+
+  test('a package that is too large is refused with a sentence, whether it says its size or not', async () => {
+    const url = `${server.frontendUrl}/api/packages/gcs/large.zip`;
+    const large = new Uint8Array(3 * 1024 * 1024);
+    const stream = new ReadableStream({
+      start(controller) {
+        controller.enqueue(large);
+        controller.close();
+      },
+    });
+    for (const body of [large, stream]) {
+      const answer = await fetch(url, { method: 'PUT', body, duplex: 'half' } as RequestInit);
+      const text = await answer.text();
+      expect({ status: answer.status, text }).toEqual({
+        status: 413,
+        text: 'the package is larger than 2097152 bytes',
+      });
+    }
+    expect((await fetch(url)).status).toBe(404);
   });
 
   test('a package that was never uploaded fails the job and not its submit', async () => {
