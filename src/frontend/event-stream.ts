@@ -10,7 +10,6 @@ const HEARTBEAT = ':\n\n';
 export class EventStream {
   readonly #reply: FastifyReply;
   readonly #heartbeat: NodeJS.Timeout;
-  #headers: Readonly<Record<string, string>> = {};
   #isOpen = false;
   #isEnded = false;
 
@@ -22,11 +21,6 @@ export class EventStream {
   /** True once a byte was sent: the status is gone then. */
   get isOpen(): boolean {
     return this.#isOpen;
-  }
-
-  /** Headers that are known only now; they come with the first byte. */
-  setHeaders(headers: Readonly<Record<string, string>>): void {
-    this.#headers = { ...this.#headers, ...headers };
   }
 
   /** Sends one event; `taken` is called when the caller's connection can hold more. */
@@ -63,7 +57,6 @@ export class EventStream {
     // One listener for each event that waits for the caller; how many is bounded by the stream's credit.
     raw.setMaxListeners(0);
     for (const [name, value] of Object.entries(reply.getHeaders())) if (value !== undefined) raw.setHeader(name, value);
-    for (const [name, value] of Object.entries(this.#headers)) raw.setHeader(name, value);
     raw.setHeader('Content-Type', 'text/event-stream; charset=utf-8');
     raw.setHeader('Cache-Control', 'no-store');
     raw.setHeader('X-Accel-Buffering', 'no');

@@ -88,13 +88,17 @@ function invoke(request: FastifyRequest, reply: FastifyReply, urn: string, optio
     void submit(request, reply, { urn, tenant, headers: asked, call: { header, body } }, options);
     return;
   }
-  const invocation = { urn, tenant, headers: asked, call: { header, body, signal } };
+  const call = { header, body, signal };
+  const invocation = { urn, tenant, headers: asked, call };
   const running = wantsStream
     ? stream(reply, invocation, options.functions)
-    : options.functions.invoke(invocation).then(result => {
-        answer(reply, result);
-        return result;
-      });
+    : options.functions
+        // At once, so that a failure names its instance too.
+        .invoke({ ...invocation, onPlaced: instanceId => void reply.header('X-Instance-Id', instanceId) })
+        .then(result => {
+          answer(reply, result);
+          return result;
+        });
   running.then(
     result => {
       span?.end(result.outcome.ok ? undefined : String(result.outcome.code));
@@ -150,11 +154,10 @@ function answer(reply: FastifyReply, result: FunctionResult): void {
   reply.header('Content-Type', 'application/json; charset=utf-8').header('X-Inner-Code', '0').send(outcome.data);
 }
 
-function resultHeaders({ instanceId, timings }: FunctionResult): Record<string, string> {
+function resultHeaders({ timings }: FunctionResult): Record<string, string> {
   const { queueMs, placeMs, startMs, loadMs, runMs } = timings;
   const stage = (name: string, ms: number) => `${name};dur=${ms.toFixed(3)}`;
   return {
-    ...(instanceId === '' ? {} : { 'X-Instance-Id': instanceId }),
     'X-Billing-Duration': String(Math.ceil(runMs)),
     'Server-Timing': [
       stage('queue', queueMs),
@@ -178,7 +181,7 @@ async function stream(
     const result = await functions.invoke({
       ...invocation,
       call: { ...invocation.call, header: { ...header, stream: true, credit: STREAM_CREDIT_BYTES } },
-      onPlaced: instanceId => events.setHeaders({ 'X-Instance-Id': instanceId, 'X-Inner-Code': '0' }),
+      onPlaced: instanceId => void reply.headers({ 'X-Instance-Id': instanceId, 'X-Inner-Code': '0' }),
       onEvent: (event, taken) => events.event(event.toString(), taken),
     });
     const { outcome } = result;

@@ -1,0 +1,354 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { DatabaseSync } from '@photostructure/sqlite';
+import { Agent, request } from 'undici';
+import { Bed } from '../e2e/agents.ts';
+import { type Footprint, settled } from '../e2e/footprint.ts';
+
+export interface SoakOptions {
+  readonly functions: number;
+  /** `maxInstance` of each function. */
+  readonly instancesEach: number;
+  readonly callers: number;
+  readonly durationMs: number;
+  /** Between two `kill -9` of an instance. */
+  readonly killEveryMs: number;
+  /** `kill -9` of the server in the middle. */
+  readonly killServer: boolean;
+}
+
+/** What happened. Everything in `faults` must not have. */
+export interface SoakReport {
+  readonly faults: readonly string[];
+  readonly calls: number;
+  readonly outcomes: Readonly<Record<string, number>>;
+  readonly killed: number;
+  /** Calls that failed because their instance was killed, and the longest that one took to hear of it. */
+  readonly lost: number;
+  readonly slowestLossMs: number;
+  readonly slowestCallMs: number;
+  readonly mostInstances: number;
+  readonly asyncCalls: number;
+  readonly serverRestart: { readonly adopted: number; readonly before: number } | null;
+  readonly before: Footprint & Memory;
+  readonly after: Footprint & Memory;
+}
+
+interface Memory {
+  readonly rssMb: number;
+}
+
+const CODE = `
+import asyncio, os, time
+
+def quick(event, context):
+    return event
+
+def busy(event, context):
+    time.sleep(event.get("ms", 20) / 1000)
+    return os.getpid()
+
+async def waiting(event, context):
+    await asyncio.sleep(event.get("ms", 20) / 1000)
+    return "waited"
+
+def stream(event, context):
+    out = context.get_stream()
+    for n in range(20):
+        out.write("event %d" % n)
+    return "end"
+
+def fail(event, context):
+    raise ValueError("on purpose")
+`;
+const HANDLERS = ['quick', 'busy', 'waiting', 'stream', 'fail'] as const;
+const CONCURRENCY = 2;
+const SCALE_DOWN_MS = 1000;
+/** A killed instance is heard of by its connection; a second would be no "at once". */
+const AT_ONCE_MS = 1000;
+/** Longer than any handler, start and wait for a place under this load. */
+const LONGEST_CALL_MS = 20_000;
+/** What the heap may keep between two collections. */
+const MEMORY_ROOM_MB = 80;
+
+/**
+ * Mixed calls of many functions while instances are killed. Only calls that ran on a killed instance may fail, and nothing may be left
+ * when it is over.
+ */
+export async function soakFunctions(options: SoakOptions): Promise<SoakReport> {
+  await using bed = await Bed.start({ 'fn.py': CODE });
+  await using soak = new Soak(bed, options);
+  return await soak.run();
+}
+
+class Soak {
+  readonly #bed: Bed;
+  readonly #options: SoakOptions;
+  readonly #faults: string[] = [];
+  readonly #outcomes: Record<string, number> = {};
+  readonly #killedAtMs = new Map<string, number>();
+  readonly #asyncIds: string[] = [];
+  #agent = newAgent();
+  #lost = 0;
+  #slowestLossMs = 0;
+  #slowestCallMs = 0;
+  #mostInstances = 0;
+  /** Set while the server is away: connections that break are its end. */
+  #isServerAway = false;
+
+  constructor(bed: Bed, options: SoakOptions) {
+    this.#bed = bed;
+    this.#options = options;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#agent.destroy();
+  }
+
+  async run(): Promise<SoakReport> {
+    const { functions, callers, durationMs, killEveryMs, killServer } = this.#options;
+    for (let index = 0; index < functions; index++) await this.#register(index);
+    // Everything that is loaded late is loaded, and has gone again, before anything is counted.
+    for (let index = 0; index < functions; index++) await this.#call(index);
+    await this.#quiet();
+    const before = { ...(await settled(this.#bed)), ...this.#memory() };
+    const endsAtMs = performance.now() + durationMs;
+    const loops = [
+      ...Array.from({ length: callers }, () => this.#until(endsAtMs, () => this.#call(random(functions)))),
+      this.#until(endsAtMs, () => delay(killEveryMs).then(() => this.#killOne())),
+      this.#until(endsAtMs, () => delay(250).then(() => this.#countInstances())),
+    ];
+    let serverRestart: SoakReport['serverRestart'] = null;
+    if (killServer) {
+      await delay(durationMs / 2);
+      serverRestart = await this.#killServer();
+    }
+    await Promise.all(loops);
+    await this.#checkAsync();
+    await this.#quiet();
+    await this.#agent.close();
+    this.#agent = newAgent();
+    const { rssMb, ...wanted } = before;
+    const after = { ...(await settled(this.#bed, wanted)), ...this.#memory() };
+    for (const [what, count] of Object.entries(wanted)) {
+      const left = after[what as keyof Footprint];
+      // A server that was killed leaves nothing, but its successor need not be the same to the last descriptor.
+      const allowed = killServer ? 5 : 0;
+      if (left > count + allowed) this.#faults.push(`${what}: ${count} before, ${left} after`);
+    }
+    if (after.rssMb > rssMb + MEMORY_ROOM_MB) this.#faults.push(`memory: ${rssMb} MB before, ${after.rssMb} MB after`);
+    const calls = Object.values(this.#outcomes).reduce((sum, count) => sum + count, 0);
+    return {
+      faults: this.#faults,
+      calls,
+      outcomes: this.#outcomes,
+      killed: this.#killedAtMs.size,
+      lost: this.#lost,
+      slowestLossMs: Math.round(this.#slowestLossMs),
+      slowestCallMs: Math.round(this.#slowestCallMs),
+      mostInstances: this.#mostInstances,
+      asyncCalls: this.#asyncIds.length,
+      serverRestart,
+      before,
+      after,
+    };
+  }
+
+  async #register(index: number): Promise<void> {
+    const { body } = await this.#bed.ask(
+      'POST',
+      '/serverless/v1/functions',
+      {
+        name: `0@soak@f${index}`,
+        kind: 'faas',
+        runtime: this.#bed.runtime,
+        cpu: 100,
+        memory: 128,
+        handler: `fn.${handlerOf(index)}`,
+        storageType: 'local',
+        codePath: this.#bed.codeDir,
+        timeout: 30,
+        concurrentNum: CONCURRENCY,
+        maxInstance: this.#options.instancesEach,
+        autoScaleConfig: { scaleDownTime: SCALE_DOWN_MS },
+      },
+      { meta: true },
+    );
+    if (body.code !== 0) throw new Error(JSON.stringify(body));
+  }
+
+  async #until(endsAtMs: number, work: () => Promise<void>): Promise<void> {
+    while (performance.now() < endsAtMs && this.#faults.length < 20) await work();
+  }
+
+  async #call(index: number): Promise<void> {
+    const handler = handlerOf(index);
+    const dice = Math.random();
+    const isAsync = dice < 0.03;
+    const headers: Record<string, string> = { 'content-type': 'application/json' };
+    if (isAsync) headers['x-invoke-type'] = 'async';
+    else if (handler === 'stream') headers.accept = 'text/event-stream';
+    if (dice > 0.9) headers['x-instance-session'] = `s${random(5)}`;
+    const startMs = performance.now();
+    try {
+      const {
+        statusCode,
+        headers: got,
+        body,
+      } = await request(this.#url(index), {
+        method: 'POST',
+        dispatcher: this.#agent,
+        headers,
+        body: JSON.stringify({ ms: random(80) }),
+      });
+      const text = await body.text();
+      const tookMs = performance.now() - startMs;
+      this.#slowestCallMs = Math.max(this.#slowestCallMs, tookMs);
+      if (tookMs > LONGEST_CALL_MS) this.#faults.push(`f${index}: a call took ${Math.round(tookMs)} ms`);
+      if (isAsync && statusCode === 202) {
+        this.#asyncIds.push((JSON.parse(text) as { requestId: string }).requestId);
+        this.#count('async');
+      } else this.#judge(index, statusCode, text, String(got['x-instance-id'] ?? ''));
+    } catch (error) {
+      if (this.#isServerAway) {
+        this.#count('server away');
+        await delay(50);
+      } else this.#faults.push(`f${index}: ${(error as Error).message}`);
+    }
+  }
+
+  #judge(index: number, status: number, text: string, instanceId: string): void {
+    const isStream = handlerOf(index) === 'stream';
+    if (status === 200 && (!isStream || text.endsWith('data: [DONE]\n\n'))) {
+      this.#count('200');
+      return;
+    }
+    const code = status === 200 ? Number(/"code":(\d+)/.exec(text)?.[1]) : (JSON.parse(text) as { code: number }).code;
+    if (code === 4002 && handlerOf(index) === 'fail') {
+      this.#count('4002');
+      return;
+    }
+    const killedAtMs = this.#killedAtMs.get(instanceId);
+    if (code === 150427 && killedAtMs !== undefined) {
+      this.#count('150427');
+      this.#lost += 1;
+      const lateMs = performance.now() - killedAtMs;
+      this.#slowestLossMs = Math.max(this.#slowestLossMs, lateMs);
+      if (lateMs > AT_ONCE_MS) this.#faults.push(`f${index}: told of a killed instance after ${Math.round(lateMs)} ms`);
+      return;
+    }
+    if (this.#isServerAway) this.#count('server away');
+    else this.#faults.push(`f${index} on ${instanceId || 'no instance'}: ${status} ${text.slice(0, 300)}`);
+  }
+
+  #count(outcome: string): void {
+    this.#outcomes[outcome] = (this.#outcomes[outcome] ?? 0) + 1;
+  }
+
+  #url(index: number): string {
+    return `${this.#bed.server.frontendUrl}/serverless/v1/functions/${urnOf(index)}/invocations`;
+  }
+
+  async #killOne(): Promise<void> {
+    if (this.#isServerAway) return;
+    const rows = this.#rows();
+    const row = rows[random(rows.length)];
+    if (!row) return;
+    const { data } = JSON.parse(row.handle) as { data: { pid?: number } };
+    if (data.pid === undefined) return;
+    try {
+      process.kill(data.pid, 'SIGKILL');
+      this.#killedAtMs.set(row.id, performance.now());
+    } catch {
+      // It has ended by itself meanwhile.
+    }
+  }
+
+  #rows(): { id: string; handle: string }[] {
+    const database = new DatabaseSync(databaseOf(this.#bed), { readOnly: true });
+    try {
+      return database.prepare('select id, handle from service_instances').all() as { id: string; handle: string }[];
+    } finally {
+      database.close();
+    }
+  }
+
+  async #countInstances(): Promise<void> {
+    if (this.#isServerAway) return;
+    const count = this.#rows().length;
+    this.#mostInstances = Math.max(this.#mostInstances, count);
+    const { functions, instancesEach } = this.#options;
+    // Those whose end is being recorded are beside the maximum.
+    if (count > functions * instancesEach * 2) this.#faults.push(`${count} instances are recorded`);
+  }
+
+  async #killServer(): Promise<{ adopted: number; before: number }> {
+    this.#isServerAway = true;
+    const before = new Set(this.#rows().map(({ id }) => id));
+    await this.#bed.killAndRestart();
+    const adopted = this.#rows().filter(({ id }) => before.has(id)).length;
+    await delay(200);
+    this.#isServerAway = false;
+    return { adopted, before: before.size };
+  }
+
+  /** Every asynchronous call ends, as its function ends, or lost with its instance or its server. */
+  async #checkAsync(): Promise<void> {
+    const deadlineMs = performance.now() + 60_000;
+    for (const id of this.#asyncIds) {
+      for (;;) {
+        const { body } = await this.#bed.ask('GET', `/serverless/v1/functions/async-results/${id}`);
+        if (body.status === 'completed') break;
+        if (body.status === 'failed') {
+          const { code } = body.error as { code: number };
+          if (![4002, 150427].includes(code) && !JSON.stringify(body).includes('get_stream'))
+            this.#faults.push(`async ${id}: ${JSON.stringify(body)}`);
+          break;
+        }
+        if (performance.now() > deadlineMs) {
+          this.#faults.push(`async ${id} is still ${String(body.status)}`);
+          return;
+        }
+        await delay(50);
+      }
+    }
+  }
+
+  /** Until no instance is left: everything returns to the minimum. */
+  async #quiet(): Promise<void> {
+    const deadlineMs = performance.now() + 30_000;
+    while (this.#rows().length > 0) {
+      if (performance.now() > deadlineMs) {
+        this.#faults.push(`${this.#rows().length} instances do not end`);
+        return;
+      }
+      await delay(100);
+    }
+  }
+
+  #memory(): Memory {
+    const status = readFileSync(`/proc/${this.#bed.server.pid}/status`, 'utf8');
+    return { rssMb: Math.round(Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024) };
+  }
+}
+
+function newAgent(): Agent {
+  return new Agent({ connections: 512, headersTimeout: 60_000, bodyTimeout: 60_000 });
+}
+
+function handlerOf(index: number): (typeof HANDLERS)[number] {
+  return HANDLERS[index % HANDLERS.length] ?? 'quick';
+}
+
+function urnOf(index: number): string {
+  return `sn:cn:yrk:default:function:0@soak@f${index}:$latest`;
+}
+
+function random(below: number): number {
+  return Math.floor(Math.random() * below);
+}
+
+function databaseOf(bed: Bed): string {
+  return join(bed.server.dataDir, 'rookery.db');
+}

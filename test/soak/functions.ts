@@ -1,0 +1,30 @@
+/**
+ * `npm run soak [-- --seconds 300] [--functions 50] [--callers 64] [--kill-server]`: many functions under mixed load while instances are
+ * killed. Exit code 1 when a call failed that should not have, or when something is left. Needs a build.
+ */
+import { parseArgs } from 'node:util';
+import { ARGUMENTS } from '../../scripts/command.ts';
+import { soakFunctions } from './function-load.ts';
+
+const { values } = parseArgs({
+  args: [...ARGUMENTS],
+  options: {
+    seconds: { type: 'string', default: '300' },
+    functions: { type: 'string', default: '50' },
+    instances: { type: 'string', default: '4' },
+    callers: { type: 'string', default: '64' },
+    'kill-every': { type: 'string', default: '500' },
+    'kill-server': { type: 'boolean', default: false },
+  },
+});
+
+const report = await soakFunctions({
+  functions: Number(values.functions),
+  instancesEach: Number(values.instances),
+  callers: Number(values.callers),
+  durationMs: Number(values.seconds) * 1000,
+  killEveryMs: Number(values['kill-every']),
+  killServer: values['kill-server'],
+});
+console.log(JSON.stringify(report, null, 2));
+process.exitCode = report.faults.length === 0 ? 0 : 1;
