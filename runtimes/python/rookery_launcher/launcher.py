@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-from . import cgroups, etc, frames, identity, layers, process, rehearsal, root, spare, syscalls
+from . import cgroups, frames, layers, plan, process, rehearsal, spare, syscalls
 
 _BACKLOG = 4096
 _MOST_CONTROL_CONNECTIONS = 64
@@ -36,29 +36,6 @@ class BecomeSpare(BaseException):
         self.plan = plan
         self.control = control
         self.name = name
-
-
-class Plan:
-    """What is the same for all sandboxes of this launcher."""
-
-    def __init__(self, config, title):
-        run = config["runDir"]
-        self.name = config["name"]
-        self.instances = os.path.join(run, "instances")
-        self.log_bytes = config["logBytes"]
-        self.log_files = config["logFiles"]
-        self.title = title
-        self.boot_id = process.boot_id()
-        #: The most asked for; looking it up takes as long as all the rest of a start.
-        self.root_identity = identity.find("")
-        mount_point = os.path.join(run, "root")
-        self.spares = os.path.join(run, "spares")
-        for path in (self.instances, self.spares, mount_point):
-            os.makedirs(path, mode=0o700, exist_ok=True)
-        self.etc = etc.EtcTemplate(os.path.join(run, "etc-" + self.name))
-        shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
-        self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
-        self.layers = layers.find(config["disable"], self.root)
 
 
 class _Spare:
@@ -100,7 +77,7 @@ class Launcher:
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         title = process.Title()
         title.set("rookery: launcher %s" % self._config["name"])
-        self._plan = Plan(self._config, title)
+        self._plan = plan.Plan(self._config, title)
         self._wake, self._wake_writer = socket.socketpair()
         for end in (self._wake, self._wake_writer):
             end.setblocking(False)

@@ -42,7 +42,7 @@ class RootPlan:
         self.mount_point = mount_point
         self.etc = etc
         #: Host paths that stand read-only at the same place inside (the interpreter, this code).
-        self.shown = [path for path in shown if not _is_within(path, "/usr")]
+        self.shown = [path for path in shown if path != "/" and not _is_within(path, "/usr")]
         #: Host paths that must not be seen, whatever is shown (the data directory).
         self.hidden = hidden
 

@@ -32,6 +32,14 @@ import { makeHandle, type ProcessSandbox, readExit, readHandle, readState, type 
 import { isAlive } from './kernel.ts';
 import { findPythonDir, type Launcher, Launchers } from './launchers.ts';
 import { readLogs } from './logs.ts';
+import {
+  isolationOf,
+  ownerWarnings,
+  portWarnings,
+  refuseWithoutIsolation,
+  sourceOwners,
+  startRequest,
+} from './start-request.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
 const START_TIMEOUT_MS = 30_000;
@@ -376,91 +384,8 @@ interface Started {
   readonly warnings: readonly string[];
 }
 
-function startRequest(spec: SandboxSpec, policy: MountPolicy): object {
-  return {
-    instanceId: spec.instanceId,
-    command: spec.command,
-    secret: spec.secret,
-    user: spec.rootfs.user,
-    env: spec.env,
-    workingDir: spec.workingDir,
-    mounts: spec.mounts,
-    platformMounts: spec.platformMounts ?? [],
-    survivesCaller: spec.survivesCaller ?? false,
-    cpuMillis: spec.cpuMillis,
-    memoryMb: spec.memoryMb,
-    maxProcesses: spec.maxProcesses,
-    maxOpenFiles: spec.maxOpenFiles,
-    network: spec.network,
-    policy,
-  };
-}
-
 function expandLayers(names: readonly string[]): readonly string[] {
   return names.flatMap(name => (name === 'namespaces' ? NAMESPACES : [name]));
-}
-
-/** The layers that hold for this spec: a network of its own only where it was asked for. */
-function isolationOf(spec: SandboxSpec, launcher: Launcher): readonly string[] {
-  return launcher.hello.isolation.filter(layer => layer !== 'net' || spec.network === 'none');
-}
-
-function refuseWithoutIsolation(spec: SandboxSpec, launcher: Launcher): void {
-  if (!spec.requireIsolation) return;
-  const wanted = [
-    'mount',
-    'pid',
-    'ipc',
-    'uts',
-    'seccomp',
-    'no_new_privs',
-    'capabilities',
-    'cgroup.memory',
-    'cgroup.cpu',
-    'cgroup.pids',
-    ...(launcher.hello.privileged ? [] : ['user']),
-    ...(spec.network === 'none' ? ['net'] : []),
-  ];
-  const missing = wanted.filter(layer => !launcher.hello.isolation.includes(layer));
-  if (missing.length === 0) return;
-  throw failedPrecondition(`isolation is required, and this machine does not allow: ${missing.join(', ')}`);
-}
-
-/** The owner of each directory that the sandbox may write to. */
-async function sourceOwners(spec: SandboxSpec): Promise<readonly { source: string; uid: number; isOpen: boolean }[]> {
-  const writable = spec.mounts.filter(mount => !mount.readonly);
-  const owners = await Promise.all(
-    writable.map(async ({ source }) => {
-      try {
-        const { uid, mode } = await stat(source);
-        return { source, uid, isOpen: (mode & 0o002) !== 0 };
-      } catch {
-        return null;
-      }
-    }),
-  );
-  return owners.filter(owner => owner !== null);
-}
-
-function ownerWarnings(
-  owners: Awaited<ReturnType<typeof sourceOwners>>,
-  spec: SandboxSpec,
-  launcher: Launcher,
-  uid: number,
-): readonly string[] {
-  const effective = launcher.hello.privileged ? uid : (process.geteuid?.() ?? uid);
-  const user = spec.rootfs.user === '' ? 'root' : spec.rootfs.user;
-  return owners
-    .filter(owner => owner.uid !== effective && !owner.isOpen)
-    .map(
-      owner =>
-        `${owner.source} belongs to uid ${owner.uid} and ${user} has uid ${effective} on this host: writing to it may be denied`,
-    );
-}
-
-function portWarnings(spec: SandboxSpec): readonly string[] {
-  if (spec.ports.length === 0) return [];
-  return ['ports are not published by the process sandbox: what listens inside listens on the network of the host'];
 }
 
 async function exists(path: string): Promise<boolean> {

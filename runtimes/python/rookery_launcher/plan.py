@@ -1,0 +1,27 @@
+"""What is the same for all sandboxes of one launcher."""
+
+import os
+import sys
+
+from . import etc, identity, layers, process, root
+
+
+class Plan:
+    def __init__(self, config, title):
+        run = config["runDir"]
+        self.name = config["name"]
+        self.instances = os.path.join(run, "instances")
+        self.log_bytes = config["logBytes"]
+        self.log_files = config["logFiles"]
+        self.title = title
+        self.boot_id = process.boot_id()
+        #: The most asked for; looking it up takes as long as all the rest of a start.
+        self.root_identity = identity.find("")
+        mount_point = os.path.join(run, "root")
+        self.spares = os.path.join(run, "spares")
+        for path in (self.instances, self.spares, mount_point):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        self.etc = etc.EtcTemplate(os.path.join(run, "etc-" + self.name))
+        shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
+        self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
+        self.layers = layers.find(config["disable"], self.root)

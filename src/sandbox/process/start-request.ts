@@ -1,0 +1,90 @@
+import { stat } from 'node:fs/promises';
+import { failedPrecondition } from '../../core/error.ts';
+import type { MountPolicy } from '../../core/mount.ts';
+import type { SandboxSpec } from '../driver.ts';
+import type { Launcher } from './launchers.ts';
+
+export function startRequest(spec: SandboxSpec, policy: MountPolicy): object {
+  return {
+    instanceId: spec.instanceId,
+    command: spec.command,
+    secret: spec.secret,
+    user: spec.rootfs.user,
+    env: spec.env,
+    workingDir: spec.workingDir,
+    mounts: spec.mounts,
+    platformMounts: spec.platformMounts ?? [],
+    survivesCaller: spec.survivesCaller ?? false,
+    cpuMillis: spec.cpuMillis,
+    memoryMb: spec.memoryMb,
+    maxProcesses: spec.maxProcesses,
+    maxOpenFiles: spec.maxOpenFiles,
+    network: spec.network,
+    policy,
+  };
+}
+
+/** The layers that hold for this spec: a network of its own only where it was asked for. */
+export function isolationOf(spec: SandboxSpec, launcher: Launcher): readonly string[] {
+  return launcher.hello.isolation.filter(layer => layer !== 'net' || spec.network === 'none');
+}
+
+export function refuseWithoutIsolation(spec: SandboxSpec, launcher: Launcher): void {
+  if (!spec.requireIsolation) return;
+  const wanted = [
+    'mount',
+    'pid',
+    'ipc',
+    'uts',
+    'seccomp',
+    'no_new_privs',
+    'capabilities',
+    'cgroup.memory',
+    'cgroup.cpu',
+    'cgroup.pids',
+    ...(launcher.hello.privileged ? [] : ['user']),
+    ...(spec.network === 'none' ? ['net'] : []),
+  ];
+  const missing = wanted.filter(layer => !launcher.hello.isolation.includes(layer));
+  if (missing.length === 0) return;
+  throw failedPrecondition(`isolation is required, and this machine does not allow: ${missing.join(', ')}`);
+}
+
+/** The owner of each directory that the sandbox may write to. */
+export async function sourceOwners(
+  spec: SandboxSpec,
+): Promise<readonly { source: string; uid: number; isOpen: boolean }[]> {
+  const writable = spec.mounts.filter(mount => !mount.readonly);
+  const owners = await Promise.all(
+    writable.map(async ({ source }) => {
+      try {
+        const { uid, mode } = await stat(source);
+        return { source, uid, isOpen: (mode & 0o002) !== 0 };
+      } catch {
+        return null;
+      }
+    }),
+  );
+  return owners.filter(owner => owner !== null);
+}
+
+export function ownerWarnings(
+  owners: Awaited<ReturnType<typeof sourceOwners>>,
+  spec: SandboxSpec,
+  launcher: Launcher,
+  uid: number,
+): readonly string[] {
+  const effective = launcher.hello.privileged ? uid : (process.geteuid?.() ?? uid);
+  const user = spec.rootfs.user === '' ? 'root' : spec.rootfs.user;
+  return owners
+    .filter(owner => owner.uid !== effective && !owner.isOpen)
+    .map(
+      owner =>
+        `${owner.source} belongs to uid ${owner.uid} and ${user} has uid ${effective} on this host: writing to it may be denied`,
+    );
+}
+
+export function portWarnings(spec: SandboxSpec): readonly string[] {
+  if (spec.ports.length === 0) return [];
+  return ['ports are not published by the process sandbox: what listens inside listens on the network of the host'];
+}
