@@ -13,6 +13,8 @@ import { generatorName } from './load.ts';
 import { type Machine, markdown, type Section } from './report.ts';
 import { createRate, createToResult } from './rows/create.ts';
 import { floorAlone } from './rows/floor.ts';
+import { functionStreams } from './rows/function-streams.ts';
+import { functionColdStart, functionOverload, functionThroughput, functionWarm } from './rows/functions.ts';
 import { idleCpu, idleMemory } from './rows/idle.ts';
 import { jobs } from './rows/jobs.ts';
 import { overload } from './rows/overload.ts';
@@ -20,7 +22,10 @@ import { throughput } from './rows/throughput.ts';
 import { warmInvoke } from './rows/warm-invoke.ts';
 
 /** In the order of the design's table. `floor` alone is measured only when it is asked for. */
-const ROWS: readonly Row[] = [warmInvoke, throughput, createToResult, createRate, idleMemory, idleCpu, overload, jobs];
+const ROWS: readonly Row[] = [
+  ...[warmInvoke, throughput, createToResult, createRate, idleMemory, idleCpu, overload, jobs],
+  ...[functionWarm, functionThroughput, functionColdStart, functionOverload, functionStreams],
+];
 const ASKED_ONLY: readonly Row[] = [floorAlone];
 
 const { values } = parseArgs({

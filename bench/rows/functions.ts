@@ -1,0 +1,164 @@
+import { type Bed, interleave, type Row } from '../bed.ts';
+import { readyInstances, registerFunction } from '../functions.ts';
+import { load } from '../load.ts';
+import { atLeast, atMost, delay, type Measurement, median, percentile } from '../measure.ts';
+import { BODY } from './warm-invoke.ts';
+
+const CALLERS = 32;
+const INSTANCES = 4;
+
+/** One caller, one function whose instance is there: against the floor. */
+export const functionWarm: Row = {
+  name: 'function-warm',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const [floor, rookery] = await Promise.all([bed.floor(8), bed.rookery()]);
+    const path = await registerFunction(rookery, bed.python.version, 'warm', { minInstance: 1 });
+    const one = { body: BODY, connections: 1, durationMs: bed.roundMs };
+    const sides = await interleave(bed, {
+      floor: () => load({ ...one, url: floor.url, paths: ['/0'] }),
+      warm: () => load({ ...one, url: rookery.url, paths: [path] }),
+    });
+    bed.raw['function-warm'] = sides;
+    const ms = (side: keyof typeof sides, what: 'p50Micros' | 'p99Micros') =>
+      median(sides[side].map(result => result[what])) / 1000;
+    return (['p50Micros', 'p99Micros'] as const).map(what => ({
+      what: `warm call of a function, 1 caller, ${what.slice(0, 3)}`,
+      value: ms('warm', what),
+      unit: 'ms',
+      against: { what: 'floor', value: ms('floor', what) },
+      ...(what === 'p50Micros' ? { target: atMost('ratio', 2.2) } : {}),
+    }));
+  },
+};
+
+/** Many callers over the instances of one function, placed by the service. */
+export const functionThroughput: Row = {
+  name: 'function-throughput',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const [floor, rookery] = await Promise.all([bed.floor(8), bed.rookery()]);
+    const path = await registerFunction(rookery, bed.python.version, 'many', {
+      concurrentNum: CALLERS / INSTANCES,
+      minInstance: INSTANCES,
+      maxInstance: INSTANCES,
+    });
+    await ready(() => readyInstances(rookery, path), INSTANCES);
+    const many = { body: BODY, connections: CALLERS, durationMs: bed.roundMs };
+    const sides = await interleave(bed, {
+      floor: () => load({ ...many, url: floor.url, paths: floor.paths.slice(0, INSTANCES) }),
+      many: () => load({ ...many, url: rookery.url, paths: [path] }),
+    });
+    bed.raw['function-throughput'] = sides;
+    const perSecond = (side: keyof typeof sides) =>
+      median(sides[side].map(({ requests, seconds }) => requests / seconds));
+    return [
+      {
+        what: `warm calls of a function per second, ${CALLERS} callers over ${INSTANCES} instances`,
+        value: perSecond('many'),
+        unit: '/s',
+        against: { what: 'floor', value: perSecond('floor') },
+        target: atLeast('ratio', 0.55),
+      },
+    ];
+  },
+};
+
+/** Nothing runs; one call; its result. A function of its own for each. */
+export const functionColdStart: Row = {
+  name: 'function-cold-start',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const rookery = await bed.rookery();
+    const count = bed.isQuick ? 30 : 100;
+    const paths: string[] = [];
+    for (let index = 0; index < count + 3; index += 1) {
+      const scale = { autoScaleConfig: { scaleDownTime: 1000 } };
+      paths.push(await registerFunction(rookery, bed.python.version, `cold-${index}`, scale));
+    }
+    const tookMs: number[] = [];
+    for (const path of paths) {
+      const startedAt = performance.now();
+      const response = await fetch(rookery.url + path, { method: 'POST', body: BODY });
+      await response.text();
+      tookMs.push(performance.now() - startedAt);
+      if (response.status !== 200) throw new Error(`a cold start answered ${response.status}`);
+      // As a person would; the server makes its next spare meanwhile.
+      await delay(40);
+    }
+    const counted = tookMs.slice(3);
+    bed.raw['function-cold-start'] = counted;
+    return [
+      {
+        what: 'cold start of a function: nothing runs → result, p50',
+        value: percentile(counted, 0.5),
+        unit: 'ms',
+        target: atMost('value', 12),
+      },
+      { what: 'the same, p99', value: percentile(counted, 0.99), unit: 'ms' },
+    ];
+  },
+};
+
+const PEAK_CALLERS = 100;
+const OVERLOAD_CALLERS = 500;
+/** The room holds what the peak needs beside the running calls. */
+const ROOM = 72;
+/** What a refused caller waits before it comes again; far less than `Retry-After` asks for. */
+const REFUSED_PAUSE_MS = 100;
+const MAX_CALL_MS = 5000;
+
+/** Five times the callers that fit: what is carried must stay, the rest is refused at once, and nobody waits long. */
+export const functionOverload: Row = {
+  name: 'function-overload',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const rookery = await bed.rookery();
+    const path = await registerFunction(rookery, bed.python.version, 'overload', {
+      concurrentNum: CALLERS / INSTANCES,
+      minInstance: INSTANCES,
+      maxInstance: INSTANCES,
+      autoScaleConfig: { burstScaleNum: ROOM },
+    });
+    await ready(() => readyInstances(rookery, path), INSTANCES);
+    const common = {
+      url: rookery.url,
+      paths: [path],
+      body: BODY,
+      durationMs: bed.roundMs,
+      refusedPauseMs: REFUSED_PAUSE_MS,
+    };
+    const sides = await interleave(bed, {
+      peak: () => load({ ...common, connections: PEAK_CALLERS }),
+      overload: () => load({ ...common, connections: OVERLOAD_CALLERS }),
+    });
+    bed.raw['function-overload'] = sides;
+    const goodput = (side: keyof typeof sides) =>
+      median(sides[side].map(({ requests, seconds }) => requests / seconds));
+    return [
+      {
+        what: `function, ${OVERLOAD_CALLERS} callers, successes per second`,
+        value: goodput('overload'),
+        unit: '/s',
+        against: { what: `${PEAK_CALLERS} callers`, value: goodput('peak') },
+        target: atLeast('ratio', 0.8),
+      },
+      {
+        what: `function, ${OVERLOAD_CALLERS} callers, slowest success`,
+        value: Math.max(...sides.overload.map(({ maxMicros }) => maxMicros)) / 1000,
+        unit: 'ms',
+        target: atMost('value', MAX_CALL_MS),
+      },
+      {
+        what: `function, ${OVERLOAD_CALLERS} callers, p99 of refusals (429 and 503 only)`,
+        value: median(sides.overload.map(result => result.refusedP99Micros ?? 0)) / 1000,
+        unit: 'ms',
+      },
+    ];
+  },
+};
+
+/** Until `count` says `wanted`; bounded. */
+async function ready(count: () => Promise<number>, wanted: number): Promise<void> {
+  for (let tries = 0; tries < 100; tries += 1) {
+    if ((await count()) === wanted) return;
+    await delay(50);
+  }
+  throw new Error(`${wanted} instances were not ready in time`);
+}
