@@ -1,0 +1,257 @@
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { resourceExhausted, unavailable } from '../core/error.ts';
+import { readFunctionCallHeaders } from '../core/function-call.ts';
+import { type Database, openDatabase } from '../storage/database.ts';
+import { type DurableWrites, openDurableWrites } from '../storage/durable.ts';
+import { AsyncCalls, type AsyncCallsOptions } from './async-calls.ts';
+import type { FunctionInvocation, FunctionResult } from './function-service.ts';
+import { deliverWebhook } from './webhook.ts';
+
+/** A call that was handed to the function service and waits for a place. */
+interface Handed {
+  readonly invocation: FunctionInvocation;
+  /** It gets its place, and ends with this. */
+  run(value: unknown): Promise<void>;
+  refuse(error: Error): void;
+}
+
+let database: Database;
+let durable: DurableWrites;
+let handed: Handed[];
+let nowMs: number;
+const open: AsyncCalls[] = [];
+
+beforeEach(async () => {
+  database = await openDatabase(':memory:');
+  durable = await openDurableWrites(database, ':memory:');
+  handed = [];
+  nowMs = 1_000_000;
+});
+afterEach(async () => {
+  for (const calls of open.splice(0)) await calls.close(0);
+  await durable.close();
+  await database.destroy();
+});
+
+function asyncCalls(options: Partial<AsyncCallsOptions> = {}): AsyncCalls {
+  const calls = new AsyncCalls({
+    database,
+    durable,
+    invoke,
+    deliver: null,
+    maxOpen: 100,
+    maxOpenPerTenant: 50,
+    maxRunning: 8,
+    keepMs: 3_600_000,
+    now: () => nowMs,
+    log: { warn: () => undefined },
+    ...options,
+  });
+  open.push(calls);
+  return calls;
+}
+
+function invoke(invocation: FunctionInvocation): Promise<FunctionResult> {
+  return new Promise((resolve, reject) => {
+    handed.push({
+      invocation,
+      async run(value) {
+        await invocation.beforeRun?.();
+        resolve({
+          outcome: { ok: true, data: Buffer.from(JSON.stringify(value)), runMicros: 1 },
+          instanceId: 'i1',
+          timings: { queueMs: 0, placeMs: 0, startMs: 0, loadMs: 0, runMs: 0 },
+        });
+      },
+      refuse: reject,
+    });
+  });
+}
+
+const submission = (changes: { tenant?: string; urn?: string; event?: unknown; webhookUrl?: string } = {}) => ({
+  urn: changes.urn ?? 'urn:f',
+  tenant: changes.tenant ?? 'a',
+  headers: readFunctionCallHeaders({}),
+  header: { traceId: 't', traceparent: '', requestId: 'r' },
+  body: Buffer.from(JSON.stringify(changes.event ?? {})),
+  webhookUrl: changes.webhookUrl ?? '',
+});
+
+/** The next call that was handed over. */
+async function next(): Promise<Handed> {
+  await expect.poll(() => handed.length).toBeGreaterThan(0);
+  return handed.shift() as Handed;
+}
+const statusOf = async (calls: AsyncCalls, id: string) => (await calls.get(null, id)).status;
+
+describe('a call', () => {
+  it('is queued until it has its place, then processing, then completed with its result', async () => {
+    const calls = asyncCalls();
+    const id = await calls.submit(submission({ event: { n: 1 } }));
+    const call = await next();
+    expect(call.invocation.call.body.toString()).toBe('{"n":1}');
+    expect(await calls.get('a', id)).toMatchObject({ requestId: id, status: 'queued', createdAt: expect.any(String) });
+    await call.invocation.beforeRun?.();
+    expect(await statusOf(calls, id)).toBe('processing');
+  });
+
+  it('ends completed with a value, failed with a code', async () => {
+    const calls = asyncCalls();
+    const [good, bad] = [await calls.submit(submission()), await calls.submit(submission())];
+    await (await next()).run({ value: [1, null] });
+    (await next()).refuse(unavailable('instance exited: signal SIGKILL', { number: 150427 }));
+    await expect.poll(() => statusOf(calls, bad)).toBe('failed');
+    expect(await calls.get(null, good)).toMatchObject({ status: 'completed', result: { value: [1, null] } });
+    expect(await calls.get(null, bad)).toMatchObject({ error: { code: 150427, message: expect.any(String) } });
+  });
+
+  it('is nobody else’s: another tenant’s id is unknown (200404)', async () => {
+    const calls = asyncCalls();
+    const id = await calls.submit(submission());
+    await expect(calls.get('b', id)).rejects.toMatchObject({ number: 200404 });
+    await expect(calls.get(null, 'nosuch')).rejects.toMatchObject({ number: 200404 });
+  });
+
+  it('that found no place has not run: it tries again, and fails only when it is too old', async () => {
+    const calls = asyncCalls();
+    const id = await calls.submit(submission());
+    (await next()).refuse(unavailable('no instance was free', { number: 150431 }));
+    (await next()).refuse(resourceExhausted('all busy', { number: 150429 }));
+    expect(await statusOf(calls, id)).toBe('queued');
+    const last = await next();
+    nowMs += 3_600_000;
+    last.refuse(unavailable('no instance was free', { number: 150431 }));
+    await expect.poll(() => statusOf(calls, id)).toBe('failed');
+    expect((await calls.get(null, id)).error?.code).toBe(150431);
+  });
+});
+
+describe('bounds', () => {
+  it('of one tenant, and of all: 429 (150429); an end makes room', async () => {
+    const calls = asyncCalls({ maxOpen: 3, maxOpenPerTenant: 2 });
+    const first = await calls.submit(submission());
+    await calls.submit(submission());
+    await expect(calls.submit(submission())).rejects.toMatchObject({ number: 150429, retryAfterSeconds: 1 });
+    await calls.submit(submission({ tenant: 'b' }));
+    await expect(calls.submit(submission({ tenant: 'c' }))).rejects.toMatchObject({ number: 150429 });
+    await (await next()).run(1);
+    await expect.poll(() => statusOf(calls, first)).toBe('completed');
+    await expect.poll(() => calls.submit(submission()).catch(() => '')).toMatch(/-/);
+  });
+
+  it('calls that wait for a place are few for each function, and others go on beside them', async () => {
+    const calls = asyncCalls({ maxRunning: 8 });
+    for (let n = 0; n < 20; n++) await calls.submit(submission({ urn: 'urn:stuck' }));
+    await calls.submit(submission({ tenant: 'b', urn: 'urn:free' }));
+    await expect.poll(() => handed.some(({ invocation }) => invocation.urn === 'urn:free')).toBe(true);
+    expect(handed.filter(({ invocation }) => invocation.urn === 'urn:stuck')).toHaveLength(2);
+  });
+});
+
+describe('after a crash', () => {
+  it('those that waited run, in their order; those that ran are failed, their outcome unknown', async () => {
+    const before = asyncCalls({ maxRunning: 1 });
+    const ids: string[] = [];
+    for (const n of [1, 2, 3]) {
+      nowMs += 1;
+      ids.push(await before.submit(submission({ event: n })));
+    }
+    await (await next()).invocation.beforeRun?.();
+    handed = [];
+    const after = asyncCalls({ maxRunning: 1 });
+    await after.start();
+    expect(await after.get(null, ids[0] ?? '')).toMatchObject({
+      status: 'failed',
+      error: { code: 150427, message: expect.stringContaining('not known') },
+    });
+    for (const n of [2, 3]) {
+      const call = await next();
+      expect(call.invocation.call.body.toString()).toBe(String(n));
+      await call.run(n);
+    }
+    await expect.poll(() => statusOf(after, ids[2] ?? '')).toBe('completed');
+  });
+
+  it('a call that another server has begun is not begun again', async () => {
+    const first = asyncCalls();
+    const id = await first.submit(submission());
+    const mine = await next();
+    const second = asyncCalls();
+    await second.start();
+    const theirs = await next();
+    await mine.invocation.beforeRun?.();
+    await expect(theirs.invocation.beforeRun?.()).rejects.toThrow('not queued');
+    expect(await statusOf(first, id)).toBe('processing');
+  });
+
+  it('results go when their time is over', async () => {
+    const before = asyncCalls();
+    const id = await before.submit(submission());
+    await (await next()).run(1);
+    await expect.poll(() => statusOf(before, id)).toBe('completed');
+    nowMs += 3_599_999;
+    const kept = asyncCalls();
+    await kept.start();
+    expect(await statusOf(kept, id)).toBe('completed');
+    nowMs += 2;
+    const gone = asyncCalls();
+    await gone.start();
+    await expect(gone.get(null, id)).rejects.toMatchObject({ number: 200404 });
+  });
+});
+
+describe('webhooks', () => {
+  let server: Server;
+  let posted: unknown[];
+  let statuses: number[];
+  beforeEach(async () => {
+    posted = [];
+    statuses = [];
+    server = createServer((request, response) => {
+      let body = '';
+      request.on('data', chunk => {
+        body += String(chunk);
+      });
+      request.on('end', () => {
+        posted.push(JSON.parse(body));
+        response.writeHead(statuses.shift() ?? 204).end();
+      });
+    });
+    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  });
+  afterEach(async () => {
+    server.closeAllConnections();
+    await new Promise(resolve => server.close(resolve));
+  });
+  const url = () => `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+  const deliver = (to: string, answer: Parameters<typeof deliverWebhook>[1]) =>
+    deliverWebhook(to, answer, { warn: () => undefined });
+
+  it('the end of a call is posted as the API answers it; one that is not taken is posted again', async () => {
+    statuses = [503];
+    const calls = asyncCalls({ deliver });
+    const id = await calls.submit(submission({ webhookUrl: url() }));
+    await (await next()).run('done');
+    await expect.poll(() => posted.length, { timeout: 10_000 }).toBe(2);
+    expect(posted[1]).toMatchObject({ requestId: id, status: 'completed', result: 'done' });
+  });
+
+  it('an address that does not answer holds back no call', async () => {
+    const calls = asyncCalls({ deliver: () => new Promise(() => undefined), maxRunning: 1 });
+    await calls.submit(submission({ webhookUrl: url() }));
+    const second = await calls.submit(submission());
+    await (await next()).run(1);
+    await (await next()).run(2);
+    await expect.poll(() => statusOf(calls, second)).toBe('completed');
+  });
+
+  it('calls that a crash interrupted are told too', async () => {
+    const before = asyncCalls();
+    const id = await before.submit(submission({ webhookUrl: url() }));
+    await (await next()).invocation.beforeRun?.();
+    await asyncCalls({ deliver }).start();
+    await expect.poll(() => posted).toMatchObject([{ requestId: id, status: 'failed' }]);
+  });
+});
