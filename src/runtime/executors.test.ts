@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest';
-import { commandOf, executorName } from './executors.ts';
+import { executionOf, executorName } from './executors.ts';
 
 test.each([6, 7, 8, 9, 10, 11, 12, 13, 14])('python3.%d runs on exactly that interpreter version', minor => {
-  expect(commandOf(`python3.${minor}`)).toEqual({ kind: 'python', version: `3.${minor}` });
+  const { command } = executionOf({ runtime: `python3.${minor}`, codePath: '/code', handler: 'a.b' });
+  expect(command).toEqual({ kind: 'python', version: `3.${minor}` });
 });
 
 test.each([
@@ -21,9 +22,28 @@ test.each([
   expect(executorName(runtime)).toBe(executor);
 });
 
-test.each(['go', 'java21', 'posix-custom-runtime', 'cobol'])(
+test.each([
+  ['go', false],
+  ['posix-custom-runtime', true],
+  ['cobol', true],
+])('%s executes <codePath>/<handler>; that it makes its own socket: %s', (runtime, makesSocket) => {
+  expect(executionOf({ runtime, codePath: '/code/', handler: 'bin/app' }).command).toEqual({
+    kind: 'exec',
+    argv: ['/code/bin/app'],
+    deployDir: '/code/',
+    makesSocket,
+  });
+});
+
+test.each(['go', 'posix-custom-runtime'])('%s without a handler has no program to execute', runtime => {
+  expect(executionOf({ runtime, codePath: '/code', handler: '' }).command).toEqual({ kind: 'exec', argv: [] });
+});
+
+test.each(['http', 'custom image', 'java21'])(
   'an executor that is not installed is an invalid function: %s',
   runtime => {
-    expect(() => commandOf(runtime)).toThrow(`invalid function: runtime ${runtime} is not available: `);
+    expect(() => executionOf({ runtime, codePath: '/code', handler: 'a.b' })).toThrow(
+      `invalid function: runtime ${runtime} is not available: `,
+    );
   },
 );

@@ -1,30 +1,56 @@
 import { failedPrecondition } from '../core/error.ts';
+import type { MountSpec } from '../core/mount.ts';
 
-/** What a sandbox runs: `RuntimeCommand` of the sandbox contract. */
+/** What a sandbox runs: `RuntimeCommand` of the sandbox contract, which says what its members mean. */
 export type ExecutorCommand =
   | { readonly kind: 'python'; readonly version: string }
-  | { readonly kind: 'exec'; readonly argv: readonly string[] };
+  | {
+      readonly kind: 'exec';
+      readonly argv: readonly string[];
+      readonly makesSocket?: boolean;
+      readonly deployDir?: string;
+    };
+
+/** What the executor of an instance looks at. */
+export interface ExecutorSubject {
+  readonly runtime: string;
+  /** Inside the sandbox. */
+  readonly codePath: string;
+  readonly handler: string;
+}
+
+/** What an executor makes of an instance. */
+export interface Execution {
+  readonly command: ExecutorCommand;
+  /** What the command needs inside, beside the caller's mounts. */
+  readonly mounts: readonly MountSpec[];
+}
 
 interface Executor {
   readonly runtimes: RegExp;
   /** As the specification calls it. */
   readonly name: string;
-  /** The command of a runtime value, or the sentence why there is none. */
-  readonly command: (runtime: string) => ExecutorCommand | string;
+  /** The execution of an instance, or the sentence why there is none. */
+  readonly execution: (subject: ExecutorSubject) => Execution | string;
 }
 
-/** The runtime table of the specification, first match wins. A language that is added replaces its row's `command`. */
+/** The runtime table of the specification, first match wins. */
 const EXECUTORS: readonly Executor[] = [
   {
     runtimes: /^python3\.(?:[6-9]|1[0-4])$/,
     name: 'Python3.x',
-    command: runtime => ({ kind: 'python', version: runtime.slice('python'.length) }),
+    execution: ({ runtime }) => ({
+      command: { kind: 'python', version: runtime.slice('python'.length) },
+      mounts: [],
+    }),
   },
-  { runtimes: /^(?:go|http|custom image)$/, name: 'Go1.x', command: () => notInstalled('Go1.x') },
-  { runtimes: /^java(?:8|11|17|21)$/, name: 'Java', command: () => notInstalled('Java') },
+  { runtimes: /^go$/, name: 'Go1.x', execution: subject => program(subject, false) },
+  { runtimes: /^(?:http|custom image)$/, name: 'Go1.x', execution: () => notInstalled('Go1.x') },
+  { runtimes: /^java(?:8|11|17|21)$/, name: 'Java', execution: () => notInstalled('Java') },
 ];
 
-const FALLBACK: Executor = { runtimes: /^/, name: 'PosixCustom', command: () => notInstalled('PosixCustom') };
+// A program of any language: it may know nothing of inherited sockets.
+const FALLBACK: Executor = { runtimes: /^/, name: 'PosixCustom', execution: subject => program(subject, true) };
 
 /** The executor of a runtime value, by its name. Every value has one. */
 export function executorName(runtime: string): string {
@@ -32,19 +58,29 @@ export function executorName(runtime: string): string {
 }
 
 /**
- * What a sandbox runs for a runtime value. Fails with `failed_precondition`
+ * What a sandbox runs for an instance. Fails with `failed_precondition`
  * (`invalid function: runtime <r> is not available: <why>`).
  */
-export function commandOf(runtime: string): ExecutorCommand {
-  const command = executorOf(runtime).command(runtime);
-  if (typeof command === 'string') {
-    throw failedPrecondition(`invalid function: runtime ${runtime} is not available: ${command}`);
+export function executionOf(subject: ExecutorSubject): Execution {
+  const execution = executorOf(subject.runtime).execution(subject);
+  if (typeof execution === 'string') {
+    throw failedPrecondition(`invalid function: runtime ${subject.runtime} is not available: ${execution}`);
   }
-  return command;
+  return execution;
 }
 
 function executorOf(runtime: string): Executor {
   return EXECUTORS.find(executor => executor.runtimes.test(runtime)) ?? FALLBACK;
+}
+
+/** The program `<codePath>/<handler>`; without a handler none, so that each call is told that it is missing. */
+function program({ codePath, handler }: ExecutorSubject, makesSocket: boolean): Execution {
+  if (handler === '') return { command: { kind: 'exec', argv: [] }, mounts: [] };
+  const directory = codePath.replace(/\/+$/, '');
+  return {
+    command: { kind: 'exec', argv: [`${directory}/${handler}`], deployDir: codePath, makesSocket },
+    mounts: [],
+  };
 }
 
 function notInstalled(executor: string): string {

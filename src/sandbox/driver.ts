@@ -84,7 +84,18 @@ export type RuntimeCommand =
   /** The Python runtime of this interpreter version (`3.11`). */
   | { readonly kind: 'python'; readonly version: string }
   /** Any program that speaks the runtime protocol on the socket named by `ROOKERY_RUNTIME_SOCKET`. */
-  | { readonly kind: 'exec'; readonly argv: readonly string[] };
+  | {
+      readonly kind: 'exec';
+      /** Empty: there is no program, and each call is answered with 4201 `empty user call code`. */
+      readonly argv: readonly string[];
+      /** It makes the socket itself: nothing is at its path before, and no descriptor is inherited. */
+      readonly makesSocket?: boolean;
+      /**
+       * The directory of the program, inside. A start fails with `deploy dir is empty` when it is not there or has nothing in it, and
+       * with a sentence when `argv[0]` is no program.
+       */
+      readonly deployDir?: string;
+    };
 
 export interface SandboxSpec {
   readonly instanceId: string;

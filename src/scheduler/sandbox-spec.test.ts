@@ -131,7 +131,9 @@ test('the environment has nothing of the server’s own', () => {
 });
 
 test('a runtime that cannot be run here fails as an invalid function', () => {
-  expect(() => sandboxOf({ runtime: 'go' })).toThrow('invalid function: runtime go is not available');
+  expect(() => sandboxOf({ runtime: 'custom image' })).toThrow(
+    'invalid function: runtime custom image is not available',
+  );
 });
 
 test('the runtime is told its entries, limits and the facts of the context', () => {

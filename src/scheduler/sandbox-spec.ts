@@ -1,7 +1,7 @@
 import type { InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
-import { commandOf } from '../runtime/executors.ts';
+import { executionOf } from '../runtime/executors.ts';
 import type { Init } from '../runtime/protocol.ts';
 import type { SandboxSpec } from '../sandbox/driver.ts';
 
@@ -28,6 +28,7 @@ export function toSandboxSpec(
   spec: InstanceSpec,
   rules: SandboxRules,
 ): SandboxSpec {
+  const { command, mounts: executorMounts } = executionOf(spec);
   const workspaceTarget = workspacePath(spec.rootfs.user);
   const hasWorkspace = spec.workspace !== '';
   const mounts = hasWorkspace
@@ -36,7 +37,7 @@ export function toSandboxSpec(
   return {
     instanceId,
     tenant: spec.tenant,
-    command: commandOf(spec.runtime),
+    command,
     secret,
     rootfs: spec.rootfs,
     env: {
@@ -53,7 +54,7 @@ export function toSandboxSpec(
     },
     workingDir: hasWorkspace ? workspaceTarget : canHoldCode(spec) ? spec.codePath : '/',
     mounts,
-    platformMounts: spec.platformMounts ?? [],
+    platformMounts: [...executorMounts, ...(spec.platformMounts ?? [])],
     ports: spec.ports,
     cpuMillis: spec.cpuMillis,
     memoryMb: spec.memoryMb,

@@ -52,6 +52,10 @@ class InstanceDirectory:
         os.fchown(self.sockets, uid, gid)
         os.chown(SOCKET_NAME, uid, gid, dir_fd=self.sockets)
 
+    def leave_socket_to_program(self):
+        """The runtime's socket is made by the program: whoever connects before finds nothing and tries again."""
+        os.unlink(SOCKET_NAME, dir_fd=self.sockets)
+
     def remove(self):
         for name in os.listdir(self.sockets):
             os.unlink(name, dir_fd=self.sockets)

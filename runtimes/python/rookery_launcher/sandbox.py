@@ -4,7 +4,7 @@ import json
 import os
 import socket
 
-from . import directory, frames, identity, layers, mounts, network, root, syscalls, user_process
+from . import directory, frames, identity, layers, mounts, network, program, root, syscalls, user_process
 from .failure import LayerFailure, StartFailure
 
 _READ_REQUEST_SECONDS = 10
@@ -80,7 +80,10 @@ class _Start:
         self._request = request
         self._connection = connection
         self._control = control
-        self._is_program = request["command"]["kind"] == "exec"
+        command = request["command"]
+        # Without a program the Python runtime is what tells each call so.
+        self._is_program = command["kind"] == "exec" and len(command["argv"]) > 0
+        self._makes_socket = command.get("makesSocket", False)
         self._warnings = []
         self.sandbox = Sandbox(request, plan.layers)
 
@@ -95,6 +98,8 @@ class _Start:
         sandbox = self.sandbox
         self._find_user()
         self._mount()
+        if "deployDir" in self._request["command"]:
+            program.check(self._request["command"])
         self._isolate_network()
         self._enter_user_namespace()
         layers.drop_capabilities(self._layers)
@@ -142,9 +147,11 @@ class _Start:
         orders["env"] = dict(
             sandbox.env,
             ROOKERY_RUNTIME_SOCKET=inside + "/" + directory.SOCKET_NAME,
-            ROOKERY_RUNTIME_FD=str(user_process.LISTENER),
             ROOKERY_RUNTIME_SECRET=request["secret"],
         )
+        orders["keepsListener"] = not self._makes_socket
+        if not self._makes_socket:
+            orders["env"]["ROOKERY_RUNTIME_FD"] = str(user_process.LISTENER)
         return orders
 
     def _find_user(self):
@@ -158,6 +165,8 @@ class _Start:
                 "the code runs as uid %d and not as %s (uid %d): the server is not root here"
                 % (os.geteuid(), found.name, found.uid)
             )
+        if self._is_program and self._makes_socket:
+            self._directory.leave_socket_to_program()
 
     def _isolate_network(self):
         if self._request["network"] != "none":

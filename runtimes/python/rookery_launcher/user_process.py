@@ -67,6 +67,8 @@ def wait_for_orders(layers, title, descriptors):
         if not is_filtered:
             layers_module.filter_calls(layers)
         if "argv" in orders:
+            if not orders["keepsListener"]:
+                os.close(LISTENER)
             run_program(orders["argv"], orders["env"], orders["workingDir"])
     except BaseException as error:
         os.write(2, ("the runtime cannot be started: %s: %s\n" % (type(error).__name__, error)).encode())

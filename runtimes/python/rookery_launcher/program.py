@@ -1,0 +1,25 @@
+"""What must be true of the user's program before its sandbox starts; seen from inside its root."""
+
+import os
+
+from .failure import StartFailure
+
+
+def check(command):
+    """Fails with StartFailure when the directory of the program has nothing in it, or no program of that name."""
+    directory, path = command["deployDir"], command["argv"][0]
+    if not directory.startswith("/"):
+        raise StartFailure("deploy dir is empty: codePath must be an absolute path inside the sandbox, not '%s'" % directory)
+    try:
+        is_empty = not os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StartFailure("deploy dir is empty: %s is not there; mount the code with target %s" % (directory, directory))
+    except OSError:
+        # One that may be entered and not listed.
+        is_empty = False
+    if is_empty:
+        raise StartFailure("deploy dir is empty: there is nothing in %s" % directory)
+    if not os.path.exists(path):
+        raise StartFailure("there is no program %s" % path)
+    if not os.path.isfile(path) or os.stat(path).st_mode & 0o111 == 0:
+        raise StartFailure("%s is not an executable file" % path)

@@ -1,0 +1,124 @@
+import { execFile } from 'node:child_process';
+import { chmodSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { describeWith } from '../probe.ts';
+import { Bed } from './agents.ts';
+
+const run = promisify(execFile);
+const BUILD_MS = 300_000;
+const GO_FIXTURE = resolve(import.meta.dirname, '../fixtures/go');
+
+let bed: Bed;
+
+beforeAll(async () => {
+  bed = await Bed.start({}, { env: { ROOKERY_CREATE_TIMEOUT_MS: '2000' } });
+  // A program is executed by the sandbox's user, who need not be its owner.
+  chmodSync(bed.codeDir, 0o755);
+});
+afterAll(() => bed[Symbol.asyncDispose]());
+
+/** A program of the code directory. */
+function script(name: string, source: string): void {
+  writeFileSync(join(bed.codeDir, name), `#!/bin/sh\n${source}\n`);
+  chmodSync(join(bed.codeDir, name), 0o755);
+}
+
+async function refusal(name: string, handler: string, spec: Readonly<Record<string, unknown>>): Promise<unknown> {
+  const { status, body } = await bed.ask('POST', '/api/agent', bed.createBody(name, handler, spec));
+  expect(status).toBe(500);
+  return body.message;
+}
+
+/** Directories of sandboxes that are there: a start that failed must leave none. */
+function sandboxes(): readonly string[] {
+  return readdirSync(join(bed.server.dataDir, 'run', 'instances'));
+}
+
+describeWith(['go'], 'Go programs', () => {
+  beforeAll(async () => {
+    await run('go', ['build', '-o', join(bed.codeDir, 'program'), '.'], { cwd: GO_FIXTURE });
+    // The fixture chooses its behaviour by the handler that INIT names.
+    for (const name of ['echo', 'fail', 'count', 'facts']) {
+      await run('ln', [join(bed.codeDir, 'program'), join(bed.codeDir, name)]);
+    }
+  }, BUILD_MS);
+
+  test.each(['go', 'posix-custom-runtime', 'zig'])(
+    '%s: <codePath>/<handler> serves calls, errors and state',
+    async runtime => {
+      const echo = await bed.create(`${runtime}-echo`, 'echo', { runtime });
+      expect(await bed.invoke(echo, { a: [1, 'é'] })).toMatchObject({ status: 200, body: { data: { a: [1, 'é'] } } });
+      const fail = await bed.create(`${runtime}-fail`, 'fail', { runtime });
+      expect(await bed.invoke(fail)).toMatchObject({
+        status: 500,
+        body: {
+          message: expect.stringMatching(/^invoke failed: code=4002 err=Fail to run user call handler\. err: .*boom/),
+        },
+      });
+      const count = await bed.create(`${runtime}-count`, 'count', {
+        runtime,
+        extendedHandler: { initializer: 'start', pre_stop: 'stop' },
+      });
+      expect((await bed.invoke(count)).body.data).toBe(101);
+      expect((await bed.invoke(count)).body.data).toBe(102);
+      for (const id of [echo, fail, count]) {
+        expect(await bed.ask('DELETE', `/api/agent/${id}`)).toMatchObject({ status: 200 });
+      }
+      expect(sandboxes()).toEqual([]);
+    },
+  );
+
+  test('as a user that is not root, found again after kill -9 of the server', async () => {
+    const id = await bed.create('adopted', 'count', { runtime: 'go', rootfs: { imageurl: 'host', user: 'nobody' } });
+    expect((await bed.invoke(id)).body.data).toBe(1);
+    await bed.killAndRestart();
+    expect((await bed.invoke(id)).body.data).toBe(2);
+    await bed.ask('DELETE', `/api/agent/${id}`);
+  });
+});
+
+describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s', runtime => {
+  test('a code path that is not there, is empty, or is not absolute: deploy dir is empty', async () => {
+    mkdirSync(join(bed.codeDir, 'nothing'), { recursive: true });
+    const missing = await refusal('missing', 'app', { runtime, codePath: '/code/missing' });
+    expect(missing).toMatch(/^failed to create agent: deploy dir is empty: \/code\/missing is not there/);
+    const empty = await refusal('empty', 'app', { runtime, codePath: '/code/nothing' });
+    expect(empty).toBe('failed to create agent: deploy dir is empty: there is nothing in /code/nothing');
+    const relative = await refusal('relative', 'app', { runtime, codePath: '' });
+    expect(relative).toMatch(/^failed to create agent: deploy dir is empty: codePath must be an absolute path/);
+    expect(sandboxes()).toEqual([]);
+  });
+
+  test('a program that is not there, or is not executable, is named', async () => {
+    writeFileSync(join(bed.codeDir, 'text'), 'no program');
+    expect(await refusal('none', 'none', { runtime })).toBe('failed to create agent: there is no program /code/none');
+    expect(await refusal('text', 'text', { runtime })).toBe(
+      'failed to create agent: /code/text is not an executable file',
+    );
+    expect(sandboxes()).toEqual([]);
+  });
+
+  test('one that ends before it serves fails the create with its exit', async () => {
+    script('ends', 'exit 7');
+    expect(await refusal('ends', 'ends', { runtime })).toBe('failed to create agent: instance exited: exit code 7');
+    expect(sandboxes()).toEqual([]);
+  });
+
+  test('one that never serves fails the create at the end of its time, and nothing is left', async () => {
+    script('sleeps', 'exec sleep 1000');
+    expect(await refusal('sleeps', 'sleeps', { runtime })).toBe(
+      'failed to create agent: the instance did not start within 2 s',
+    );
+    expect(sandboxes()).toEqual([]);
+  });
+
+  test('without a handler each call is told that it is missing', async () => {
+    const id = await bed.create('no-handler', '', { runtime });
+    const { status, body } = await bed.invoke(id);
+    expect(status).toBe(500);
+    expect(body.message).toContain('empty user call code');
+    await bed.ask('DELETE', `/api/agent/${id}`);
+  });
+});
