@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import type { Bed } from './agents.ts';
 
@@ -12,10 +13,13 @@ export interface Footprint {
 
 export function footprint(bed: Bed): Footprint {
   const { pid, dataDir } = bed.server;
+  const launchers = launchersOf(dataDir);
   return {
-    processes: ownProcesses(dataDir),
-    mounts: readFileSync('/proc/self/mounts', 'utf8').split('\n').length,
-    groups: groupsOf('/sys/fs/cgroup'),
+    processes: processesOf(launchers),
+    mounts: readFileSync('/proc/self/mounts', 'utf8')
+      .split('\n')
+      .filter(line => line.includes(dataDir)).length,
+    groups: groupsOf(launchers),
     files: readdirSync(dataDir, { recursive: true }).length,
     descriptors: readdirSync(`/proc/${pid}/fd`).length,
   };
@@ -36,36 +40,44 @@ export async function settled(bed: Bed, wanted?: Footprint): Promise<Footprint> 
   return last;
 }
 
-/** Processes of this server's launchers: they are in its data directory's run files by name, so count those of our own titles. */
-function ownProcesses(dataDir: string): number {
-  const launchers = new Set<string>();
+const pids = () => readdirSync('/proc').filter(name => /^\d+$/.test(name));
+
+/** `''` when it ended while it was looked at. */
+function read(pid: string, file: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${file}`, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+/** Processes that were started with this data directory and are not the server: the launchers. */
+function launchersOf(dataDir: string): readonly string[] {
+  const told = pids().filter(pid => read(pid, 'environ').includes(dataDir) || read(pid, 'cmdline').includes(dataDir));
+  return told.filter(pid => !read(pid, 'cmdline').includes('main.js'));
+}
+
+/** They and everything below them. */
+function processesOf(launchers: readonly string[]): number {
   const children = new Map<string, string[]>();
-  for (const pid of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
-    try {
-      const parent = /^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? '';
-      children.set(parent, [...(children.get(parent) ?? []), pid]);
-      if (readFileSync(`/proc/${pid}/environ`, 'utf8').includes(dataDir)) launchers.add(pid);
-      if (readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(dataDir)) launchers.add(pid);
-    } catch {
-      // It ended while it was looked at.
-    }
+  for (const pid of pids()) {
+    const parent = /^PPid:\s+(\d+)$/m.exec(read(pid, 'status'))?.[1] ?? '';
+    children.set(parent, [...(children.get(parent) ?? []), pid]);
   }
   const counted = new Set<string>();
   const count = (pid: string) => {
-    if (counted.has(pid)) return;
     counted.add(pid);
-    for (const child of children.get(pid) ?? []) count(child);
+    for (const child of children.get(pid) ?? []) if (!counted.has(child)) count(child);
   };
   for (const pid of launchers) count(pid);
   return counted.size;
 }
 
-function groupsOf(root: string): number {
-  try {
-    return readdirSync(root, { recursive: true, withFileTypes: true }).filter(
-      entry => entry.isDirectory() && entry.parentPath.includes('rookery'),
-    ).length;
-  } catch {
-    return 0;
-  }
+/** A launcher names its groups after itself, `<launcher>-<pid>-<number>`: other servers may have some beside them. */
+function groupsOf(launchers: readonly string[]): number {
+  // `find` goes on where a group of somebody else vanishes while it looks.
+  const wanted = launchers.flatMap(pid => ['-o', '-name', `*-${pid}-*`]).slice(1);
+  if (wanted.length === 0) return 0;
+  const { stdout } = spawnSync('find', ['/sys/fs/cgroup', '-type', 'd', '(', ...wanted, ')'], { encoding: 'utf8' });
+  return stdout.split('\n').filter(line => line !== '').length;
 }

