@@ -1,6 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { describe, test } from 'vitest';
+import { installSchemathesis } from './openapi/schemathesis.ts';
 
 /**
  * Parts that a machine may lack. A suite that needs one is skipped with the reason in its name; the environment variable `REQUIRE`
@@ -15,7 +16,8 @@ export type Part =
   | 'go'
   | 'java'
   | 'root'
-  | 'namespaces';
+  | 'namespaces'
+  | 'schemathesis';
 
 /** What each part needs; null when it is there, else a sentence. */
 const probes: Readonly<Record<Part, () => string | null>> = {
@@ -32,6 +34,7 @@ const probes: Readonly<Record<Part, () => string | null>> = {
   root: () => (process.getuid?.() === 0 ? null : 'the tests do not run as root'),
   namespaces: () =>
     answers('unshare', ['--mount', '--pid', '--ipc', '--uts', '--fork', 'true'], 'this machine forbids namespaces'),
+  schemathesis: () => installSchemathesis(),
 };
 
 const PROBE_TIMEOUT_MS = 10_000;

@@ -70,7 +70,10 @@ export const AGENT_DOCS = {
         Type.Integer({ minimum: 1, maximum: LIMITS.agentList.max, default: LIMITS.agentList.default }),
       ),
       cursor: Type.Optional(
-        Type.String({ pattern: '^([0-9a-f-]{36})?$', description: 'The `next_cursor` of the page before.' }),
+        Type.String({
+          pattern: '^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?$',
+          description: 'The `next_cursor` of the page before.',
+        }),
       ),
     }),
     response: { 200: json('One page.', AgentList) },

@@ -152,6 +152,7 @@ function readGraceMs(query: Query): number | null {
   if (value === undefined) return null;
   const max = LIMITS.deleteGraceMaxSeconds;
   const seconds = Number(value);
-  if (!/^\d+(\.\d+)?$/.test(value) || seconds > max) throw badQuery('grace', `seconds from 0 to ${max}`, value);
+  if (!/^\d+(\.\d+)?(e[+-]?\d{1,3})?$/i.test(value) || seconds > max)
+    throw badQuery('grace', `seconds from 0 to ${max}`, value);
   return Math.round(seconds * 1000);
 }

@@ -9,8 +9,15 @@ const Failure = Type.Object({
   trace_id: Type.Optional(Type.String()),
 });
 const failed = (description: string) => json(description, Failure);
-const byUrn = Type.Object({ urn: Type.String({ description: 'A functionVersionUrn.' }) });
-const ofSession = Type.Object({ urn: Type.String(), sessionId: Type.String() });
+const NAME = '[A-Za-z0-9][A-Za-z0-9_-]{0,63}';
+const TENANT = '[A-Za-z0-9][A-Za-z0-9._-]{0,63}';
+const VERSION = '(\\$latest|[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?)';
+const Urn = Type.String({
+  pattern: `^sn:cn:${NAME}:${TENANT}:function:0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}:${VERSION}$`,
+  description: 'A functionVersionUrn.',
+});
+const byUrn = Type.Object({ urn: Urn });
+const ofSession = Type.Object({ urn: Urn, sessionId: Type.String() });
 const lookups = {
   400: failed('Not a functionVersionUrn (200400).'),
   404: failed('Unknown function (150424) or session (200404).'),
@@ -60,7 +67,11 @@ export const FUNCTION_DOCS = {
     tags,
     operationId: 'invokeFunctionShort',
     summary: 'Invoke a function by its names; `function` may end with `:<version>`',
-    params: Type.Object({ tenant: Type.String(), service: Type.String(), function: Type.String() }),
+    params: Type.Object({
+      tenant: Type.String({ pattern: `^${TENANT}$` }),
+      service: Type.String({ pattern: '^[A-Za-z0-9]{1,16}$' }),
+      function: Type.String({ pattern: `^[a-z0-9-]{1,127}(:${VERSION})?$` }),
+    }),
     headers,
     body: event,
     response: calls,

@@ -1,15 +1,18 @@
-import { Type } from 'typebox';
+import { type TSchema, Type } from 'typebox';
 
 const tags = ['job'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 const text = (description: string) => ({ description, content: { 'text/plain': { schema: Type.String() } } });
 const texts = Type.Record(Type.String(), Type.String());
 const anything = Type.Record(Type.String(), Type.Unknown());
+/** In a body, `null` is the same as absent. */
+const Maybe = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]));
+const ID_PATTERN = '^[A-Za-z0-9_~][A-Za-z0-9._~:@+=,-]{0,255}$';
 const byId = Type.Object({ id: Type.String({ description: 'The `submission_id`.' }) });
 const bySchedule = Type.Object({ id: Type.String({ description: 'The `schedule_id`.' }) });
 const byName = Type.Object({
   protocol: Type.Literal('gcs'),
-  name: Type.String({ description: 'What stands behind `gcs://`.' }),
+  name: Type.String({ pattern: '^[A-Za-z0-9._+-]{1,255}$', description: 'What stands behind `gcs://`.' }),
 });
 const wrong = { 400: text('The request is wrong; the sentence says where.') };
 const unknown = { 404: text('`Job <id> does not exist`') };
@@ -17,13 +20,13 @@ const unknown = { 404: text('`Job <id> does not exist`') };
 const Submit = Type.Object(
   {
     entrypoint: Type.String({ description: 'One line for `/bin/sh -c`.' }),
-    submission_id: Type.Optional(Type.String({ description: 'Made up when absent.' })),
-    runtime_env: Type.Optional(anything),
-    metadata: Type.Optional(texts),
-    entrypoint_num_cpus: Type.Optional(Type.Number({ minimum: 0 })),
-    entrypoint_num_gpus: Type.Optional(Type.Number({ minimum: 0 })),
-    entrypoint_memory: Type.Optional(Type.Number({ minimum: 0, description: 'Bytes.' })),
-    entrypoint_resources: Type.Optional(Type.Record(Type.String(), Type.Number())),
+    submission_id: Maybe(Type.String({ pattern: ID_PATTERN, description: 'Made up when absent.' })),
+    runtime_env: Maybe(anything),
+    metadata: Maybe(texts),
+    entrypoint_num_cpus: Maybe(Type.Number({ minimum: 0 })),
+    entrypoint_num_gpus: Maybe(Type.Number({ minimum: 0 })),
+    entrypoint_memory: Maybe(Type.Number({ minimum: 0, description: 'Bytes.' })),
+    entrypoint_resources: Maybe(Type.Record(Type.String(), Type.Number({ minimum: 0 }))),
   },
   { title: 'JobSubmit' },
 );
@@ -130,14 +133,34 @@ export const JOB_DOCS = {
     summary: 'The log of a job, as it is now; with `follow=true` as text, on until the job is over',
     params: byId,
     querystring: Type.Object({ follow: Type.Optional(Type.Boolean()) }),
-    response: { 200: json('stdout and stderr.', Type.Object({ logs: Type.String() })), ...unknown },
+    response: {
+      200: {
+        description: 'stdout and stderr.',
+        content: {
+          'application/json': { schema: Type.Object({ logs: Type.String() }) },
+          'text/plain': { schema: Type.String() },
+        },
+      },
+      ...wrong,
+      ...unknown,
+    },
   },
   hasPackage: {
     tags,
     operationId: 'getPackage',
     summary: 'Whether a package was uploaded; with `Accept: application/octet-stream` what is in it',
     params: byName,
-    response: { 200: text('It is there.'), 404: text('It is not.') },
+    response: {
+      200: {
+        description: 'It is there.',
+        content: {
+          'text/plain': { schema: Type.String() },
+          'application/octet-stream': { schema: Type.Unsafe({ type: 'string', format: 'binary' }) },
+        },
+      },
+      ...wrong,
+      404: text('It is not.'),
+    },
   },
   putPackage: {
     tags,
@@ -153,10 +176,10 @@ export const JOB_DOCS = {
     operationId: 'createJobSchedule',
     summary: 'Submit a job by the clock',
     body: Type.Object({
-      schedule_id: Type.Optional(Type.String()),
+      schedule_id: Maybe(Type.String({ pattern: ID_PATTERN })),
       cron: Type.String({ description: 'Five or six fields.' }),
-      timezone: Type.Optional(Type.String({ default: 'UTC' })),
-      overlap: Type.Optional(Type.Union([Type.Literal('skip'), Type.Literal('allow')], { default: 'skip' })),
+      timezone: Maybe(Type.String({ default: 'UTC' })),
+      overlap: Maybe(Type.Union([Type.Literal('skip'), Type.Literal('allow')], { default: 'skip' })),
       job: Submit,
     }),
     response: { 200: json('It.', Schedule), ...wrong, 409: text('There is one of this id.') },

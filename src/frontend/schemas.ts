@@ -151,9 +151,12 @@ export const Invoked = Type.Object({
 export const InvokeFailed = Type.Object({ code: Type.Literal(500), data: Type.Null(), message: Type.String() });
 
 export const Exec = Type.Object({
-  command: Type.Union([Text({ minLength: 1 }), Type.Array(Text(), { minItems: 1 })], {
-    description: 'A text is run by `/bin/sh -c`, a list is an argument vector.',
-  }),
+  command: Type.Union(
+    [Text({ minLength: 1 }), Type.Array(Text(), { minItems: 1, prefixItems: [Text({ minLength: 1 })] })],
+    {
+      description: 'A text is run by `/bin/sh -c`, a list is an argument vector.',
+    },
+  ),
   working_dir: Type.Optional(Text()),
   env: Type.Optional(EnvVars),
   stdin: Type.Optional(Type.String()),

@@ -32,8 +32,11 @@ export function documentRoute(route: RouteOptions): object {
   const common: Record<number, object> = access === 'public' ? {} : refusals(docs);
   const response: Record<number, object> = { ...common, ...docs.response };
   for (const status of Object.keys(response)) {
-    const answer = response[Number(status)] as { headers?: object };
-    response[Number(status)] = { ...answer, headers: { ...ANSWER_HEADERS, ...answer.headers } };
+    const answer = response[Number(status)] as Answer;
+    // The entry's own refusals are JSON whatever a route answers with.
+    const ofEntry = common[Number(status)] as Answer | undefined;
+    const content = { ...ofEntry?.content, ...answer.content };
+    response[Number(status)] = { ...answer, headers: { ...ANSWER_HEADERS, ...answer.headers }, content };
   }
   const own = docs.headers as { properties?: object; required?: string[] } | undefined;
   return {
@@ -49,6 +52,11 @@ export function documentRoute(route: RouteOptions): object {
         }),
     response,
   };
+}
+
+interface Answer {
+  readonly headers?: object;
+  readonly content?: object;
 }
 
 function refusals(docs: RouteDocs): Record<number, object> {
