@@ -1,5 +1,6 @@
 import { failedPrecondition } from '../core/error.ts';
 import type { MountSpec } from '../core/mount.ts';
+import { findJdk, findRuntimeJar } from './jdks.ts';
 
 /** What a sandbox runs: `RuntimeCommand` of the sandbox contract, which says what its members mean. */
 export type ExecutorCommand =
@@ -17,6 +18,9 @@ export interface ExecutorSubject {
   /** Inside the sandbox. */
   readonly codePath: string;
   readonly handler: string;
+  readonly memoryMb: number;
+  /** `host`: programs are the host's. `image`: the image has them. */
+  readonly rootfs: { readonly type: 'host' | 'image' };
 }
 
 /** What an executor makes of an instance. */
@@ -25,6 +29,10 @@ export interface Execution {
   /** What the command needs inside, beside the caller's mounts. */
   readonly mounts: readonly MountSpec[];
 }
+
+/** Of the instance's memory: the rest is for the machine itself, its threads and its classes. Java does not see the limit of its sandbox. */
+const HEAP_SHARE = 0.6;
+const MIN_HEAP_MB = 16;
 
 interface Executor {
   readonly runtimes: RegExp;
@@ -46,7 +54,7 @@ const EXECUTORS: readonly Executor[] = [
   },
   { runtimes: /^go$/, name: 'Go1.x', execution: subject => program(subject, false) },
   { runtimes: /^(?:http|custom image)$/, name: 'Go1.x', execution: () => notInstalled('Go1.x') },
-  { runtimes: /^java(?:8|11|17|21)$/, name: 'Java', execution: () => notInstalled('Java') },
+  { runtimes: /^java(?:8|11|17|21)$/, name: 'Java', execution: java },
 ];
 
 // A program of any language: it may know nothing of inherited sockets.
@@ -81,6 +89,26 @@ function program({ codePath, handler }: ExecutorSubject, makesSocket: boolean): 
     command: { kind: 'exec', argv: [`${directory}/${handler}`], deployDir: codePath, makesSocket },
     mounts: [],
   };
+}
+
+/** The host's own Java, at its own path inside; that of an image is the one that its PATH has. */
+function java({ runtime, memoryMb, rootfs }: ExecutorSubject): Execution | string {
+  const runtimeJar = findRuntimeJar();
+  if (typeof runtimeJar === 'string') return runtimeJar;
+  const { jar } = runtimeJar;
+  const jdk = rootfs.type === 'image' ? { java: 'java', home: null } : findJdk(runtime.slice('java'.length));
+  if (typeof jdk === 'string') return jdk;
+  const heapMb = Math.max(MIN_HEAP_MB, Math.floor(memoryMb * HEAP_SHARE));
+  const shown = [jar, jdk.home].filter(path => path !== null && !isShown(path));
+  return {
+    command: { kind: 'exec', argv: [jdk.java, '-XX:+UseSerialGC', `-Xmx${heapMb}m`, '-jar', jar], makesSocket: true },
+    mounts: shown.map(path => ({ source: path as string, target: path as string, readonly: true })),
+  };
+}
+
+/** Every sandbox on the host's files sees this. */
+function isShown(path: string): boolean {
+  return path.startsWith('/usr/');
 }
 
 function notInstalled(executor: string): string {

@@ -3,17 +3,19 @@ import { chmodSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { findRuntimeJar } from '../../src/runtime/jdks.ts';
 import { describeWith } from '../probe.ts';
 import { Bed } from './agents.ts';
 
 const run = promisify(execFile);
 const BUILD_MS = 300_000;
+const JAVA_PACKAGE = resolve(import.meta.dirname, '../../runtimes/java');
 const GO_FIXTURE = resolve(import.meta.dirname, '../fixtures/go');
 
 let bed: Bed;
 
 beforeAll(async () => {
-  bed = await Bed.start({}, { env: { ROOKERY_CREATE_TIMEOUT_MS: '2000' } });
+  bed = await Bed.start({}, { env: { ROOKERY_CREATE_TIMEOUT_MS: '5000' } });
   // A program is executed by the sandbox's user, who need not be its owner.
   chmodSync(bed.codeDir, 0o755);
 });
@@ -79,6 +81,51 @@ describeWith(['go'], 'Go programs', () => {
   });
 });
 
+describeWith(['java'], 'Java handlers', () => {
+  beforeAll(async () => {
+    if (typeof findRuntimeJar() === 'string') {
+      await run('mvn', ['-q', '-B', '-DskipTests', 'package'], { cwd: JAVA_PACKAGE });
+    }
+    const directory = join(bed.codeDir, 'java');
+    mkdirSync(directory);
+    writeFileSync(
+      join(directory, 'Main.java'),
+      `package app;
+       import java.util.Map;
+       public class Main {
+         static int count;
+         public static Object echo(Object event) { return event; }
+         public static Object fail(Map<String, Object> event) { throw new IllegalStateException("boom"); }
+         public static int count(Map<String, Object> event) { return ++count; }
+         public static void start() { count = 100; }
+       }`,
+    );
+    await run('javac', ['-d', directory, join(directory, 'Main.java')]);
+  }, BUILD_MS);
+
+  test('java17: package.Class.method serves calls, errors, the initializer and state', async () => {
+    const java = { runtime: 'java17', codePath: '/code/java', memory: 512 };
+    const id = await bed.create('java', 'app.Main.count', {
+      ...java,
+      extendedHandler: { initializer: 'app.Main.start' },
+    });
+    expect((await bed.invoke(id)).body.data).toBe(101);
+    expect((await bed.invoke(id)).body.data).toBe(102);
+    const fail = await bed.create('java-fail', 'app.Main.fail', java);
+    expect((await bed.invoke(fail)).body.message).toMatch(/^invoke failed: code=4002 .*boom/);
+    const missing = await bed.create('java-missing', 'app.Nowhere.x', java);
+    expect((await bed.invoke(missing)).body.message).toMatch(/^invoke failed: code=4001 .*app\.Nowhere/);
+    for (const each of [id, fail, missing]) await bed.ask('DELETE', `/api/agent/${each}`);
+    expect(sandboxes()).toEqual([]);
+  });
+
+  test('a Java that this machine does not have, or that has no unix sockets, is an invalid function', async () => {
+    expect(await refusal('java8', 'app.Main.echo', { runtime: 'java8' })).toMatch(
+      /^failed to create agent: invalid function: runtime java8 is not available: .*unix socket/,
+    );
+  });
+});
+
 describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s', runtime => {
   test('a code path that is not there, is empty, or is not absolute: deploy dir is empty', async () => {
     mkdirSync(join(bed.codeDir, 'nothing'), { recursive: true });
@@ -109,7 +156,7 @@ describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s',
   test('one that never serves fails the create at the end of its time, and nothing is left', async () => {
     script('sleeps', 'exec sleep 1000');
     expect(await refusal('sleeps', 'sleeps', { runtime })).toBe(
-      'failed to create agent: the instance did not start within 2 s',
+      'failed to create agent: the instance did not start within 5 s',
     );
     expect(sandboxes()).toEqual([]);
   });

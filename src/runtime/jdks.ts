@@ -1,0 +1,118 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync, realpathSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const VERSION_TIMEOUT_MS = 5_000;
+const JVM_DIRECTORY = '/usr/lib/jvm';
+const JAR = ['runtimes', 'java', 'target', 'rookery-runtime.jar'];
+/** Unix sockets came with it; with an older one nothing outside the sandbox could reach the runtime. */
+const FIRST_WITH_UNIX_SOCKETS = 16;
+
+export interface Jdk {
+  /** The directory with `bin/java`, links resolved. */
+  readonly home: string;
+  readonly java: string;
+}
+
+/** Where Javas are looked for. */
+export interface JdkPlaces {
+  readonly env: Readonly<Record<string, string | undefined>>;
+  /** Holds a directory per Java. */
+  readonly jvmDirectory: string;
+}
+
+const found = new Map<string, Jdk>();
+
+/**
+ * The Java of exactly this major version on this host, or the sentence why there is none. Looked for in `JAVA_HOME_<version>`,
+ * `JAVA_HOME`, the directories of /usr/lib/jvm and the PATH; what was found is kept while it is there.
+ */
+export function findJdk(version: string): Jdk | string {
+  if (Number(version) < FIRST_WITH_UNIX_SOCKETS) {
+    return `the runtime is reached over a unix socket, which Java has from ${FIRST_WITH_UNIX_SOCKETS} on: use java17 or java21`;
+  }
+  const known = found.get(version);
+  if (known !== undefined && existsSync(known.java)) return known;
+  const jdk = lookForJdk(version, { env: process.env, jvmDirectory: JVM_DIRECTORY });
+  if (jdk === null) {
+    found.delete(version);
+    return `no Java ${version} was found: install it below ${JVM_DIRECTORY}, or name its directory in JAVA_HOME_${version}`;
+  }
+  found.set(version, jdk);
+  return jdk;
+}
+
+/** The first Java of this major version in these places, null when there is none. */
+export function lookForJdk(version: string, { env, jvmDirectory }: JdkPlaces): Jdk | null {
+  const homes = [
+    env[`JAVA_HOME_${version}`],
+    env.JAVA_HOME,
+    ...list(jvmDirectory).map(name => join(jvmDirectory, name)),
+    ...(env.PATH ?? '').split(':').map(homeOfPathEntry),
+  ];
+  for (const home of homes) {
+    const jdk = home ? jdkAt(home) : null;
+    if (jdk !== null && majorOf(jdk) === version) return jdk;
+  }
+  return null;
+}
+
+/** The jar of the Java runtime in this installation, or the sentence how to make it. */
+export function findRuntimeJar(from: string = dirname(fileURLToPath(import.meta.url))): { jar: string } | string {
+  let directory = from;
+  for (;;) {
+    const jar = join(directory, ...JAR);
+    if (existsSync(jar)) return { jar };
+    const parent = dirname(directory);
+    if (parent === directory) break;
+    directory = parent;
+  }
+  return `${join(...JAR)} is not there: build it with \`mvn -B -DskipTests package\` in runtimes/java of the installation`;
+}
+
+/** A `bin` directory may hold only a link to the Java. */
+function homeOfPathEntry(entry: string): string | undefined {
+  const java = join(entry, 'java');
+  return entry !== '' && existsSync(java) ? dirname(dirname(realpathSync(java))) : undefined;
+}
+
+function jdkAt(home: string): Jdk | null {
+  if (!existsSync(join(home, 'bin', 'java'))) return null;
+  const real = realpathSync(home);
+  return { home: real, java: join(real, 'bin', 'java') };
+}
+
+/** `17`; `''` when it cannot be told. Most installations say it in a file, which spares the start of a machine. */
+function majorOf({ home, java }: Jdk): string {
+  const full = /^JAVA_VERSION="([^"]+)"/m.exec(read(join(home, 'release'))) ?? /version "([^"]+)"/.exec(ask(java));
+  return /^(?:1\.)?(\d+)/.exec(full?.[1] ?? '')?.[1] ?? '';
+}
+
+function ask(java: string): string {
+  try {
+    return execFileSync('/bin/sh', ['-c', 'exec "$0" -version 2>&1', java], {
+      timeout: VERSION_TIMEOUT_MS,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+  } catch {
+    return '';
+  }
+}
+
+function read(path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+function list(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory).toSorted();
+  } catch {
+    return [];
+  }
+}
