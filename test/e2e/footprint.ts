@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import type { Bed } from './agents.ts';
 
 /** What a server and its sandboxes take of the machine. */
@@ -51,10 +51,15 @@ function read(pid: string, file: string): string {
   }
 }
 
-/** Processes that were started with this data directory and are not the server: the launchers. */
+/** Launchers live in a root below the data directory, from which their standard input comes. */
 function launchersOf(dataDir: string): readonly string[] {
-  const told = pids().filter(pid => read(pid, 'environ').includes(dataDir) || read(pid, 'cmdline').includes(dataDir));
-  return told.filter(pid => !read(pid, 'cmdline').includes('main.js'));
+  return pids().filter(pid => {
+    try {
+      return readlinkSync(`/proc/${pid}/fd/0`).startsWith(`${dataDir}/`);
+    } catch {
+      return false;
+    }
+  });
 }
 
 /** They and everything below them. */
