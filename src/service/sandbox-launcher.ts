@@ -53,6 +53,8 @@ export class SandboxLauncher implements ServiceLauncher {
   readonly #instances = new Map<string, SandboxInstance>();
   /** Ids of instances that are being started: their sandboxes belong to somebody before there is a row. */
   readonly #starting = new Set<string>();
+  /** Starts that have their turn, and those that wait for one. */
+  #startsNow = 0;
   readonly #turns: (() => void)[] = [];
   #isClosed = false;
 
@@ -80,7 +82,9 @@ export class SandboxLauncher implements ServiceLauncher {
       throw error;
     } finally {
       this.#starting.delete(id);
-      this.#turns.shift()?.();
+      const next = this.#turns.shift();
+      if (next) next();
+      else this.#startsNow -= 1;
     }
   }
 
@@ -209,10 +213,11 @@ export class SandboxLauncher implements ServiceLauncher {
   }
 
   /** Waits until fewer than the allowed number of starts run. */
-  #turn(): Promise<void> {
+  async #turn(): Promise<void> {
     if (this.#isClosed) throw failedPrecondition('the server is stopping');
-    if (this.#starting.size < this.#options.maxStarting) return Promise.resolve();
-    return new Promise(resolve => this.#turns.push(resolve));
+    // Counted before anything is awaited; whoever ends hands its turn on.
+    if (this.#startsNow < this.#options.maxStarting) this.#startsNow += 1;
+    else await new Promise<void>(resolve => this.#turns.push(resolve));
   }
 }
 
