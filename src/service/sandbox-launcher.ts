@@ -76,6 +76,7 @@ export class SandboxLauncher implements ServiceLauncher {
     await this.#turn();
     this.#starting.add(id);
     try {
+      if (this.#isClosed) throw failedPrecondition('the server is stopping');
       return await this.#launch(id, fn, key);
     } catch (error) {
       await this.#options.codeStore.release(id);
@@ -214,7 +215,6 @@ export class SandboxLauncher implements ServiceLauncher {
 
   /** Waits until fewer than the allowed number of starts run. */
   async #turn(): Promise<void> {
-    if (this.#isClosed) throw failedPrecondition('the server is stopping');
     // Counted before anything is awaited; whoever ends hands its turn on.
     if (this.#startsNow < this.#options.maxStarting) this.#startsNow += 1;
     else await new Promise<void>(resolve => this.#turns.push(resolve));
