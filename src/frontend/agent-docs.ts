@@ -132,7 +132,9 @@ export const AGENT_DOCS = {
     summary: 'What the user’s code wrote',
     params: byId,
     querystring: Type.Object({
-      tail: Type.Optional(Type.Integer({ minimum: 0, description: 'The last n lines.' })),
+      tail: Type.Optional(
+        Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description: 'The last n lines.' }),
+      ),
       since: Type.Optional(
         Type.Union([
           Type.String({ format: 'date-time' }),

@@ -144,8 +144,15 @@ export const FUNCTION_DOCS = {
     params: byUrn,
     querystring: Type.Object({
       instance: Type.Optional(Type.String({ description: 'The id of one instance.' })),
-      tail: Type.Optional(Type.Integer({ minimum: 0, description: 'The last lines of each instance.' })),
-      since: Type.Optional(Type.String({ description: 'RFC 3339, or how long ago: `10m`.' })),
+      tail: Type.Optional(
+        Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description: 'The last lines of each instance.' }),
+      ),
+      since: Type.Optional(
+        Type.Union([
+          Type.String({ format: 'date-time' }),
+          Type.String({ pattern: '^([0-9]{1,5}(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' }),
+        ]),
+      ),
       follow: Type.Optional(
         Type.Boolean({ description: 'Go on until the caller leaves; instances that start later join.' }),
       ),
