@@ -23,7 +23,8 @@ export class Bed {
   readonly roundMs: number;
   /** Raw numbers, for the JSON file. */
   readonly raw: Record<string, unknown> = {};
-  readonly #nodeArgs: readonly string[];
+  /** Flags of node for each server that is measured: its profiler. */
+  readonly nodeArgs: readonly string[];
   readonly #floors = new Map<number, Promise<Floor>>();
   readonly #servers = new Map<string, Promise<Rookery>>();
 
@@ -33,7 +34,7 @@ export class Bed {
     this.isQuick = options.isQuick;
     this.rounds = options.rounds;
     this.roundMs = options.isQuick ? 1000 : 3000;
-    this.#nodeArgs = options.profileDir === '' ? [] : ['--cpu-prof', '--cpu-prof-dir', options.profileDir];
+    this.nodeArgs = options.profileDir === '' ? [] : ['--cpu-prof', '--cpu-prof-dir', options.profileDir];
   }
 
   floor(loops: number): Promise<Floor> {
@@ -42,7 +43,7 @@ export class Bed {
 
   rookery(options: RookeryOptions = {}): Promise<Rookery> {
     return this.#once(this.#servers, JSON.stringify(options), () =>
-      Rookery.start(this.python, { ...options, nodeArgs: this.#nodeArgs }),
+      Rookery.start(this.python, { ...options, nodeArgs: this.nodeArgs }),
     );
   }
 

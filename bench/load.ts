@@ -32,7 +32,12 @@ export async function load(request: LoadRequest): Promise<LoadResult> {
     ],
     {
       capture: true,
-      env: { BENCH_PATHS: request.paths.join(' '), BENCH_BODY: request.body, BENCH_TOKEN: request.token ?? '' },
+      env: {
+        BENCH_PATHS: request.paths.join(' '),
+        BENCH_BODY: request.body,
+        BENCH_TOKEN: request.token ?? '',
+        BENCH_METHOD: request.method ?? 'POST',
+      },
     },
   );
   const line = /^RESULT (\{.*\})$/m.exec(output)?.[1];

@@ -5,7 +5,10 @@ export interface LoadRequest {
   readonly url: string;
   /** Called in turn. */
   readonly paths: readonly string[];
+  /** `%UNIQUE%` in it is another text in each request. */
   readonly body: string;
+  /** Default POST. */
+  readonly method?: 'GET' | 'POST';
   readonly token?: string;
   readonly connections: number;
   readonly durationMs: number;
@@ -36,12 +39,13 @@ function percentile(sorted: readonly number[], share: number): number {
 async function generate(request: LoadRequest): Promise<LoadResult> {
   const { hostname, port } = new URL(request.url);
   const authorization = request.token === undefined ? '' : `authorization: Bearer ${request.token}\r\n`;
-  const messages = request.paths.map(path =>
+  const messageOf = (path: string, body: string) =>
     Buffer.from(
-      `POST ${path} HTTP/1.1\r\nhost: ${hostname}:${port}\r\ncontent-type: application/json\r\n${authorization}` +
-        `content-length: ${Buffer.byteLength(request.body)}\r\n\r\n${request.body}`,
-    ),
-  );
+      `${request.method ?? 'POST'} ${path} HTTP/1.1\r\nhost: ${hostname}:${port}\r\ncontent-type: application/json\r\n${authorization}` +
+        `content-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`,
+    );
+  const isUnique = request.body.includes('%UNIQUE%');
+  const messages = request.paths.map(path => messageOf(path, request.body));
   const ok: number[] = [];
   const refused: number[] = [];
   let failed = 0;
@@ -66,7 +70,9 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
           finish();
           return;
         }
-        const message = messages[next++ % messages.length];
+        const index = next++ % messages.length;
+        const path = request.paths[index] ?? '';
+        const message = isUnique ? messageOf(path, request.body.replaceAll('%UNIQUE%', String(next))) : messages[index];
         if (message === undefined) throw new Error('the load has no paths');
         sentAt = performance.now();
         socket.write(message);

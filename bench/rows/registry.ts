@@ -1,0 +1,194 @@
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Served } from '../../scripts/served.ts';
+import { readRegister } from '../../src/core/function-fields.ts';
+import { formatUrn, LATEST } from '../../src/core/urn.ts';
+import { toStored } from '../../src/registry/function-record.ts';
+import { openDatabase } from '../../src/storage/database.ts';
+import { FunctionStore } from '../../src/storage/functions.ts';
+import { type Bed, interleave, type Row } from '../bed.ts';
+import { type LoadResult, load } from '../load.ts';
+import { atLeast, type Measurement, median, type Target } from '../measure.ts';
+
+const FLOOR = fileURLToPath(new URL('../floor/same-bytes.ts', import.meta.url));
+const FUNCTIONS = '/serverless/v1/functions';
+const FEW = 100;
+const MANY = 100_000;
+const SEED_GROUP = 1000;
+const READERS = 16;
+const WRITERS = 8;
+/** As many versions are read in turn. */
+const READ = 50;
+
+const spec = (name: string) => ({
+  name,
+  runtime: 'python3.11',
+  kind: 'faas',
+  cpu: 600,
+  memory: 512,
+  timeout: 60,
+  handler: 'handler.handle',
+  storageType: 'local',
+  codePath: '/usr',
+  environment: { STAGE: 'bench', REGION: 'here' },
+  description: 'a function of the bench',
+});
+const nameOf = (index: number) => `0@bench@function-${index}`;
+
+/** The registry: reading one version, listing, registering, each beside a bare server that answers the same bytes, and how they grow. */
+export const registry: Row = {
+  name: 'registry',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const scratch = mkdtempSync(join(tmpdir(), 'rookery-bench-'));
+    const servers: Served[] = [];
+    const floors: BareServer[] = [];
+    try {
+      for (const count of [FEW, MANY]) {
+        const dataDir = join(scratch, String(count));
+        const first = await Served.start({ dataDir, nodeArgs: [] });
+        await first.end();
+        await seed(join(dataDir, 'rookery.db'), count);
+        servers.push(await Served.start({ dataDir, nodeArgs: bed.nodeArgs }));
+      }
+      const [few, many] = servers.map(server => server.metaUrl);
+      if (few === undefined || many === undefined) throw new Error('no server');
+      const versions = Array.from({ length: READ }, (_, index) => versionPath(nameOf(index)));
+      const list = `${FUNCTIONS}?pageSize=200`;
+      const shortList = `${FUNCTIONS}?pageSize=${FEW}`;
+      const floor = await BareServer.start(scratch, many, [...versions, list, shortList]);
+      floors.push(floor);
+
+      const measure = (request: Omit<Parameters<typeof load>[0], 'url' | 'durationMs'>) => {
+        const side = (url: string, name: string) => () =>
+          load({ ...request, body: request.body.replace('%SIDE%', `${name}-${runs++}`), durationMs: bed.roundMs, url });
+        return interleave(bed, { floor: side(floor.url, 'f'), few: side(few, 's'), many: side(many, 'l') });
+      };
+      const get = await measure({ paths: versions, method: 'GET', body: '', connections: READERS });
+      const lists = await measure({ paths: [list], method: 'GET', body: '', connections: READERS });
+      const shortLists = await measure({ paths: [shortList], method: 'GET', body: '', connections: READERS });
+      const body = JSON.stringify(spec('0@bench@%SIDE%-%UNIQUE%'));
+      const register = await measure({ paths: [FUNCTIONS], method: 'POST', body, connections: WRITERS });
+      bed.raw.registry = { get, lists, shortLists, register };
+      return [
+        ...rows(`GET of one version, ${READERS} callers`, get, atLeast('ratio', 0.5)),
+        ...rows(`list of 200 functions, ${READERS} callers`, { ...lists, few: shortLists.few }, atLeast('ratio', 0.5), {
+          many: shortLists.many,
+          what: `list of ${FEW} functions, ${READERS} callers`,
+        }),
+        ...rows(`register, ${WRITERS} callers, durable`, register, atLeast('ratio', 0.4)),
+      ];
+    } finally {
+      for (const floor of floors) await floor.stop();
+      for (const server of servers) await server.end();
+      rmSync(scratch, { recursive: true, force: true });
+    }
+  },
+};
+
+let runs = 0;
+
+type Sides = Readonly<Record<'floor' | 'few' | 'many', readonly LoadResult[]>>;
+
+/** Against the floor, and how it grows: with many functions against few. */
+function rows(
+  what: string,
+  sides: Sides,
+  target: Target,
+  growth: { many: readonly LoadResult[]; what: string } = { many: sides.many, what },
+): Measurement[] {
+  const perSecond = (results: readonly LoadResult[]) =>
+    median(results.map(({ requests, seconds }) => requests / seconds));
+  const p50 = (results: readonly LoadResult[]) => median(results.map(result => result.p50Micros)) / 1000;
+  return [
+    {
+      what: `${what}, with ${MANY} functions`,
+      value: perSecond(sides.many),
+      unit: '/s',
+      against: { what: 'bare node:http', value: perSecond(sides.floor) },
+      target,
+    },
+    {
+      what: `${growth.what}, ${MANY} functions, p50`,
+      value: p50(growth.many),
+      unit: 'ms',
+      against: { what: `with ${FEW}`, value: p50(sides.few) },
+      target: { of: 'ratio', is: 'at most', bound: 1.25 },
+    },
+  ];
+}
+
+function versionPath(name: string): string {
+  return `${FUNCTIONS}/${encodeURIComponent(name)}?versionNumber=latest`;
+}
+
+/** Through the layer of storage, since a hundred thousand registers would be most of the bench. */
+async function seed(file: string, count: number): Promise<void> {
+  const database = await openDatabase(file);
+  try {
+    const store = new FunctionStore(database);
+    for (let start = 0; start < count; start += SEED_GROUP) {
+      await database.transaction().execute(async transaction => {
+        for (let index = start; index < Math.min(count, start + SEED_GROUP); index += 1) {
+          await store.insert(transaction, rowOf(nameOf(index)));
+        }
+      });
+    }
+  } finally {
+    await database.destroy();
+  }
+}
+
+function rowOf(name: string) {
+  const read = readRegister(spec(name));
+  if (!read.ok) throw new Error(read.problems.join('; '));
+  const [business, tenant] = ['yrk', 'default'];
+  const fn = {
+    ...{ tenant, business, version: LATEST, revisionId: '20260101000000000', versionDesc: '', updateTime: '' },
+    urn: formatUrn({ business, tenant, name, version: LATEST }),
+    createTime: '2026-01-01 00:00:00.000 UTC',
+    spec: read.value,
+  };
+  return { ...toStored(fn), default_published_at_ms: 0 };
+}
+
+/** The bare server of `floor/same-bytes.ts`, with what Rookery answers on these paths and to a register. */
+class BareServer {
+  readonly url: string;
+  readonly #process: ReturnType<typeof spawn>;
+
+  private constructor(process: ReturnType<typeof spawn>, url: string) {
+    this.#process = process;
+    this.url = url;
+  }
+
+  static async start(scratch: string, source: string, paths: readonly string[]): Promise<BareServer> {
+    const texts: Record<string, string> = {};
+    for (const path of paths) texts[path] = await textOf(await fetch(`${source}${path}`));
+    const body = JSON.stringify(spec('0@bench@first'));
+    texts[FUNCTIONS] = await textOf(await fetch(`${source}${FUNCTIONS}`, { method: 'POST', body }));
+    const file = join(scratch, 'answers.json');
+    writeFileSync(file, JSON.stringify(texts));
+    const child = spawn(process.execPath, ['--import', 'tsx', FLOOR, file], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const line = await new Promise<string>((resolve, reject) => {
+      child.stdout.once('data', data => resolve(String(data)));
+      child.once('error', reject);
+      child.once('exit', code => reject(new Error(`the bare server ended with ${code}`)));
+    });
+    return new BareServer(child, line.trim().split(' ')[1] ?? '');
+  }
+
+  async stop(): Promise<void> {
+    const ended = new Promise(resolve => this.#process.once('exit', resolve));
+    this.#process.kill('SIGTERM');
+    await ended;
+  }
+}
+
+async function textOf(answer: Response): Promise<string> {
+  const text = await answer.text();
+  if (!text.startsWith('{"code":0,')) throw new Error(`${answer.url} answered ${answer.status}: ${text.slice(0, 300)}`);
+  return text;
+}
