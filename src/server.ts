@@ -191,12 +191,12 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
     async start() {
       const frontendUrl = await listen(frontend, config.host, config.port);
       const metaUrl = await listen(meta, config.metaHost, config.metaPort);
-      await warmUp(drivers, config);
       await scheduler.start();
       await jobs.start();
       await functions.start();
       await asyncCalls.start();
       isStarted = true;
+      warmUp(drivers, logger);
       return { frontendUrl, metaUrl };
     },
 
@@ -273,9 +273,12 @@ async function listen(app: FastifyInstance | null, host: string, port: number): 
   return app === null ? null : await app.listen({ host, port });
 }
 
-/** Launchers that were asked for start with the service, so that the first create is fast. */
-async function warmUp(drivers: Drivers, config: Config): Promise<void> {
-  if (config.process.warm.length > 0) await (await drivers.get('process')).warm?.();
+/** What makes the first create fast goes on beside the first calls: a server is ready without it. */
+function warmUp(drivers: Drivers, logger: Logger): void {
+  drivers
+    .get('process')
+    .then(driver => driver.warm?.())
+    .catch((error: unknown) => logger.warn({ err: error }, 'the process sandbox could not be warmed'));
 }
 
 async function within(promise: Promise<unknown>, ms: number): Promise<void> {

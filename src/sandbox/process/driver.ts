@@ -134,7 +134,8 @@ export class ProcessDriver implements SandboxDriver {
   }
 
   async warm(): Promise<void> {
-    for (const version of this.#options.warm ?? []) {
+    // Those of an earlier server that serve still are found now, and not by the first create.
+    for (const version of new Set([...(this.#options.warm ?? []), ...(await this.#launchers.versionsLeft())])) {
       try {
         await this.#launchers.get(version);
       } catch (error) {

@@ -16,6 +16,8 @@ const READY_TIMEOUT_MS = 15_000;
 const HELLO_TIMEOUT_MS = 5_000;
 /** How long a launcher without instances may take to end. */
 const RETIRE_TIMEOUT_MS = 5_000;
+const CONTROL_SOCKET = '.control.sock';
+const START_SOCKET = '.start.sock';
 /** Room for the titles that launcher and instances write over the command line. */
 const TITLE_ROOM = ' '.repeat(64);
 
@@ -94,6 +96,12 @@ export class Launchers {
     return await serving;
   }
 
+  /** Python versions whose launchers an earlier server left. */
+  async versionsLeft(): Promise<readonly string[]> {
+    const names = await launchersIn(this.runDir);
+    return [...new Set(names.flatMap(name => /^py(\d+\.\d+)-/.exec(name)?.[1] ?? []))];
+  }
+
   /** The launcher to go on with after a start that `tried` did not answer: itself when it still lives, else a new one. */
   async getOther(version: string | null, tried: Launcher): Promise<Launcher> {
     const probe = await FrameSocket.connect(tried.startSocket).catch(() => null);
@@ -109,20 +117,21 @@ export class Launchers {
     return await this.get(version);
   }
 
-  /** Tells the launchers that this server ends. Those without instances end too; returns when they have. */
+  /**
+   * Tells the launchers that this server ends, also those of an earlier server or version that it never spoke to. Those without
+   * instances end too; returns when they have.
+   */
   async close(): Promise<void> {
     this.#isClosed = true;
-    const launchers = await Promise.allSettled(this.#serving.values());
-    await Promise.allSettled(
-      launchers.map(async result => {
-        if (result.status === 'rejected') return;
-        const { control } = result.value;
-        control.send({ op: 'retire' });
-        await bounded(control.next(), RETIRE_TIMEOUT_MS, 'the launcher did not let go in time').finally(() =>
-          control.close(),
-        );
-      }),
-    );
+    const served = await Promise.allSettled(this.#serving.values());
+    const controls = served.flatMap(result => (result.status === 'fulfilled' ? [result.value.control] : []));
+    const known = new Set(served.map(result => (result.status === 'fulfilled' ? result.value.startSocket : '')));
+    for (const name of await launchersIn(this.runDir)) {
+      if (known.has(join(this.runDir, `${name}${START_SOCKET}`))) continue;
+      const opened = await openControl(join(this.runDir, `${name}${CONTROL_SOCKET}`)).catch(() => null);
+      if (opened !== null) controls.push(opened.control);
+    }
+    await Promise.allSettled(controls.map(retire));
   }
 
   #watch(version: string, launcher: Launcher): void {
@@ -141,7 +150,7 @@ export class Launchers {
     // Its code and its settings are part of the name: after an upgrade a new one starts beside the old one,
     // whose instances live on.
     const name = `py${version}-${await this.#nameSuffix(interpreter)}`;
-    const socket = join(this.runDir, `${name}.control.sock`);
+    const socket = join(this.runDir, `${name}${CONTROL_SOCKET}`);
     let opened = await openControl(socket);
     if (opened === null) {
       await this.#spawn(name, interpreter);
@@ -150,7 +159,7 @@ export class Launchers {
     if (opened === null) throw unavailable(`the launcher ${name} does not answer; its log is in ${this.runDir}`);
     const { control, hello } = opened;
     control.unref();
-    const startSocket = join(this.runDir, `${name}.start.sock`);
+    const startSocket = join(this.runDir, `${name}${START_SOCKET}`);
     return { hello, startSocket, control };
   }
 
@@ -216,6 +225,21 @@ async function openControl(socket: string): Promise<{ control: FrameSocket; hell
   // It was just ending.
   control.close();
   return null;
+}
+
+/** Names of launchers that serve there, or did until they were killed. */
+async function launchersIn(runDir: string): Promise<readonly string[]> {
+  const names = await readdir(runDir).catch(() => []);
+  return names.filter(name => name.endsWith(CONTROL_SOCKET)).map(name => name.slice(0, -CONTROL_SOCKET.length));
+}
+
+async function retire(control: FrameSocket): Promise<void> {
+  try {
+    control.send({ op: 'retire' });
+    await bounded(control.next(), RETIRE_TIMEOUT_MS, 'the launcher did not let go in time');
+  } finally {
+    control.close();
+  }
 }
 
 /** What it writes to descriptor 3 before it closes it; empty when it ended without a word. */
