@@ -23,7 +23,7 @@ export async function registerFunction(
     name: `0@bench@${name}`,
     kind: 'faas',
     runtime: `python${python}`,
-    cpu: 100,
+    cpu: 1000,
     memory: 256,
     handler: 'handler.handle',
     storageType: 'local',
