@@ -19,6 +19,8 @@ const GENERATED: readonly Generated[] = [
   { file: 'docs/cli.md', make: cliPage },
   { file: 'docs/errors.md', make: async () => (await import('./errors-page.ts')).errorsPage() },
   { file: 'docs/limits.md', make: async () => (await import('./limits-page.ts')).limitsPage() },
+  { file: 'openapi/frontend.json', make: async () => (await import('./openapi.ts')).openApiDocument('frontend') },
+  { file: 'openapi/meta.json', make: async () => (await import('./openapi.ts')).openApiDocument('meta') },
 ];
 
 const root = join(import.meta.dirname, '..');

@@ -1,0 +1,46 @@
+import { createFrontend } from '../src/frontend/app.ts';
+import { createMeta } from '../src/meta/app.ts';
+import { VERSION } from '../src/version.ts';
+
+/**
+ * The OpenAPI document of an entry, as `GET /openapi.json` of a running service answers it. Documents come from the routes alone, so
+ * what the routes work with is only a shadow here: nothing of it is ever asked.
+ */
+export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<string> {
+  const parts = {
+    version: VERSION,
+    hosts: { boundHost: '127.0.0.1', allowedHosts: [] },
+    auth: null,
+    log: SHADOW,
+    metrics: SHADOW,
+    ready: () => ({}),
+    slowMs: 1000,
+  };
+  const app =
+    entry === 'frontend'
+      ? createFrontend({
+          ...parts,
+          tracer: SHADOW,
+          invoked: SHADOW,
+          instances: SHADOW,
+          functions: SHADOW,
+          executors: { defaultSandboxType: 'process' },
+          mountPolicy: SHADOW,
+          realpath: SHADOW,
+          service: SHADOW,
+          jobs: SHADOW,
+        })
+      : createMeta({ ...parts, registry: SHADOW });
+  try {
+    await app.ready();
+    return `${JSON.stringify(app.swagger(), null, 2)}\n`;
+  } finally {
+    await app.close();
+  }
+}
+
+/** Anything, as far as it is only handed on. */
+// biome-ignore lint/suspicious/noExplicitAny: it stands in for every part, and is none of them
+const SHADOW: any = new Proxy(() => SHADOW, {
+  get: (_target, name) => (name === 'then' || typeof name === 'symbol' ? undefined : SHADOW),
+});
