@@ -46,6 +46,9 @@ export interface FunctionCatalog {
   labels(urn: string): Promise<ReadonlyMap<string, { readonly min: number; readonly max: number }>>;
   /** Every version (of one function; null: of all) that has instances without a call: a minimum, or a reservation with one. */
   warm(functionUrn: string | null): Promise<readonly string[]>;
-  /** Tells the functionUrn (without a version) of every function that was registered, changed or deleted, after the fact. */
-  onChange(listener: (functionUrn: string) => void): () => void;
+  /**
+   * Tells the functionUrn (without a version) of every function that was registered, changed or deleted, after the fact. With
+   * `mayBeWarm` false, `warm` would answer nothing of it.
+   */
+  onChange(listener: (functionUrn: string, mayBeWarm: boolean) => void): () => void;
 }

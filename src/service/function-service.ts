@@ -1,5 +1,5 @@
 import { failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
-import { type FunctionCallHeaders, readSessionContext } from '../core/function-call.ts';
+import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
@@ -196,13 +196,7 @@ export class FunctionService {
         { number: 4037 },
       );
     }
-    const key: GroupKey = {
-      cpuMillis: headers.cpuMillis ?? fn.cpuMillis,
-      memoryMb: headers.memoryMb ?? fn.memoryMb,
-      customResources: headers.customResources === '' ? fn.customResources : headers.customResources,
-      label: headers.label,
-      sessionContext: fn.usesSessionContext ? readSessionContext(headers.sessionContext) : '',
-    };
+    const key = groupKeyOf(served, headers);
     try {
       return await this.#run(served, key, invocation);
     } catch (error) {
@@ -221,9 +215,11 @@ export class FunctionService {
     key: GroupKey,
     { headers, call, onPlaced, beforeRun, onEvent }: FunctionInvocation,
   ): Promise<FunctionResult> {
-    const { lease, placeMs } = await this.#place(fn, service, key, headers, call.signal);
+    // Without a wait, and without a promise, when a place is free.
+    const { lease, placeMs } =
+      this.#placeNow(service, key, headers) ?? (await this.#place(fn, service, key, headers, call.signal));
     const instance = lease.instance as ServingInstance;
-    const interrupts = this.#interruptible(fn.urn, headers.session?.id, call.signal);
+    const interrupts = headers.session && this.#interruptible(fn.urn, headers.session.id, call.signal);
     const leftBehind = new LeftBehind(lease, this.#options.clock);
     let isSent = false;
     const onChunk = onEvent && {
@@ -235,7 +231,7 @@ export class FunctionService {
       isSent = call.signal?.aborted !== true;
       const outcome = await instance.call({
         ...call,
-        ...interrupts.signal,
+        ...interrupts?.signal,
         ...onChunk,
         timeoutMs: fn.timeoutMs,
         onLateEnd: leftBehind.onEnd,
@@ -254,8 +250,15 @@ export class FunctionService {
       else lease.release('done');
       throw withNumber(error, call.signal?.aborted ?? false);
     } finally {
-      interrupts.end();
+      interrupts?.end();
     }
+  }
+
+  #placeNow(service: Service, key: GroupKey, headers: FunctionCallHeaders) {
+    const lease = service.tryAcquire(key, headers.session);
+    if (!lease || (lease.instance as ServingInstance).isConnected) return lease && { lease, placeMs: 0 };
+    lease.release('replace');
+    return undefined;
   }
 
   /** A place on an instance whose connection stands. */
@@ -304,8 +307,7 @@ export class FunctionService {
   }
 
   /** The call's signal, and for calls of a session one that `interruptSession` aborts too. */
-  #interruptible(urn: string, sessionId: string | undefined, signal: AbortSignal | undefined) {
-    if (sessionId === undefined) return { signal: signal ? { signal } : {}, end: () => undefined };
+  #interruptible(urn: string, sessionId: string, signal: AbortSignal | undefined) {
     const key = interruptKey(urn, sessionId);
     const interrupt = new AbortController();
     const onAbort = () => interrupt.abort(signal?.reason);
@@ -362,6 +364,17 @@ async function* inTurn(sources: readonly AsyncIterable<Buffer>[]): AsyncGenerato
 }
 
 const NO_START = { startMs: 0, loadMs: 0 };
+
+function groupKeyOf({ fn, service }: Served, headers: FunctionCallHeaders): GroupKey {
+  if (headers === PLAIN_CALL) return service.homeKey;
+  return {
+    cpuMillis: headers.cpuMillis ?? fn.cpuMillis,
+    memoryMb: headers.memoryMb ?? fn.memoryMb,
+    customResources: headers.customResources === '' ? fn.customResources : headers.customResources,
+    label: headers.label,
+    sessionContext: fn.usesSessionContext ? readSessionContext(headers.sessionContext) : '',
+  };
+}
 
 function interruptKey(urn: string, sessionId: string): string {
   return `${urn}\n${sessionId}`;

@@ -55,8 +55,8 @@ export function createCatalog(registry: Registry, database: Database, defaults: 
     },
 
     onChange: listener =>
-      registry.onChange(({ tenant, name }) => {
-        listener(formatUrn({ business: registry.business, tenant, name, version: null }));
+      registry.onChange(({ tenant, name, mayKeepInstances }) => {
+        listener(formatUrn({ business: registry.business, tenant, name, version: null }), mayKeepInstances);
       }),
   };
 }

@@ -69,7 +69,7 @@ export class ServedFunctions {
   /** Takes over the instances of an earlier server and starts what is to be warm. Never rejects. */
   async start(): Promise<void> {
     const { catalog, launcher } = this.#options;
-    this.#stopListening = catalog.onChange(functionUrn => this.#changed(functionUrn));
+    this.#stopListening = catalog.onChange((functionUrn, mayBeWarm) => this.#changed(functionUrn, mayBeWarm));
     for (const instance of await launcher.adopt()) await this.#adopt(instance);
     await this.#warmUp(null);
   }
@@ -152,7 +152,7 @@ export class ServedFunctions {
       this.#cache.set(key, served);
       this.#index(key);
     }
-    if (!before) served.service.start();
+    if (served.service !== before?.service) served.service.start();
     if (this.#current.size > this.#maxRemembered) this.#forgetUnused(served);
     return served;
   }
@@ -188,25 +188,25 @@ export class ServedFunctions {
     this.#unindex(urn);
   }
 
-  #changed(functionUrn: string): void {
+  #changed(functionUrn: string, mayBeWarm: boolean): void {
     const urns = [...(this.#urnsOf.get(functionUrn) ?? [])];
     for (const urn of urns) {
       const loading = this.#loading.get(urn);
       if (loading) loading.isStale = true;
       this.#uncache(urn);
     }
-    if (!this.#isStopping) void this.#follow(functionUrn, urns);
+    if (!this.#isStopping && (urns.length > 0 || mayBeWarm)) void this.#follow(functionUrn, urns, mayBeWarm);
   }
 
   /** Brings what runs to what the catalog says now; calls that come meanwhile wait for it. */
-  async #follow(functionUrn: string, urns: readonly string[]): Promise<void> {
+  async #follow(functionUrn: string, urns: readonly string[], mayBeWarm: boolean): Promise<void> {
     for (const urn of urns) {
       await this.load(urn).catch((error: unknown) => {
         if ((error as Partial<ServiceError>).number === 150424) return;
         this.#options.log.warn({ urn, reason: messageOf(error) }, 'a change of a function was not followed');
       });
     }
-    await this.#warmUp(functionUrn);
+    if (mayBeWarm) await this.#warmUp(functionUrn);
   }
 
   async #warmUp(functionUrn: string | null): Promise<void> {

@@ -38,6 +38,7 @@ export class Service implements GroupOwner, CapacityUser {
   readonly #groups = new Map<string, Group>();
   /** The group that `minInstances` is for. */
   readonly #homeKey: GroupKey;
+  readonly #homeText: string;
   #policy: ServicePolicy;
   #draining = false;
   #waiting = 0;
@@ -50,9 +51,15 @@ export class Service implements GroupOwner, CapacityUser {
   constructor(policy: ServicePolicy, homeKey: GroupKey, ports: ServicePorts) {
     this.#policy = policy;
     this.#homeKey = homeKey;
+    this.#homeText = formatGroupKey(homeKey);
     this.#ports = ports;
     this.tenant = ports.tenant;
     ports.capacity.join(this);
+  }
+
+  /** What a call that asks for nothing special is grouped by. */
+  get homeKey(): GroupKey {
+    return this.#homeKey;
   }
 
   get policy(): ServicePolicy {
@@ -102,7 +109,9 @@ export class Service implements GroupOwner, CapacityUser {
 
   /** A place that is free now; undefined when the call would have to wait. */
   tryAcquire(key: GroupKey, session: SessionRequest | undefined): Lease | undefined {
-    return this.#groups.get(formatGroupKey(key))?.tryPlace(session, this.now());
+    // Most calls ask for nothing special: their key is the very object.
+    const text = key === this.#homeKey ? this.#homeText : formatGroupKey(key);
+    return this.#groups.get(text)?.tryPlace(session, this.now());
   }
 
   /** Takes over an instance that ran before this service did (after a restart of the server). */

@@ -66,7 +66,7 @@ export class FakeCatalog implements FunctionCatalog {
   finds = 0;
   /** Each read waits for this after it has looked. */
   gate: Promise<void> = Promise.resolve();
-  readonly #listeners = new Set<(functionUrn: string) => void>();
+  readonly #listeners = new Set<(functionUrn: string, mayBeWarm: boolean) => void>();
 
   async find(urn: string): Promise<ServedFunction | null> {
     this.finds += 1;
@@ -85,7 +85,7 @@ export class FakeCatalog implements FunctionCatalog {
       .map(({ urn }) => urn);
   }
 
-  onChange(listener: (functionUrn: string) => void): () => void {
+  onChange(listener: (functionUrn: string, mayBeWarm: boolean) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
@@ -101,7 +101,7 @@ export class FakeCatalog implements FunctionCatalog {
   }
 
   tell(urn: string): void {
-    for (const listener of this.#listeners) listener(urn.replace(/:[^:]*$/, ''));
+    for (const listener of this.#listeners) listener(urn.replace(/:[^:]*$/, ''), true);
   }
 }
 
