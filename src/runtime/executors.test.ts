@@ -43,8 +43,16 @@ test.each(['go', 'posix-custom-runtime'])('%s without a handler has no program t
   expect(executionOf(subject({ runtime, codePath: '/code', handler: '' })).command).toEqual({ kind: 'exec', argv: [] });
 });
 
-test.each(['http', 'custom image'])('an executor that is not installed is an invalid function: %s', runtime => {
+test.each(['custom image'])('an executor that is not installed is an invalid function: %s', runtime => {
   expect(() => executionOf(subject({ runtime, codePath: '/code', handler: 'a.b' }))).toThrow(
     `invalid function: runtime ${runtime} is not available: `,
   );
+});
+
+test('http executes <codePath>/bootstrap, whatever the handler', () => {
+  expect(executionOf(subject({ runtime: 'http', codePath: '/code/', handler: '' })).command).toEqual({
+    kind: 'http',
+    argv: ['/code/bootstrap'],
+    deployDir: '/code/',
+  });
 });

@@ -10,7 +10,8 @@ export type ExecutorCommand =
       readonly argv: readonly string[];
       readonly makesSocket?: boolean;
       readonly deployDir?: string;
-    };
+    }
+  | { readonly kind: 'http'; readonly argv: readonly string[]; readonly deployDir: string };
 
 /** What the executor of an instance looks at. */
 export interface ExecutorSubject {
@@ -30,6 +31,8 @@ export interface Execution {
   readonly mounts: readonly MountSpec[];
 }
 
+const CUSTOM_IMAGE =
+  'it runs the command of an image, and no sandbox of this installation runs such a command; start the server from a bootstrap with runtime http';
 /** Of the instance's memory: the rest is for the machine itself, its threads and its classes. Java does not see the limit of its sandbox. */
 const HEAP_SHARE = 0.6;
 const MIN_HEAP_MB = 16;
@@ -53,7 +56,8 @@ const EXECUTORS: readonly Executor[] = [
     }),
   },
   { runtimes: /^go$/, name: 'Go1.x', execution: subject => program(subject, false) },
-  { runtimes: /^(?:http|custom image)$/, name: 'Go1.x', execution: () => notInstalled('Go1.x') },
+  { runtimes: /^http$/, name: 'Go1.x', execution: http },
+  { runtimes: /^custom image$/, name: 'Go1.x', execution: () => CUSTOM_IMAGE },
   { runtimes: /^java(?:8|11|17|21)$/, name: 'Java', execution: java },
 ];
 
@@ -111,6 +115,8 @@ function isShown(path: string): boolean {
   return path.startsWith('/usr/');
 }
 
-function notInstalled(executor: string): string {
-  return `this installation has no ${executor} executor`;
+/** `<codePath>/bootstrap` starts the server; the handler is for the server to know. */
+function http({ codePath }: ExecutorSubject): Execution {
+  const directory = codePath.replace(/\/+$/, '');
+  return { command: { kind: 'http', argv: [`${directory}/bootstrap`], deployDir: codePath }, mounts: [] };
 }

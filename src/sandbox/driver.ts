@@ -95,7 +95,12 @@ export type RuntimeCommand =
        * with a sentence when `argv[0]` is no program.
        */
       readonly deployDir?: string;
-    };
+    }
+  /**
+   * A program that serves HTTP on 127.0.0.1:8000 (docs/runtimes.md), with what speaks HTTP to it in the same network. `argv[0]` and
+   * `deployDir` as above. The network is the sandbox's own, or two of them would meet on the port.
+   */
+  | { readonly kind: 'http'; readonly argv: readonly string[]; readonly deployDir: string };
 
 export interface SandboxSpec {
   readonly instanceId: string;

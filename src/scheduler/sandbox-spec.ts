@@ -60,7 +60,7 @@ export function toSandboxSpec(
     memoryMb: spec.memoryMb,
     maxProcesses: rules.maxProcesses,
     maxOpenFiles: LIMITS.openFiles,
-    network: rules.network,
+    network: command.kind === 'http' ? 'none' : rules.network,
     requireIsolation: rules.requireIsolation,
   };
 }

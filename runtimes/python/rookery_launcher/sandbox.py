@@ -139,6 +139,8 @@ class _Start:
         }
         if not self._is_program:
             orders["secret"] = request["secret"]
+            if request["command"]["kind"] == "http":
+                orders["server"] = request["command"]["argv"]
             return orders
         inside = _INSIDE_SOCKETS
         if not self._layers.has("mount"):
@@ -174,6 +176,11 @@ class _Start:
         if not self._layers.has("net"):
             raise StartFailure("network none is not possible on this machine: network namespaces are not available")
         network.isolate()
+        if self._request["command"]["kind"] == "http":
+            self._warnings.append(
+                "the network of an http instance is its own, so that its server is alone on its port: it has loopback only "
+                "and reaches nothing outside"
+            )
         # The user's process was forked in the host's network.
         self._prepared.first.fork_user(self._control, self._connection)
 

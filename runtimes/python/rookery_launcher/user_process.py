@@ -117,13 +117,20 @@ def _run_python(orders, title):
         os.environ.clear()
         os.environ.update(orders["env"])
         title.set("rookery: %s" % orders["instanceId"])
-        secret = orders["secret"]
+        secret, server = orders["secret"], orders.get("server")
         orders.clear()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         gc.enable()
         os.set_inheritable(LISTENER, False)
-        rookery_runtime.serve(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, LISTENER), secret)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, LISTENER)
+        if server is None:
+            rookery_runtime.serve(listener, secret)
+        else:
+            # What speaks HTTP is not imported beforehand: most instances have no need of it.
+            from rookery_runtime import http_bridge
+
+            http_bridge.serve(listener, secret, server)
     except BaseException as raised:
         error = raised
     _end(error)

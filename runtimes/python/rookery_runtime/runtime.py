@@ -35,7 +35,9 @@ class _Step(Call):
 
 
 class Runtime(object):
-    def __init__(self, listener, secret):
+    def __init__(self, listener, secret, load_code=None):
+        """`load_code`: what makes the code of an INIT in place of loading the handler that it names."""
+        self._load_code = load_code
         self.queue = collections.deque()
         #: By descriptor.
         self.connections = {}
@@ -204,12 +206,12 @@ class Runtime(object):
         timeout = message.get('initTimeoutMs')
         timeout = timeout / 1000.0 if _is_int(timeout, 1, 1 << 40) else None
         handler_name = _text(message, 'handler')
-        if not handler_name:
+        if not handler_name and self._load_code is None:
             raise CallFailure(protocol.CODE_INITIALIZER, 'empty user call code')
         facts = Facts(message)
         with _Bound(self, step, request, timeout, protocol.CODE_LOAD, 'cannot load the handler %s: it did not load within %g s'
                     % (handler_name, timeout or 0)):
-            code = interrupt.enter_with(step, _load_code, message)
+            code = interrupt.enter_with(step, self._load_code or _load_code, message)
         loaded = monotonic()
         if code.initializer is not None:
             with _Bound(self, step, request, timeout, protocol.CODE_INITIALIZER_TIMEOUT,

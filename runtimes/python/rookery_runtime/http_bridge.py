@@ -1,0 +1,201 @@
+"""
+The runtime of programs that speak HTTP: calls of the runtime protocol become requests to the user's server on 127.0.0.1:8000.
+
+To the rest of the runtime it is user code, so order, cancelling, streams and limits are the same as everywhere.
+"""
+import codecs
+import http.client
+import json
+import os
+import socket
+import threading
+import time
+
+from . import protocol
+from .failures import CallFailure, log
+from .http_exchange import Connection, read_pieces
+from .http_program import HttpProgram, NotServing
+from .runtime import Runtime
+
+#: How much of a failure's body is told.
+_SHOWN_CHARS = 1000
+_CONNECTIONS_OF_A_CLIENT = 2
+_REFUSE_SECONDS = 10.0
+_EXIT_NOT_SERVING = 70
+
+
+class HttpFailure(Exception):
+    """The user's server failed: its status and the beginning of its answer."""
+
+
+def serve(listener, secret, argv):
+    """Starts the user's server and serves one instance. Never returns."""
+    program = None
+    try:
+        program = HttpProgram(argv)
+        program.wait_until_ready()
+    except NotServing as failure:
+        if program is not None:
+            program.kill()
+        _refuse(listener, str(failure))
+    program.watch()
+    Runtime(listener, secret, _Code(program).load).run()
+
+
+def _refuse(listener, message):
+    """Tells whoever connects why there is nothing to connect to, and ends. Later than the answer, which an exit would hide."""
+    log(message)
+    answer = protocol.error_frame(0, protocol.CODE_PROTOCOL, message)
+    deadline = time.monotonic() + _REFUSE_SECONDS
+    kept = []
+    try:
+        while len(kept) < _CONNECTIONS_OF_A_CLIENT:
+            listener.settimeout(max(0.1, deadline - time.monotonic()))
+            connection, _address = listener.accept()
+            connection.settimeout(1)
+            connection.recv(64 * 1024)
+            connection.sendall(answer)
+            kept.append(connection)
+    except (OSError, socket.timeout):
+        pass
+    time.sleep(max(0, deadline - time.monotonic()))
+    os._exit(_EXIT_NOT_SERVING)
+
+
+class _Code(object):
+    """The user's server as the functions that INIT loads."""
+
+    is_async = False
+
+    def __init__(self, program):
+        self._program = program
+        self._local = threading.local()
+        self._max_result_bytes = 0
+        self.handler = self._invoke
+        self.initializer = None
+        self.pre_stop = self._stop
+
+    def load(self, message):
+        """Instead of loading modules."""
+        self._max_result_bytes = message['maxResultBytes']
+        if message.get('initializer'):
+            self.initializer = self._initialize
+        return self
+
+    def _invoke(self, _event, context):
+        call = context._call
+        response = self._post('/invoke', bytes(call.body), _headers(context))
+        is_stream = not response.headers.get('Content-Length') and call.stream() is not None
+        if is_stream and 200 <= response.status < 300 and not _is_json(response):
+            return self._pass_on(response, call.stream())
+        return _value(response, self._read(response))
+
+    def _initialize(self, context):
+        response = self._post('/init', b'{}', _headers(context))
+        _value(response, self._read(response))
+
+    def _stop(self, _context):
+        self._program.stop()
+
+    def _post(self, path, body, headers):
+        connection = self._connection()
+        try:
+            return connection.post(path, body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise HttpFailure('POST %s was not answered: %s: %s' % (path, type(error).__name__, error))
+        except BaseException:  # cancelled: the server sees that nobody waits for it
+            connection.close()
+            raise
+
+    def _read(self, response):
+        """The whole body; the connection is free for the next call then, or closed."""
+        parts, size = [], 0
+        try:
+            for piece in read_pieces(response):
+                parts.append(piece)
+                size += len(piece)
+                if size > self._max_result_bytes:
+                    size = max(size, int(response.headers.get('Content-Length') or 0))
+                    raise CallFailure(protocol.CODE_TOO_LARGE, 'response body size %d exceeds the limit of %d' % (
+                        size, self._max_result_bytes))
+        except (OSError, http.client.HTTPException) as error:
+            self._connection().close()
+            raise HttpFailure('its answer was cut off: %s: %s' % (type(error).__name__, error))
+        except BaseException:
+            self._connection().close()
+            raise
+        return b''.join(parts)
+
+    def _pass_on(self, response, stream):
+        """Each event of an event stream, each piece of another body, as soon as it is there."""
+        is_events = response.headers.get('Content-Type', '').startswith('text/event-stream')
+        decoder = codecs.getincrementaldecoder('utf-8')('replace')
+        reader = _Events(stream.write) if is_events else None
+        try:
+            for piece in read_pieces(response):
+                text = decoder.decode(piece)
+                if reader is not None:
+                    reader.add(text)
+                elif text:
+                    stream.write(text)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection().close()
+            raise HttpFailure('its answer was cut off: %s: %s' % (type(error).__name__, error))
+        except BaseException:
+            self._connection().close()
+            raise
+        return None
+
+    def _connection(self):
+        """One per thread that runs calls."""
+        connection = getattr(self._local, 'connection', None)
+        if connection is None:
+            connection = self._local.connection = Connection()
+        return connection
+
+
+class _Events(object):
+    """Takes the data of events out of an event stream."""
+
+    def __init__(self, write):
+        self._write = write
+        self._rest = ''
+        self._data = []
+
+    def add(self, text):
+        lines = (self._rest + text).replace('\r\n', '\n').split('\n')
+        self._rest = lines.pop()
+        for line in lines:
+            if line == '' and self._data:
+                self._write('\n'.join(self._data))
+                self._data = []
+            elif line.startswith('data:'):
+                self._data.append(line[6:] if line.startswith('data: ') else line[5:])
+
+
+def _headers(context):
+    headers = {name: value for name, value in context.headers.items() if name not in ('content-length', 'host')}
+    headers.update({'Content-Type': 'application/json', 'X-Instance-Id': context.instance_id})
+    for name, value in (('X-Trace-Id', context.trace_id), ('X-Request-Id', context.request_id),
+                        ('traceparent', context.traceparent), ('X-Instance-Session', context.session_id)):
+        if value:
+            headers[name] = value
+    return {name: value.encode('utf-8') for name, value in headers.items()}
+
+
+def _is_json(response):
+    return response.headers.get('Content-Type', '').split(';')[0].strip().lower() == 'application/json'
+
+
+def _value(response, body):
+    """JSON as its value, another text as a text. Fails with HttpFailure."""
+    text = body.decode('utf-8', 'replace')
+    if not 200 <= response.status < 300:
+        raise HttpFailure('status %d: %s' % (response.status, text[:_SHOWN_CHARS]))
+    if text == '':
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
