@@ -62,8 +62,10 @@ async function checkPythons(config: Config): Promise<Finding> {
 
 /** In a data directory of their own, so that a running service and its launchers are left alone. */
 async function probeDrivers(config: Config): Promise<readonly Finding[]> {
-  const [{ driverFinding }, { createInstallation }, { SILENT }] = await Promise.all([
+  const [{ driverFinding }, { runtimeFindings }, jdks, { createInstallation }, { SILENT }] = await Promise.all([
     import('./doctor-checks.ts'),
+    import('./doctor-runtimes.ts'),
+    import('../runtime/jdks.ts'),
     import('../installation.ts'),
     import('../telemetry/logger.ts'),
   ]);
@@ -71,11 +73,17 @@ async function probeDrivers(config: Config): Promise<readonly Finding[]> {
   const process = { ...config.process, spares: 0, warm: [] };
   const { drivers } = await createInstallation({ ...config, dataDir, process }, SILENT);
   try {
-    return await Promise.all(
-      drivers.names
-        .filter(name => name !== 'kubernetes')
-        .map(async name => driverFinding(name, await drivers.probe(name), config)),
-    );
+    const names = drivers.names.filter(name => name !== 'kubernetes');
+    const probes = await Promise.all(names.map(async name => [name, await drivers.probe(name)] as const));
+    const ofProcess = probes.find(([name]) => name === 'process')?.[1];
+    return [
+      ...probes.map(([name, probe]) => driverFinding(name, probe, config)),
+      ...runtimeFindings({
+        jdk: jdks.findJdk,
+        jar: jdks.findRuntimeJar(),
+        isolation: ofProcess?.available ? ofProcess.capabilities.isolation : null,
+      }),
+    ];
   } finally {
     await drivers.close();
     await rm(dataDir, { recursive: true, force: true });

@@ -1,0 +1,58 @@
+import type { Finding } from './doctor-checks.ts';
+
+/** What the rows look at. */
+export interface RuntimeFacts {
+  /** The Java of a version, or the sentence why there is none. */
+  readonly jdk: (version: string) => { readonly java: string } | string;
+  /** The jar of the Java runtime, or the sentence how to make it. */
+  readonly jar: { readonly jar: string } | string;
+  /** The layers of isolation of the process sandbox; null where it does not work. */
+  readonly isolation: readonly string[] | null;
+}
+
+const JAVA_VERSIONS = ['8', '11', '17', '21'];
+
+/** Which runtime values besides Python the process sandbox can run here. None of them has to be there. */
+export function runtimeFindings(facts: RuntimeFacts): readonly Finding[] {
+  return [programs(facts), java(facts), http(facts), customImage()];
+}
+
+function programs({ isolation }: RuntimeFacts): Finding {
+  const name = 'go, posix-custom-runtime';
+  if (isolation === null) return noSandbox(name);
+  return { name, status: 'ok', text: 'programs that speak the runtime protocol', notes: [] };
+}
+
+function java({ jdk, jar, isolation }: RuntimeFacts): Finding {
+  if (isolation === null) return noSandbox('java');
+  const looked = JAVA_VERSIONS.map(version => [`java${version}`, jdk(version)] as const);
+  const here = looked.filter(([, found]) => typeof found !== 'string').map(([name]) => name);
+  const missing = looked.flatMap(([name, found]) => (typeof found === 'string' ? [`${name}: ${found}.`] : []));
+  const notes = typeof jar === 'string' ? [`${jar}.`, ...missing] : missing;
+  const works = typeof jar !== 'string' && here.length > 0;
+  return {
+    name: 'java',
+    status: works ? 'ok' : 'warn',
+    text: works ? here.join(', ') : 'not available',
+    // With one Java there, the others are nobody's loss.
+    notes: works ? [] : notes,
+  };
+}
+
+function http({ isolation }: RuntimeFacts): Finding {
+  if (isolation === null) return noSandbox('http');
+  if (isolation.includes('net')) {
+    return { name: 'http', status: 'ok', text: 'servers on port 8000 of a network of their own', notes: [] };
+  }
+  const note = 'Each server needs a network of its own, and this machine does not allow network namespaces.';
+  return { name: 'http', status: 'warn', text: 'not available', notes: [note] };
+}
+
+function customImage(): Finding {
+  const note = 'No sandbox runs the command of an image yet: start the server from a bootstrap with runtime http.';
+  return { name: 'custom image', status: 'warn', text: 'not available', notes: [note] };
+}
+
+function noSandbox(name: string): Finding {
+  return { name, status: 'warn', text: 'not available', notes: ['The process sandbox does not work here.'] };
+}
