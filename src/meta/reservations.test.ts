@@ -28,7 +28,13 @@ describe('create (POST)', () => {
         reserveInsBaseInfo: { funcName: NAME, version: '$latest', instanceLabel: 'gpu' },
       },
     });
-    expect(meta.changes.at(-1)).toEqual({ kind: 'reserved', tenant: 'default', name: NAME, version: '$latest' });
+    expect(meta.changes.at(-1)).toEqual({
+      kind: 'reserved',
+      tenant: 'default',
+      name: NAME,
+      version: '$latest',
+      mayKeepInstances: true,
+    });
   });
 
   test('a second create replaces the first', async () => {

@@ -5,6 +5,8 @@ export interface FunctionChange {
   readonly name: string;
   /** The version that it happened to; null: to every version. */
   readonly version: string | null;
+  /** False: it is known that nothing of it keeps instances without a call, so that nobody has to look. */
+  readonly mayKeepInstances: boolean;
 }
 
 /** May not throw, and is to be quick: the caller of the change waits for it. */

@@ -166,12 +166,25 @@ test('changes are told after they are stored, once each', async () => {
   await functions.delete(T, NAME, LATEST);
   const of = { tenant: T, name: NAME };
   expect(test.changes).toEqual([
-    { ...of, kind: 'registered', version: LATEST },
-    { ...of, kind: 'published', version: 'v1' },
-    { ...of, kind: 'updated', version: LATEST },
-    { ...of, kind: 'deleted', version: 'v1' },
-    { ...of, kind: 'deleted', version: null },
+    { ...of, kind: 'registered', version: LATEST, mayKeepInstances: false },
+    { ...of, kind: 'published', version: 'v1', mayKeepInstances: true },
+    { ...of, kind: 'updated', version: LATEST, mayKeepInstances: true },
+    { ...of, kind: 'deleted', version: 'v1', mayKeepInstances: true },
+    { ...of, kind: 'deleted', version: null, mayKeepInstances: true },
   ]);
+});
+
+test('a registered function may keep instances when it can run and has a minimum', async () => {
+  await using test = await testRegistry();
+  const told = async (more: Partial<ReturnType<typeof specOf>>) => {
+    await test.registry.functions.register(T, { ...specOf(), ...more });
+    const change = test.changes.at(-1);
+    await test.registry.functions.delete(T, more.name ?? NAME, LATEST);
+    return change?.mayKeepInstances;
+  };
+  expect(await told({ kind: 'faas', minInstance: 1 })).toBe(true);
+  expect(await told({ kind: 'faas', minInstance: 0 })).toBe(false);
+  expect(await told({ kind: 'agent', minInstance: 1 })).toBe(false);
 });
 
 test('a listener that was ended hears nothing more', async () => {

@@ -71,7 +71,9 @@ export class FunctionRegistry {
       this.#cache.changing();
       if (!(await store.insert(transaction, row))) throw functionExists();
     });
-    changes.emit({ kind: 'registered', tenant, name: spec.name, version: LATEST });
+    // It is new, so it has no reservations.
+    const mayKeepInstances = spec.kind === 'faas' && spec.minInstance > 0;
+    changes.emit({ kind: 'registered', tenant, name: spec.name, version: LATEST, mayKeepInstances });
     return { urn: fn.urn, record: row.record };
   }
 
@@ -132,7 +134,7 @@ export class FunctionRegistry {
       if (isDefault) await store.noteDefaultPublish(transaction, tenant, name, nowMs);
       return { version, urn, record: row.record };
     });
-    changes.emit({ kind: 'published', tenant, name, version: published.version });
+    changes.emit({ kind: 'published', tenant, name, version: published.version, mayKeepInstances: true });
     return published;
   }
 
@@ -157,7 +159,7 @@ export class FunctionRegistry {
       await store.updateLatest(transaction, { ...row, default_published_at_ms: latest.default_published_at_ms });
       return { urn: fn.urn, record: row.record };
     });
-    changes.emit({ kind: 'updated', tenant, name, version: LATEST });
+    changes.emit({ kind: 'updated', tenant, name, version: LATEST, mayKeepInstances: true });
     return updated;
   }
 
@@ -174,7 +176,7 @@ export class FunctionRegistry {
       }
       await deleteReservations(transaction, tenant, name, only, null);
     });
-    changes.emit({ kind: 'deleted', tenant, name, version: only });
+    changes.emit({ kind: 'deleted', tenant, name, version: only, mayKeepInstances: true });
   }
 
   async #missing(tenant: string, name: string, version: string) {

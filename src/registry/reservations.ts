@@ -80,7 +80,7 @@ export class ReservationRegistry {
       const of = label === null ? '' : ` with the label "${label}"`;
       throw wrongForStored(`reserved instances of ${name}:${version}${of} were not created before`);
     });
-    changes.emit({ kind: 'reserved', tenant, name, version });
+    changes.emit({ kind: 'reserved', tenant, name, version, mayKeepInstances: true });
   }
 
   async #write(
@@ -105,7 +105,7 @@ export class ReservationRegistry {
       await putReservation(transaction, key, { label, clusters });
       return { label, clusters };
     });
-    changes.emit({ kind: 'reserved', ...key });
+    changes.emit({ kind: 'reserved', ...key, mayKeepInstances: true });
     return written;
   }
 

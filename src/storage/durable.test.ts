@@ -27,14 +27,14 @@ const insert = (writes: DurableWrites, id: string) => writes.write(transaction =
 const idsOf = async (db: Database) =>
   (await listPools(db, { id: '', group: '' }, 1000, 0)).pools.map(({ spec }) => spec.id).sort();
 
-/** A disk whose flushes are ended by the test. */
-function slowDisk() {
+/** A disk whose flushes are ended by the test; one at a time unless told otherwise. */
+function slowDisk(maxFlushes = 1) {
   const flushes: { done: () => void; fail: (error: Error) => void }[] = [];
   const flush = () =>
     new Promise<void>((done, fail) => {
       flushes.push({ done, fail });
     });
-  return { flushes, writes: new GroupedWrites(database, flush, async () => {}) };
+  return { flushes, writes: new GroupedWrites(database, flush, async () => {}, maxFlushes) };
 }
 const turn = () => new Promise(resolve => setImmediate(resolve));
 /** The flush of this number, once it was asked for. */
@@ -130,6 +130,56 @@ test('after a flush that failed nothing is acknowledged any more', async () => {
     expect(result).toMatchObject({ status: 'rejected', reason: { code: 'internal' } });
   await expect(insert(writes, 'c')).rejects.toMatchObject({ code: 'internal' });
   expect(flushes).toHaveLength(1);
+});
+
+test('a write does not wait for the flush of others, up to a number of flushes', async () => {
+  const { flushes, writes } = slowDisk(2);
+  const answered: string[] = [];
+  const send = (id: string) => insert(writes, id).then(() => void answered.push(id));
+  const first = send('a');
+  await flushAt(flushes, 0);
+  const second = send('b');
+  const ofSecond = await flushAt(flushes, 1);
+  const third = send('c');
+  await turn();
+  expect(flushes).toHaveLength(2);
+  ofSecond.done();
+  await second;
+  expect(answered).toEqual(['b']);
+  (await flushAt(flushes, 2)).done();
+  await third;
+  expect(answered).toEqual(['b', 'c']);
+  flushes[0]?.done();
+  await first;
+});
+
+test('what is flushed while another flush fails is not acknowledged', async () => {
+  const { flushes, writes } = slowDisk(2);
+  const first = insert(writes, 'a');
+  const ofFirst = await flushAt(flushes, 0);
+  const second = insert(writes, 'b');
+  const ofSecond = await flushAt(flushes, 1);
+  const results = Promise.allSettled([first, second]);
+  ofFirst.fail(new Error('EIO'));
+  ofSecond.done();
+  for (const result of await results)
+    expect(result).toMatchObject({ status: 'rejected', reason: { code: 'internal' } });
+});
+
+test('close waits for flushes that began before its own', async () => {
+  const { flushes, writes } = slowDisk(2);
+  const write = insert(writes, 'a');
+  const slow = await flushAt(flushes, 0);
+  let isClosed = false;
+  const closing = writes.close().then(() => {
+    isClosed = true;
+  });
+  (await flushAt(flushes, 1)).done();
+  await turn();
+  await turn();
+  expect(isClosed).toBe(false);
+  slow.done();
+  await Promise.all([write, closing]);
 });
 
 test('close waits for the writes that were taken in', async () => {

@@ -26,6 +26,11 @@ const MAX_WAITING = 10_000;
 /** Writes in one transaction: everybody's queries wait for it. */
 const MAX_GROUP = 64;
 const FLUSH_TIMEOUT_MS = 30_000;
+/**
+ * Flushes at one time. A disk does several almost as fast as one, and writers need not wait for the flush before theirs. Less than
+ * the threads that Node has for files (4), so that a slow disk does not hold up everything else that reads a file.
+ */
+const MAX_FLUSHES = 3;
 
 /**
  * Durable writes to the embedded database at `file`. Commits stay at `synchronous=NORMAL`, which only appends them to the
@@ -38,12 +43,18 @@ export async function openDurableWrites(database: Database, file: string): Promi
   // The names of the files have to last too.
   const directory = await open(dirname(file), 'r');
   await directory.sync().finally(() => directory.close());
-  const log: FileHandle = await open(`${file}-wal`, 'r+');
-  return new GroupedWrites(
-    database,
-    () => log.datasync(),
-    () => log.close(),
-  );
+  // One for each flush: the kernel tells an error of the disk once to each of them, so that no other flush can take it away.
+  const logs = await Promise.all(Array.from({ length: MAX_FLUSHES }, () => open(`${file}-wal`, 'r+')));
+  const free = [...logs];
+  const flush = async () => {
+    const log = free.pop();
+    // All are busy only after flushes that nobody waits for any more.
+    if (log === undefined) await (logs[0] as FileHandle).datasync();
+    else await log.datasync().finally(() => free.push(log));
+  };
+  return new GroupedWrites(database, flush, async () => {
+    await Promise.all(logs.map(log => log.close()));
+  });
 }
 
 async function noop(): Promise<void> {}
@@ -62,15 +73,18 @@ export class GroupedWrites implements DurableWrites {
   readonly #database: Database;
   readonly #flush: Flush;
   readonly #release: () => Promise<void>;
+  readonly #maxFlushes: number;
+  readonly #flushes = new Set<Promise<void>>();
   #queue: Waiting[] = [];
-  #isRunning = false;
+  #isCommitting = false;
   /** Writes that were taken in and have not been answered. */
   #pending = 0;
   /** After a failed flush the disk's word counts for nothing: what it once dropped, a later success does not bring back. */
   #failure: ServiceError | undefined;
 
-  constructor(database: Database, flush: Flush, release: () => Promise<void>) {
+  constructor(database: Database, flush: Flush, release: () => Promise<void>, maxFlushes = MAX_FLUSHES) {
     this.#database = database;
+    this.#maxFlushes = maxFlushes;
     this.#flush = flush;
     this.#release = release;
   }
@@ -85,8 +99,9 @@ export class GroupedWrites implements DurableWrites {
 
   /** Waits for the writes that were taken in. */
   async close(): Promise<void> {
-    // Writes are answered in order, so behind this one there is none.
+    // Writes are committed in order, so behind this one none is left but those whose flush takes longer.
     await this.#enqueue(noop).catch(noop);
+    await Promise.all(this.#flushes);
     await this.#release();
   }
 
@@ -104,20 +119,31 @@ export class GroupedWrites implements DurableWrites {
 
   /** A group begins at the end of a turn, so that all of what arrived in it is in one transaction. */
   #schedule(): void {
-    if (this.#isRunning) return;
-    this.#isRunning = true;
+    if (this.#isCommitting || this.#flushes.size >= this.#maxFlushes || this.#queue.length === 0) return;
+    this.#isCommitting = true;
     setImmediate(async () => {
       const group = this.#queue.splice(0, MAX_GROUP);
-      try {
-        const outcomes = await this.#commit(group);
-        await this.#flushed();
-        for (const [index, outcome] of outcomes.entries()) answer(group[index] as Waiting, outcome);
-      } catch (error) {
-        for (const { fail } of group) fail(error);
-      }
-      this.#isRunning = false;
-      if (this.#queue.length > 0) this.#schedule();
+      const outcomes = await this.#commit(group).catch((error: unknown) => group.map((): Outcome => ({ error })));
+      const flush = this.#confirm(group, outcomes).finally(() => {
+        this.#flushes.delete(flush);
+        this.#schedule();
+      });
+      this.#flushes.add(flush);
+      this.#isCommitting = false;
+      this.#schedule();
     });
+  }
+
+  /** Answers a group whose transaction is over once it is on the disk. Never rejects. */
+  async #confirm(group: readonly Waiting[], outcomes: readonly Outcome[]): Promise<void> {
+    try {
+      if (this.#failure !== undefined) throw this.#failure;
+      await this.#flushed();
+      if (this.#failure !== undefined) throw this.#failure;
+      for (const [index, outcome] of outcomes.entries()) answer(group[index] as Waiting, outcome);
+    } catch (error) {
+      for (const { fail } of group) fail(error);
+    }
   }
 
   /**
@@ -155,21 +181,25 @@ export class GroupedWrites implements DurableWrites {
   }
 
   async #flushed(): Promise<void> {
-    const slow = unavailable(`the disk did not confirm a write within ${FLUSH_TIMEOUT_MS / 1000} s`);
     let timer: NodeJS.Timeout | undefined;
     const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(slow), FLUSH_TIMEOUT_MS);
+      timer = setTimeout(() => {
+        // Not before: the stack of an error costs more than the rest of this.
+        reject(unavailable(`the disk did not confirm a write within ${FLUSH_TIMEOUT_MS / 1000} s`));
+      }, FLUSH_TIMEOUT_MS);
+    });
+    const flush = this.#flush().catch((error: unknown) => {
+      const text = 'the database could not be flushed to the disk; the service has to be started again';
+      // Also when it comes so late that nobody waits for this flush any more.
+      this.#failure ??= internal(text, { cause: error });
+      throw this.#failure;
     });
     try {
-      await Promise.race([this.#flush(), timeout]);
+      await Promise.race([flush, timeout]);
     } catch (error) {
-      if (error !== slow) {
-        const text = 'the database could not be flushed to the disk; the service has to be started again';
-        this.#failure = internal(text, { cause: error });
-      }
       // Who waits behind this group would wait as long again.
-      for (const { fail } of this.#queue.splice(0)) fail(this.#failure ?? slow);
-      throw this.#failure ?? slow;
+      for (const { fail } of this.#queue.splice(0)) fail(error);
+      throw error;
     } finally {
       clearTimeout(timer);
     }
