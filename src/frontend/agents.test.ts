@@ -195,7 +195,7 @@ describe('delete', () => {
     expect(frontend.instances.deletes).toEqual([{ id: RICH.id, graceMs }]);
   });
 
-  test.each(['-1', 'x', '86401', '1e3', 'Infinity', '10s'])('?grace=%s is 400', async grace => {
+  test.each(['-1', 'x', '86401', 'Infinity', '10s'])('?grace=%s is 400', async grace => {
     await using frontend = testFrontend();
     frontend.instances.put(RICH);
     expect(await frontend.send({ method: 'DELETE', url: `/api/agent/${RICH.id}?grace=${grace}` })).toMatchObject({

@@ -87,9 +87,9 @@ test('a start that fails: the cause is the error, nothing is left and the name i
 
 test('a runtime value that cannot be run here is an invalid function, and no sandbox is started', async () => {
   await using harness = await Harness.open();
-  await expect(harness.create('a', { runtime: 'cobol' })).rejects.toMatchObject({
+  await expect(harness.create('a', { runtime: 'custom image' })).rejects.toMatchObject({
     code: 'failed_precondition',
-    message: expect.stringContaining('invalid function: runtime cobol is not available: '),
+    message: expect.stringContaining('invalid function: runtime custom image is not available: '),
   });
   await expectNothing(harness);
   expect(harness.driver.starts).toEqual([]);
