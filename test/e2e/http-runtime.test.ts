@@ -46,6 +46,8 @@ class Handler(BaseHTTPRequestHandler):
         elif do == "print":
             print("a line of the server", flush=True)
             self.answer(200, b"null")
+        elif do == "aborted": self.answer(200, json.dumps(state.get("aborted", 0)).encode())
+        elif do == "waiting": self.answer(200, json.dumps(state.get("waiting", 0)).encode())
         elif do == "exit": os._exit(9)
         elif do == "meet":
             state["count"] += 1
@@ -53,7 +55,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, b"true")
         elif do == "hang":
             note("waits")
+            state["waiting"] = state.get("waiting", 0) + 1
             select.select([self.connection], [], [])
+            state["aborted"] = state.get("aborted", 0) + 1
             note("aborted")
         elif do == "stream":
             self.send_response(200)
@@ -235,8 +239,9 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
 describeWith(['root', 'namespaces'], 'a function of runtime http', () => {
   const url = () =>
     `${bed.server.frontendUrl}/serverless/v1/functions/sn:cn:yrk:default:function:0@e2e@web:$latest/invocations`;
-  const post = (event: unknown, headers: Record<string, string> = {}) =>
+  const post = (event: unknown, headers: Record<string, string> = {}, signal?: AbortSignal) =>
     fetch(url(), {
+      ...(signal ? { signal } : {}),
       method: 'POST',
       body: JSON.stringify(event),
       headers: { 'content-type': 'application/json', ...headers },
@@ -253,6 +258,15 @@ describeWith(['root', 'namespaces'], 'a function of runtime http', () => {
   test('as many calls as its concurrency run in the server at once', async () => {
     const calls = await Promise.all([1, 2, 3].map(() => post({ do: 'meet', n: 3 })));
     expect(await Promise.all(calls.map(call => call.text()))).toEqual(['true', 'true', 'true']);
+  });
+
+  test('a caller that goes away aborts its request and no other', async () => {
+    const leaving = new AbortController();
+    const call = post({ do: 'hang' }, {}, leaving.signal);
+    call.catch(() => undefined);
+    await expect.poll(async () => (await post({ do: 'waiting' })).json(), POLL).toBe(1);
+    leaving.abort();
+    await expect.poll(async () => (await post({ do: 'aborted' })).json(), POLL).toBe(1);
   });
 
   test('the events of its event stream are those of the call; without a stream they are one text', async () => {
