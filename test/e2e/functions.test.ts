@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -420,4 +420,87 @@ describe('functions as services', () => {
       rmSync(own, { recursive: true, force: true });
     }
   });
+
+  it('a function of kind agent is served too; pool labels are taken', async () => {
+    await register('resident', 'who', { kind: 'agent', concurrentNum: undefined });
+    const answer = await call(URN('resident'), {}, { 'X-Pool-Label': '["a","b"]' });
+    expect(answer.status).toBe(200);
+  });
+
+  it('maxInstance 0: nothing but labels is served, and the caller is told in time', async () => {
+    await register('none', 'who', { minInstance: 0, maxInstance: 0, timeout: 1 });
+    const answer = await raw(URN('none'), {});
+    expect([429, 503]).toContain(answer.status);
+    expect(answer.headers.get('retry-after')).toBeTruthy();
+  });
+
+  it('oneshot: every call has an instance of its own', async () => {
+    await register('once', 'who', { schedulePolicies: ['oneshot'] });
+    const ids = [await raw(URN('once'), {}), await raw(URN('once'), {})].map(({ headers }) =>
+      headers.get('x-instance-id'),
+    );
+    expect(new Set(ids).size).toBe(2);
+    await expect.poll(async () => (await instances(URN('once'))).length, { timeout: 10_000 }).toBe(0);
+  });
+
+  it('a delete while calls run loses none of them; later calls find no function', async () => {
+    await register('deleted', 'sleep');
+    const running = call(URN('deleted'), 0.5);
+    await expect.poll(async () => (await instances(URN('deleted'))).length, { timeout: 10_000 }).toBe(1);
+    const { body } = await bed.ask('DELETE', '/serverless/v1/functions/0@e2e@deleted', undefined, { meta: true });
+    expect(body.code).toBe(0);
+    expect(await call(URN('deleted'))).toMatchObject({ status: 404, body: { code: 150424 } });
+    expect((await running).status).toBe(200);
+  });
+
+  it('SSE: readers that do not read make the server hold no more than their credit', async () => {
+    await register('unread', 'flood', { concurrentNum: 10, maxInstance: 1 });
+    await register('beside', 'busy');
+    const rssMb = () =>
+      Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${bed.server.pid}/status`, 'utf8'))?.[1]) / 1024;
+    const before = rssMb();
+    const leaving = new AbortController();
+    const open = await Promise.all(
+      Array.from({ length: 10 }, () => raw(URN('unread'), {}, { accept: 'text/event-stream' }, leaving.signal)),
+    );
+    expect(open.every(({ status }) => status === 200)).toBe(true);
+    // The handlers want to send 64 GB each: what is not held back would show within a moment.
+    let most = 0;
+    for (let looks = 0; looks < 20; looks++) {
+      most = Math.max(most, rssMb());
+      // One busy function does not slow another either.
+      expect((await call(URN('beside'), { seconds: 0.05 })).status).toBe(200);
+    }
+    leaving.abort();
+    expect(most - before).toBeLessThan(150);
+  });
+
+  it('a stop waits for running calls no longer than its grace, and leaves no instance', async () => {
+    await using own = await Bed.start({ 'fn.py': CODE }, { args: ['--set', 'stopGraceMs=300'] });
+    const { body } = await own.ask(
+      'POST',
+      '/serverless/v1/functions',
+      {
+        name: '0@e2e@endless',
+        kind: 'faas',
+        runtime: own.runtime,
+        cpu: 500,
+        memory: 128,
+        handler: 'fn.sleep',
+        storageType: 'local',
+        codePath: own.codeDir,
+      },
+      { meta: true },
+    );
+    expect(body.code).toBe(0);
+    const running = own.ask('POST', `/serverless/v1/functions/${URN('endless')}/invocations`, 600).catch(() => null);
+    const path = `/serverless/v1/functions/${URN('endless')}/instances`;
+    await expect
+      .poll(async () => JSON.stringify((await own.ask('GET', path)).body.instances), { timeout: 10_000 })
+      .toContain('"running_calls":1');
+    expect(await own.server.end('SIGTERM')).toBe(0);
+    await running;
+    own.server = await own.server.next();
+    expect((await own.ask('GET', path)).body.instances).toEqual([]);
+  }, 60_000);
 });
