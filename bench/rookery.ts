@@ -52,8 +52,11 @@ export class Rookery {
     return this.served.frontendUrl;
   }
 
-  /** Creates one agent of `code` (default: the echo handler of the bench); returns its id. */
-  async create(code = AGENT_CODE): Promise<string> {
+  /** Creates one agent of `code` (default: the echo handler of the bench); returns its id. `spec`: another runtime. */
+  async create(
+    code = AGENT_CODE,
+    spec: { readonly runtime?: string; readonly handler?: string } = {},
+  ): Promise<string> {
     const answer = await this.#post('/api/agent', {
       namespace: 'bench',
       name: randomUUID(),
@@ -65,6 +68,7 @@ export class Rookery {
         rootfs: { imageurl: 'host' },
         cpu: 1000,
         memory: 256,
+        ...spec,
       },
     });
     return String(answer.instance_id);
