@@ -38,7 +38,11 @@ export class ServiceError extends Error {
   readonly number: number | undefined;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
+    // Under overload refusals come by the thousand; looking where each one was made would cost more than the call that it refuses.
+    const { stackTraceLimit } = Error;
+    if (code === 'resource_exhausted') Error.stackTraceLimit = 0;
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    Error.stackTraceLimit = stackTraceLimit;
     this.code = code;
     this.retryAfterSeconds = details.retryAfterSeconds;
     this.body = details.body;
