@@ -169,3 +169,16 @@ describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s',
     await bed.ask('DELETE', `/api/agent/${id}`);
   });
 });
+
+describeWith(['root'], 'a program of another user', () => {
+  test('one that the user of the sandbox may not execute is named with the user', async () => {
+    mkdirSync(join(bed.codeDir, 'closed'), { recursive: true });
+    script('closed/app', 'exit 0');
+    chmodSync(join(bed.codeDir, 'closed'), 0o700);
+    const rootfs = { imageurl: 'host', user: 'nobody' };
+    expect(await refusal('closed', 'app', { runtime: 'go', codePath: '/code/closed', rootfs })).toMatch(
+      /^failed to create agent: nobody \(uid \d+\) may not execute \/code\/closed\/app: /,
+    );
+    expect(sandboxes()).toEqual([]);
+  });
+});

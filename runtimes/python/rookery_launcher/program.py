@@ -23,3 +23,23 @@ def check(command):
         raise StartFailure("there is no program %s" % path)
     if not os.path.isfile(path) or os.stat(path).st_mode & 0o111 == 0:
         raise StartFailure("%s is not an executable file" % path)
+
+
+def check_for_user(path, identity):
+    """Fails with StartFailure when the user may not execute the program. A child asks as the user."""
+    child = os.fork()
+    if child == 0:
+        code = 0
+        try:
+            os.setgroups(identity.groups)
+            os.setresgid(identity.gid, identity.gid, identity.gid)
+            os.setresuid(identity.uid, identity.uid, identity.uid)
+            code = 0 if os.access(path, os.X_OK) else 1
+        finally:
+            os._exit(code)
+    _pid, status = os.waitpid(child, 0)
+    if status != 0:
+        raise StartFailure(
+            "%s (uid %d) may not execute %s: look at its mode and at those of the directories above it"
+            % (identity.name, identity.uid, path)
+        )

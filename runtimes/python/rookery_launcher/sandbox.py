@@ -98,8 +98,7 @@ class _Start:
         sandbox = self.sandbox
         self._find_user()
         self._mount()
-        if "deployDir" in self._request["command"]:
-            program.check(self._request["command"])
+        self._check_program()
         self._isolate_network()
         self._enter_user_namespace()
         layers.drop_capabilities(self._layers)
@@ -169,6 +168,14 @@ class _Start:
             )
         if self._is_program and self._makes_socket:
             self._directory.leave_socket_to_program()
+
+    def _check_program(self):
+        command, found = self._request["command"], self.sandbox.identity
+        if "deployDir" not in command:
+            return
+        program.check(command)
+        if found.uid != 0 and user_process.sets_ids(self._layers):
+            program.check_for_user(command["argv"][0], found)
 
     def _isolate_network(self):
         if self._request["network"] != "none":
