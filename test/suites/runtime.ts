@@ -278,7 +278,8 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         await counts(channel, 3, 5);
         writeFileSync(file, '');
         const most = (await Promise.all(calls)).map(outcome => (resultOf(outcome) as { most: number }).most);
-        expect(Math.max(...most)).toBe(3);
+        // The runtime counts three as running, above; a thread of a cold machine may reach its first line only after the gate is open.
+        expect(Math.max(...most)).toBeLessThanOrEqual(3);
       });
 
       test('a thousand calls that are sent at once are all answered in order', async () => {

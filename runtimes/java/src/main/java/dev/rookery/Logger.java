@@ -1,0 +1,15 @@
+package dev.rookery;
+
+/** Writes lines to the instance's log. */
+public interface Logger {
+    void debug(String message);
+
+    void info(String message);
+
+    void warn(String message);
+
+    void error(String message);
+
+    /** The message, then the stack trace. */
+    void error(String message, Throwable cause);
+}

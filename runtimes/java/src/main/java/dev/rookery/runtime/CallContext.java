@@ -1,0 +1,170 @@
+package dev.rookery.runtime;
+
+import dev.rookery.Context;
+import dev.rookery.Logger;
+import dev.rookery.Stream;
+import java.security.SecureRandom;
+import java.util.Collections;
+import java.util.Map;
+import java.util.concurrent.ConcurrentMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/** Everything is worked out when it is asked for. */
+final class CallContext implements Context {
+    private static final Pattern TRACEPARENT =
+            Pattern.compile("^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2}).*");
+    private static final SecureRandom RANDOM = new SecureRandom();
+    private static final Protocol.CallHeader NO_HEADER = new Protocol.CallHeader();
+
+    private final Facts facts;
+    /** Null in the initializer and in pre_stop. */
+    private final Call call;
+    /** When those end, by {@link System#nanoTime}; null without a bound. */
+    private final Long endNanos;
+    private String traceparent;
+
+    CallContext(Facts facts, Call call, Long endNanos) {
+        this.facts = facts;
+        this.call = call;
+        this.endNanos = endNanos;
+    }
+
+    @Override
+    public String getTraceID() {
+        return text(header().traceId);
+    }
+
+    @Override
+    public synchronized String getTraceparent() {
+        if (traceparent == null) {
+            Matcher matcher = TRACEPARENT.matcher(text(header().traceparent));
+            boolean known = matcher.matches();
+            traceparent = "00-" + (known ? matcher.group(1) : randomHex(16)) + "-" + randomHex(8) + "-"
+                    + (known ? matcher.group(2) : "01");
+        }
+        return traceparent;
+    }
+
+    @Override
+    public String getRequestID() {
+        return text(header().requestId);
+    }
+
+    @Override
+    public String getSessionID() {
+        return text(header().sessionId);
+    }
+
+    @Override
+    public Map<String, String> getHeaders() {
+        Map<String, String> headers = header().headers;
+        return headers == null ? Collections.emptyMap() : Collections.unmodifiableMap(headers);
+    }
+
+    @Override
+    public long getDeadlineMillis() {
+        Long end = end();
+        return end == null
+                ? Long.MAX_VALUE
+                : System.currentTimeMillis() + (end - System.nanoTime()) / 1_000_000;
+    }
+
+    @Override
+    public long getRemainingTimeInMilliSeconds() {
+        Long end = end();
+        return end == null ? Long.MAX_VALUE : Math.max(0, (end - System.nanoTime()) / 1_000_000);
+    }
+
+    @Override
+    public Stream getStream() {
+        Stream stream = call == null ? null : call.stream();
+        if (stream == null) {
+            throw new IllegalStateException("there is no stream: the caller did not ask for text/event-stream");
+        }
+        return stream;
+    }
+
+    @Override
+    public String getInstanceID() {
+        return text(facts.init.instanceId);
+    }
+
+    @Override
+    public String getTenantID() {
+        return text(facts.init.tenant);
+    }
+
+    @Override
+    public String getNamespace() {
+        return text(facts.init.namespace);
+    }
+
+    @Override
+    public String getName() {
+        return text(facts.init.name);
+    }
+
+    @Override
+    public String getFunctionName() {
+        return text(facts.init.functionName);
+    }
+
+    @Override
+    public String getVersion() {
+        return text(facts.init.version);
+    }
+
+    @Override
+    public String getPackage() {
+        String[] parts = getFunctionName().split("@", -1);
+        return parts.length == 3 ? parts[1] : getNamespace();
+    }
+
+    @Override
+    public int getMemorySize() {
+        return facts.init.memoryMb;
+    }
+
+    @Override
+    public int getCPUNumber() {
+        return facts.init.cpuMillis;
+    }
+
+    @Override
+    public String getUserData(String key) {
+        return System.getenv(key);
+    }
+
+    @Override
+    public ConcurrentMap<String, Object> getState() {
+        return facts.state;
+    }
+
+    @Override
+    public Logger getLogger() {
+        return Log.withTrace(getTraceID());
+    }
+
+    private Protocol.CallHeader header() {
+        return call == null ? NO_HEADER : call.header();
+    }
+
+    private Long end() {
+        return call == null ? endNanos : call.endNanos();
+    }
+
+    private static String text(String value) {
+        return value == null ? "" : value;
+    }
+
+    private static String randomHex(int bytes) {
+        byte[] random = new byte[bytes];
+        RANDOM.nextBytes(random);
+        StringBuilder text = new StringBuilder();
+        for (byte value : random) {
+            text.append(Character.forDigit(value >> 4 & 15, 16)).append(Character.forDigit(value & 15, 16));
+        }
+        return text.toString();
+    }
+}

@@ -1,0 +1,145 @@
+package dev.rookery.runtime;
+
+import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
+import java.net.InetSocketAddress;
+import java.net.ProtocolFamily;
+import java.net.SocketAddress;
+import java.net.StandardProtocolFamily;
+import java.nio.channels.Channel;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.attribute.PosixFilePermissions;
+
+/**
+ * Where to listen. Unix sockets came with Java 16, so they are reached by reflection; an older Java listens on a port of the
+ * loopback interface and writes the address beside the place where the socket would be.
+ */
+final class Endpoint {
+    private static final int BACKLOG = 128;
+    private static final String TCP = "tcp:";
+    private static final String LOOPBACK = "127.0.0.1";
+
+    private Endpoint() {
+    }
+
+    static ServerSocketChannel listen(Settings settings) throws IOException {
+        if (!settings.fd.isEmpty()) {
+            return inherited(settings.fd);
+        }
+        if (settings.socket.startsWith(TCP)) {
+            String portFile = settings.portFile;
+            return tcp(address(settings.socket.substring(TCP.length())), portFile.isEmpty() ? null : Paths.get(portFile));
+        }
+        if (settings.socket.isEmpty()) {
+            throw new IOException(Settings.SOCKET + " or " + Settings.FD + " must say where to listen: a path, "
+                    + "tcp:host:port, or 0 for a listening socket on descriptor 0");
+        }
+        SocketAddress unix = unixAddress(settings.socket);
+        if (unix != null) {
+            return unix(Paths.get(settings.socket), unix);
+        }
+        String portFile = settings.portFile.isEmpty() ? settings.socket + ".port" : settings.portFile;
+        return tcp(new InetSocketAddress(LOOPBACK, 0), Paths.get(portFile));
+    }
+
+    /** Java takes over no descriptor but 0. */
+    private static ServerSocketChannel inherited(String fd) throws IOException {
+        if (!fd.equals("0")) {
+            throw new IOException(Settings.FD + " is " + fd
+                    + ", but Java can only take over descriptor 0: start it with the socket as its standard input");
+        }
+        Channel channel = System.inheritedChannel();
+        if (!(channel instanceof ServerSocketChannel)) {
+            throw new IOException("descriptor 0 (" + Settings.FD + ") is not a listening socket that Java "
+                    + System.getProperty("java.version") + " can use");
+        }
+        ServerSocketChannel listener = (ServerSocketChannel) channel;
+        listener.configureBlocking(false); // whoever has made it may have left it so, which Java does not notice
+        listener.configureBlocking(true);
+        return listener;
+    }
+
+    private static InetSocketAddress address(String text) throws IOException {
+        int colon = text.lastIndexOf(':');
+        try {
+            return new InetSocketAddress(text.substring(0, colon), Integer.parseInt(text.substring(colon + 1)));
+        } catch (IllegalArgumentException | StringIndexOutOfBoundsException error) {
+            throw new IOException(Settings.SOCKET + " must have the form tcp:host:port, not tcp:" + text);
+        }
+    }
+
+    private static ServerSocketChannel tcp(InetSocketAddress address, Path portFile) throws IOException {
+        ServerSocketChannel listener = ServerSocketChannel.open();
+        listener.bind(address, BACKLOG);
+        if (portFile != null) {
+            InetSocketAddress bound = (InetSocketAddress) listener.getLocalAddress();
+            // Renamed into its place, so that nobody reads half of it.
+            Path next = portFile.resolveSibling(portFile.getFileName() + ".new");
+            String text = bound.getAddress().getHostAddress() + ":" + bound.getPort() + "\n";
+            Files.write(next, text.getBytes(StandardCharsets.US_ASCII));
+            Files.move(next, portFile, StandardCopyOption.ATOMIC_MOVE);
+        }
+        return listener;
+    }
+
+    private static ServerSocketChannel unix(Path path, SocketAddress address) throws IOException {
+        if (Files.exists(path, LinkOption.NOFOLLOW_LINKS)) {
+            removeLeftOver(path, address);
+        }
+        ServerSocketChannel listener = unixChannel(ServerSocketChannel.class);
+        listener.bind(address, BACKLOG);
+        // Who may connect is decided by the directory's mode and by the secret: the control plane is often another user.
+        Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw-rw-"));
+        path.toFile().deleteOnExit();
+        return listener;
+    }
+
+    /** A socket that nobody listens on is left over from a process that has ended. */
+    private static void removeLeftOver(Path path, SocketAddress address) throws IOException {
+        if (!Files.readAttributes(path, java.nio.file.attribute.BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS)
+                .isOther()) {
+            throw new IOException(path + " (" + Settings.SOCKET + ") exists and is not a socket");
+        }
+        boolean isServed;
+        try (SocketChannel probe = unixChannel(SocketChannel.class)) {
+            isServed = probe.connect(address);
+        } catch (java.net.ConnectException refused) {
+            isServed = false;
+        }
+        if (isServed) {
+            throw new IOException("something listens on " + path + " (" + Settings.SOCKET + ") already");
+        }
+        Files.delete(path);
+    }
+
+    /** Null where Java has no unix sockets. */
+    private static SocketAddress unixAddress(String path) throws IOException {
+        try {
+            return (SocketAddress) Class.forName("java.net.UnixDomainSocketAddress")
+                    .getMethod("of", String.class)
+                    .invoke(null, path);
+        } catch (ClassNotFoundException olderJava) {
+            return null;
+        } catch (ReflectiveOperationException error) {
+            throw new IOException("no unix socket can be made at " + path, error);
+        }
+    }
+
+    private static <T> T unixChannel(Class<T> type) throws IOException {
+        try {
+            return type.cast(type.getMethod("open", ProtocolFamily.class)
+                    .invoke(null, StandardProtocolFamily.valueOf("UNIX")));
+        } catch (InvocationTargetException error) {
+            throw new IOException("no unix socket can be made", error.getCause());
+        } catch (ReflectiveOperationException error) {
+            throw new IOException("no unix socket can be made", error);
+        }
+    }
+}

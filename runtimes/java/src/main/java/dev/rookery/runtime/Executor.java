@@ -1,0 +1,120 @@
+package dev.rookery.runtime;
+
+import java.io.ByteArrayOutputStream;
+import java.util.Iterator;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.stream.BaseStream;
+
+/** One call, from the event to its outcome, in the thread of the caller. */
+final class Executor {
+    private static final byte[] NULL = {'n', 'u', 'l', 'l'};
+
+    /** What became of a call: a value as JSON, or a failure. */
+    static final class Outcome {
+        final byte[] value;
+        final Failure failure;
+        final long micros;
+
+        Outcome(byte[] value, Failure failure, long micros) {
+            this.value = value;
+            this.failure = failure;
+            this.micros = micros;
+        }
+    }
+
+    private final Program program;
+
+    Executor(Program program) {
+        this.program = program;
+    }
+
+    Outcome run(Call call) {
+        Thread.currentThread().setContextClassLoader(program.loader());
+        long started = System.nanoTime();
+        byte[] value = null;
+        Failure failure = null;
+        try {
+            call.enter();
+            value = execute(call);
+        } catch (Failure known) {
+            failure = known;
+        } catch (Throwable error) {
+            failure = Failure.ofHandler(Log.textOf(error));
+            log(call, error);
+        } finally {
+            call.leave();
+        }
+        long micros = (System.nanoTime() - started) / 1000;
+        CallStream stream = call.openedStream();
+        if (stream != null) {
+            stream.finish();
+        }
+        return new Outcome(value, failure, micros);
+    }
+
+    private byte[] execute(Call call) throws Throwable {
+        Object value = program.handle(call);
+        if (value instanceof Future) {
+            value = await((Future<?>) value);
+        }
+        if (value instanceof BaseStream) {
+            try (BaseStream<?, ?> values = (BaseStream<?, ?>) value) {
+                return sequence(call, values.iterator());
+            }
+        }
+        if (value instanceof Iterator) {
+            return sequence(call, (Iterator<?>) value);
+        }
+        byte[] json = Json.bytes(value);
+        if (json.length > program.maxResultBytes()) {
+            throw Failure.tooLarge(json.length, program.maxResultBytes());
+        }
+        return json;
+    }
+
+    private static Object await(Future<?> future) throws Throwable {
+        try {
+            return future.get();
+        } catch (InterruptedException cancelled) {
+            future.cancel(true);
+            throw cancelled;
+        } catch (ExecutionException error) {
+            throw error.getCause();
+        }
+    }
+
+    /** Streams values to a caller who takes a stream, else collects them into an array. */
+    private byte[] sequence(Call call, Iterator<?> values) throws Failure {
+        CallStream stream = call.stream();
+        if (stream != null) {
+            while (values.hasNext()) {
+                stream.write(values.next());
+            }
+            return NULL;
+        }
+        ByteArrayOutputStream array = new ByteArrayOutputStream();
+        array.write('[');
+        while (values.hasNext()) {
+            byte[] item = Json.bytes(values.next());
+            if (array.size() > 1) {
+                array.write(',');
+            }
+            array.write(item, 0, item.length);
+            if (array.size() + 1 > program.maxResultBytes()) {
+                throw Failure.tooLarge(array.size() + 1, program.maxResultBytes());
+            }
+        }
+        array.write(']');
+        return array.toByteArray();
+    }
+
+    /** A cancelled call's code usually ends with an exception that says nothing new. */
+    private static void log(Call call, Throwable error) {
+        if (call.reason() != null && error instanceof InterruptedException) {
+            return;
+        }
+        String trace = call.header().traceId;
+        Log.thrown("call failed, trace id " + (trace == null || trace.isEmpty() ? "-" : trace), error);
+    }
+}

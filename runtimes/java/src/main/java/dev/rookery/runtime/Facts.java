@@ -1,0 +1,14 @@
+package dev.rookery.runtime;
+
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentMap;
+
+/** What is the same for all calls of an instance. */
+final class Facts {
+    final Protocol.Init init;
+    final ConcurrentMap<String, Object> state = new ConcurrentHashMap<>();
+
+    Facts(Protocol.Init init) {
+        this.init = init;
+    }
+}

@@ -1,0 +1,185 @@
+package dev.rookery.runtime;
+
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+
+/** Wire format of the runtime protocol, version 1; the document is docs/runtime-protocol.md. */
+final class Protocol {
+    static final int VERSION = 1;
+
+    static final int HELLO = 1;
+    static final int HELLO_OK = 2;
+    static final int INIT = 3;
+    static final int INIT_OK = 4;
+    static final int CALL = 5;
+    static final int RESULT = 6;
+    static final int CHUNK = 7;
+    static final int ERROR = 8;
+    static final int CANCEL = 9;
+    static final int CREDIT = 10;
+    static final int PING = 11;
+    static final int PONG = 12;
+    static final int STOP = 13;
+    static final int STOPPED = 14;
+
+    /** Type and call id, which a frame's length counts. */
+    static final int FRAME_OVERHEAD = 5;
+    static final int HEADER_BYTES = 4 + FRAME_OVERHEAD;
+    static final int MAX_FRAME_BYTES = 7 * 1024 * 1024;
+    private static final int RESULT_OFFSET = HEADER_BYTES + 4;
+
+    static final int CODE_PROTOCOL = 4000;
+    static final int CODE_LOAD = 4001;
+    static final int CODE_HANDLER = 4002;
+    static final int CODE_TOO_LARGE = 4004;
+    static final int CODE_NOT_JSON = 4007;
+    static final int CODE_PRE_STOP = 4009;
+    static final int CODE_TIMEOUT = 4010;
+    static final int CODE_INITIALIZER = 4201;
+    static final int CODE_INITIALIZER_TIMEOUT = 4211;
+
+    /** An exception's own text may be of any length. */
+    private static final int MAX_MESSAGE_CHARS = 64 * 1024;
+
+    static final class Hello {
+        int version;
+        String secret;
+        String client;
+        String role;
+    }
+
+    static final class HelloOk {
+        final int version = VERSION;
+        String runtime;
+        String sdk;
+        String state;
+        ErrorMessage error;
+    }
+
+    static final class Init {
+        String codePath = "";
+        String handler = "";
+        String initializer = "";
+        String preStop = "";
+        long initTimeoutMs;
+        int concurrency;
+        int maxResultBytes;
+        String instanceId = "";
+        String tenant = "";
+        String namespace = "";
+        String name = "";
+        String functionName = "";
+        String version = "";
+        int memoryMb;
+        int cpuMillis;
+    }
+
+    static final class InitOk {
+        long loadMicros;
+        long initMicros;
+    }
+
+    static final class CallHeader {
+        String traceId = "";
+        String traceparent = "";
+        String requestId = "";
+        double remainingMs;
+        String sessionId = "";
+        boolean stream;
+        long credit;
+        Map<String, String> headers;
+    }
+
+    static final class Cancel {
+        String reason;
+    }
+
+    static final class Pong {
+        int running;
+        int queued;
+    }
+
+    static final class Stop {
+        double graceMs = -1;
+    }
+
+    static final class Stopped {
+        ErrorMessage error;
+    }
+
+    static final class ErrorMessage {
+        int code;
+        String message;
+        Long runMicros;
+    }
+
+    private Protocol() {
+    }
+
+    static byte[] frame(int kind, int callId, byte[] payload) {
+        byte[] frame = new byte[HEADER_BYTES + payload.length];
+        System.arraycopy(payload, 0, frame, HEADER_BYTES, payload.length);
+        putHeader(frame, kind, callId);
+        return frame;
+    }
+
+    /** The frame of one of the messages above. */
+    static byte[] frame(int kind, int callId, Object message) {
+        return frame(kind, callId, Json.MESSAGES.toJson(message).getBytes(StandardCharsets.UTF_8));
+    }
+
+    static byte[] error(int callId, Failure failure) {
+        return error(callId, failure, null);
+    }
+
+    static byte[] error(int callId, Failure failure, Long runMicros) {
+        ErrorMessage message = failure.toMessage();
+        message.runMicros = runMicros;
+        if (message.message.length() > MAX_MESSAGE_CHARS) {
+            message.message = message.message.substring(0, MAX_MESSAGE_CHARS) + "...";
+        }
+        return frame(ERROR, callId, message);
+    }
+
+    static byte[] result(int callId, byte[] value, long runMicros) {
+        byte[] frame = new byte[RESULT_OFFSET + value.length];
+        System.arraycopy(value, 0, frame, RESULT_OFFSET, value.length);
+        putHeader(frame, RESULT, callId);
+        putInt(frame, HEADER_BYTES, (int) Math.min(runMicros, 0xffff_ffffL));
+        return frame;
+    }
+
+    static void putHeader(byte[] frame, int kind, int callId) {
+        putInt(frame, 0, frame.length - 4);
+        frame[4] = (byte) kind;
+        putInt(frame, 5, callId);
+    }
+
+    static void putInt(byte[] bytes, int offset, int value) {
+        bytes[offset] = (byte) (value >>> 24);
+        bytes[offset + 1] = (byte) (value >>> 16);
+        bytes[offset + 2] = (byte) (value >>> 8);
+        bytes[offset + 3] = (byte) value;
+    }
+
+    static int getInt(byte[] bytes, int offset) {
+        return bytes[offset] << 24
+                | (bytes[offset + 1] & 0xff) << 16
+                | (bytes[offset + 2] & 0xff) << 8
+                | (bytes[offset + 3] & 0xff);
+    }
+
+    /** The JSON object of a frame's payload. */
+    static <T> T read(byte[] payload, String what, Class<T> type) throws ProtocolException {
+        T message;
+        try {
+            message = Json.MESSAGES.fromJson(new String(payload, StandardCharsets.UTF_8), type);
+        } catch (RuntimeException | StackOverflowError error) {
+            throw new ProtocolException(what + " is not as the protocol has it: " + error.getMessage());
+        }
+        if (message == null) {
+            throw new ProtocolException(what + " must be a JSON object");
+        }
+        return message;
+    }
+}

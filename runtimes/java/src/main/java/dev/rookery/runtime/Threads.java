@@ -1,0 +1,28 @@
+package dev.rookery.runtime;
+
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** The runtime's threads. None keeps the process from ending. */
+final class Threads {
+    private static final long KEEP_SECONDS = 60;
+
+    private Threads() {
+    }
+
+    static Thread daemon(String name, Runnable body) {
+        Thread thread = new Thread(body, name);
+        thread.setDaemon(true);
+        return thread;
+    }
+
+    /** Threads as they are needed. How many is bounded by the connections and by the calls that may run. */
+    static ExecutorService pool() {
+        AtomicInteger number = new AtomicInteger();
+        return new ThreadPoolExecutor(0, Integer.MAX_VALUE, KEEP_SECONDS, TimeUnit.SECONDS, new SynchronousQueue<>(),
+                body -> daemon("rookery-" + number.incrementAndGet(), body));
+    }
+}

@@ -1,0 +1,78 @@
+import { execFile } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll } from 'vitest';
+import { describeWith } from '../probe.ts';
+import { describeRuntime, type RuntimeEntries } from '../suites/runtime.ts';
+import { type Listening, startProgram } from './program.ts';
+
+const run = promisify(execFile);
+const PACKAGE = resolve(import.meta.dirname, '../../runtimes/java');
+const FIXTURE = resolve(import.meta.dirname, '../fixtures/java');
+const JVMS = '/usr/lib/jvm';
+const BUILD_MS = 600_000;
+
+/** `java` of the path, and one more that is installed beside it. */
+function javas(): string[] {
+  const others = existsSync(JVMS) ? readdirSync(JVMS).map(name => join(JVMS, name, 'bin', 'java')) : [];
+  const newest = others
+    .filter(existsSync)
+    .filter(path => /temurin/.test(path))
+    .at(-1);
+  return newest === undefined ? ['java'] : ['java', newest];
+}
+
+describeWith(['java'], 'the Java runtime', () => {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-java-'));
+  const code = join(directory, 'code');
+  const jar = join(directory, 'runtime', 'rookery-runtime.jar');
+
+  const entries: RuntimeEntries = {
+    echo: 'fixture.Main.echo',
+    fail: 'fixture.Main.fail',
+    exit: 'fixture.Main.exit',
+    count: 'fixture.Main.count',
+    gate: 'fixture.Main.gate',
+    sleep: 'fixture.Main.sleep',
+    notJson: 'fixture.Main.notJson',
+    text: 'fixture.Main.text',
+    deep: 'fixture.Main.deep',
+    stream: 'fixture.Main.stream',
+    log: 'fixture.Main.log',
+    flood: 'fixture.Main.flood',
+    facts: 'fixture.Main.facts',
+    start: 'fixture.Main.start',
+    startFails: 'fixture.Main.startFails',
+    startSlow: 'fixture.Main.startSlow',
+    stop: 'fixture.Main.stop',
+    stopFails: 'fixture.Main.stopFails',
+    stopSlow: 'fixture.Main.stopSlow',
+    unloadable: {
+      'fixture.Nowhere.handler': `class fixture.Nowhere not found in ${code}`,
+      'fixture.Main.nothing': 'fixture.Main has no public method nothing(event)',
+      handler: 'it must have the form package.Class.method',
+    },
+  };
+
+  beforeAll(async () => {
+    const build = ['-q', '-B', `-DbuildDirectory=${join(directory, 'runtime')}`, '-DskipTests', 'package'];
+    await run('mvn', build, { cwd: PACKAGE });
+    await run('javac', ['--release', '8', '-cp', jar, '-d', code, join(FIXTURE, 'fixture', 'Main.java')]);
+  }, BUILD_MS);
+
+  afterAll(() => rmSync(directory, { recursive: true }));
+
+  const [java = 'java', other] = javas();
+  const ways: [name: string, program: string, listening: Listening][] = [
+    ['Java', java, 'socket'],
+    ['Java on TCP', java, 'tcp'],
+    ['Java on an inherited socket', java, { inheritedAs: 0 }],
+  ];
+  if (other !== undefined) ways.push([`Java ${other}`, other, 'socket']);
+  for (const [name, program, listening] of ways) {
+    const argv = [program, '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-jar', jar];
+    describeRuntime(name, { codePath: code, entries, start: () => startProgram(argv, listening) });
+  }
+});
