@@ -64,7 +64,6 @@ export const failedPrecondition = constructorOf('failed_precondition');
 export const resourceExhausted = constructorOf('resource_exhausted');
 export const unavailable = constructorOf('unavailable');
 export const deadlineExceeded = constructorOf('deadline_exceeded');
-export const executionFailed = constructorOf('execution_failed');
 export const internal = constructorOf('internal');
 
 /** The message of anything that was thrown, for logs and for `failed to create agent: <cause>`. */
