@@ -1,5 +1,5 @@
 /**
- * The one error type that crosses folder borders, and one constructor function per code.
+ * The one error type that crosses folder borders, and a constructor function for each code that we fail with.
  *
  * Adapters (drivers, storage, HTTP clients) turn foreign errors into a `ServiceError` at their own border; each HTTP
  * entry has one table from `code` to status and envelope. `message` is a plain sentence that a caller may read;
