@@ -10,6 +10,7 @@ import { STREAM_CREDIT_BYTES } from '../runtime/channel.ts';
 import type { AsyncCalls } from '../service/async-calls.ts';
 import type { FunctionInvocation, FunctionResult, FunctionService } from '../service/function-service.ts';
 import { continueTrace, formatTraceparent, type Tracer } from '../telemetry/tracer.ts';
+import { SMALL_ANSWER_BYTES } from './agent-invoke.ts';
 import { EventStream } from './event-stream.ts';
 import { forwardedHeaders } from './forwarded-headers.ts';
 import { FUNCTION_DOCS } from './function-docs.ts';
@@ -161,7 +162,11 @@ function answer(reply: FastifyReply, result: FunctionResult): void {
     sendFunctionFailure(reply, userFailure(outcome.code, outcome.text));
     return;
   }
-  reply.header('Content-Type', 'application/json; charset=utf-8').header('X-Inner-Code', '0').send(outcome.data);
+  const { data } = outcome;
+  reply
+    .header('Content-Type', 'application/json; charset=utf-8')
+    .header('X-Inner-Code', '0')
+    .send(data.length <= SMALL_ANSWER_BYTES ? data.toString() : data);
 }
 
 function resultHeaders({ timings }: FunctionResult): Record<string, string> {
