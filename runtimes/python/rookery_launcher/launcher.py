@@ -300,7 +300,9 @@ class Launcher:
             self._failures = 0
         elif "taken" in message:
             one.instance = message["taken"]
-            self._running[one.pid] = one
+            # One that ended so soon that it was reaped before this was heard would be waited for for ever.
+            if process.start_time(one.pid) is not None:
+                self._running[one.pid] = one
         elif "failed" in message:
             self._failures += 1
             sys.stderr.write("%s\n" % message["failed"])
