@@ -185,7 +185,8 @@ export class ProcessDriver implements SandboxDriver {
     const sandbox = await this.#complete(readHandle(handle));
     await endSandbox(sandbox, 0);
     const groupsGone = await removeGroups(sandbox.groups);
-    await rm(sandbox.directory, { recursive: true, force: true });
+    // Whoever waits for its end may be writing down how it ended at this moment: then once more.
+    await rm(sandbox.directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 10 });
     this.#exits.delete(handle.instanceId);
     if (!groupsGone) {
       throw unavailable(
