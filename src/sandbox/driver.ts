@@ -1,6 +1,7 @@
 import type { RuntimeEndpoint, SandboxFacts, SandboxType } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { PortSpec } from '../core/port.ts';
+import type { SandboxAccess } from './access.ts';
 
 /**
  * The contract of everything that can run an instance: process, docker, supervisor, kubernetes, fake.
@@ -52,6 +53,9 @@ export interface SandboxDriver {
    * With `follow` it goes on until the sandbox ends or `signal` aborts; it never polls.
    */
   logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer>;
+
+  /** Ways into a running sandbox. Nothing happens before one of its methods is called. */
+  access?(handle: SandboxHandle): SandboxAccess;
 
   /** Lets go of what this process holds (connections, watchers). Sandboxes live on. */
   close(): Promise<void>;

@@ -1,5 +1,6 @@
 import type { Instance, InstanceSpec, InstanceStatus } from '../core/instance.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest } from '../sandbox/driver.ts';
 
 /**
@@ -36,6 +37,9 @@ export interface Instances {
   restart(tenant: string, id: string): Promise<Instance>;
 
   exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult>;
+
+  /** Ways into the sandbox of a RUNNING instance (`not_found` otherwise; `failed_precondition` when its driver has none). */
+  access(tenant: string, id: string): Promise<SandboxAccess>;
 
   /** Also for a FAILED instance, whose logs are kept until it is deleted. */
   logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>>;

@@ -1,8 +1,9 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import { messageOf, type ServiceError, unavailable } from '../core/error.ts';
+import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../core/error.ts';
 import { type Instance, NO_SANDBOX } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
 import { forEachOf, within } from './bounded.ts';
 import { CallRoom } from './call-room.ts';
@@ -172,9 +173,15 @@ export class Scheduler implements Instances {
   }
 
   async exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
-    const live = this.#live.get(id) ?? (await this.#adoptMissing(tenant, id, () => notRunning(id)));
-    if (live.tenant !== tenant) throw instanceNotFound(id);
-    return await live.driver.exec(live.handle, request, signal);
+    const { driver, handle } = await this.#running(tenant, id);
+    return await driver.exec(handle, request, signal);
+  }
+
+  async access(tenant: string, id: string): Promise<SandboxAccess> {
+    const { driver, handle } = await this.#running(tenant, id);
+    if (driver.access === undefined)
+      throw failedPrecondition(`sandboxes of type ${driver.name} have no files or ports`);
+    return driver.access(handle);
   }
 
   async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
@@ -182,6 +189,12 @@ export class Scheduler implements Instances {
     if (handle === null) throw noSandbox(id);
     const driver = await this.#options.drivers(instance.spec.sandboxType);
     return driver.logs(handle, request, signal);
+  }
+
+  async #running(tenant: string, id: string): Promise<LiveInstance> {
+    const live = this.#live.get(id) ?? (await this.#adoptMissing(tenant, id, () => notRunning(id)));
+    if (live.tenant !== tenant) throw instanceNotFound(id);
+    return live;
   }
 
   /** Undefined when the name or the idempotency key is taken. */

@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { alreadyExists, notFound } from '../../src/core/error.ts';
+import { alreadyExists, failedPrecondition, notFound } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
+import type { SandboxAccess } from '../../src/sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest } from '../../src/sandbox/driver.ts';
 import type { CreateInstance, InstanceQuery, Instances } from '../../src/scheduler/contract.ts';
 
@@ -10,6 +11,8 @@ export class MemoryInstances implements Instances {
   readonly calls: { id: string; call: Call }[] = [];
   readonly deletes: { id: string; graceMs: number | null }[] = [];
   readonly queries: InstanceQuery[] = [];
+  /** What every instance is like inside. */
+  inside: SandboxAccess | null = null;
   readonly execs: ExecRequest[] = [];
   readonly logRequests: LogRequest[] = [];
   onCreate: (request: CreateInstance) => Partial<Instance> | Promise<Partial<Instance>> = () => ({});
@@ -78,6 +81,12 @@ export class MemoryInstances implements Instances {
     this.#find(tenant, id);
     this.execs.push(request);
     return await this.onExec(request, signal);
+  }
+
+  async access(tenant: string, id: string): Promise<SandboxAccess> {
+    this.#find(tenant, id);
+    if (this.inside === null) throw failedPrecondition('this test has no sandboxes');
+    return this.inside;
   }
 
   async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
