@@ -99,11 +99,11 @@ function program({ codePath, handler }: ExecutorSubject, makesSocket: boolean): 
 function java({ runtime, memoryMb, rootfs }: ExecutorSubject): Execution | string {
   const runtimeJar = findRuntimeJar();
   if (typeof runtimeJar === 'string') return runtimeJar;
-  const { jar } = runtimeJar;
+  const { jar, libraries } = runtimeJar;
   const jdk = rootfs.type === 'image' ? { java: 'java', home: null } : findJdk(runtime.slice('java'.length));
   if (typeof jdk === 'string') return jdk;
   const heapMb = Math.max(MIN_HEAP_MB, Math.floor(memoryMb * HEAP_SHARE));
-  const shown = [jar, jdk.home].filter(path => path !== null && !isShown(path));
+  const shown = [jar, libraries, jdk.home].filter(path => path !== null && !isShown(path));
   return {
     command: { kind: 'exec', argv: [jdk.java, '-XX:+UseSerialGC', `-Xmx${heapMb}m`, '-jar', jar], makesSocket: true },
     mounts: shown.map(path => ({ source: path as string, target: path as string, readonly: true })),

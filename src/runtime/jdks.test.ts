@@ -61,8 +61,8 @@ test('the PATH is followed through links', () => {
   expect(look('17', { PATH: `/nowhere:${join(root, 'bin')}` })?.home).toBe(home);
 });
 
-test('a Java without unix sockets is refused with the reason', () => {
-  expect(findJdk('8')).toMatch(/unix socket.*use java17 or java21/);
+test('a Java that is not here is told with the version and where it is looked for', () => {
+  expect(findJdk('4')).toMatch(/^no Java 4 was found: .*JAVA_HOME_4/);
 });
 
 test('the jar is found from any directory below the installation; without it the error says how to build it', () => {
@@ -71,5 +71,8 @@ test('the jar is found from any directory below the installation; without it the
   mkdirSync(join(root, 'runtimes', 'java', 'target'), { recursive: true });
   writeFileSync(jar, '');
   mkdirSync(join(root, 'dist', 'runtime'), { recursive: true });
-  expect(findRuntimeJar(join(root, 'dist', 'runtime'))).toEqual({ jar });
+  expect(findRuntimeJar(join(root, 'dist', 'runtime'))).toEqual({
+    jar,
+    libraries: join(root, 'runtimes', 'java', 'target', 'lib'),
+  });
 });

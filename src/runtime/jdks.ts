@@ -6,8 +6,6 @@ import { fileURLToPath } from 'node:url';
 const VERSION_TIMEOUT_MS = 5_000;
 const JVM_DIRECTORY = '/usr/lib/jvm';
 const JAR = ['runtimes', 'java', 'target', 'rookery-runtime.jar'];
-/** Unix sockets came with it; with an older one nothing outside the sandbox could reach the runtime. */
-const FIRST_WITH_UNIX_SOCKETS = 16;
 
 export interface Jdk {
   /** The directory with `bin/java`, links resolved. */
@@ -29,9 +27,6 @@ const found = new Map<string, Jdk>();
  * `JAVA_HOME`, the directories of /usr/lib/jvm and the PATH; what was found is kept while it is there.
  */
 export function findJdk(version: string): Jdk | string {
-  if (Number(version) < FIRST_WITH_UNIX_SOCKETS) {
-    return `the runtime is reached over a unix socket, which Java has from ${FIRST_WITH_UNIX_SOCKETS} on: use java17 or java21`;
-  }
   const known = found.get(version);
   if (known !== undefined && existsSync(known.java)) return known;
   const jdk = lookForJdk(version, { env: process.env, jvmDirectory: JVM_DIRECTORY });
@@ -58,12 +53,18 @@ export function lookForJdk(version: string, { env, jvmDirectory }: JdkPlaces): J
   return null;
 }
 
+export interface RuntimeJar {
+  readonly jar: string;
+  /** The libraries beside it, which a Java older than 16 needs. */
+  readonly libraries: string;
+}
+
 /** The jar of the Java runtime in this installation, or the sentence how to make it. */
-export function findRuntimeJar(from: string = dirname(fileURLToPath(import.meta.url))): { jar: string } | string {
+export function findRuntimeJar(from: string = dirname(fileURLToPath(import.meta.url))): RuntimeJar | string {
   let directory = from;
   for (;;) {
     const jar = join(directory, ...JAR);
-    if (existsSync(jar)) return { jar };
+    if (existsSync(jar)) return { jar, libraries: join(dirname(jar), 'lib') };
     const parent = dirname(directory);
     if (parent === directory) break;
     directory = parent;

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -11,18 +11,13 @@ import { type Listening, startProgram } from './program.ts';
 const run = promisify(execFile);
 const PACKAGE = resolve(import.meta.dirname, '../../runtimes/java');
 const FIXTURE = resolve(import.meta.dirname, '../fixtures/java');
-const JVMS = '/usr/lib/jvm';
 const BUILD_MS = 600_000;
 
-/** `java` of the path, and one more that is installed beside it. */
-function javas(): string[] {
-  const others = existsSync(JVMS) ? readdirSync(JVMS).map(name => join(JVMS, name, 'bin', 'java')) : [];
-  const newest = others
-    .filter(existsSync)
-    .filter(path => /temurin/.test(path))
-    .at(-1);
-  return newest === undefined ? ['java'] : ['java', newest];
-}
+/** Beside `java` of the path: those that the environment names as a user of the process sandbox does. */
+const OTHERS = ['8', '11', '21'].flatMap(version => {
+  const home = process.env[`JAVA_HOME_${version}`];
+  return home === undefined ? [] : [{ version, java: join(home, 'bin', 'java') }];
+});
 
 describeWith(['java'], 'the Java runtime', () => {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-java-'));
@@ -64,13 +59,12 @@ describeWith(['java'], 'the Java runtime', () => {
 
   afterAll(() => rmSync(directory, { recursive: true }));
 
-  const [java = 'java', other] = javas();
   const ways: [name: string, program: string, listening: Listening][] = [
-    ['Java', java, 'socket'],
-    ['Java on TCP', java, 'tcp'],
-    ['Java on an inherited socket', java, { inheritedAs: 0 }],
+    ['Java', 'java', 'socket'],
+    ['Java on TCP', 'java', 'tcp'],
+    ['Java on an inherited socket', 'java', { inheritedAs: 0 }],
+    ...OTHERS.map(({ version, java }): [string, string, Listening] => [`Java ${version}`, java, 'socket']),
   ];
-  if (other !== undefined) ways.push([`Java ${other}`, other, 'socket']);
   for (const [name, program, listening] of ways) {
     const argv = [program, '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-jar', jar];
     describeRuntime(name, { codePath: code, entries, start: () => startProgram(argv, listening) });

@@ -3,6 +3,7 @@ package dev.rookery.runtime;
 import java.io.EOFException;
 import java.io.IOException;
 import java.net.InetSocketAddress;
+import java.net.SocketAddress;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
@@ -71,7 +72,9 @@ final class Connection {
         this.channel = channel;
         this.watcher = watcher;
         in.limit(0);
-        if (channel.getLocalAddress() instanceof InetSocketAddress) {
+        // Of a TCP connection; the addresses of junixsocket are subclasses of it.
+        SocketAddress local = channel.getLocalAddress();
+        if (local != null && local.getClass() == InetSocketAddress.class) {
             channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
         }
     }

@@ -1,11 +1,8 @@
 package dev.rookery.runtime;
 
 import java.io.IOException;
-import java.lang.reflect.InvocationTargetException;
 import java.net.InetSocketAddress;
-import java.net.ProtocolFamily;
 import java.net.SocketAddress;
-import java.net.StandardProtocolFamily;
 import java.nio.channels.Channel;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
@@ -17,14 +14,10 @@ import java.nio.file.Paths;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.PosixFilePermissions;
 
-/**
- * Where to listen. Unix sockets came with Java 16, so they are reached by reflection; an older Java listens on a port of the
- * loopback interface and writes the address beside the place where the socket would be.
- */
+/** Where to listen. */
 final class Endpoint {
     private static final int BACKLOG = 128;
     private static final String TCP = "tcp:";
-    private static final String LOOPBACK = "127.0.0.1";
 
     private Endpoint() {
     }
@@ -41,12 +34,11 @@ final class Endpoint {
             throw new IOException(Settings.SOCKET + " or " + Settings.FD + " must say where to listen: a path, "
                     + "tcp:host:port, or 0 for a listening socket on descriptor 0");
         }
-        SocketAddress unix = unixAddress(settings.socket);
-        if (unix != null) {
-            return unix(Paths.get(settings.socket), unix);
+        try {
+            return unix(Paths.get(settings.socket), UnixSockets.find());
+        } catch (ReflectiveOperationException error) {
+            throw UnixSockets.failure(settings.socket, error);
         }
-        String portFile = settings.portFile.isEmpty() ? settings.socket + ".port" : settings.portFile;
-        return tcp(new InetSocketAddress(LOOPBACK, 0), Paths.get(portFile));
     }
 
     /** Java takes over no descriptor but 0. */
@@ -89,11 +81,13 @@ final class Endpoint {
         return listener;
     }
 
-    private static ServerSocketChannel unix(Path path, SocketAddress address) throws IOException {
+    private static ServerSocketChannel unix(Path path, UnixSockets sockets)
+            throws IOException, ReflectiveOperationException {
+        SocketAddress address = sockets.address(path);
         if (Files.exists(path, LinkOption.NOFOLLOW_LINKS)) {
-            removeLeftOver(path, address);
+            removeLeftOver(path, address, sockets);
         }
-        ServerSocketChannel listener = unixChannel(ServerSocketChannel.class);
+        ServerSocketChannel listener = sockets.newListener();
         listener.bind(address, BACKLOG);
         // Who may connect is decided by the directory's mode and by the secret: the control plane is often another user.
         Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw-rw-"));
@@ -102,13 +96,14 @@ final class Endpoint {
     }
 
     /** A socket that nobody listens on is left over from a process that has ended. */
-    private static void removeLeftOver(Path path, SocketAddress address) throws IOException {
+    private static void removeLeftOver(Path path, SocketAddress address, UnixSockets sockets)
+            throws IOException, ReflectiveOperationException {
         if (!Files.readAttributes(path, java.nio.file.attribute.BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS)
                 .isOther()) {
             throw new IOException(path + " (" + Settings.SOCKET + ") exists and is not a socket");
         }
         boolean isServed;
-        try (SocketChannel probe = unixChannel(SocketChannel.class)) {
+        try (SocketChannel probe = sockets.newChannel()) {
             isServed = probe.connect(address);
         } catch (java.net.ConnectException refused) {
             isServed = false;
@@ -117,29 +112,5 @@ final class Endpoint {
             throw new IOException("something listens on " + path + " (" + Settings.SOCKET + ") already");
         }
         Files.delete(path);
-    }
-
-    /** Null where Java has no unix sockets. */
-    private static SocketAddress unixAddress(String path) throws IOException {
-        try {
-            return (SocketAddress) Class.forName("java.net.UnixDomainSocketAddress")
-                    .getMethod("of", String.class)
-                    .invoke(null, path);
-        } catch (ClassNotFoundException olderJava) {
-            return null;
-        } catch (ReflectiveOperationException error) {
-            throw new IOException("no unix socket can be made at " + path, error);
-        }
-    }
-
-    private static <T> T unixChannel(Class<T> type) throws IOException {
-        try {
-            return type.cast(type.getMethod("open", ProtocolFamily.class)
-                    .invoke(null, StandardProtocolFamily.valueOf("UNIX")));
-        } catch (InvocationTargetException error) {
-            throw new IOException("no unix socket can be made", error.getCause());
-        } catch (ReflectiveOperationException error) {
-            throw new IOException("no unix socket can be made", error);
-        }
     }
 }
