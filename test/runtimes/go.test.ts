@@ -10,6 +10,7 @@ import { type Listening, startProgram } from './program.ts';
 
 const run = promisify(execFile);
 const FIXTURE = resolve(import.meta.dirname, '../fixtures/go');
+const PYTHON = resolve(import.meta.dirname, '../../runtimes/python');
 const BUILD_MS = 300_000;
 
 /** The program takes the names as they are. */
@@ -55,4 +56,11 @@ describeWith(['go'], 'the Go runtime', () => {
   for (const [name, listening] of ways) {
     describeRuntime(name, { codePath: directory, entries: ENTRIES, start: () => startProgram([program], listening) });
   }
+  // As posix-custom-runtime starts it, where it might have served HTTP instead.
+  const bridge = ['python3', '-B', '-m', 'rookery_runtime', '--program', program];
+  describeRuntime('a program that makes its socket, behind the bridge', {
+    codePath: directory,
+    entries: ENTRIES,
+    start: () => startProgram(bridge, 'socket', { PYTHONPATH: PYTHON }),
+  });
 });

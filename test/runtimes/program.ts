@@ -26,7 +26,11 @@ os.execvp(sys.argv[3], sys.argv[3:])
 `;
 
 /** Starts a program that speaks the runtime protocol, with the settings that docs/runtime-protocol.md gives such programs. */
-export async function startProgram(argv: readonly string[], listening: Listening = 'socket'): Promise<StartedRuntime> {
+export async function startProgram(
+  argv: readonly string[],
+  listening: Listening = 'socket',
+  variables: Readonly<Record<string, string>> = {},
+): Promise<StartedRuntime> {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-program-'));
   const path = join(directory, 'runtime.sock');
   const portFile = join(directory, 'port');
@@ -37,7 +41,7 @@ export async function startProgram(argv: readonly string[], listening: Listening
   const [command = '', ...rest] = [...inherited, ...argv];
   const log = openSync(logPath, 'a');
   const child = spawn(command, rest, {
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, ...settings, ROOKERY_RUNTIME_SECRET: secret },
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, ...settings, ROOKERY_RUNTIME_SECRET: secret, ...variables },
     stdio: ['ignore', log, log],
   });
   closeSync(log);

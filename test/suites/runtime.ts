@@ -66,7 +66,13 @@ export interface StartedRuntime {
 export interface RuntimeUnderTest {
   readonly codePath: string;
   readonly entries: RuntimeEntries;
-  start(): Promise<StartedRuntime>;
+  /**
+   * `code` (absent): the runtime loads user code. `server`: it passes calls on to a server of HTTP (docs/runtimes.md), so that nothing is
+   * loaded, a text is a value, the context is headers, a stream has no value after it, and the end is SIGTERM.
+   */
+  readonly kind?: 'code' | 'server';
+  /** With `slowToStop`, a server takes no notice of SIGTERM. */
+  start(options?: { readonly slowToStop: boolean }): Promise<StartedRuntime>;
 }
 
 /** Bound of each wait of a test. */
@@ -74,6 +80,7 @@ const WAIT_MS = 20_000;
 
 export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
   const { entries } = subject;
+  const isServer = subject.kind === 'server';
 
   describe(`the runtime protocol: ${name}`, () => {
     let directory: string;
@@ -169,9 +176,11 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(runtime.log()).toContain('boom');
       });
 
-      test('a value that is not JSON is 4007', async () => {
+      test(`a value that is not JSON is ${isServer ? 'a text' : '4007'}`, async () => {
         const channel = await ready(entries.notJson);
-        expect(await channel.call(callOf({}))).toMatchObject(failure(4007, expect.any(String)));
+        const outcome = await channel.call(callOf({}));
+        if (isServer) expect(resultOf(outcome)).toEqual(expect.any(String));
+        else expect(outcome).toMatchObject(failure(4007, expect.any(String)));
       });
 
       test('a result above the limit is 4004 with both sizes, one of exactly the limit passes', async () => {
@@ -221,6 +230,9 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
           ...header,
           traceparent: expect.stringMatching(/^00-1{32}-(?!2{16})[0-9a-f]{16}-01$/),
           instanceId: 'instance-1',
+        });
+        if (isServer) return;
+        expect(facts).toMatchObject({
           tenant: 'tenant-1',
           namespace: 'space',
           name: 'agent-1',
@@ -313,6 +325,8 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
           4211,
           'timed out after 0.2 s',
         ],
+      ];
+      const loading: typeof failures = [
         ['no handler is 4201', () => initOf(''), 4201, 'empty user call code'],
         [
           'a code directory that is not there is 4001',
@@ -327,18 +341,21 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
           text,
         ]),
       ];
-      test.each(failures)('%s, and so is every call and every later client', async (_, init, code, text) => {
-        const channel = await open();
-        const outcome = await channel.initialize(init(), AbortSignal.timeout(WAIT_MS));
-        expect(outcome).toMatchObject({ ok: false, error: { code, message: expect.stringContaining(text) } });
-        const message = outcome.ok ? '' : outcome.error.message;
-        expect(await channel.call(callOf({}))).toMatchObject(failure(code, message));
-        const other = await open();
-        expect(other.hello).toMatchObject({ state: 'failed', error: { code, message } });
-        expect(await other.call(callOf({}))).toMatchObject(failure(code, message));
-        const again = await other.initialize(init(), AbortSignal.timeout(WAIT_MS));
-        expect(again).toMatchObject({ ok: false, error: { code, message } });
-      });
+      test.each(isServer ? failures : [...failures, ...loading])(
+        '%s, and so is every call and every later client',
+        async (_, init, code, text) => {
+          const channel = await open();
+          const outcome = await channel.initialize(init(), AbortSignal.timeout(WAIT_MS));
+          expect(outcome).toMatchObject({ ok: false, error: { code, message: expect.stringContaining(text) } });
+          const message = outcome.ok ? '' : outcome.error.message;
+          expect(await channel.call(callOf({}))).toMatchObject(failure(code, message));
+          const other = await open();
+          expect(other.hello).toMatchObject({ state: 'failed', error: { code, message } });
+          expect(await other.call(callOf({}))).toMatchObject(failure(code, message));
+          const again = await other.initialize(init(), AbortSignal.timeout(WAIT_MS));
+          expect(again).toMatchObject({ ok: false, error: { code, message } });
+        },
+      );
 
       test('a call before INIT is 4000', async () => {
         const channel = await open();
@@ -412,6 +429,8 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
     });
 
     describe('streams', () => {
+      const last = isServer ? null : 'end';
+
       test('what is written comes as events in order, and the value after them', async () => {
         const channel = await ready(entries.stream);
         const events: string[] = [];
@@ -422,7 +441,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
           onChunk: event => events.push(event.toString()),
         });
         expect(events).toEqual(parts);
-        expect(resultOf(outcome)).toBe('end');
+        expect(resultOf(outcome)).toBe(last);
       });
 
       test('a writer sends no more than it was granted, but for one event', async () => {
@@ -445,7 +464,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
             }
           },
         });
-        expect(resultOf(await call)).toBe('end');
+        expect(resultOf(await call)).toBe(last);
         expect(events).toHaveLength(4);
       });
 
@@ -460,9 +479,11 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         while (channel.inFlight > 0) await counts(channel, 0);
       });
 
-      test('without a reader there is no stream', async () => {
+      test(`without a reader there is no stream${isServer ? ': its text is the value' : ''}`, async () => {
         const channel = await ready(entries.stream);
-        expect(await channel.call(callOf({ parts: ['one'] }))).toMatchObject(failure(4002, expect.any(String)));
+        const outcome = await channel.call(callOf({ parts: ['one'] }));
+        if (isServer) expect(resultOf(outcome)).toBe('data: one\n\n');
+        else expect(outcome).toMatchObject(failure(4002, expect.any(String)));
       });
     });
 
@@ -554,13 +575,16 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       });
 
       test('a pre_stop that fails or takes too long is 4009, and the runtime exits all the same', async () => {
-        const channel = await ready(entries.echo, { preStop: entries.stopFails });
-        expect(await stop(channel, 10_000)).toMatchObject({
-          error: { code: 4009, message: expect.stringContaining('boom') },
-        });
-        expect(await runtime.exited).toBe(0);
+        // A server is asked by SIGTERM, which cannot be answered with a failure.
+        if (!isServer) {
+          const channel = await ready(entries.echo, { preStop: entries.stopFails });
+          expect(await stop(channel, 10_000)).toMatchObject({
+            error: { code: 4009, message: expect.stringContaining('boom') },
+          });
+          expect(await runtime.exited).toBe(0);
+        }
         await runtime.dispose();
-        runtime = await subject.start();
+        runtime = await subject.start({ slowToStop: true });
         const other = await ready(entries.echo, { preStop: entries.stopSlow });
         expect(await stop(other, 200)).toMatchObject({
           error: { code: 4009, message: expect.stringContaining('timed out') },

@@ -4,6 +4,7 @@ The runtime of programs that speak HTTP: calls of the runtime protocol become re
 To the rest of the runtime it is user code, so order, cancelling, streams and limits are the same as everywhere.
 """
 import codecs
+import functools
 import http.client
 import json
 import os
@@ -38,6 +39,11 @@ def serve(listener, secret, argv):
         if program is not None:
             program.kill()
         _refuse(listener, str(failure))
+    serve_program(listener, secret, program)
+
+
+def serve_program(listener, secret, program):
+    """Serves one instance with a server that is ready. Never returns."""
     program.watch()
     Runtime(listener, secret, _Code(program).load).run()
 
@@ -71,6 +77,7 @@ class _Code(object):
         self._program = program
         self._local = threading.local()
         self._max_result_bytes = 0
+        self._name = ''
         self.handler = self._invoke
         self.initializer = None
         self.pre_stop = self._stop
@@ -78,20 +85,21 @@ class _Code(object):
     def load(self, message):
         """Instead of loading modules."""
         self._max_result_bytes = message['maxResultBytes']
+        self._name = message.get('handler') or ''
         if message.get('initializer'):
-            self.initializer = self._initialize
+            self.initializer = functools.partial(self._initialize, message['initializer'])
         return self
 
     def _invoke(self, _event, context):
         call = context._call
-        response = self._post('/invoke', bytes(call.body), _headers(context))
+        response = self._post('/invoke', bytes(call.body), _headers(context, self._name))
         is_stream = not response.headers.get('Content-Length') and call.stream() is not None
         if is_stream and 200 <= response.status < 300 and not _is_json(response):
             return self._pass_on(response, call.stream())
         return _value(response, self._read(response))
 
-    def _initialize(self, context):
-        response = self._post('/init', b'{}', _headers(context))
+    def _initialize(self, name, context):
+        response = self._post('/init', b'{}', _headers(context, name))
         _value(response, self._read(response))
 
     def _stop(self, _context):
@@ -174,11 +182,11 @@ class _Events(object):
                 self._data.append(line[6:] if line.startswith('data: ') else line[5:])
 
 
-def _headers(context):
+def _headers(context, handler):
     headers = {name: value for name, value in context.headers.items() if name not in ('content-length', 'host')}
     headers.update({'Content-Type': 'application/json', 'X-Instance-Id': context.instance_id})
     for name, value in (('X-Trace-Id', context.trace_id), ('X-Request-Id', context.request_id),
-                        ('traceparent', context.traceparent), ('X-Instance-Session', context.session_id)):
+                        ('traceparent', context.traceparent), ('X-Instance-Session', context.session_id), ('X-Rookery-Handler', handler)):
         if value:
             headers[name] = value
     return {name: value.encode('utf-8') for name, value in headers.items()}

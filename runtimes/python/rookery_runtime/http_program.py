@@ -27,14 +27,31 @@ class NotServing(Exception):
 
 
 class HttpProgram(object):
-    def __init__(self, argv):
+    def __init__(self, argv, env=None, ignores=()):
+        """`ignores`: signals that this process ignores and the program must not."""
         self._name = os.path.basename(argv[0])
         self._is_ending = False
+
+        def attend():
+            for number in ignores:
+                signal.signal(number, signal.SIG_DFL)
+
         try:
             # A group of its own, so that all of it can be asked to end.
-            self._process = subprocess.Popen(argv, start_new_session=True)
+            self._process = subprocess.Popen(argv, env=env, start_new_session=True, preexec_fn=attend if ignores else None)
         except (OSError, ValueError) as error:
             raise NotServing('%s cannot be executed: %s' % (argv[0], getattr(error, 'strerror', None) or error))
+
+    def has_ended(self):
+        return self._process.poll() is not None
+
+    def wait(self):
+        """Its return code, negative for a signal."""
+        return self._process.wait()
+
+    def serves(self):
+        """Whether it answers on its port now, as `wait_until_ready` says."""
+        return _look() is None
 
     def wait_until_ready(self):
         """Until `GET /healthz` is answered with 200, or there is no such page. Fails with NotServing."""
