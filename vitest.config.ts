@@ -17,9 +17,13 @@ export default defineConfig({
           name: 'parts',
           include: ['src/**/*.test.ts', 'test/**/*.test.ts', 'scripts/**/*.test.ts'],
           exclude: BUILT,
+          globalSetup: 'test/parts/docker-shared.ts',
         },
       },
-      { extends: true, test: { name: 'built', include: BUILT, globalSetup: 'test/e2e/build.ts' } },
+      {
+        extends: true,
+        test: { name: 'built', include: BUILT, globalSetup: ['test/e2e/build.ts', 'test/parts/docker-shared.ts'] },
+      },
     ],
   },
 });

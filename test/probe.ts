@@ -1,7 +1,9 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { describe, test } from 'vitest';
 import { installSchemathesis } from './openapi/schemathesis.ts';
+import { whyNoDocker } from './parts/docker.ts';
 
 /**
  * Parts that a machine may lack. A suite that needs one is skipped with the reason in its name; the environment variable `REQUIRE`
@@ -21,7 +23,7 @@ export type Part =
 
 /** What each part needs; null when it is there, else a sentence. */
 const probes: Readonly<Record<Part, () => string | null>> = {
-  docker: () => answers('docker', ['version', '--format', '{{.Server.Version}}'], 'no docker daemon answers'),
+  docker: () => whyNoDocker() ?? makeImages(),
   supervisor: () => answers('supervisord', ['--version'], 'supervisord is not installed'),
   postgres: () =>
     process.env.ROOKERY_TEST_POSTGRES_URL === undefined && postgresBinary() === null
@@ -38,10 +40,21 @@ const probes: Readonly<Record<Part, () => string | null>> = {
 };
 
 const PROBE_TIMEOUT_MS = 10_000;
+const IMAGES_TIMEOUT_MS = 300_000;
 
 function answers(program: string, args: readonly string[], otherwise: string): string | null {
   const { status } = spawnSync(program, args, { stdio: 'ignore', timeout: PROBE_TIMEOUT_MS });
   return status === 0 ? null : otherwise;
+}
+
+/** Here and not in a test, whose time is bounded. */
+function makeImages(): string | null {
+  const program = fileURLToPath(new URL('parts/make-docker-images.ts', import.meta.url));
+  const { status, stderr } = spawnSync(process.execPath, ['--import', 'tsx', program], {
+    encoding: 'utf8',
+    timeout: IMAGES_TIMEOUT_MS,
+  });
+  return status === 0 ? null : `the images of the tests cannot be made: ${stderr.trim().split('\n').at(-1)}`;
 }
 
 /** Debian keeps the server's programs out of the path, one directory for each major version. */

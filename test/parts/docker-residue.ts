@@ -1,0 +1,156 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync, rmdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+
+const RUN_TIMEOUT_MS = 20_000;
+
+/** What a Docker daemon of ours leaves in the kernel when it ends. */
+export interface Residue {
+  /** Everything of it is below this directory. */
+  readonly directory: string;
+  readonly bridge: string;
+  /** The parent of its containers' cgroups, as a name at the top of each hierarchy. */
+  readonly cgroup: string;
+  /** The start of every address that it gives: `10.123.`. */
+  readonly addresses: string;
+}
+
+/** Removes processes, mounts, interfaces, firewall rules and cgroups. What was never there is no failure. */
+export async function removeResidue({ directory, bridge, cgroup, addresses }: Residue): Promise<void> {
+  await killProcesses(shims(directory));
+  unmountBelow(directory);
+  const bridges = bridgesWith(addresses);
+  for (const name of [bridge, ...bridges]) run('ip', ['link', 'delete', name]);
+  removeRules([bridge, ...bridges], addresses);
+  removeCgroups(cgroup);
+}
+
+/** Ends them at once, and waits until they have ended. */
+export async function killProcesses(pids: readonly number[]): Promise<void> {
+  for (const pid of pids) kill(pid);
+  const giveUpAt = Date.now() + RUN_TIMEOUT_MS;
+  while (pids.some(isAlive) && Date.now() < giveUpAt) await delay(10);
+}
+
+/** Not so for one that has ended and that nobody has reaped. */
+export function isAlive(pid: number): boolean {
+  const stat = readOr(`/proc/${pid}/stat`);
+  return stat !== '' && !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2));
+}
+
+/** Containers that outlived their daemon: their shims name the daemon's directory. Both are in it. */
+function shims(directory: string): readonly number[] {
+  const found: number[] = [];
+  for (const pid of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
+    const command = readOr(`/proc/${pid}/cmdline`).split('\0');
+    if (!command[0]?.includes('containerd') || !command.some(part => part.startsWith(directory))) continue;
+    const children = readOr(`/proc/${pid}/task/${pid}/children`).split(' ').filter(Boolean);
+    found.push(...children.map(Number), Number(pid));
+  }
+  return found;
+}
+
+function unmountBelow(directory: string): void {
+  const points = readOr('/proc/self/mountinfo')
+    .split('\n')
+    .map(line => line.split(' ')[4] ?? '')
+    .filter(point => point.startsWith(`${directory}/`));
+  for (const point of points.reverse()) run('umount', ['-l', point]);
+}
+
+function bridgesWith(addresses: string): readonly string[] {
+  const { output } = run('ip', ['-o', '-4', 'address']);
+  return output
+    .split('\n')
+    .filter(line => line.includes(` inet ${addresses}`))
+    .map(line => line.split(/\s+/)[1] ?? '')
+    .filter(name => name !== '');
+}
+
+/**
+ * Rules that name our interfaces or addresses go; the chains that all daemons of a machine share go when no daemon has a network in them
+ * any more.
+ */
+function removeRules(interfaces: readonly string[], addresses: string): void {
+  const isOurs = (rule: string) =>
+    interfaces.some(name => rule.includes(` ${name} `)) ||
+    rule.includes(` ${addresses}`) ||
+    /-[io] br-[0-9a-f]{12}/.test(rule);
+  for (const table of ['filter', 'nat']) {
+    const rules = rulesOf(table);
+    const stale = rules.filter(rule => rule.startsWith('-A ') && isOurs(`${rule} `) && !namesLiveBridge(rule));
+    for (const rule of stale) run('iptables', ['-w', '-t', table, '-D', ...words(rule).slice(1)]);
+  }
+  const isShared = rulesOf('filter').some(rule => /^-A FORWARD -o \S+ -j DOCKER$/.test(rule));
+  if (isShared) return;
+  for (const table of ['filter', 'nat']) {
+    const rules = rulesOf(table);
+    const jumps = rules.filter(rule => /^-A (?!DOCKER)\S+ .*-j DOCKER(?:-\S+)?$/.test(rule));
+    for (const rule of jumps) run('iptables', ['-w', '-t', table, '-D', ...words(rule).slice(1)]);
+    const chains = rules.filter(rule => rule.startsWith('-N DOCKER')).map(rule => words(rule)[1] ?? '');
+    for (const chain of chains) run('iptables', ['-w', '-t', table, '-F', chain]);
+    for (const chain of chains) run('iptables', ['-w', '-t', table, '-X', chain]);
+  }
+}
+
+/** Another daemon's network has its bridge; that of a dead one has not. */
+function namesLiveBridge(rule: string): boolean {
+  const name = / -[io] (br-[0-9a-f]{12})/.exec(rule)?.[1];
+  return name !== undefined && existsSync(`/sys/class/net/${name}`);
+}
+
+function rulesOf(table: string): readonly string[] {
+  return run('iptables', ['-w', '-t', table, '-S']).output.split('\n');
+}
+
+function words(rule: string): string[] {
+  return rule.trim().split(/\s+/);
+}
+
+/** In cgroup v1 one directory in each hierarchy, in v2 one. */
+function removeCgroups(name: string): void {
+  const roots = ['/sys/fs/cgroup', ...list('/sys/fs/cgroup').map(child => `/sys/fs/cgroup/${child}`)];
+  for (const root of roots) removeCgroup(join(root, name));
+}
+
+function removeCgroup(directory: string): void {
+  if (!existsSync(directory)) return;
+  for (const child of list(directory)) removeCgroup(join(directory, child));
+  try {
+    rmdirSync(directory);
+  } catch {
+    // Gone meanwhile, or a process in it is about to end.
+  }
+}
+
+function list(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory, { withFileTypes: true })
+      .filter(entry => entry.isDirectory())
+      .map(entry => entry.name);
+  } catch {
+    return [];
+  }
+}
+
+function readOr(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It has ended.
+  }
+}
+
+function run(program: string, args: readonly string[]): { readonly output: string } {
+  const { stdout } = spawnSync(program, args, { encoding: 'utf8', timeout: RUN_TIMEOUT_MS });
+  return { output: stdout ?? '' };
+}

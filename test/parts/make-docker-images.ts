@@ -1,0 +1,4 @@
+/** Makes the images of the docker tests, so that no test waits for it; the tests and `.ci/run` start this program. */
+import { IMAGES, type ImageName, imageFile } from './docker-images.ts';
+
+for (const name of Object.keys(IMAGES) as ImageName[]) console.log(await imageFile(name));
