@@ -8,6 +8,7 @@ export default defineConfig({
   test: {
     testTimeout: 30_000,
     hookTimeout: 60_000,
+    teardownTimeout: 60_000,
     // Tests start real servers, launchers and sandboxes: more workers than cores would only make them wait for each other.
     maxWorkers: Math.min(4, availableParallelism()),
     projects: [
