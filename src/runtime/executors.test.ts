@@ -27,15 +27,15 @@ test.each([
 });
 
 test.each([
-  ['go', false],
-  ['posix-custom-runtime', true],
-  ['cobol', true],
-])('%s executes <codePath>/<handler>; that it makes its own socket: %s', (runtime, makesSocket) => {
+  ['go', { makesSocket: false }],
+  ['posix-custom-runtime', { makesSocket: true, orServesHttp: true }],
+  ['cobol', { makesSocket: true, orServesHttp: true }],
+])('%s executes <codePath>/<handler>; how it may be reached: %j', (runtime, ways) => {
   expect(executionOf(subject({ runtime, codePath: '/code/', handler: 'bin/app' })).command).toEqual({
     kind: 'exec',
     argv: ['/code/bin/app'],
     deployDir: '/code/',
-    makesSocket,
+    ...ways,
   });
 });
 

@@ -9,6 +9,7 @@ export type ExecutorCommand =
       readonly kind: 'exec';
       readonly argv: readonly string[];
       readonly makesSocket?: boolean;
+      readonly orServesHttp?: boolean;
       readonly deployDir?: string;
     }
   | { readonly kind: 'http'; readonly argv: readonly string[]; readonly deployDir: string };
@@ -55,14 +56,18 @@ const EXECUTORS: readonly Executor[] = [
       mounts: [],
     }),
   },
-  { runtimes: /^go$/, name: 'Go1.x', execution: subject => program(subject, false) },
+  { runtimes: /^go$/, name: 'Go1.x', execution: subject => program(subject, { makesSocket: false }) },
   { runtimes: /^http$/, name: 'Go1.x', execution: http },
   { runtimes: /^custom image$/, name: 'Go1.x', execution: () => CUSTOM_IMAGE },
   { runtimes: /^java(?:8|11|17|21)$/, name: 'Java', execution: java },
 ];
 
-// A program of any language: it may know nothing of inherited sockets.
-const FALLBACK: Executor = { runtimes: /^/, name: 'PosixCustom', execution: subject => program(subject, true) };
+// A program of any language: it may know nothing of inherited sockets, nor of the runtime protocol.
+const FALLBACK: Executor = {
+  runtimes: /^/,
+  name: 'PosixCustom',
+  execution: subject => program(subject, { makesSocket: true, orServesHttp: true }),
+};
 
 /** The executor of a runtime value, by its name. Every value has one. */
 export function executorName(runtime: string): string {
@@ -86,11 +91,14 @@ function executorOf(runtime: string): Executor {
 }
 
 /** The program `<codePath>/<handler>`; without a handler none, so that each call is told that it is missing. */
-function program({ codePath, handler }: ExecutorSubject, makesSocket: boolean): Execution {
+function program(
+  { codePath, handler }: ExecutorSubject,
+  ways: { readonly makesSocket: boolean; readonly orServesHttp?: boolean },
+): Execution {
   if (handler === '') return { command: { kind: 'exec', argv: [] }, mounts: [] };
   const directory = codePath.replace(/\/+$/, '');
   return {
-    command: { kind: 'exec', argv: [`${directory}/${handler}`], deployDir: codePath, makesSocket },
+    command: { kind: 'exec', argv: [`${directory}/${handler}`], deployDir: codePath, ...ways },
     mounts: [],
   };
 }

@@ -95,6 +95,11 @@ export type RuntimeCommand =
       /** It makes the socket itself: nothing is at its path before, and no descriptor is inherited. */
       readonly makesSocket?: boolean;
       /**
+       * With `makesSocket`: it may serve HTTP on 127.0.0.1:8000 instead, as with kind `http`; what it does first decides. Only in a network of
+       * the sandbox's own: elsewhere the port may be another program's, and it is not looked at.
+       */
+      readonly orServesHttp?: boolean;
+      /**
        * The directory of the program, inside. A start fails with `deploy dir is empty` when it is not there or has nothing in it, and
        * with a sentence when `argv[0]` is no program.
        */

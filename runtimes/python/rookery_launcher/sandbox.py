@@ -84,6 +84,8 @@ class _Start:
         # Without a program the Python runtime is what tells each call so.
         self._is_program = command["kind"] == "exec" and len(command["argv"]) > 0
         self._makes_socket = command.get("makesSocket", False)
+        # On a shared network the port may be another program's.
+        self._may_serve_http = command.get("orServesHttp", False) and request["network"] != "host"
         self._warnings = []
         self.sandbox = Sandbox(request, plan.layers)
 
@@ -151,6 +153,7 @@ class _Start:
             ROOKERY_RUNTIME_SECRET=request["secret"],
         )
         orders["keepsListener"] = not self._makes_socket
+        orders["mayServeHttp"] = self._may_serve_http
         if not self._makes_socket:
             orders["env"]["ROOKERY_RUNTIME_FD"] = str(user_process.LISTENER)
         return orders

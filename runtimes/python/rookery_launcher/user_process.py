@@ -69,6 +69,8 @@ def wait_for_orders(layers, title, descriptors):
         if "argv" in orders:
             if not orders["keepsListener"]:
                 os.close(LISTENER)
+            if orders["mayServeHttp"]:
+                _run_bridge(orders, title)
             run_program(orders["argv"], orders["env"], orders["workingDir"])
     except BaseException as error:
         os.write(2, ("the runtime cannot be started: %s: %s\n" % (type(error).__name__, error)).encode())
@@ -134,6 +136,20 @@ def _run_python(orders, title):
     except BaseException as raised:
         error = raised
     _end(error)
+
+
+def _run_bridge(orders, title):
+    """Stays the parent of a program that may speak HTTP. Never returns."""
+    from rookery_runtime import program_bridge
+
+    _enter_directory(orders["workingDir"])
+    env = orders["env"]
+    own = {name: env.pop(name) for name in ("ROOKERY_RUNTIME_SOCKET", "ROOKERY_RUNTIME_SECRET")}
+    os.environ.clear()
+    os.environ.update(env)
+    title.set("rookery: %s" % orders["instanceId"])
+    gc.enable()
+    program_bridge.serve(own["ROOKERY_RUNTIME_SOCKET"], own["ROOKERY_RUNTIME_SECRET"], orders["argv"], own)
 
 
 def run_program(argv, env, working_dir):
