@@ -5,7 +5,7 @@ import { deferred } from '../../test/http/deferred.ts';
 import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { deadlineExceeded, invalidRequest, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
-import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
 
 const AGENT = newInstance(SPEC);
 const URL_OF_IT = `/api/agent/${AGENT.id}/invoke`;
@@ -261,7 +261,7 @@ describe('over a real connection', () => {
   });
 
   test('a caller that waits is not cancelled, and its connection serves on', async () => {
-    const signals = new Set<AbortSignal | undefined>();
+    const signals = new Set<CallSignal | undefined>();
     await using frontend = frontendWithAgent(call => {
       signals.add(call.signal);
       return ok(call.body.toString());

@@ -1,21 +1,30 @@
 import { randomUUID } from 'node:crypto';
 import type net from 'node:net';
-import { deadlineExceeded, invalidRequest, type ServiceError, unavailable } from '../core/error.ts';
+import { deadlineExceeded, invalidRequest, unavailable } from '../core/error.ts';
 import type { RuntimeEndpoint } from '../core/instance.ts';
+import { CallBatch } from './call-batch.ts';
 import { type Connection, connect } from './connection.ts';
-import { encodeFrame, type Frame, writeHeader } from './frames.ts';
+import { encodeFrame, type Frame } from './frames.ts';
+import { OpenCall } from './open-call.ts';
 import {
   type CallError,
   type CallHeader,
   type Cancel,
   FRAME,
-  FRAME_HEADER_BYTES,
   type HelloOk,
   type Init,
   type InitOk,
   type Pong,
   type Stopped,
 } from './protocol.ts';
+
+/** What a call listens to: an `AbortSignal`, or something lighter that behaves alike. */
+export interface CallSignal {
+  readonly aborted: boolean;
+  readonly reason: unknown;
+  addEventListener(type: 'abort', listener: () => void): void;
+  removeEventListener(type: 'abort', listener: () => void): void;
+}
 
 export interface Call {
   readonly header: Omit<CallHeader, 'remainingMs'>;
@@ -24,7 +33,7 @@ export interface Call {
   /** Bound of the whole call, waiting included, milliseconds. At its end the call is cancelled. */
   readonly timeoutMs: number;
   /** The caller going away, or an interrupt (`signal.reason === 'interrupt'`): the call is cancelled. */
-  readonly signal?: AbortSignal;
+  readonly signal?: CallSignal;
   /** Makes it a stream: one event each. Grant more with `Channel.credit` as the reader takes them. */
   readonly onChunk?: (event: Buffer, callId: number) => void;
   /** Told when a call that was given up has ended inside after all, or its connection has: its place there is free again. */
@@ -49,24 +58,12 @@ export class ChannelClosed extends Error {
 export const STREAM_CREDIT_BYTES = 256 * 1024;
 /** Its length is a u16. */
 const MAX_CALL_HEADER_BYTES = 0xffff;
-/** The most that one timer of Node waits (24.8 days; it fires at once when asked for more); a function's time may be longer. */
-const MAX_TIMER_MS = 0x7fff_ffff;
 /** For the last words on the control socket when a runtime that was told to stop has closed its data socket. */
 const LAST_WORDS_MS = 1000;
-/** Bodies up to this size are copied behind their header, so that a call is one write; larger ones go as a second buffer of the same `writev`. */
-const COPY_BODY_BYTES = 64 * 1024;
-
-interface PendingCall {
-  settle(outcome: CallOutcome): void;
-  fail(error: Error): void;
-  readonly onChunk: ((event: Buffer, callId: number) => void) | undefined;
-  readonly onLateEnd: (() => void) | undefined;
-}
-
 /**
  * One control plane's connection to one instance's runtime: a data and a control socket.
  *
- * Calls are written at once in the order in which `call` was entered; the runtime holds them in that order. Bounding how many
+ * Calls are written in the same turn of the event loop, in the order in which `call` was entered; the runtime holds them in that order. Bounding how many
  * wait is the owner's part. Ends with `close`, or by itself when either socket ends: `closed` resolves and every open
  * call rejects with `ChannelClosed`.
  */
@@ -77,7 +74,8 @@ export class Channel {
   readonly closed: Promise<void>;
   readonly #data: net.Socket;
   readonly #control: net.Socket;
-  readonly #pending = new Map<number, PendingCall>();
+  readonly #batch: CallBatch;
+  readonly #pending = new Map<number, OpenCall>();
   /** Calls that were given up here and not yet answered there: they still hold a place in the runtime. */
   readonly #abandoned = new Map<number, (() => void) | undefined>();
   #nextCallId = 1;
@@ -87,6 +85,10 @@ export class Channel {
   #outcome: Promise<InitOutcome>;
   #onInit!: (outcome: InitOutcome) => void;
   #onStopped: ((stopped: Stopped) => void) | undefined;
+  readonly #owner = {
+    cancel: (callId: number, reason: Cancel['reason']) => this.#cancel(callId, reason),
+    abandon: (callId: number, reason: Cancel['reason']) => this.#abandon(callId, reason),
+  };
   readonly #pings: ((pong: Pong) => void)[] = [];
   /** Whoever waits for something else than a call and must hear of the end. */
   readonly #onClosed = new Set<() => void>();
@@ -95,6 +97,7 @@ export class Channel {
     this.hello = hello;
     this.#data = data.socket;
     this.#control = control.socket;
+    this.#batch = new CallBatch(data.socket);
     this.closed = new Promise(resolve => {
       this.#resolveClosed = resolve;
     });
@@ -140,7 +143,7 @@ export class Channel {
 
   /** Bytes of calls that this process still holds because the runtime does not read (given-up calls too). */
   get unsentBytes(): number {
-    return this.#data.writableLength;
+    return this.#data.writableLength + this.#batch.bytes;
   }
 
   get isClosed(): boolean {
@@ -155,6 +158,7 @@ export class Channel {
     this.#outcome = new Promise<InitOutcome>(resolve => {
       this.#onInit = resolve;
     });
+    this.#batch.flush();
     if (!this.#isClosed) this.#data.write(encodeInit(init));
     return this.initialized(signal);
   }
@@ -186,43 +190,8 @@ export class Channel {
       }
       const callId = this.#nextCallId;
       this.#nextCallId = callId === 0xffff_ffff ? 1 : callId + 1;
-      const end = () => {
-        clearTimeout(timer);
-        call.signal?.removeEventListener('abort', onAbort);
-      };
-      const giveUp = (reason: Cancel['reason'], error: ServiceError) => {
-        end();
-        this.#abandon(callId, reason);
-        reject(error);
-      };
-      let leftMs = call.timeoutMs;
-      const wait = () => {
-        const waitMs = Math.min(leftMs, MAX_TIMER_MS);
-        leftMs -= waitMs;
-        return setTimeout(() => {
-          if (leftMs > 0) timer = wait();
-          else giveUp('timeout', deadlineExceeded(`timed out after ${call.timeoutMs / 1000} s`));
-        }, waitMs);
-      };
-      let timer = wait();
-      const onAbort = () => {
-        if (call.signal?.reason === 'interrupt') this.#cancel(callId, 'interrupt');
-        else giveUp('caller', unavailable('the caller went away'));
-      };
-      call.signal?.addEventListener('abort', onAbort, { once: true });
-      this.#pending.set(callId, {
-        settle: outcome => {
-          end();
-          resolve(outcome);
-        },
-        fail: error => {
-          end();
-          reject(error);
-        },
-        onChunk: call.onChunk,
-        onLateEnd: call.onLateEnd,
-      });
-      this.#writeCall(callId, header, headerBytes, call.body);
+      this.#pending.set(callId, new OpenCall(callId, call, this.#owner, resolve, reject));
+      this.#batch.add(callId, header, headerBytes, call.body);
     });
   }
 
@@ -291,26 +260,11 @@ export class Channel {
     for (const onLateEnd of abandoned) onLateEnd?.();
   }
 
-  #writeCall(callId: number, header: string, headerBytes: number, body: Buffer): void {
-    const copied = body.length <= COPY_BODY_BYTES;
-    const lead = FRAME_HEADER_BYTES + 2 + headerBytes;
-    const frame = Buffer.allocUnsafe(copied ? lead + body.length : lead);
-    writeHeader(frame, FRAME.CALL, callId, 2 + headerBytes + body.length);
-    frame.writeUInt16BE(headerBytes, FRAME_HEADER_BYTES);
-    frame.write(header, FRAME_HEADER_BYTES + 2);
-    if (copied) {
-      body.copy(frame, lead);
-      this.#data.write(frame);
-      return;
-    }
-    this.#data.cork();
-    this.#data.write(frame);
-    this.#data.write(body);
-    this.#data.uncork();
-  }
-
   #cancel(callId: number, reason: Cancel['reason']): void {
-    if (!this.#isClosed) this.#control.write(encodeFrame(FRAME.CANCEL, callId, JSON.stringify({ reason })));
+    if (this.#isClosed) return;
+    // A CANCEL is about a call that was sent.
+    this.#batch.flush();
+    this.#control.write(encodeFrame(FRAME.CANCEL, callId, JSON.stringify({ reason })));
   }
 
   #abandon(callId: number, reason: Cancel['reason']): void {

@@ -19,10 +19,10 @@ export function encodeFrame(type: number, callId: number, payload?: Buffer | str
 }
 
 /** Writes the 9 header bytes of a frame whose payload has `payloadBytes` bytes. */
-export function writeHeader(target: Buffer, type: number, callId: number, payloadBytes: number): void {
-  target.writeUInt32BE(payloadBytes + 5, 0);
-  target[4] = type;
-  target.writeUInt32BE(callId, 5);
+export function writeHeader(target: Buffer, type: number, callId: number, payloadBytes: number, at = 0): void {
+  target.writeUInt32BE(payloadBytes + 5, at);
+  target[at + 4] = type;
+  target.writeUInt32BE(callId, at + 5);
 }
 
 /**

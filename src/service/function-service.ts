@@ -1,7 +1,7 @@
 import { failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
 import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
-import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
@@ -267,7 +267,7 @@ export class FunctionService {
     service: Service,
     key: GroupKey,
     headers: FunctionCallHeaders,
-    signal: AbortSignal | undefined,
+    signal: CallSignal | undefined,
   ) {
     const startedMs = this.#options.clock.now();
     const maxWaitMs = Math.min(this.#options.maxWaitMs, fn.timeoutMs);
@@ -307,11 +307,11 @@ export class FunctionService {
   }
 
   /** The call's signal, and for calls of a session one that `interruptSession` aborts too. */
-  #interruptible(urn: string, sessionId: string, signal: AbortSignal | undefined) {
+  #interruptible(urn: string, sessionId: string, signal: CallSignal | undefined) {
     const key = interruptKey(urn, sessionId);
     const interrupt = new AbortController();
     const onAbort = () => interrupt.abort(signal?.reason);
-    signal?.addEventListener('abort', onAbort, { once: true });
+    signal?.addEventListener('abort', onAbort);
     const running = this.#interrupts.get(key) ?? new Set();
     running.add(interrupt);
     this.#interrupts.set(key, running);

@@ -1,4 +1,5 @@
 import { resourceExhausted, unavailable } from '../core/error.ts';
+import type { CallSignal } from '../runtime/channel.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
 import { Group, type GroupOwner, type Lease, waitedTooLong, waitingRoomFull } from './group.ts';
 import { Member, type ServiceInstance } from './member.ts';
@@ -14,7 +15,7 @@ export interface ServicePorts {
 
 export interface AcquireOptions {
   readonly session?: SessionRequest | undefined;
-  readonly signal?: AbortSignal | undefined;
+  readonly signal?: CallSignal | undefined;
   /** How long the call may wait for a place. */
   readonly maxWaitMs: number;
 }
@@ -229,7 +230,7 @@ export class Service implements GroupOwner, CapacityUser {
         giveUp(waitedTooLong(options.maxWaitMs, group.lastFailure));
       });
       const onAbort = () => giveUp(unavailable('the caller went away'));
-      options.signal?.addEventListener('abort', onAbort, { once: true });
+      options.signal?.addEventListener('abort', onAbort);
       this.rescale(group);
     });
   }

@@ -1,0 +1,89 @@
+import type net from 'node:net';
+import { writeHeader } from './frames.ts';
+import { FRAME, FRAME_HEADER_BYTES } from './protocol.ts';
+
+/** Bodies up to this size are copied behind their header; larger ones go as a buffer of their own in the same `writev`. */
+const COPY_BODY_BYTES = 64 * 1024;
+/** A batch of this size is written at once. */
+const MAX_BATCH_BYTES = 64 * 1024;
+
+interface WaitingFrame {
+  readonly callId: number;
+  readonly header: string;
+  readonly headerBytes: number;
+  readonly body: Buffer;
+}
+
+/**
+ * The CALL frames of one turn of the event loop, which leave in one write, in the order in which they were added. A write wakes
+ * the process at the other end, which costs more than all the rest of a call: under load many calls share one.
+ */
+export class CallBatch {
+  readonly #socket: net.Socket;
+  #waiting: WaitingFrame[] = [];
+  #bytes = 0;
+  readonly #flush = () => this.flush();
+
+  constructor(socket: net.Socket) {
+    this.#socket = socket;
+  }
+
+  /** Bytes that were added and not written yet. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  add(callId: number, header: string, headerBytes: number, body: Buffer): void {
+    const isLarge = body.length > COPY_BODY_BYTES;
+    if (isLarge) {
+      this.flush();
+      this.#writeLarge(callId, header, headerBytes, body);
+      return;
+    }
+    this.#bytes += FRAME_HEADER_BYTES + 2 + headerBytes + body.length;
+    const count = this.#waiting.push({ callId, header, headerBytes, body });
+    if (this.#bytes > MAX_BATCH_BYTES) this.flush();
+    // Behind the reads of this turn, and before the loop waits again.
+    else if (count === 1) setImmediate(this.#flush);
+  }
+
+  /** Writes what was added; to be called before anything else goes out that must not overtake it. */
+  flush(): void {
+    if (this.#bytes === 0) return;
+    const frames = Buffer.allocUnsafe(this.#bytes);
+    let at = 0;
+    for (const { callId, header, headerBytes, body } of this.#waiting) {
+      at = writeLead(frames, at, callId, header, headerBytes, body);
+      frames.set(body, at);
+      at += body.length;
+    }
+    this.#waiting = [];
+    this.#bytes = 0;
+    if (!this.#socket.destroyed) this.#socket.write(frames);
+  }
+
+  #writeLarge(callId: number, header: string, headerBytes: number, body: Buffer): void {
+    const lead = Buffer.allocUnsafe(FRAME_HEADER_BYTES + 2 + headerBytes);
+    writeLead(lead, 0, callId, header, headerBytes, body);
+    this.#socket.cork();
+    this.#socket.write(lead);
+    this.#socket.write(body);
+    this.#socket.uncork();
+  }
+}
+
+/** Everything of a frame before its body; returns where that begins. */
+function writeLead(
+  target: Buffer,
+  at: number,
+  callId: number,
+  header: string,
+  headerBytes: number,
+  body: Buffer,
+): number {
+  writeHeader(target, FRAME.CALL, callId, 2 + headerBytes + body.length, at);
+  const start = at + FRAME_HEADER_BYTES;
+  target.writeUInt16BE(headerBytes, start);
+  target.write(header, start + 2);
+  return start + 2 + headerBytes;
+}

@@ -1,0 +1,95 @@
+import { deadlineExceeded, unavailable } from '../core/error.ts';
+import type { Call, CallOutcome } from './channel.ts';
+import type { Cancel } from './protocol.ts';
+
+/** The most that one timer of Node waits (24.8 days; it fires at once when asked for more); a function's time may be longer. */
+const MAX_TIMER_MS = 0x7fff_ffff;
+
+/** What an open call asks of its channel. */
+interface CallOwner {
+  /** Tells the runtime, and goes on waiting for its answer. */
+  cancel(callId: number, reason: Cancel['reason']): void;
+  /** Nobody waits for its answer any more. */
+  abandon(callId: number, reason: Cancel['reason']): void;
+}
+
+/** A call that was sent and not answered yet: its time, its caller, and whoever waits for it. */
+export class OpenCall {
+  readonly id: number;
+  readonly onChunk: Call['onChunk'];
+  readonly onLateEnd: Call['onLateEnd'];
+  readonly #signal: Call['signal'];
+  readonly #timeoutMs: number;
+  readonly #owner: CallOwner;
+  readonly #resolve: (outcome: CallOutcome) => void;
+  readonly #reject: (error: Error) => void;
+  readonly #onAbort: (() => void) | undefined;
+  #timer: NodeJS.Timeout;
+  /** Behind the timer that runs. */
+  #leftMs: number;
+
+  constructor(
+    id: number,
+    call: Call,
+    owner: CallOwner,
+    resolve: (outcome: CallOutcome) => void,
+    reject: (error: Error) => void,
+  ) {
+    const { signal, timeoutMs } = call;
+    this.id = id;
+    this.onChunk = call.onChunk;
+    this.onLateEnd = call.onLateEnd;
+    this.#signal = signal;
+    this.#timeoutMs = timeoutMs;
+    this.#owner = owner;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    const waitMs = Math.min(timeoutMs, MAX_TIMER_MS);
+    this.#leftMs = timeoutMs - waitMs;
+    this.#timer = setTimeout(onTime, waitMs, this);
+    if (signal) {
+      this.#onAbort = () => this.#aborted();
+      signal.addEventListener('abort', this.#onAbort);
+    }
+  }
+
+  settle(outcome: CallOutcome): void {
+    this.#end();
+    this.#resolve(outcome);
+  }
+
+  fail(error: Error): void {
+    this.#end();
+    this.#reject(error);
+  }
+
+  timePassed(): void {
+    if (this.#leftMs > 0) {
+      const waitMs = Math.min(this.#leftMs, MAX_TIMER_MS);
+      this.#leftMs -= waitMs;
+      this.#timer = setTimeout(onTime, waitMs, this);
+      return;
+    }
+    this.#owner.abandon(this.id, 'timeout');
+    this.fail(deadlineExceeded(`timed out after ${this.#timeoutMs / 1000} s`));
+  }
+
+  #aborted(): void {
+    if (this.#signal?.reason === 'interrupt') {
+      this.#owner.cancel(this.id, 'interrupt');
+      return;
+    }
+    this.#owner.abandon(this.id, 'caller');
+    this.fail(unavailable('the caller went away'));
+  }
+
+  #end(): void {
+    clearTimeout(this.#timer);
+    if (this.#onAbort) this.#signal?.removeEventListener('abort', this.#onAbort);
+  }
+}
+
+/** One function for all timers: a call pays for no closure. */
+function onTime(call: OpenCall): void {
+  call.timePassed();
+}
