@@ -1,0 +1,333 @@
+import { writeFileSync } from 'node:fs';
+import net, { type AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { Channel } from '../../src/runtime/channel.ts';
+import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
+import { call, type DriverUnderTest, initOf, isError } from './sandbox-driver.ts';
+
+/** A driver that claims to isolate, and what has to be known of the machine to attack it. */
+export interface EscapeSubject extends Pick<DriverUnderTest, 'driver' | 'codePath' | 'dispose'> {
+  spec(changes?: Partial<SandboxSpec>): SandboxSpec;
+  /** The server's data directory. */
+  readonly dataDir: string;
+  /** A process of the sandbox as the host numbers it. */
+  hostPid(started: StartedSandbox): number;
+}
+
+/** What is so of every sandbox of a driver, known before there is one. */
+export interface EscapeFacts {
+  /** The users to attack as; `''` is root. */
+  readonly users: readonly string[];
+  /** The host's own files, read-only, and a first process of ours (process, supervisor); otherwise a container of an image. */
+  readonly onHostFiles: boolean;
+}
+
+const WAIT_MS = 30_000;
+const CLONE_NEWUSER = 0x10000000;
+
+/** What code inside tries against the host, its neighbours and the platform, and how each try ends: docs/security.md as tests. */
+export function describeEscape(name: string, facts: EscapeFacts, create: () => Promise<EscapeSubject>): void {
+  describe(`from inside ${name}`, { timeout: 60_000 }, () => {
+    let subject: EscapeSubject;
+    let driver: SandboxDriver;
+    const channels: Channel[] = [];
+
+    beforeAll(async () => {
+      subject = await create();
+      driver = subject.driver;
+      const probe = await driver.probe();
+      if (!probe.available) throw new Error(probe.reason);
+      for (const layer of ['mount', 'pid', 'seccomp', 'no_new_privs', 'capabilities']) {
+        // Where the machine forbids a layer the sandbox says so, and nothing here can hold.
+        if (!probe.capabilities.isolation.includes(layer)) throw new Error(`this machine has no ${layer}`);
+      }
+    });
+
+    afterEach(async () => {
+      for (const channel of channels.splice(0)) channel.close();
+      for (const { handle } of await driver.list()) await driver.remove(handle);
+    });
+
+    afterAll(async () => {
+      await subject.dispose();
+    });
+
+    const start = async (changes: Partial<SandboxSpec> = {}) => {
+      const spec = subject.spec(changes);
+      const started = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
+      const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+      channels.push(channel);
+      const init = initOf(spec, subject.codePath, 'behaviours.attempt');
+      expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
+      return { spec, ...started, attempt: async (code: string) => String(await call(channel, { code })) };
+    };
+
+    describe.each(facts.users.map(user => [user === '' ? 'root' : 'an ordinary user', user]))(
+      'as %s',
+      (_name, user) => {
+        const startAs = (changes: Partial<SandboxSpec> = {}) => {
+          const { rootfs } = subject.spec();
+          return start({ rootfs: { ...rootfs, user }, ...changes });
+        };
+
+        test('the server’s data directory and its sockets are not there, not even their names', async () => {
+          writeFileSync(join(subject.dataDir, 'database'), 'secret');
+          const { attempt } = await startAs();
+          expect(await attempt(`os.listdir('${subject.dataDir}')`)).toMatch(/^FileNotFoundError/);
+          expect(await attempt(`open('${subject.dataDir}/database').read()`)).toMatch(/^FileNotFoundError/);
+          expect(await attempt(`os.stat('${subject.dataDir}/run')`)).toMatch(/^FileNotFoundError/);
+        });
+
+        test('the socket of the docker daemon is not there', async () => {
+          const { attempt } = await startAs();
+          for (const path of ['/run/docker.sock', '/var/run/docker.sock', '/run/containerd', '/run/supervisor.sock']) {
+            expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError/);
+          }
+        });
+
+        test('the files of another instance are not there', async () => {
+          const other = await startAs();
+          await other.attempt("open('/tmp/mine', 'w').write('secret')");
+          const { attempt } = await startAs();
+          expect(await attempt("'mine' in os.listdir('/tmp')")).toBe('False');
+          const found = await attempt(
+            "[name for top in ('/tmp', '/run', '/home') for _, _, names in os.walk(top) for name in names if name == 'mine']",
+          );
+          expect(found).toBe('[]');
+        });
+
+        test('no process but its own is seen or can be signalled', async () => {
+          const other = await startAs();
+          const { attempt } = await startAs();
+          const seen = await attempt("sorted(int(name) for name in os.listdir('/proc') if name.isdigit())");
+          expect(JSON.parse(seen)).toEqual(facts.onHostFiles ? [1, 2] : expect.not.arrayContaining([process.pid]));
+          // The numbers of a process are its own: a low one inside is never one of these outside.
+          expect(Math.max(...JSON.parse(seen))).toBeLessThan(200);
+          for (const pid of [subject.hostPid(other), process.pid]) {
+            if (pid >= 200) expect(await attempt(`os.kill(${pid}, 9)`)).toMatch(/^ProcessLookupError/);
+          }
+          expect(await driver.inspect(other.handle)).toEqual({ state: 'running' });
+        });
+
+        test('it has no capability and cannot get one', async () => {
+          const { attempt } = await startAs();
+          const zero = '0000000000000000';
+          const status = await attempt("open('/proc/self/status').read()");
+          for (const set of ['Inh', 'Prm', 'Eff', 'Bnd', 'Amb']) expect(status).toContain(`Cap${set}:\t${zero}`);
+          expect(status).toContain('NoNewPrivs:\t1');
+          expect(status).toContain('Seccomp:\t2');
+          if (user !== '') expect(await attempt('os.setuid(0)')).toMatch(/^PermissionError|\[Errno 22\]/);
+        });
+
+        test('programs that it runs have none either', async () => {
+          const { handle } = await startAs();
+          const argv = ['sh', '-c', 'grep -E "^(Cap|NoNewPrivs|Seccomp:)" /proc/self/status'];
+          const { stdout } = await driver.exec(handle, { ...TRUE, argv }, AbortSignal.timeout(WAIT_MS));
+          expect(stdout.match(/^Cap\w+:\t0{16}$/gm)).toHaveLength(5);
+          expect(stdout).toContain('NoNewPrivs:\t1');
+          expect(stdout).toContain('Seccomp:\t2');
+        });
+
+        const calls: [call: string, code: string][] = [
+          ['mount', "syscall(165, b'none', b'/tmp', b'tmpfs', 0, 0)"],
+          ['umount2', "syscall(166, b'/proc', 2)"],
+          ['pivot_root', "syscall(155, b'/tmp', b'/tmp')"],
+          ['chroot', "os.chroot('/tmp')"],
+          ['unshare of a user namespace', `syscall(272, ${CLONE_NEWUSER})`],
+          ['clone into a user namespace', `syscall(56, ${CLONE_NEWUSER} | 17, 0, 0, 0, 0)`],
+          ['setns', 'syscall(308, 0, 0)'],
+          ['open_by_handle_at', 'syscall(304, -100, 0, 0)'],
+          ['bpf', 'syscall(321, 0, 0, 0)'],
+          ['perf_event_open', 'syscall(298, 0, 0, -1, -1, 0)'],
+          ['keyctl', 'syscall(250, 0, -3, 0)'],
+          ['userfaultfd', 'syscall(323, 0)'],
+          ['init_module', "syscall(175, 0, 0, b'')"],
+          ['reboot', 'syscall(169, 0, 0, 0, 0)'],
+          ['sethostname', "syscall(170, b'x', 1)"],
+          ['open_tree', "syscall(428, -100, b'/', 1)"],
+        ];
+        test.each(calls)('%s is refused', async (_call, code) => {
+          if (process.arch !== 'x64') return;
+          const { attempt } = await startAs();
+          expect(await attempt(code)).toMatch(/^PermissionError/);
+        });
+
+        test('what belongs to the machine cannot be changed', async () => {
+          const { attempt } = await startAs();
+          const refused = /Read-only|PermissionError|FileNotFoundError/;
+          expect(await attempt("open('/proc/sys/kernel/hostname', 'w').write('x')")).toMatch(refused);
+          expect(await attempt("open('/proc/sysrq-trigger', 'w').write('h')")).toMatch(refused);
+          expect(await attempt("open('/sys/kernel/mm/transparent_hugepage/enabled', 'w')")).toMatch(refused);
+          expect(await attempt("os.mknod('/tmp/disk', 0o60600, os.makedev(254, 0))")).toMatch(/^PermissionError/);
+          expect(await attempt("open('/proc/kcore', 'rb').read(1)")).toMatch(/^b''$|Error/);
+          expect(await attempt("open('/dev/mem', 'rb').read(1)")).toMatch(/Error/);
+        });
+
+        test('the secret of the runtime is in no environment', async () => {
+          const { attempt, spec } = await startAs();
+          expect(await attempt(`'${spec.secret}' in repr(os.environ)`)).toBe('False');
+          expect(await attempt('[value for value in os.environ.values() if "secret" in value]')).toBe('[]');
+        });
+
+        test('a program of one instance cannot reach the runtime of another over its socket', async () => {
+          const other = await startAs();
+          const { attempt } = await startAs();
+          if (other.endpoint.kind !== 'unix') return;
+          const connect = `socket.socket(socket.AF_UNIX).connect('${other.endpoint.path}')`;
+          expect(await attempt(connect)).toMatch(/^FileNotFoundError|^PermissionError/);
+        });
+
+        if (!facts.onHostFiles) return;
+        test.each([
+          '/etc/shadow',
+          '/etc/gshadow',
+          '/etc/sudoers',
+          '/etc/ssh',
+          '/etc/ssl/private',
+          '/root/.ssh',
+          '/sys/kernel',
+        ])('the host’s %s is not there', async path => {
+          const { attempt } = await startAs();
+          expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError|^PermissionError/);
+        });
+
+        test('its first process cannot be killed, stopped, traced or read', async () => {
+          const started = await startAs();
+          const { attempt } = started;
+          for (const signal of [9, 15, 19]) await attempt(`os.kill(1, ${signal})`);
+          for (const name of ['mem', 'environ', 'maps', 'auxv']) {
+            expect(await attempt(`open('/proc/1/${name}', 'rb').read(1)`)).toMatch(/^PermissionError/);
+          }
+          for (const name of ['root', 'cwd', 'exe', 'fd/0', 'ns/mnt']) {
+            expect(await attempt(`os.readlink('/proc/1/${name}')`)).toMatch(/^PermissionError/);
+          }
+          expect(await attempt('syscall(101, 16, 1, 0, 0)')).toMatch(/^PermissionError/);
+          expect(await driver.inspect(started.handle)).toEqual({ state: 'running' });
+          expect(await driver.exec(started.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({
+            returncode: 0,
+          });
+        });
+
+        test.each([
+          ['ptrace', 'syscall(101, 0, 0, 0, 0)'],
+          ['process_vm_readv', 'syscall(310, 1, 0, 0, 0, 0, 0)'],
+        ])('%s is refused', async (_call, code) => {
+          if (process.arch !== 'x64') return;
+          const { attempt } = await startAs();
+          expect(await attempt(code)).toMatch(/^PermissionError/);
+        });
+
+        test.each([
+          ['clone3', 'syscall(435, 0, 0)'],
+          ['io_uring_setup', 'syscall(425, 1, 0)'],
+        ])('%s is not there, so that libraries take another way', async (_call, code) => {
+          if (process.arch !== 'x64') return;
+          const { attempt } = await startAs();
+          expect(await attempt(code)).toMatch(/^OSError: \[Errno 38\]/);
+        });
+
+        test('the host’s files cannot be written', async () => {
+          const { attempt } = await startAs();
+          expect(await attempt("os.chmod('/dev/null', 0)")).toMatch(/Read-only|PermissionError/);
+          expect(await attempt("open('/usr/bin/rookery-test', 'w')")).toMatch(/Read-only|PermissionError/);
+          expect(await attempt("open('/etc/passwd', 'a')")).toMatch(/Read-only|PermissionError/);
+          expect(await attempt("open('/etc/resolv.conf', 'a')")).toMatch(/Read-only|PermissionError/);
+        });
+
+        test('nothing of the platform is in its environment, command line or descriptors', async () => {
+          const { attempt, spec } = await startAs();
+          expect(await attempt("open('/proc/self/environ').read().strip('\\0')")).toBe('');
+          expect((await attempt("open('/proc/self/cmdline').read()")).replaceAll('\0', '')).toBe(
+            `rookery: ${spec.instanceId}`,
+          );
+          const links = await attempt(
+            "[os.readlink('/proc/self/fd/' + name) for name in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + name)]",
+          );
+          expect(
+            links.match(/'[^']*'/g)?.filter(link => !/^'(\/dev\/null|pipe:|socket:|anon_inode:|\/proc\/)/.test(link)),
+          ).toEqual([]);
+        });
+
+        test('its stack holds nothing of the launcher', async () => {
+          const { attempt } = await startAs();
+          const code =
+            'f, names = sys._getframe(), []\nwhile f: names.append(f.f_code.co_filename); f = f.f_back\nnames';
+          expect(await attempt(code)).not.toContain('rookery_launcher/launcher.py');
+          expect(await attempt(code)).not.toContain('rookery_launcher/first_process.py');
+        });
+      },
+    );
+
+    if (facts.onHostFiles) {
+      test('a process of the sandbox does not see what a neighbour’s request held', async () => {
+        // A launcher that read requests would leave them in the memory that the next instance is forked from.
+        const marker = `neighbour-${subject.spec().secret}`;
+        for (let turn = 0; turn < 3; turn++) await start({ env: { SECRET: `${marker}-${turn}` } });
+        const { attempt } = await start();
+        const code = [
+          'found = 0',
+          `parts = ['neighbour', '${marker.slice('neighbour-'.length)}']`,
+          "needle = '-'.join(parts).encode()",
+          "memory = open('/proc/self/mem', 'rb', 0)",
+          "for line in open('/proc/self/maps').read().splitlines():",
+          '    fields = line.split()',
+          "    if fields[1][0] != 'r' or 'vvar' in line or 'vsyscall' in line: continue",
+          "    low, high = (int(part, 16) for part in fields[0].split('-'))",
+          '    memory.seek(low)',
+          '    try: data = memory.read(high - low)',
+          '    except OSError: continue',
+          '    at = data.find(needle)',
+          '    while at >= 0:',
+          "        found += data[at + len(needle):at + len(needle) + 1] == b'-'",
+          '        at = data.find(needle, at + 1)',
+          'found',
+        ].join('\n');
+        expect(await attempt(code)).toBe('0');
+      });
+    }
+
+    test('with network none it reaches its own loopback and nothing else', async () => {
+      const server = net.createServer(socket => socket.end('host')).listen(0, '127.0.0.1');
+      try {
+        const { port } = await new Promise<AddressInfo>(resolve =>
+          server.once('listening', () => resolve(server.address() as AddressInfo)),
+        );
+        const connect = `socket.create_connection(('127.0.0.1', ${port}), 5).recv(4)`;
+        const alone = await start({ network: 'none' });
+        expect(alone.facts.isolation).toContain('net');
+        expect(await alone.attempt(connect)).toMatch(/^ConnectionRefusedError/);
+        const own =
+          "s = socket.socket()\ns.bind(('127.0.0.1', 0)); s.listen(1)\nsocket.create_connection(s.getsockname()) and 'up'";
+        expect(await alone.attempt(own)).toBe('up');
+        expect(await alone.attempt("socket.create_connection(('192.0.2.1', 80), 5)")).toMatch(
+          /^OSError: \[Errno 101\]/,
+        );
+      } finally {
+        server.close();
+      }
+    });
+
+    test.each([['/etc'], ['//etc'], ['/./etc'], ['/etc/ssl'], ['/proc'], ['/sys'], ['/dev'], ['/boot'], ['/']])(
+      'a mount of %s is refused at mount time too',
+      async source => {
+        const mounts = [{ source, target: '/data', readonly: true }];
+        await expect(driver.start(subject.spec({ mounts }), AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+          isError('failed_precondition', /^(unsafe mount source|mount source does not exist): /),
+        );
+      },
+    );
+
+    test('a mount of the data directory, of what is below it, of its parent or of the docker socket’s is refused', async () => {
+      for (const source of [subject.dataDir, join(subject.dataDir, 'run'), join(subject.dataDir, '..'), '/run']) {
+        const mounts = [{ source, target: '/data', readonly: true }];
+        await expect(driver.start(subject.spec({ mounts }), AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+          isError('failed_precondition', /^unsafe mount source: /),
+        );
+      }
+      expect(await driver.list()).toEqual([]);
+    });
+  });
+}
+
+const TRUE = { argv: ['true'], workingDir: '', env: {}, stdin: '', timeoutMs: WAIT_MS, maxOutputBytes: 100_000 };
