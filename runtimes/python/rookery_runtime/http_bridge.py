@@ -31,9 +31,14 @@ class HttpFailure(Exception):
 
 def serve(listener, secret, argv):
     """Starts the user's server and serves one instance. Never returns."""
+    serve_when_ready(listener, secret, lambda: HttpProgram(argv))
+
+
+def serve_when_ready(listener, secret, start):
+    """Serves one instance once the HttpProgram that `start` gives is ready. Never returns."""
     program = None
     try:
-        program = HttpProgram(argv)
+        program = start()
         program.wait_until_ready()
     except NotServing as failure:
         if program is not None:

@@ -3,7 +3,7 @@ import http.client
 import select
 import socket
 
-from .http_program import ADDRESS
+from . import http_program
 
 #: An interrupt of a thread other than the main one is seen only between two waits.
 _WAIT_SECONDS = 0.1
@@ -14,11 +14,11 @@ class Connection(http.client.HTTPConnection):
     """To the user's server; stays open between calls."""
 
     def __init__(self):
-        http.client.HTTPConnection.__init__(self, *ADDRESS)
+        http.client.HTTPConnection.__init__(self, *http_program.ADDRESS)
 
     def connect(self):
         self.sock = _Socket(socket.AF_INET, socket.SOCK_STREAM)
-        self.sock.connect(ADDRESS)
+        self.sock.connect(http_program.ADDRESS)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def post(self, path, body, headers):
