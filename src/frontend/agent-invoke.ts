@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import { invalidRequest, messageOf, ServiceError } from '../core/error.ts';
 import { parseJson } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
-import { sendError } from '../http/answer.ts';
-import { callerSignal } from '../http/caller.ts';
+import type { Exchange } from '../http/exchange.ts';
+import { addHotRoute } from '../http/hot-route.ts';
 import type { CallOutcome } from '../runtime/channel.ts';
 import type { Instances } from '../scheduler/contract.ts';
 import { continueTrace, formatTraceparent, type Span, type Tracer } from '../telemetry/tracer.ts';
@@ -20,69 +20,74 @@ export interface InvokeRouteOptions {
   readonly invoked: (outcome: string, seconds: number) => void;
 }
 
-type InvokeRequest = FastifyRequest<{ Params: { instanceId: string } }>;
-
 const EMPTY_EVENT = Buffer.from('{}');
 const BEFORE_DATA = '{"code":200,"data":';
 const AFTER_DATA = ',"message":""}';
 /** Above it, copying the bytes into a text costs more than a second buffer in the write. */
 export const SMALL_ANSWER_BYTES = 16 * 1024;
-const JSON_TYPE = 'application/json; charset=utf-8';
 
 /**
  * `POST /api/agent/{instanceId}/invoke`, the hot path: the event's bytes go to the runtime as they came, the result's bytes go back as
  * they came, inside an envelope that is put around them; nothing is encoded again and no store is asked.
  */
-export function addInvokeRoute(app: FastifyInstance, { instances, tracer, invoked }: InvokeRouteOptions): void {
-  app.post<{ Params: { instanceId: string } }>(
-    '/api/agent/:instanceId/invoke',
-    { bodyLimit: LIMITS.invokeBodyBytes, config: { access: 'invoke', docs: AGENT_DOCS.invoke } },
-    (request, reply) => {
-      const startMs = performance.now();
-      const { headers } = request.raw;
-      const body = readEvent(request.body as Buffer | undefined);
-      const timeoutMs = readTimeoutMs(headers);
-      const sent = headers.traceparent as string | undefined;
-      const span = tracer.start('invoke agent', 'server', sent);
-      const signal = callerSignal(request.raw.socket);
-      const call = {
-        header: {
-          traceId: request.traceId,
-          traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent)),
-          requestId: randomUUID(),
-          headers: forwardedHeaders(headers),
-        },
-        body,
-        timeoutMs,
-        signal,
-      };
-      instances.invoke(request.tenant, request.params.instanceId, call).then(
-        outcome => {
-          invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000);
-          answer(reply, outcome, span);
-        },
-        error => {
-          invoked(error instanceof ServiceError ? error.code : 'internal', (performance.now() - startMs) / 1000);
-          span?.end(error);
-          // Nobody is there to be answered: the outcome was counted, and that is all.
-          if (signal.aborted) reply.hijack();
-          else refuse(request, reply, error);
-        },
-      );
+export function addInvokeRoute(app: FastifyInstance, options: InvokeRouteOptions): void {
+  addHotRoute(app, {
+    url: '/api/agent/:instanceId/invoke',
+    parameter: 'instanceId',
+    bodyLimit: LIMITS.invokeBodyBytes,
+    config: { access: 'invoke', docs: AGENT_DOCS.invoke },
+    handle: (exchange, instanceId) => {
+      try {
+        invoke(exchange, instanceId, options);
+      } catch (error) {
+        refuse(exchange, error);
+      }
+    },
+  });
+}
+
+function invoke(exchange: Exchange, instanceId: string, { instances, tracer, invoked }: InvokeRouteOptions): void {
+  const startMs = performance.now();
+  const { headers } = exchange.raw;
+  const body = readEvent(exchange.body);
+  const timeoutMs = readTimeoutMs(headers);
+  const sent = headers.traceparent as string | undefined;
+  const span = tracer.start('invoke agent', 'server', sent);
+  const signal = exchange.caller;
+  const call = {
+    header: {
+      traceId: exchange.traceId,
+      traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent)),
+      requestId: randomUUID(),
+      headers: forwardedHeaders(headers),
+    },
+    body,
+    timeoutMs,
+    signal,
+  };
+  instances.invoke(exchange.tenant, instanceId, call).then(
+    outcome => {
+      invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000);
+      answer(exchange, outcome, span);
+    },
+    error => {
+      invoked(error instanceof ServiceError ? error.code : 'internal', (performance.now() - startMs) / 1000);
+      span?.end(error);
+      // When nobody is there to be answered, the outcome was counted, and that is all.
+      if (!signal.aborted) refuse(exchange, error);
     },
   );
 }
 
-function answer(reply: FastifyReply, outcome: CallOutcome, span: Span | null): void {
+function answer(exchange: Exchange, outcome: CallOutcome, span: Span | null): void {
   if (outcome.ok) {
     span?.end();
-    reply.header('Content-Type', JSON_TYPE).send(envelope(outcome.data));
+    exchange.answer(200, envelope(outcome.data));
     return;
   }
   const message = `invoke failed: code=${outcome.code} err=${outcome.text}`;
   span?.end(message);
-  reply.request.failure = `code=${outcome.code}`;
-  reply.code(500).send({ code: 500, data: null, message });
+  exchange.fail(`code=${outcome.code}`, { status: 500, body: { code: 500, data: null, message } });
 }
 
 /** The value's bytes with the envelope around them. A small answer is a text: node then writes it together with its headers, at once. */
@@ -92,34 +97,32 @@ function envelope(data: Buffer): string | Buffer {
 }
 
 /** Failures of the platform: 404, 400 and 429 by their own texts, everything else 500 `invoke failed: <err>`. */
-function refuse(request: InvokeRequest, reply: FastifyReply, error: unknown): void {
+function refuse(exchange: Exchange, error: unknown): void {
   const known =
     error instanceof ServiceError
       ? error
-      : new ServiceError('internal', `internal error, the log has it under trace id ${request.traceId}`, {
+      : new ServiceError('internal', `internal error, the log has it under trace id ${exchange.traceId}`, {
           cause: error,
         });
   if (known.code === 'not_found') {
-    sendError(reply, known, frontendErrors(known, request));
+    exchange.fail(known, frontendErrors(known));
     return;
   }
   if (known.code === 'invalid_request') {
-    sendError(reply, known, {
-      status: 400,
-      body: { code: 400, message: `failed to build invoke request: ${known.message}` },
-    });
+    const message = `failed to build invoke request: ${known.message}`;
+    exchange.fail(known, { status: 400, body: { code: 400, message } });
     return;
   }
   const message = `invoke failed: ${known.message}`;
-  if (known.code === 'resource_exhausted') sendError(reply, known, { status: 429, body: { code: 429, message } });
-  else sendError(reply, known, { status: 500, body: { code: 500, data: null, message } });
+  if (known.code === 'resource_exhausted') exchange.fail(known, { status: 429, body: { code: 429, message } });
+  else exchange.fail(known, { status: 500, body: { code: 500, data: null, message } });
 }
 
 /** An empty body is `{}`. Fails with `invalid_request`. */
 function readEvent(body: Buffer | undefined): Buffer {
   if (body === undefined || body.length === 0) return EMPTY_EVENT;
   const parsed = parseJson(body);
-  if (!parsed.ok) throw invalidRequest(`failed to build invoke request: ${parsed.word}`);
+  if (!parsed.ok) throw invalidRequest(parsed.word);
   return body;
 }
 
@@ -130,9 +133,7 @@ function readTimeoutMs(headers: IncomingHttpHeaders): number {
   const sent = headers['x-invoke-timeout-ms'];
   if (sent === undefined) return LONGEST_CALL_MS;
   if (typeof sent !== 'string' || !/^0*[1-9]\d*$/.test(sent)) {
-    throw invalidRequest(
-      `failed to build invoke request: the header X-Invoke-Timeout-Ms must be a positive integer, got "${messageOf(sent)}"`,
-    );
+    throw invalidRequest(`the header X-Invoke-Timeout-Ms must be a positive integer, got "${messageOf(sent)}"`);
   }
   return Math.min(Number(sent), LONGEST_CALL_MS);
 }

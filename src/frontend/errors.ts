@@ -1,5 +1,5 @@
 import { type ErrorCode, internal, ServiceError } from '../core/error.ts';
-import type { ErrorTable } from '../http/answer.ts';
+import type { ErrorAnswer } from '../http/answer.ts';
 
 /** The frontend's one table from error to status; the envelope is `{"code":<status>,"message":"…"}`. */
 const STATUS: Readonly<Record<ErrorCode, number>> = {
@@ -16,10 +16,10 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
   deadline_exceeded: 504,
 };
 
-export const frontendErrors: ErrorTable = error => {
+export function frontendErrors(error: ServiceError): ErrorAnswer {
   const status = STATUS[error.code];
   return { status, body: { code: status, message: error.message, ...error.body } };
-};
+}
 
 /**
  * The error of a step that failed: `<what>: <cause>`, status 500, but for what the caller did wrong

@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import type { FastifyReply } from 'fastify';
+import type { ServerResponse } from 'node:http';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { EventStream } from './event-stream.ts';
 
@@ -12,11 +12,11 @@ class FakeAnswer extends EventEmitter {
   hasEnded = false;
   readonly sent = new Map<string, unknown>();
 
-  setHeader(name: string, value: unknown): void {
-    this.sent.set(name.toLowerCase(), value);
-  }
-  writeHead(status: number): void {
+  begin(status: number, headers: readonly string[]): ServerResponse {
     this.status = status;
+    for (let at = 0; at < headers.length; at += 2)
+      this.sent.set((headers[at] as string).toLowerCase(), headers[at + 1]);
+    return this as unknown as ServerResponse;
   }
   write(text: string): boolean {
     this.text += text;
@@ -29,8 +29,11 @@ class FakeAnswer extends EventEmitter {
 
 function eventStream() {
   const raw = new FakeAnswer();
-  const reply = { raw, hijack: () => undefined, getHeaders: () => ({ 'x-trace-id': 't1' }) };
-  return { raw, events: new EventStream(reply as unknown as FastifyReply) };
+  const exchange = {
+    response: raw as unknown as ServerResponse,
+    begin: (status: number, headers: readonly string[]) => raw.begin(status, headers),
+  };
+  return { raw, events: new EventStream(exchange, ['X-Inner-Code', '0']) };
 }
 
 afterEach(() => vi.useRealTimers());
@@ -45,14 +48,14 @@ describe('events', () => {
     expect(raw.hasEnded).toBe(true);
   });
 
-  it('nothing is sent before the first; the headers that the reply has come with it', () => {
+  it('nothing is sent before the first; its headers come with it', () => {
     const { raw, events } = eventStream();
     expect(events.isOpen).toBe(false);
     events.event('x');
     expect(events.isOpen).toBe(true);
     expect(raw.status).toBe(200);
     expect(Object.fromEntries(raw.sent)).toMatchObject({
-      'x-trace-id': 't1',
+      'x-inner-code': '0',
       'content-type': 'text/event-stream; charset=utf-8',
       'cache-control': 'no-store',
     });

@@ -1,4 +1,4 @@
-import type { FastifyReply } from 'fastify';
+import type { Exchange, HeaderList } from '../http/exchange.ts';
 
 const HEARTBEAT_MS = 15_000;
 const HEARTBEAT = ':\n\n';
@@ -8,13 +8,16 @@ const HEARTBEAT = ':\n\n';
  * still answer with a status of its own.
  */
 export class EventStream {
-  readonly #reply: FastifyReply;
+  readonly #exchange: Pick<Exchange, 'response' | 'begin'>;
+  readonly #headers: HeaderList;
   readonly #heartbeat: NodeJS.Timeout;
   #isOpen = false;
   #isEnded = false;
 
-  constructor(reply: FastifyReply) {
-    this.#reply = reply;
+  /** `headers`: more of the answer's; read when it begins. */
+  constructor(exchange: Pick<Exchange, 'response' | 'begin'>, headers: HeaderList) {
+    this.#exchange = exchange;
+    this.#headers = headers;
     this.#heartbeat = setInterval(() => this.#write(HEARTBEAT), HEARTBEAT_MS);
   }
 
@@ -38,31 +41,30 @@ export class EventStream {
     if (this.#isEnded) return;
     this.#isEnded = true;
     clearInterval(this.#heartbeat);
-    if (this.#isOpen) this.#reply.raw.end();
+    if (this.#isOpen) this.#exchange.response.end();
   }
 
   #write(text: string, taken?: () => void): void {
-    const { raw } = this.#reply;
-    if (this.#isEnded || raw.destroyed) return;
+    const { response } = this.#exchange;
+    if (this.#isEnded || response.destroyed) return;
     if (!this.#isOpen) this.#open();
-    if (raw.write(text)) taken?.();
-    else if (taken) raw.once('drain', taken);
+    if (response.write(text)) taken?.();
+    else if (taken) response.once('drain', taken);
   }
 
   #open(): void {
     this.#isOpen = true;
-    const reply = this.#reply;
-    reply.hijack();
-    const { raw } = reply;
+    const response = this.#exchange.begin(200, [...STREAM_HEADERS, ...this.#headers]);
     // One listener for each event that waits for the caller; how many is bounded by the stream's credit.
-    raw.setMaxListeners(0);
-    for (const [name, value] of Object.entries(reply.getHeaders())) if (value !== undefined) raw.setHeader(name, value);
-    raw.setHeader('Content-Type', 'text/event-stream; charset=utf-8');
-    raw.setHeader('Cache-Control', 'no-store');
-    raw.setHeader('X-Accel-Buffering', 'no');
-    raw.writeHead(200);
+    response.setMaxListeners(0);
   }
 }
+
+const STREAM_HEADERS: HeaderList = [
+  ...['Content-Type', 'text/event-stream; charset=utf-8'],
+  ...['Cache-Control', 'no-store'],
+  ...['X-Accel-Buffering', 'no'],
+];
 
 /** A field's line for each line of the text; any of the three line ends of the standard ends one. */
 function fieldLines(field: string, text: string): string {

@@ -1,5 +1,6 @@
 import type { FastifyReply } from 'fastify';
 import { ServiceError } from '../core/error.ts';
+import type { Exchange, HeaderList } from '../http/exchange.ts';
 
 /** HTTP status of each code with which a call of a function fails (decisions §6). User code's own codes are 500. */
 const STATUS: Readonly<Record<number, number>> = {
@@ -60,13 +61,29 @@ export function functionFailure(error: unknown, traceId: string): FunctionFailur
 }
 
 export function sendFunctionFailure(reply: FastifyReply, failure: FunctionFailure): void {
-  const { status, code, message, retryAfterSeconds, cause } = failure;
-  reply.request.failure = cause instanceof Error ? `${code} ${message} (${cause.message})` : `${code} ${message}`;
-  reply.header('X-Inner-Code', String(code));
-  if (status === 429 || status === 503) reply.header('Retry-After', String(retryAfterSeconds ?? 1));
+  const { status } = failure;
+  reply.request.failure = reasonOf(failure);
+  const headers = failureHeaders(failure);
+  for (let at = 0; at < headers.length; at += 2) reply.header(headers[at] as string, headers[at + 1]);
   reply.code(status).send(functionFailureBody(failure, reply.request.traceId));
 }
 
-export function functionFailureBody({ code, message }: FunctionFailure, traceId: string): object {
+/** `headers`: what the call has come to before it failed. */
+export function failExchange(exchange: Exchange, failure: FunctionFailure, headers: HeaderList = []): void {
+  const body = functionFailureBody(failure, exchange.traceId);
+  exchange.fail(reasonOf(failure), { status: failure.status, body }, [...failureHeaders(failure), ...headers]);
+}
+
+function reasonOf({ code, message, cause }: FunctionFailure): string {
+  return cause instanceof Error ? `${code} ${message} (${cause.message})` : `${code} ${message}`;
+}
+
+function failureHeaders({ status, code, retryAfterSeconds }: FunctionFailure): string[] {
+  const headers = ['X-Inner-Code', String(code)];
+  if (status === 429 || status === 503) headers.push('Retry-After', String(retryAfterSeconds ?? 1));
+  return headers;
+}
+
+export function functionFailureBody({ code, message }: FunctionFailure, traceId: string): Record<string, unknown> {
   return { code, message, trace_id: traceId };
 }

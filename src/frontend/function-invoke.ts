@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import { invalidRequest, ServiceError } from '../core/error.ts';
 import { readFunctionCallHeaders } from '../core/function-call.ts';
 import { parseJson } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
 import { formatUrn, LATEST, parseUrn } from '../core/urn.ts';
-import { callerSignal } from '../http/caller.ts';
+import { Exchange } from '../http/exchange.ts';
+import { addHotRoute } from '../http/hot-route.ts';
 import { STREAM_CREDIT_BYTES } from '../runtime/channel.ts';
 import type { AsyncCalls } from '../service/async-calls.ts';
 import type { FunctionInvocation, FunctionResult, FunctionService } from '../service/function-service.ts';
@@ -14,7 +15,7 @@ import { SMALL_ANSWER_BYTES } from './agent-invoke.ts';
 import { EventStream } from './event-stream.ts';
 import { forwardedHeaders } from './forwarded-headers.ts';
 import { FUNCTION_DOCS } from './function-docs.ts';
-import { functionFailure, functionFailureBody, sendFunctionFailure, userFailure } from './function-errors.ts';
+import { failExchange, functionFailure, functionFailureBody, userFailure } from './function-errors.ts';
 
 export interface FunctionRoutesOptions {
   readonly functions: FunctionService;
@@ -33,21 +34,34 @@ const CALLER_LEFT_STATUS = 499;
 
 /** `POST …/functions/{urn}/invocations` and its short form: synchronous, as a stream, or asynchronous. */
 export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionRoutesOptions): void {
-  const invocation = { bodyLimit: LIMITS.invokeBodyBytes, config: { access: 'invoke' as const } };
-  app.post<{ Params: { urn: string } }>(
-    '/serverless/v1/functions/:urn/invocations',
-    { ...invocation, config: { ...invocation.config, docs: FUNCTION_DOCS.invoke } },
-    (request, reply) => invoke(request, reply, readUrn(request.params.urn), options),
-  );
+  const bodyLimit = LIMITS.invokeBodyBytes;
+  addHotRoute(app, {
+    url: '/serverless/v1/functions/:urn/invocations',
+    parameter: 'urn',
+    bodyLimit,
+    config: { access: 'invoke', docs: FUNCTION_DOCS.invoke },
+    handle: (exchange, urn) => orFail(exchange, () => invoke(exchange, readUrn(urn), options)),
+  });
   for (const [url, docs] of [
     ['/invocations/:tenant/:service/:function/', { docs: FUNCTION_DOCS.invokeShort }],
     ['/invocations/:tenant/:service/:function', {}],
   ] as const) {
     app.post<{ Params: { tenant: string; service: string; function: string } }>(
       url,
-      { ...invocation, config: { ...invocation.config, ...docs } },
-      (request, reply) => invoke(request, reply, shortUrn(request.params, options.business), options),
+      { bodyLimit, config: { access: 'invoke', ...docs } },
+      (request, reply) => {
+        const exchange = Exchange.ofRouter(request, reply);
+        orFail(exchange, () => invoke(exchange, shortUrn(request.params, options.business), options));
+      },
     );
+  }
+}
+
+function orFail(exchange: Exchange, run: () => void): void {
+  try {
+    run();
+  } catch (error) {
+    failExchange(exchange, functionFailure(error, exchange.traceId));
   }
 }
 
@@ -78,67 +92,66 @@ function shortUrn(params: { tenant: string; service: string; function: string },
   return readUrn(`sn:cn:${business}:${params.tenant}:function:0@${params.service}@${name}:${version}`);
 }
 
-function invoke(request: FastifyRequest, reply: FastifyReply, urn: string, options: FunctionRoutesOptions): void {
-  const body = readEvent(request.body as Buffer | undefined);
-  const { headers } = request.raw;
+function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions): void {
+  const body = readEvent(exchange.body);
+  const { headers } = exchange.raw;
   const sent = headers.traceparent as string | undefined;
   const asked = readFunctionCallHeaders(headers);
   const isAsync = headers['x-invoke-type'] === 'async';
   const span = isAsync ? null : options.tracer.start('invoke function', 'server', sent);
   const wantsStream = headers.accept?.includes('text/event-stream') ?? false;
-  const signal = callerSignal(request.raw.socket);
+  const signal = exchange.caller;
   const header = {
-    traceId: request.traceId,
+    traceId: exchange.traceId,
     traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent)),
     requestId: randomUUID(),
     headers: forwardedHeaders(headers),
     ...(asked.session ? { sessionId: asked.session.id } : {}),
   };
-  const tenant = options.ownTenantOnly ? request.tenant : null;
+  const tenant = options.ownTenantOnly ? exchange.tenant : null;
   if (isAsync) {
-    void submit(request, reply, { urn, tenant, headers: asked, call: { header, body } }, options);
+    void submit(exchange, { urn, tenant, headers: asked, call: { header, body } }, options);
     return;
   }
-  const call = { header, body, signal };
-  const invocation = { urn, tenant, headers: asked, call };
+  // Known before the handler runs, so that a failure names its instance too.
+  const placed: string[] = [];
+  const invocation = {
+    urn,
+    tenant,
+    headers: asked,
+    call: { header, body, signal },
+    onPlaced: (instanceId: string) => void placed.push('X-Instance-Id', instanceId),
+  };
   const running = wantsStream
-    ? stream(reply, invocation, options.functions)
-    : options.functions
-        // At once, so that a failure names its instance too.
-        .invoke({ ...invocation, onPlaced: instanceId => void reply.header('X-Instance-Id', instanceId) })
-        .then(result => {
-          answer(reply, result);
-          return result;
-        });
+    ? stream(exchange, invocation, placed, options.functions)
+    : options.functions.invoke(invocation);
   running.then(
     result => {
+      if (!wantsStream) answer(exchange, result, placed);
       span?.end(result.outcome.ok ? undefined : String(result.outcome.code));
     },
     (error: unknown) => {
       span?.end(error instanceof Error ? error : String(error));
-      if (reply.sent) return;
-      if (signal.aborted) {
-        request.failure = 'the caller went away';
-        reply.code(CALLER_LEFT_STATUS).send();
-      } else sendFunctionFailure(reply, functionFailure(error, request.traceId));
+      if (exchange.isAnswered) return;
+      if (signal.aborted) exchange.fail('the caller went away', { status: CALLER_LEFT_STATUS, body: {} });
+      else failExchange(exchange, functionFailure(error, exchange.traceId), placed);
     },
   );
 }
 
 async function submit(
-  request: FastifyRequest,
-  reply: FastifyReply,
+  exchange: Exchange,
   { urn, tenant, headers, call }: FunctionInvocation,
   { functions, asyncCalls, webhookPrefixes }: FunctionRoutesOptions,
 ): Promise<void> {
   try {
     const fn = await functions.check(urn, tenant);
-    const webhookUrl = readWebhookUrl(request.headers['x-webhook-url'], webhookPrefixes);
+    const webhookUrl = readWebhookUrl(exchange.raw.headers['x-webhook-url'], webhookPrefixes);
     const { header, body } = call;
     const requestId = await asyncCalls.submit({ urn, tenant: fn.tenant, headers, header, body, webhookUrl });
-    reply.code(202).send({ requestId });
+    exchange.answer(202, JSON.stringify({ requestId }));
   } catch (error) {
-    sendFunctionFailure(reply, functionFailure(error, request.traceId));
+    failExchange(exchange, functionFailure(error, exchange.traceId));
   }
 }
 
@@ -155,48 +168,41 @@ function readWebhookUrl(sent: string | string[] | undefined, prefixes: readonly 
   return url;
 }
 
-function answer(reply: FastifyReply, result: FunctionResult): void {
-  const { outcome } = result;
-  reply.headers(resultHeaders(result));
+function answer(exchange: Exchange, { outcome, timings }: FunctionResult, placed: readonly string[]): void {
+  const { queueMs, placeMs, startMs, loadMs, runMs } = timings;
+  const stages = `queue;dur=${inMs(queueMs)}, place;dur=${inMs(placeMs)}, start;dur=${inMs(startMs)}, load;dur=${inMs(loadMs)}, run;dur=${inMs(runMs)}`;
+  const headers = [...placed, 'X-Billing-Duration', String(Math.ceil(runMs)), 'Server-Timing', stages];
   if (!outcome.ok) {
-    sendFunctionFailure(reply, userFailure(outcome.code, outcome.text));
+    failExchange(exchange, userFailure(outcome.code, outcome.text), headers);
     return;
   }
   const { data } = outcome;
-  reply
-    .header('Content-Type', 'application/json; charset=utf-8')
-    .header('X-Inner-Code', '0')
-    .send(data.length <= SMALL_ANSWER_BYTES ? data.toString() : data);
+  headers.push('X-Inner-Code', '0');
+  exchange.answer(200, data.length <= SMALL_ANSWER_BYTES ? data.toString() : data, headers);
 }
 
-function resultHeaders({ timings }: FunctionResult): Record<string, string> {
-  const { queueMs, placeMs, startMs, loadMs, runMs } = timings;
-  const stage = (name: string, ms: number) => `${name};dur=${ms === 0 ? '0.000' : ms.toFixed(3)}`;
-  return {
-    'X-Billing-Duration': String(Math.ceil(runMs)),
-    'Server-Timing': [
-      stage('queue', queueMs),
-      stage('place', placeMs),
-      stage('start', startMs),
-      stage('load', loadMs),
-      stage('run', runMs),
-    ].join(', '),
-  };
+function inMs(ms: number): string {
+  return ms === 0 ? '0.000' : ms.toFixed(3);
 }
 
 /** Events as the handler sends them, then its value, then `[DONE]`. Failures before the first event are ordinary ones. */
 async function stream(
-  reply: FastifyReply,
+  exchange: Exchange,
   invocation: FunctionInvocation,
+  placed: string[],
   functions: FunctionService,
 ): Promise<FunctionResult> {
-  const events = new EventStream(reply);
+  const headers = ['X-Inner-Code', '0'];
+  const events = new EventStream(exchange, headers);
   try {
     const { header } = invocation.call;
     const result = await functions.invoke({
       ...invocation,
       call: { ...invocation.call, header: { ...header, stream: true, credit: STREAM_CREDIT_BYTES } },
-      onPlaced: instanceId => void reply.headers({ 'X-Instance-Id': instanceId, 'X-Inner-Code': '0' }),
+      onPlaced: instanceId => {
+        placed.push('X-Instance-Id', instanceId);
+        headers.push(...placed);
+      },
       onEvent: (event, taken) => events.event(event.toString(), taken),
     });
     const { outcome } = result;
@@ -208,15 +214,15 @@ async function stream(
     } else fail(userFailure(outcome.code, outcome.text));
     return result;
   } catch (error) {
-    if (events.isOpen) fail(functionFailure(error, reply.request.traceId));
+    if (events.isOpen) fail(functionFailure(error, exchange.traceId));
     throw error;
   } finally {
     events.end();
   }
 
   function fail(failure: ReturnType<typeof userFailure>): void {
-    if (events.isOpen) events.error(JSON.stringify(functionFailureBody(failure, reply.request.traceId)));
-    else sendFunctionFailure(reply, failure);
+    if (events.isOpen) events.error(JSON.stringify(functionFailureBody(failure, exchange.traceId)));
+    else failExchange(exchange, failure, placed);
   }
 }
 

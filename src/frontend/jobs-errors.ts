@@ -14,7 +14,7 @@ export function answerErrorsAsText(scope: FastifyInstance): void {
     if (known === null) throw error;
     request.failure = known;
     if (known.retryAfterSeconds !== undefined) reply.header('Retry-After', String(known.retryAfterSeconds));
-    const status = known.number ?? frontendErrors(known, request).status;
+    const status = known.number ?? frontendErrors(known).status;
     return reply.code(status).type(TEXT).send(known.message);
   });
 }

@@ -1,11 +1,22 @@
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { IncomingMessage } from 'node:http';
 import { ServiceError } from '../core/error.ts';
+import type { Route } from './route-config.ts';
 
 /** The part of a pino logger that an entry uses. */
 export interface EntryLog {
   info(fields: object, text: string): void;
   warn(fields: object, text: string): void;
   error(fields: object, text: string): void;
+}
+
+/** What a line is made of. */
+export interface LoggedRequest {
+  readonly raw: IncomingMessage;
+  readonly method: string;
+  readonly route: Route;
+  readonly traceId: string;
+  readonly tenant: string;
+  readonly failure: ServiceError | string | null;
 }
 
 export interface AccessLogOptions {
@@ -42,8 +53,7 @@ export function createAccessLog({ entry, log, slowMs }: AccessLogOptions) {
     return false;
   };
 
-  return (request: FastifyRequest, reply: FastifyReply, elapsedMs: number): void => {
-    const status = reply.statusCode;
+  return (request: LoggedRequest, status: number, elapsedMs: number): void => {
     const slow = elapsedMs >= slowMs && request.route.longLived !== true;
     const { failure } = request;
     // A probe that is told "not ready" is an answer, not a failure.

@@ -1,5 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { ErrorCode, ServiceError } from '../core/error.ts';
+import { type ErrorCode, ServiceError } from '../core/error.ts';
 
 /** One HTTP answer that an error becomes. `body` is sent as JSON. */
 export interface ErrorAnswer {
@@ -22,10 +22,22 @@ export const REFUSAL_STATUS: Partial<Record<ErrorCode, number>> = {
   permission_denied: 403,
 };
 
+export const JSON_TYPE = 'application/json; charset=utf-8';
+
+/** The headers, names and values in turn, that come with the answer of an error. */
+export function errorHeaders(error: ServiceError | string, status: number): readonly string[] {
+  const headers: string[] = [];
+  if (error instanceof ServiceError && error.retryAfterSeconds !== undefined) {
+    headers.push('Retry-After', String(error.retryAfterSeconds));
+  }
+  if (status === 401) headers.push('WWW-Authenticate', 'Bearer');
+  return headers;
+}
+
 /** Sends the answer of an error, and keeps `error` for the access log. */
-export function sendError(reply: FastifyReply, error: ServiceError, answer: ErrorAnswer): FastifyReply {
+export function sendError(reply: FastifyReply, error: ServiceError | string, answer: ErrorAnswer): FastifyReply {
   reply.request.failure = error;
-  if (error.retryAfterSeconds !== undefined) reply.header('Retry-After', String(error.retryAfterSeconds));
-  if (answer.status === 401) reply.header('WWW-Authenticate', 'Bearer');
+  const headers = errorHeaders(error, answer.status);
+  for (let at = 0; at < headers.length; at += 2) reply.header(headers[at] as string, headers[at + 1]);
   return reply.code(answer.status).send(answer.body);
 }

@@ -1,20 +1,41 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
-const signals = new WeakMap<Socket, AbortSignal>();
+/** What is used of an `AbortSignal`, for the path of every call: listening to a real one costs as much as the rest of a call's bookkeeping. */
+export class CallerSignal {
+  aborted = false;
+  readonly reason = undefined;
+  readonly #listeners = new Set<() => void>();
+
+  addEventListener(_type: 'abort', listener: () => void): void {
+    this.#listeners.add(listener);
+  }
+
+  removeEventListener(_type: 'abort', listener: () => void): void {
+    this.#listeners.delete(listener);
+  }
+
+  abort(): void {
+    this.aborted = true;
+    for (const listener of [...this.#listeners]) listener();
+    this.#listeners.clear();
+  }
+}
+
+const signals = new WeakMap<Socket, CallerSignal>();
 
 /**
  * Aborts when the caller goes away: when its connection closes. One signal serves all requests of a connection, which
  * come one after another; making one for each would be a noticeable part of a warm call.
  */
-export function callerSignal(socket: Socket): AbortSignal {
+export function callerSignal(socket: Socket): CallerSignal {
   const known = signals.get(socket);
   if (known !== undefined) return known;
-  const controller = new AbortController();
-  if (socket.destroyed) controller.abort();
-  else socket.once('close', () => controller.abort());
-  signals.set(socket, controller.signal);
-  return controller.signal;
+  const signal = new CallerSignal();
+  if (socket.destroyed) signal.abort();
+  else socket.once('close', () => signal.abort());
+  signals.set(socket, signal);
+  return signal;
 }
 
 /**

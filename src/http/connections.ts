@@ -21,6 +21,10 @@ export class Connections {
     });
   }
 
+  get isClosing(): boolean {
+    return this.#closing;
+  }
+
   /** A request has arrived on it. */
   requestBegan(socket: Socket): void {
     this.#busy.add(socket);

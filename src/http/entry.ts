@@ -1,3 +1,4 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import swagger from '@fastify/swagger';
 import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
@@ -9,8 +10,9 @@ import { type ErrorTable, refusal, sendError } from './answer.ts';
 import { Connections } from './connections.ts';
 import type { TokenVerifier } from './credentials.ts';
 import { documentRoute } from './docs.ts';
-import { answerUnknownRoute, createGate } from './gate.ts';
+import { createGate, type Verdict } from './gate.ts';
 import { createHostRule, type HostRuleOptions } from './host-rule.ts';
+import { Lane } from './lane.ts';
 import type {} from './route-config.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
 import { traceIdOf } from './trace.ts';
@@ -80,7 +82,25 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   });
 
   const hostRule = createHostRule(options.hosts);
-  app.addHook('onRequest', createGate({ hostRule, auth: options.auth, badTenantCode: options.badTenantCode }));
+  const gate = createGate({ hostRule, auth: options.auth, badTenantCode: options.badTenantCode });
+  app.addHook('onRequest', (request, reply, done) => {
+    request.traceId = traceIdOf(request.raw.headers);
+    reply.header('X-Trace-Id', request.traceId);
+    request.route = request.routeOptions.config;
+    const pass = (verdict: Verdict) => {
+      if (typeof verdict !== 'string') {
+        sendError(reply, verdict.reason, verdict);
+        return;
+      }
+      request.tenant = verdict;
+      // Before the body, which an unknown route would otherwise have to be able to read.
+      if (request.route.url === undefined) answerUnknownRoute(request, reply);
+      else done();
+    };
+    const verdict = gate(request.raw, request.route);
+    if (verdict instanceof Promise) void verdict.then(pass);
+    else pass(verdict);
+  });
 
   const accessLog = createAccessLog({ entry: options.name, log: options.log, slowMs: options.slowMs });
   const { metrics } = options;
@@ -88,9 +108,18 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     const elapsedMs = reply.elapsedTime;
     const { url } = request.route;
     metrics.observeRequest(request.method, url ?? '', reply.statusCode, elapsedMs / 1000);
-    accessLog(request, reply, elapsedMs);
+    accessLog(request, reply.statusCode, elapsedMs);
     connections.requestEnded(request.raw.socket);
     done();
+  });
+
+  const lane = new Lane({ gate, connections, metrics, accessLog });
+  app.decorate('lane', lane);
+  const [route] = app.server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
+  if (route === undefined) throw new TypeError('the router does not listen to the server');
+  app.server.off('request', route);
+  app.server.on('request', (request, response) => {
+    if (!lane.take(request, response)) route(request, response);
   });
 
   app.addHook('onRoute', route => {
@@ -120,6 +149,13 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     addSystemRoutes(scope, { ready: options.ready, metrics });
   });
   return app;
+}
+
+/** Unknown methods too: 404 and the path without its query, which may carry a token. */
+function answerUnknownRoute(request: FastifyRequest, reply: FastifyReply): void {
+  const path = (request.raw.url ?? '').split('?', 1)[0];
+  const { status, body } = refusal(404, `route not found: ${request.method} ${path}`);
+  reply.code(status).send(body);
 }
 
 function answerError(error: Error, request: FastifyRequest, reply: FastifyReply, options: EntryOptions): void {

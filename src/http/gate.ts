@@ -1,10 +1,10 @@
-import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
+import type { IncomingMessage } from 'node:http';
 import { internal, ServiceError } from '../core/error.ts';
-import { REFUSAL_STATUS, refusal, sendError } from './answer.ts';
+import { type ErrorAnswer, REFUSAL_STATUS, refusal } from './answer.ts';
 import { checkAccess, type Identity, isWebSocketUpgrade, type TokenVerifier, tokenOf } from './credentials.ts';
 import type { HostRule } from './host-rule.ts';
+import type { Route } from './route-config.ts';
 import { tenantOf } from './tenant.ts';
-import { traceIdOf } from './trace.ts';
 
 export interface GateOptions {
   readonly hostRule: HostRule;
@@ -14,84 +14,66 @@ export interface GateOptions {
   readonly badTenantCode: number;
 }
 
-type Gate = (request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction) => void;
+/** Why a request may not pass. */
+export interface Refusal extends ErrorAnswer {
+  /** For the access log. */
+  readonly reason: ServiceError | string;
+}
+
+/** The tenant that the request speaks for, or why it may not pass. */
+export type Verdict = string | Refusal;
+
+/** A verdict that is there at once is no promise, so that a warm call pays for none; only a token that was never seen waits. */
+export type Gate = (request: IncomingMessage, route: Route) => Verdict | Promise<Verdict>;
 
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** `type/subtype`, with or without parameters. */
 const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(;|$)/;
 
-/**
- * What every request passes before its route: trace id, Host (421), Origin (403), token (401, 403), tenant (400, 403).
- * One synchronous hook, so that a warm call pays for no promise; only a token that was never seen waits.
- */
+/** What every request passes before its route: Host (421), Origin (403), token (401, 403), tenant (400, 403). */
 export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate {
-  const refuse = (reply: FastifyReply, error: unknown) => {
-    const known =
+  const refused = (error: unknown): Refusal => {
+    const reason =
       error instanceof ServiceError ? error : internal('the request could not be checked', { cause: error });
-    const status = REFUSAL_STATUS[known.code] ?? 500;
-    const answer = refusal(status, known.message);
-    sendError(reply, known, status === 400 ? { status, body: { ...answer.body, code: badTenantCode } } : answer);
+    const status = REFUSAL_STATUS[reason.code] ?? 500;
+    const { body } = refusal(status, reason.message);
+    return { reason, status, body: status === 400 ? { ...body, code: badTenantCode } : body };
   };
 
-  return (request, reply, done) => {
-    const { raw } = request;
-    const { headers } = raw;
-    request.traceId = traceIdOf(headers);
-    reply.header('X-Trace-Id', request.traceId);
-
-    const config = request.routeOptions.config;
-    request.route = config;
-    if (config.anyHost !== true && !hostRule.allowsHost(headers.host, raw.socket?.localAddress)) {
-      reply.request.failure = 'host not allowed';
-      const { status, body } = refusal(
-        421,
-        `host not allowed: ${headers.host ?? '(none)'}; see the setting allowedHosts`,
-      );
-      reply.code(status).send(body);
-      return;
+  const admit = (request: IncomingMessage, route: Route, identity: Identity | undefined): Verdict => {
+    try {
+      if (identity !== undefined) checkAccess(identity, route.access ?? 'read');
+      return tenantOf(request.headers, identity?.tenant);
+    } catch (error) {
+      return refused(error);
     }
-    const changes = !SAFE_METHODS.has(raw.method as string) || isWebSocketUpgrade(raw);
+  };
+
+  return (request, route) => {
+    const { headers } = request;
+    if (route.anyHost !== true && !hostRule.allowsHost(headers.host, request.socket?.localAddress)) {
+      const text = `host not allowed: ${headers.host ?? '(none)'}; see the setting allowedHosts`;
+      return { reason: 'host not allowed', ...refusal(421, text) };
+    }
+    const changes = !SAFE_METHODS.has(request.method as string) || isWebSocketUpgrade(request);
     if (changes && hostRule.isCrossSite(headers)) {
-      reply.request.failure = 'cross-site request';
-      const { status, body } = refusal(403, 'cross-site requests are not allowed');
-      reply.code(status).send(body);
-      return;
+      return { reason: 'cross-site request', ...refusal(403, 'cross-site requests are not allowed') };
     }
     // A body is read whatever its type is called; a header that is no media type at all would be a 415.
     const contentType = headers['content-type'];
-    if (contentType !== undefined && !MEDIA_TYPE.test(contentType)) delete headers['content-type'];
+    if (contentType !== undefined && !isMediaType(contentType)) delete headers['content-type'];
 
-    const admit = (identity: Identity | undefined) => {
-      try {
-        if (identity !== undefined) checkAccess(identity, config.access ?? 'read');
-        request.tenant = tenantOf(headers, identity?.tenant);
-      } catch (error) {
-        refuse(reply, error);
-        return;
-      }
-      // Before the body, which an unknown route would otherwise have to be able to read.
-      if (config.url === undefined) answerUnknownRoute(request, reply);
-      else done();
-    };
-
-    if (auth === null || config.access === 'public') {
-      admit(undefined);
-      return;
-    }
-    const token = tokenOf(raw);
+    if (auth === null || route.access === 'public') return admit(request, route, undefined);
+    const token = tokenOf(request);
     if (token === undefined) {
-      refuse(reply, new ServiceError('unauthenticated', 'authentication failed: no token was sent'));
-      return;
+      return refused(new ServiceError('unauthenticated', 'authentication failed: no token was sent'));
     }
     const known = auth.known(token);
-    if (known !== undefined) admit(known);
-    else auth.verify(token).then(admit, error => refuse(reply, error));
+    if (known !== undefined) return admit(request, route, known);
+    return auth.verify(token).then(identity => admit(request, route, identity), refused);
   };
 }
 
-/** Unknown methods too: 404 and the path without its query, which may carry a token. */
-export function answerUnknownRoute(request: FastifyRequest, reply: FastifyReply): void {
-  const path = (request.raw.url ?? '').split('?', 1)[0];
-  const { status, body } = refusal(404, `route not found: ${request.method} ${path}`);
-  reply.code(status).send(body);
+function isMediaType(text: string): boolean {
+  return text === 'application/json' || MEDIA_TYPE.test(text);
 }

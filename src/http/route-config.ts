@@ -1,5 +1,7 @@
+import type { FastifyContextConfig } from 'fastify';
 import type { ServiceError } from '../core/error.ts';
 import type { Access } from './credentials.ts';
+import type { Lane } from './lane.ts';
 
 /** The documentation of a route: what OpenAPI shows. Nothing at run time looks at it, so it can neither coerce nor drop a field. */
 export interface RouteDocs {
@@ -16,6 +18,9 @@ export interface RouteDocs {
   readonly response: Readonly<Record<number, object>>;
 }
 
+/** What a route says of itself; `url` is undefined for an unknown route. */
+export type Route = FastifyContextConfig & { readonly url?: string };
+
 declare module 'fastify' {
   interface FastifyContextConfig {
     /** What a token must allow. Every route has to say it. */
@@ -26,9 +31,12 @@ declare module 'fastify' {
     longLived?: boolean;
     docs?: RouteDocs;
   }
+  interface FastifyInstance {
+    /** The short way to hot routes; `addHotRoute` puts one on it. */
+    lane: Lane;
+  }
   interface FastifyRequest {
-    /** What its route says of itself; `url` is undefined for an unknown route. */
-    route: FastifyContextConfig & { readonly url?: string };
+    route: Route;
     traceId: string;
     /** Of the token, else of the header, else `default`. */
     tenant: string;
