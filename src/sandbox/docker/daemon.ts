@@ -1,0 +1,76 @@
+import { failedPrecondition } from '../../core/error.ts';
+import type { SandboxSpec } from '../driver.ts';
+import type { Engine } from './engine.ts';
+
+/** What a daemon can do, as it says itself. */
+export interface DaemonFacts {
+  /** The layers that hold in its containers. */
+  readonly isolation: readonly string[];
+  readonly hasCpuLimit: boolean;
+  readonly hasMemoryLimit: boolean;
+  readonly hasPidsLimit: boolean;
+  /** What is missing, as sentences. */
+  readonly degraded: readonly string[];
+}
+
+/** The part of the answer to `GET /info` that is looked at. */
+interface DaemonInfo {
+  readonly OSType?: string;
+  readonly MemoryLimit?: boolean;
+  readonly SwapLimit?: boolean;
+  readonly CPUShares?: boolean;
+  readonly PidsLimit?: boolean;
+  readonly SecurityOptions?: readonly string[] | null;
+}
+
+/** Every daemon gives a container these. */
+const ALWAYS = ['mount', 'pid', 'ipc', 'uts', 'net', 'no_new_privs', 'capabilities'];
+
+/** Asks the daemon what it can do. Fails with `unavailable`, or `failed_precondition` when it runs no Linux containers. */
+export async function askDaemon(engine: Engine): Promise<DaemonFacts> {
+  const info = (await engine.request('tell about itself', docker => docker.info())) as DaemonInfo;
+  if (info.OSType !== undefined && info.OSType !== 'linux') {
+    throw failedPrecondition(
+      `the daemon at ${engine.endpoint.host} runs ${info.OSType} containers, and only Linux ones are used`,
+    );
+  }
+  const options = (info.SecurityOptions ?? []).map(option => /^name=([^,]+)/.exec(option)?.[1] ?? option);
+  const hasSeccomp = options.includes('seccomp');
+  // A daemon that does not say so has it.
+  const hasCpuLimit = info.CPUShares !== false;
+  const hasMemoryLimit = info.MemoryLimit !== false;
+  const hasPidsLimit = info.PidsLimit !== false;
+  const limits: readonly (readonly [string, boolean, string])[] = [
+    ['cgroup.cpu', hasCpuLimit, 'cpu shares do not hold: the kernel or the daemon has no cpu control group'],
+    [
+      'cgroup.memory',
+      hasMemoryLimit,
+      'memory limits do not hold: the kernel or the daemon has no memory control group',
+    ],
+    [
+      'cgroup.pids',
+      hasPidsLimit,
+      'the number of processes is not limited: the kernel or the daemon has no pids control group',
+    ],
+    ['seccomp', hasSeccomp, 'system calls are not filtered: the daemon runs without seccomp'],
+  ];
+  return {
+    isolation: [
+      ...ALWAYS,
+      ...limits.filter(([, holds]) => holds).map(([layer]) => layer),
+      ...(options.includes('apparmor') ? ['apparmor'] : []),
+      ...(options.includes('selinux') ? ['selinux'] : []),
+      ...(options.includes('userns') || options.includes('rootless') ? ['user'] : []),
+    ],
+    hasCpuLimit,
+    hasMemoryLimit,
+    hasPidsLimit,
+    degraded: limits.filter(([, holds]) => !holds).map(([, , sentence]) => sentence),
+  };
+}
+
+/** Fails with `failed_precondition` when isolation is required and the daemon lacks a layer that it could have. */
+export function refuseWithoutIsolation(spec: SandboxSpec, { degraded }: DaemonFacts): void {
+  if (!spec.requireIsolation || degraded.length === 0) return;
+  throw failedPrecondition(`isolation is required, and it is not whole here: ${degraded.join('; ')}`);
+}

@@ -1,0 +1,111 @@
+import { type FSWatcher, watch } from 'node:fs';
+import { access, chmod, link, lstat, mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { failedPrecondition } from '../../core/error.ts';
+
+/** Where a container sees the directory that it shares with the server. */
+export const INSIDE_DIRECTORY = '/run/rookery';
+const SOCKET_NAME = 'runtime.sock';
+/** The socket as the container's programs know it. */
+export const INSIDE_SOCKET = `${INSIDE_DIRECTORY}/${SOCKET_NAME}`;
+const ORDERS_NAME = 'orders.json';
+/** What the starter of the Python runtime reads and removes. */
+export const INSIDE_ORDERS = `${INSIDE_DIRECTORY}/${ORDERS_NAME}`;
+
+/** The directory of a sandbox on the host; only the server may enter the one above it. */
+export function sandboxDirectory(dockerDir: string, instanceId: string): string {
+  return join(dockerDir, instanceId);
+}
+
+/** Where the server connects to the runtime: outside of what the container can change. */
+export function socketPath(directory: string): string {
+  return join(directory, SOCKET_NAME);
+}
+
+/** What is mounted into the container. */
+export function sharedPath(directory: string): string {
+  return join(directory, 'shared');
+}
+
+/** Makes it, over what an earlier start of the same instance left. `orders` go to the starter of the Python runtime. */
+export async function makeDirectory(directory: string, orders: object | null): Promise<void> {
+  await rm(directory, { recursive: true, force: true });
+  const shared = sharedPath(directory);
+  await mkdir(shared, { recursive: true, mode: 0o700 });
+  // The user inside is somebody else, and not known yet; on the host nobody gets as far as this.
+  await chmod(shared, 0o777);
+  if (orders !== null) await writeFile(join(shared, ORDERS_NAME), JSON.stringify(orders), { mode: 0o644 });
+}
+
+export async function removeDirectory(directory: string): Promise<void> {
+  await rm(directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 10 });
+}
+
+/** Waits for the socket of a runtime without polling. Make it before the container starts. */
+export class SocketWatch {
+  readonly #shared: string;
+  readonly #directory: string;
+  readonly #watcher: FSWatcher;
+  #seen: (() => void) | undefined;
+
+  constructor(directory: string) {
+    this.#directory = directory;
+    this.#shared = sharedPath(directory);
+    this.#watcher = watch(this.#shared, () => this.#seen?.());
+    this.#watcher.on('error', () => this.#seen?.());
+  }
+
+  /** Resolves when the socket is there. Goes on until `close`. */
+  async ready(): Promise<void> {
+    const socket = join(this.#shared, SOCKET_NAME);
+    for (;;) {
+      const changed = new Promise<void>(resolve => {
+        this.#seen = resolve;
+      });
+      if (await isThere(socket)) return;
+      await changed;
+    }
+  }
+
+  /**
+   * Gives the socket a name that nobody inside can put anything else in the place of: whatever happens in the shared directory from
+   * now on, the server connects to this socket. Fails with `failed_precondition` when what is there is no socket.
+   */
+  async claim(): Promise<void> {
+    const inside = join(this.#shared, SOCKET_NAME);
+    const name = socketPath(this.#directory);
+    const claimed = `${name}.new`;
+    try {
+      await link(inside, claimed);
+    } catch (error) {
+      // A server that is not root may not link to what belongs to another user.
+      if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
+      await symlink(inside, claimed);
+      await assertSocket(inside);
+      await rename(claimed, name);
+      return;
+    }
+    await assertSocket(claimed);
+    await rename(claimed, name);
+  }
+
+  close(): void {
+    this.#watcher.close();
+    this.#seen?.();
+  }
+}
+
+async function assertSocket(path: string): Promise<void> {
+  if (!(await lstat(path)).isSocket()) {
+    throw failedPrecondition(`${INSIDE_SOCKET} is not a socket: the program has put something else there`);
+  }
+}
+
+async function isThere(path: string): Promise<boolean> {
+  try {
+    await access(path);
+    return true;
+  } catch {
+    return false;
+  }
+}

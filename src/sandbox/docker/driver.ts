@@ -1,0 +1,350 @@
+import { randomUUID } from 'node:crypto';
+import { mkdir, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type Docker from 'dockerode';
+import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
+import type { PortMapping, SandboxFacts } from '../../core/instance.ts';
+import type { MountPolicy } from '../../core/mount.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import type {
+  ExecRequest,
+  ExecResult,
+  ExitResult,
+  ListedSandbox,
+  LogRequest,
+  ProbeResult,
+  SandboxDriver,
+  SandboxHandle,
+  SandboxSpec,
+  SandboxState,
+  SandboxStats,
+  StartedSandbox,
+} from '../driver.ts';
+import { bounded } from '../process/bounded.ts';
+import { findPythonDir } from '../process/launchers.ts';
+import { askDaemon, type DaemonFacts, refuseWithoutIsolation } from './daemon.ts';
+import { removeDirectory } from './directory.ts';
+import { Engine, statusOf } from './engine.ts';
+import { runCommand } from './exec.ts';
+import { Exits, inspectExit, unknownExit } from './exits.ts';
+import { makeHandle, readHandle } from './handle.ts';
+import { Images } from './images.ts';
+import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
+import { readLogs } from './logs.ts';
+import { ownerWarnings } from './mounts.ts';
+import { TenantNetworks } from './networks.ts';
+import { removeContainer } from './removal.ts';
+import { type StartedContainer, Starter } from './starter.ts';
+import { readStats } from './stats.ts';
+
+const PROBE_TIMEOUT_MS = 5_000;
+const DEFAULT_PULL_TIMEOUT_MS = 600_000;
+/** The largest delay of a timer. */
+const NO_TIMEOUT_MS = 2 ** 31 - 1;
+/** How long a container may take to end that was killed, and to go that was removed. */
+const KILL_TIMEOUT_MS = 10_000;
+
+export interface DockerDriverOptions {
+  /** The server's data directory (resolved): sockets of sandboxes are in `run/docker` below it. */
+  readonly dataDir: string;
+  /** What may not be mounted, checked again when it is. */
+  readonly mountPolicy: MountPolicy;
+  readonly logger: Logger;
+  /** The daemon; null: as Docker's own command line finds it. */
+  readonly host?: string | null;
+  readonly pullTimeoutMs?: number;
+  /** The directory of `rookery_runtime`; this installation's when absent. */
+  readonly pythonDir?: string;
+}
+
+/** What is there once the daemon has been found. */
+interface Parts {
+  readonly engine: Engine;
+  readonly exits: Exits;
+  readonly networks: TenantNetworks;
+  readonly starter: Starter;
+  readonly installation: string;
+}
+
+/** Instances as containers of a Docker daemon of this machine. See docs/docker.md. */
+export class DockerDriver implements SandboxDriver {
+  readonly name = 'docker';
+  readonly #options: DockerDriverOptions;
+  readonly #dockerDir: string;
+  #parts: Promise<Parts> | undefined;
+  #facts: Promise<DaemonFacts> | undefined;
+  #isClosed = false;
+
+  constructor(options: DockerDriverOptions) {
+    this.#options = options;
+    this.#dockerDir = join(options.dataDir, 'run', 'docker');
+  }
+
+  async probe(): Promise<ProbeResult> {
+    try {
+      // Not what is remembered: it asks whether the daemon is there now.
+      const engine = await Engine.open(this.#options.host ?? null);
+      try {
+        const late = `the daemon at ${engine.endpoint.host} did not answer within ${PROBE_TIMEOUT_MS / 1000} s`;
+        const facts = await bounded(askDaemon(engine), PROBE_TIMEOUT_MS, late);
+        return {
+          available: true,
+          capabilities: {
+            images: true,
+            mounts: true,
+            ports: true,
+            users: true,
+            cpuLimit: facts.hasCpuLimit,
+            memoryLimit: facts.hasMemoryLimit,
+            pidsLimit: facts.hasPidsLimit,
+            exec: true,
+            isolation: facts.isolation,
+          },
+          degraded: facts.degraded,
+        };
+      } finally {
+        engine.close();
+      }
+    } catch (error) {
+      return { available: false, reason: messageOf(error) };
+    }
+  }
+
+  async warm(): Promise<void> {
+    try {
+      const { exits } = await this.#open();
+      await Promise.all([exits.open(), this.#daemonFacts()]);
+    } catch (error) {
+      this.#options.logger.warn({ error: messageOf(error) }, 'docker is not available');
+    }
+  }
+
+  async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
+    if (spec.rootfs.imageUrl === '') throw failedPrecondition('no Docker image specified');
+    const { starter } = await this.#open();
+    // Asked once; the first start does not wait for it before it must.
+    const asking = this.#daemonFacts();
+    asking.catch(() => undefined);
+    if (spec.requireIsolation) refuseWithoutIsolation(spec, await asking);
+    const started = await starter.start(spec, signal);
+    const handle = makeHandle(this.#dockerDir, spec.instanceId, started.id);
+    return { handle, endpoint: handle.endpoint, facts: await factsOf(spec, started, await asking) };
+  }
+
+  async wait(handle: SandboxHandle, signal?: AbortSignal): Promise<ExitResult> {
+    const { container } = readHandle(handle);
+    const { exits } = await this.#open();
+    const ended = container === '' ? Promise.resolve(unknownExit()) : exits.wait(container);
+    if (signal === undefined) return await ended;
+    return await bounded(ended, NO_TIMEOUT_MS, 'the sandbox has not ended', signal);
+  }
+
+  async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
+    const { container } = readHandle(handle);
+    if (container === '') return;
+    const { exits } = await this.#open();
+    const ended = exits.wait(container);
+    ended.catch(() => undefined);
+    if (graceMs > 0) {
+      if (!(await this.#signal(container, 'SIGTERM'))) return;
+      if (await endsWithin(ended, graceMs)) return;
+    }
+    if (!(await this.#signal(container, 'SIGKILL'))) return;
+    await bounded(ended, KILL_TIMEOUT_MS, `the container of ${handle.instanceId} did not end although it was killed`);
+  }
+
+  async remove(handle: SandboxHandle): Promise<void> {
+    const { container, directory } = readHandle(handle);
+    const { engine, exits, networks } = await this.#open();
+    if (container !== '') {
+      await removeContainer(engine, container);
+      exits.forget(container);
+      networks.removeUnusedSoon();
+    }
+    await removeDirectory(directory);
+  }
+
+  async inspect(handle: SandboxHandle): Promise<SandboxState> {
+    const { container } = readHandle(handle);
+    if (container === '') return { state: 'gone' };
+    const { engine } = await this.#open();
+    const state = await inspectExit(engine, container);
+    if (state === 'running' || state === 'gone') return { state };
+    // Made and never started: the server ended in between.
+    return { state: 'exited', exit: state === 'created' ? unknownExit() : state };
+  }
+
+  async list(): Promise<readonly ListedSandbox[]> {
+    const { engine, installation } = await this.#open();
+    const filters = { label: [`${LABEL_INSTALLATION}=${installation}`, LABEL_INSTANCE] };
+    const [containers, directories] = await Promise.all([
+      engine.request('list containers', docker => docker.listContainers({ all: true, filters })),
+      readdir(this.#dockerDir, { withFileTypes: true }).catch(() => []),
+    ]);
+    const listed = containers.map(({ Id: id, Labels: labels, State: state }) => {
+      const instanceId = labels[LABEL_INSTANCE] ?? '';
+      return { instanceId, handle: makeHandle(this.#dockerDir, instanceId, id), running: state === 'running' };
+    });
+    const known = new Set(listed.map(({ instanceId }) => instanceId));
+    const left = directories
+      .filter(entry => entry.isDirectory() && !known.has(entry.name))
+      .map(({ name }) => ({ instanceId: name, handle: makeHandle(this.#dockerDir, name, ''), running: false }));
+    return [...listed, ...left];
+  }
+
+  async exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
+    const { engine } = await this.#open();
+    return await runCommand(engine, this.#containerOf(handle), request, signal, this.#options.logger);
+  }
+
+  async stats(handle: SandboxHandle): Promise<SandboxStats> {
+    const { engine } = await this.#open();
+    return await readStats(engine, this.#containerOf(handle));
+  }
+
+  async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+    const { container } = readHandle(handle);
+    if (container === '') return;
+    const { engine } = await this.#open();
+    yield* readLogs(engine, container, request, signal);
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    const parts = await this.#parts?.catch(() => undefined);
+    if (parts === undefined) return;
+    // Networks without containers are of no use to anybody from now on.
+    await bounded(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(
+      () => undefined,
+    );
+    parts.exits.close();
+    parts.engine.close();
+  }
+
+  #open(): Promise<Parts> {
+    if (this.#isClosed) return Promise.reject(unavailable('the docker driver is closed'));
+    if (this.#parts === undefined) {
+      const opening = this.#connect();
+      this.#parts = opening;
+      opening.catch(() => {
+        this.#parts = undefined;
+      });
+    }
+    return this.#parts;
+  }
+
+  async #connect(): Promise<Parts> {
+    const { logger, host, pullTimeoutMs, mountPolicy, pythonDir } = this.#options;
+    await mkdir(this.#dockerDir, { recursive: true, mode: 0o700 });
+    const [engine, installation] = await Promise.all([Engine.open(host ?? null), installationOf(this.#dockerDir)]);
+    const exits = new Exits(engine, installation, logger);
+    const networks = new TenantNetworks(engine, installation, logger);
+    const images = new Images(engine, logger, pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS);
+    const starter = new Starter({
+      engine,
+      exits,
+      images,
+      networks,
+      installation,
+      dockerDir: this.#dockerDir,
+      mountPolicy,
+      runtimeDir: join(pythonDir ?? findPythonDir(), 'rookery_runtime'),
+    });
+    return { engine, exits, networks, starter, installation };
+  }
+
+  #daemonFacts(): Promise<DaemonFacts> {
+    if (this.#facts === undefined) {
+      const asking = this.#open().then(({ engine }) => askDaemon(engine));
+      this.#facts = asking;
+      asking.catch(() => {
+        this.#facts = undefined;
+      });
+    }
+    return this.#facts;
+  }
+
+  #containerOf(handle: SandboxHandle): string {
+    const { container, instanceId } = readHandle(handle);
+    if (container === '') throw failedPrecondition(`the sandbox of ${instanceId} does not run`);
+    return container;
+  }
+
+  /** False when it does not run. */
+  async #signal(container: string, signal: string): Promise<boolean> {
+    const { engine } = await this.#open();
+    try {
+      await engine.request('send a signal', docker => docker.getContainer(container).kill({ signal }));
+      return true;
+    } catch (error) {
+      const status = statusOf(error);
+      if (status === 404 || status === 409) return false;
+      throw error;
+    }
+  }
+}
+
+async function factsOf(spec: SandboxSpec, started: StartedContainer, daemon: DaemonFacts): Promise<SandboxFacts> {
+  const { inspected, mounts, warnings } = started;
+  const networks = Object.values(inspected.NetworkSettings.Networks ?? {});
+  const uid = await uidOf(inspected.State.Pid);
+  const { user, imageUrl } = spec.rootfs;
+  return {
+    sandboxId: started.id,
+    nodeIp: '127.0.0.1',
+    sandboxIp: networks.find(network => network.IPAddress !== '')?.IPAddress ?? '',
+    portMappings: portMappings(inspected),
+    isolation: daemon.isolation,
+    warnings: [
+      ...daemon.degraded,
+      ...warnings,
+      ...(uid === null ? [] : ownerWarnings(mounts, user, uid, imageUrl)),
+      ...(spec.network === 'none' && spec.ports.length > 0
+        ? ['ports are not published: the sandbox has no network']
+        : []),
+    ],
+  };
+}
+
+function portMappings(inspected: Docker.ContainerInspectInfo): readonly PortMapping[] {
+  const ports: Record<string, readonly { HostIp: string; HostPort: string }[] | null> =
+    inspected.NetworkSettings.Ports ?? {};
+  return Object.entries(ports).flatMap(([name, bindings]) => {
+    const [port, protocol] = name.split('/');
+    return (bindings ?? []).map(({ HostIp: hostIp, HostPort: hostPort }) => ({
+      protocol: protocol === 'udp' ? ('udp' as const) : ('tcp' as const),
+      containerPort: Number(port),
+      hostIp,
+      hostPort: Number(hostPort),
+    }));
+  });
+}
+
+/** The uid on the host of a container's first process; null when it cannot be seen. */
+async function uidOf(pid: number): Promise<number | null> {
+  try {
+    return (await stat(`/proc/${pid}`)).uid;
+  } catch {
+    return null;
+  }
+}
+
+async function endsWithin(ended: Promise<ExitResult>, timeoutMs: number): Promise<boolean> {
+  try {
+    await bounded(ended, timeoutMs, 'it has not ended');
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** What tells this server's containers from those of others: it stays with the data directory. */
+async function installationOf(dockerDir: string): Promise<string> {
+  const file = join(dockerDir, 'installation');
+  const known = (await readFile(file, 'utf8').catch(() => '')).trim();
+  if (known !== '') return known;
+  const made = randomUUID();
+  await writeFile(`${file}.new`, made);
+  await rename(`${file}.new`, file);
+  return made;
+}

@@ -1,0 +1,137 @@
+import type { Duplex } from 'node:stream';
+import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import type { ExecRequest, ExecResult } from '../driver.ts';
+import { type Engine, statusOf } from './engine.ts';
+import { FrameSplitter } from './multiplex.ts';
+import { killGroup } from './processes.ts';
+
+/** What a container's own variables hold that a command has no use for. */
+const HIDDEN_VARIABLES = ['ROOKERY_RUNTIME_SECRET', 'ROOKERY_RUNTIME_SOCKET'];
+/** What the daemon writes in place of the command's output when it cannot be run. */
+const CANNOT_RUN = /^OCI runtime exec failed: exec failed: .*?(?:exec: )?"([^"]*)"\)?:? ?(.*?)(?:: unknown)?\s*$/s;
+const EXIT_CANNOT_RUN = 126;
+const EXIT_NOT_FOUND = 127;
+
+/** Runs a command in a container; `SandboxDriver.exec` says the rest. */
+export async function runCommand(
+  engine: Engine,
+  container: string,
+  request: ExecRequest,
+  signal: AbortSignal,
+  logger: Logger,
+): Promise<ExecResult> {
+  if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
+  const { exec, stream } = await begin(engine, container, request);
+  const stdout = new Output(request.maxOutputBytes);
+  const stderr = new Output(request.maxOutputBytes);
+  const frames = new FrameSplitter();
+  stream.on('data', (chunk: Buffer) => {
+    for (const { isStderr, data } of frames.push(chunk)) (isStderr ? stderr : stdout).add(data);
+  });
+  const inspect = () => engine.request('inspect a command', () => exec.inspect());
+  try {
+    const how = await endOf(stream, request.timeoutMs, signal);
+    if (how !== 'ended') {
+      const { Running: isRunning, Pid: pid } = await inspect();
+      if (isRunning && pid > 0) await killGroup(engine, container, pid, logger);
+      if (how === 'aborted') throw deadlineExceeded('the command was given up by its caller');
+      return result(-1, stdout, stderr);
+    }
+    const { Running: isRunning, ExitCode: code } = await inspect();
+    // The stream of a command ends before it does only when the container or the daemon goes.
+    if (isRunning || code === null) throw unavailable('the sandbox ended before the command did');
+    return cannotRun(request, code, stdout) ?? result(code, stdout, stderr);
+  } catch (error) {
+    if (statusOf(error) === 404) throw unavailable('the sandbox ended before the command did', { cause: error });
+    throw error;
+  } finally {
+    stream.destroy();
+  }
+}
+
+/** The variables of a command beside the container's, as the daemon takes them. */
+export function commandVariables(env: Readonly<Record<string, string>>): string[] {
+  const all = { ...Object.fromEntries(HIDDEN_VARIABLES.map(name => [name, ''])), ...env };
+  return Object.entries(all).map(([name, value]) => `${name}=${value}`);
+}
+
+async function begin(engine: Engine, container: string, request: ExecRequest) {
+  try {
+    const exec = await engine.request('run a command', docker =>
+      docker.getContainer(container).exec({
+        Cmd: [...request.argv],
+        Env: commandVariables(request.env),
+        AttachStdin: request.stdin !== '',
+        AttachStdout: true,
+        AttachStderr: true,
+        ...(request.workingDir === '' ? {} : { WorkingDir: request.workingDir }),
+      }),
+    );
+    const stream: Duplex = await engine.request('run a command', () => exec.start({ hijack: true, stdin: true }));
+    stream.on('error', () => undefined);
+    if (request.stdin !== '') stream.end(request.stdin);
+    return { exec, stream };
+  } catch (error) {
+    const status = statusOf(error);
+    if (status === 404 || status === 409) throw failedPrecondition('the sandbox does not run', { cause: error });
+    throw error;
+  }
+}
+
+/** Waits for the end of the outputs, bounded by the request's time and the caller. */
+function endOf(stream: Duplex, timeoutMs: number, signal: AbortSignal): Promise<'ended' | 'late' | 'aborted'> {
+  return new Promise(resolve => {
+    const finish = (how: 'ended' | 'late' | 'aborted') => () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', onAbort);
+      resolve(how);
+    };
+    const onAbort = finish('aborted');
+    const timer = setTimeout(finish('late'), timeoutMs);
+    signal.addEventListener('abort', onAbort, { once: true });
+    stream.once('end', finish('ended'));
+    stream.once('close', finish('ended'));
+    if (signal.aborted) onAbort();
+  });
+}
+
+/** What a shell says of a program that is not there, in place of what the daemon says; null when it ran. */
+function cannotRun(request: ExecRequest, code: number, stdout: Output): ExecResult | null {
+  if (code !== EXIT_CANNOT_RUN && code !== EXIT_NOT_FOUND) return null;
+  const said = stdout.text();
+  if (!said.startsWith('OCI runtime exec failed: ')) return null;
+  const [, , why = said.trim()] = CANNOT_RUN.exec(said) ?? [];
+  const isMissing = /not found|no such file/i.test(why);
+  const stderr = `cannot run ${request.argv[0]}: ${why}\n`;
+  return { returncode: isMissing ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, stdout: '', stderr, truncated: false };
+}
+
+function result(returncode: number, stdout: Output, stderr: Output): ExecResult {
+  const truncated = stdout.isTruncated || stderr.isTruncated;
+  return { returncode, stdout: stdout.text(), stderr: stderr.text(), truncated };
+}
+
+/** The beginning of an output, up to a bound. */
+class Output {
+  readonly #parts: Buffer[] = [];
+  #room: number;
+  isTruncated = false;
+
+  constructor(maxBytes: number) {
+    this.#room = maxBytes;
+  }
+
+  add(data: Buffer): void {
+    if (data.length > this.#room) this.isTruncated = true;
+    const kept = data.subarray(0, this.#room);
+    if (kept.length === 0) return;
+    // A copy: a slice would hold the whole chunk that it came in.
+    this.#parts.push(kept.length === data.length ? data : Buffer.from(kept));
+    this.#room -= kept.length;
+  }
+
+  text(): string {
+    return Buffer.concat(this.#parts).toString('utf8');
+  }
+}

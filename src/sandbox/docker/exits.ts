@@ -1,0 +1,186 @@
+import type { Readable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Logger } from '../../telemetry/logger.ts';
+import type { ExitResult } from '../driver.ts';
+import { type Engine, statusOf } from './engine.ts';
+import { toExit } from './handle.ts';
+import { LABEL_INSTALLATION } from './labels.ts';
+
+const FIRST_RETRY_MS = 200;
+const MAX_RETRY_MS = 5_000;
+
+/** One line of the event stream. */
+interface ContainerEvent {
+  readonly Actor?: { readonly ID?: string; readonly Attributes?: Readonly<Record<string, string>> };
+}
+
+interface Watched {
+  readonly promise: Promise<ExitResult>;
+  resolve(exit: ExitResult): void;
+}
+
+/**
+ * The ends of containers: one stream of events for all, opened with the first that is watched. While the daemon is away (it
+ * restarts) the waits go on; once it is back every watched container is looked at, so that nothing that happened meanwhile is missed.
+ */
+export class Exits {
+  readonly #engine: Engine;
+  readonly #installation: string;
+  readonly #logger: Logger;
+  readonly #watched = new Map<string, Watched>();
+  readonly #closing = new AbortController();
+  #opening: Promise<void> | undefined;
+  #stream: Readable | undefined;
+
+  constructor(engine: Engine, installation: string, logger: Logger) {
+    this.#engine = engine;
+    this.#installation = installation;
+    this.#logger = logger;
+  }
+
+  /** Opens the stream, so that the first container does not wait for it. Fails with `unavailable`. */
+  open(): Promise<void> {
+    if (this.#stream !== undefined && !this.#stream.destroyed) return Promise.resolve();
+    this.#opening ??= this.#connect().finally(() => {
+      this.#opening = undefined;
+    });
+    return this.#opening;
+  }
+
+  /** The end of a container that has not been started yet; the stream must be open. */
+  expect(container: string): Promise<ExitResult> {
+    return this.#watch(container).promise;
+  }
+
+  /**
+   * Resolves when the container has ended, at once when it has or is not there. Fails with `unavailable` when the daemon does not
+   * answer now.
+   */
+  async wait(container: string): Promise<ExitResult> {
+    const known = this.#watched.get(container);
+    if (known !== undefined) return await known.promise;
+    const watched = this.#watch(container);
+    try {
+      await this.open();
+      await this.#look(container);
+    } catch (error) {
+      this.#watched.delete(container);
+      throw error;
+    }
+    return await watched.promise;
+  }
+
+  /** Nobody waits for it any more, or its end is not to be known: it is removed. */
+  forget(container: string): void {
+    const watched = this.#watched.get(container);
+    this.#watched.delete(container);
+    watched?.resolve(unknownExit());
+  }
+
+  close(): void {
+    this.#closing.abort();
+    this.#stream?.destroy();
+    this.#watched.clear();
+  }
+
+  #watch(container: string): Watched {
+    let resolve!: (exit: ExitResult) => void;
+    const promise = new Promise<ExitResult>(settle => {
+      resolve = settle;
+    });
+    const watched = { promise, resolve };
+    this.#watched.set(container, watched);
+    return watched;
+  }
+
+  async #connect(): Promise<void> {
+    const filters = JSON.stringify({
+      type: ['container'],
+      event: ['die', 'destroy'],
+      label: [`${LABEL_INSTALLATION}=${this.#installation}`],
+    });
+    const stream = (await this.#engine.request('tell its events', docker => docker.getEvents({ filters }))) as Readable;
+    if (this.#closing.signal.aborted) {
+      stream.destroy();
+      return;
+    }
+    // Waits for sandboxes do not keep a server alive that ends.
+    (stream as Readable & { socket?: { unref(): void } }).socket?.unref();
+    this.#stream = stream;
+    let rest = '';
+    stream.setEncoding('utf8');
+    stream.on('data', (chunk: string) => {
+      const lines = (rest + chunk).split('\n');
+      rest = lines.pop() ?? '';
+      for (const line of lines) this.#hear(line);
+    });
+    stream.on('error', () => undefined);
+    stream.once('close', () => {
+      this.#stream = undefined;
+      void this.#reconnect();
+    });
+  }
+
+  async #reconnect(): Promise<void> {
+    const { signal } = this.#closing;
+    for (let pauseMs = FIRST_RETRY_MS; !signal.aborted; pauseMs = Math.min(pauseMs * 2, MAX_RETRY_MS)) {
+      if (this.#watched.size === 0) return;
+      try {
+        await delay(pauseMs, undefined, { signal, ref: false });
+        await this.open();
+        await Promise.all([...this.#watched.keys()].map(container => this.#look(container)));
+        return;
+      } catch (error) {
+        if (!signal.aborted) this.#logger.debug({ err: error }, 'the docker daemon is away');
+      }
+    }
+  }
+
+  #hear(line: string): void {
+    let event: ContainerEvent;
+    try {
+      event = JSON.parse(line) as ContainerEvent;
+    } catch {
+      return;
+    }
+    const { ID: container = '', Attributes: attributes = {} } = event.Actor ?? {};
+    if (!this.#watched.has(container)) return;
+    void this.#look(container, Number(attributes.exitCode ?? Number.NaN)).catch(() => {
+      // The daemon goes away in this moment: looked at again when it is back.
+      this.#stream?.destroy();
+    });
+  }
+
+  /** Settles the wait when the container has ended. `exitCode`: what its event said, for when it is removed already. */
+  async #look(container: string, exitCode = Number.NaN): Promise<void> {
+    const state = await inspectExit(this.#engine, container);
+    if (state === 'running' || state === 'created') return;
+    const isTold = state === 'gone' && Number.isInteger(exitCode);
+    const exit = isTold
+      ? toExit({ Running: false, OOMKilled: false, ExitCode: exitCode, FinishedAt: '' })
+      : state === 'gone'
+        ? unknownExit()
+        : state;
+    this.#watched.get(container)?.resolve(exit);
+    this.#watched.delete(container);
+  }
+}
+
+/** How a container ended, or what it is instead. Fails with `unavailable`. */
+export async function inspectExit(
+  engine: Engine,
+  container: string,
+): Promise<ExitResult | 'running' | 'created' | 'gone'> {
+  try {
+    const { State } = await engine.request('inspect a container', docker => docker.getContainer(container).inspect());
+    if (State.Running) return 'running';
+    return State.Status === 'created' ? 'created' : toExit(State);
+  } catch (error) {
+    if (statusOf(error) === 404) return 'gone';
+    throw error;
+  }
+}
+
+export function unknownExit(): ExitResult {
+  return { code: null, signal: null, oomKilled: false, atMs: Date.now() };
+}

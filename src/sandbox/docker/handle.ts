@@ -1,0 +1,78 @@
+import { internal } from '../../core/error.ts';
+import type { ExitResult, SandboxHandle } from '../driver.ts';
+import { sandboxDirectory, socketPath } from './directory.ts';
+
+/** What the handle of a container tells. */
+export interface DockerSandbox {
+  readonly instanceId: string;
+  /** Its id, `''` when only its directory is left. */
+  readonly container: string;
+  readonly directory: string;
+}
+
+/** `dockerDir`: where the directories of all sandboxes are. */
+export function makeHandle(dockerDir: string, instanceId: string, container: string): SandboxHandle {
+  const directory = sandboxDirectory(dockerDir, instanceId);
+  return {
+    version: 1,
+    driver: 'docker',
+    instanceId,
+    endpoint: { kind: 'unix', path: socketPath(directory) },
+    data: { container, directory },
+  };
+}
+
+/** Fails with `internal` when the handle is not one of ours. */
+export function readHandle(handle: SandboxHandle): DockerSandbox {
+  const { container, directory } = handle.data;
+  const isOurs = handle.version === 1 && handle.driver === 'docker';
+  if (!isOurs || typeof container !== 'string' || typeof directory !== 'string') {
+    throw internal(
+      `expected a handle of the docker driver, version 1; got driver ${handle.driver}, version ${handle.version}`,
+    );
+  }
+  return { instanceId: handle.instanceId, container, directory };
+}
+
+/** The part of the Engine's container state that tells an end. */
+export interface ContainerState {
+  readonly Status?: string;
+  readonly Running: boolean;
+  readonly OOMKilled: boolean;
+  readonly ExitCode: number;
+  readonly FinishedAt: string;
+}
+
+const SIGNALS: Readonly<Record<number, string>> = {
+  1: 'SIGHUP',
+  2: 'SIGINT',
+  3: 'SIGQUIT',
+  4: 'SIGILL',
+  5: 'SIGTRAP',
+  6: 'SIGABRT',
+  7: 'SIGBUS',
+  8: 'SIGFPE',
+  9: 'SIGKILL',
+  10: 'SIGUSR1',
+  11: 'SIGSEGV',
+  12: 'SIGUSR2',
+  13: 'SIGPIPE',
+  14: 'SIGALRM',
+  15: 'SIGTERM',
+  24: 'SIGXCPU',
+  25: 'SIGXFSZ',
+  31: 'SIGSYS',
+};
+
+/** How a container ended. Its init passes the end by a signal on as 128 + the signal. */
+export function toExit(state: ContainerState): ExitResult {
+  const atMs = Date.parse(state.FinishedAt);
+  const signal = state.ExitCode > 128 ? (SIGNALS[state.ExitCode - 128] ?? null) : null;
+  return {
+    // A container that was made and never started has no exit code.
+    code: signal !== null || state.Status === 'created' ? null : state.ExitCode,
+    signal,
+    oomKilled: state.OOMKilled && signal === 'SIGKILL',
+    atMs: Number.isFinite(atMs) && atMs > 0 ? atMs : Date.now(),
+  };
+}

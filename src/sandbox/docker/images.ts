@@ -1,0 +1,117 @@
+import type { Readable } from 'node:stream';
+import { deadlineExceeded, failedPrecondition } from '../../core/error.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import { bounded } from '../process/bounded.ts';
+import { daemonMessage, type Engine, statusOf } from './engine.ts';
+import { findRegistryAuth } from './registry-auth.ts';
+
+/** How often the progress of a pull stands in the log. */
+const PROGRESS_INTERVAL_MS = 2_000;
+/** A pull that its waiters have all given up goes on; so many at once. */
+const MOST_PULLS = 32;
+
+/** One line of the daemon's answer to a pull. */
+interface PullProgress {
+  readonly error?: string;
+  readonly id?: string;
+  readonly progressDetail?: { readonly current?: number };
+}
+
+/** Fetches images that the daemon lacks, each once for all who wait for it. */
+export class Images {
+  readonly #engine: Engine;
+  readonly #logger: Logger;
+  readonly #pullTimeoutMs: number;
+  readonly #pulls = new Map<string, Promise<void>>();
+
+  constructor(engine: Engine, logger: Logger, pullTimeoutMs: number) {
+    this.#engine = engine;
+    this.#logger = logger;
+    this.#pullTimeoutMs = pullTimeoutMs;
+  }
+
+  /**
+   * Pulls the image. It goes on when its waiters have gone, within its own time: the next create finds what has been fetched. Fails with
+   * `failed_precondition` (`image … cannot be pulled: …`), or `deadline_exceeded` with `signal`.
+   */
+  async pull(reference: string, signal: AbortSignal): Promise<void> {
+    let pull = this.#pulls.get(reference);
+    if (pull === undefined) {
+      if (this.#pulls.size >= MOST_PULLS) throw cannotPull(reference, `${MOST_PULLS} other images are being pulled`);
+      pull = this.#run(reference).finally(() => this.#pulls.delete(reference));
+      this.#pulls.set(reference, pull);
+    }
+    const late = `image ${reference} is still being pulled`;
+    // Its own time ends it first.
+    await bounded(pull, this.#pullTimeoutMs * 2, late, signal);
+  }
+
+  async #run(reference: string): Promise<void> {
+    const startedMs = performance.now();
+    this.#logger.info({ image: reference }, 'an image is not here and is being pulled');
+    let stream: Readable | undefined;
+    const late = deadlineExceeded(`it took longer than ${this.#pullTimeoutMs / 1000} s`);
+    const timer = setTimeout(() => stream?.destroy(late), this.#pullTimeoutMs);
+    try {
+      const auth = await findRegistryAuth(reference);
+      const options = { fromImage: withTag(reference), ...(auth === null ? {} : { authconfig: auth }) };
+      stream = (await this.#engine.request(
+        `pull ${reference}`,
+        docker => docker.createImage(options),
+        this.#pullTimeoutMs,
+      )) as Readable;
+      const failure = await this.#follow(reference, stream);
+      if (failure !== null) throw cannotPull(reference, failure);
+    } catch (error) {
+      const cause = statusOf(error) !== null ? daemonMessage(error) : stream?.errored?.message;
+      const failure = cause === undefined ? error : cannotPull(reference, cause, error);
+      this.#logger.warn({ image: reference, err: failure }, 'an image could not be pulled');
+      throw failure;
+    } finally {
+      clearTimeout(timer);
+    }
+    this.#logger.info({ image: reference, ms: Math.round(performance.now() - startedMs) }, 'an image has been pulled');
+  }
+
+  /** Reads the progress to its end; the daemon's error, or null. */
+  async #follow(reference: string, stream: Readable): Promise<string | null> {
+    const layers = new Map<string, number>();
+    let toldMs = performance.now();
+    let rest = '';
+    let failure: string | null = null;
+    for await (const chunk of stream.setEncoding('utf8')) {
+      const lines = (rest + chunk).split('\n');
+      rest = lines.pop() ?? '';
+      for (const line of lines) {
+        const progress = parse(line);
+        failure = progress.error ?? failure;
+        const current = progress.progressDetail?.current;
+        if (progress.id !== undefined && current !== undefined) layers.set(progress.id, current);
+      }
+      if (performance.now() - toldMs < PROGRESS_INTERVAL_MS) continue;
+      toldMs = performance.now();
+      const bytes = [...layers.values()].reduce((sum, value) => sum + value, 0);
+      this.#logger.info({ image: reference, layers: layers.size, bytes }, 'an image is being pulled');
+    }
+    return failure ?? parse(rest).error ?? null;
+  }
+}
+
+function cannotPull(reference: string, why: string, cause?: unknown): Error {
+  return failedPrecondition(`image ${reference} is not here and cannot be pulled: ${why}`, { cause });
+}
+
+/** The reference with a tag: without one the daemon would pull every tag of the repository. */
+function withTag(reference: string): string {
+  if (reference.includes('@')) return reference;
+  const name = reference.slice(reference.lastIndexOf('/') + 1);
+  return name.includes(':') ? reference : `${reference}:latest`;
+}
+
+function parse(line: string): PullProgress {
+  try {
+    return JSON.parse(line) as PullProgress;
+  } catch {
+    return {};
+  }
+}

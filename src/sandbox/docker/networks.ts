@@ -1,0 +1,143 @@
+import { createHash } from 'node:crypto';
+import { failedPrecondition } from '../../core/error.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import { daemonMessage, type Engine, statusOf } from './engine.ts';
+import { LABEL_INSTALLATION, LABEL_TENANT } from './labels.ts';
+
+/** How long a network without containers is kept: the next create of its tenant then has not to wait for one. */
+const KEEP_MS = 30_000;
+
+/** A network in use by a start that is under way. */
+export interface NetworkLease {
+  readonly name: string;
+  release(): void;
+}
+
+/**
+ * One bridge network per tenant: containers of different tenants are on different ones, and on each of them no container
+ * reaches another. They are made when they are needed and removed a while after.
+ */
+export class TenantNetworks {
+  readonly #engine: Engine;
+  readonly #installation: string;
+  readonly #logger: Logger;
+  /** By name; made or being made. */
+  readonly #made = new Map<string, Promise<void>>();
+  /** Starts under way, by name: a container that is not running yet does not keep its network. */
+  readonly #leases = new Map<string, number>();
+  /** Removals under way, by name: a start waits for them. */
+  readonly #removing = new Map<string, Promise<void>>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(engine: Engine, installation: string, logger: Logger) {
+    this.#engine = engine;
+    this.#installation = installation;
+    this.#logger = logger;
+  }
+
+  /** The tenant's network, there until the lease is released or a container runs on it. Fails with `failed_precondition` when none can be made. */
+  async lease(tenant: string): Promise<NetworkLease> {
+    const name = this.#nameOf(tenant);
+    this.#leases.set(name, (this.#leases.get(name) ?? 0) + 1);
+    let isHeld = true;
+    const release = () => {
+      if (!isHeld) return;
+      isHeld = false;
+      const left = (this.#leases.get(name) ?? 1) - 1;
+      if (left === 0) this.#leases.delete(name);
+      else this.#leases.set(name, left);
+    };
+    try {
+      await this.#removing.get(name);
+      let making = this.#made.get(name);
+      if (making === undefined) {
+        making = this.#make(tenant, name);
+        this.#made.set(name, making);
+        making.catch(() => this.#made.delete(name));
+      }
+      await making;
+      return { name, release };
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+
+  /** What was known of the tenant's network was wrong: somebody else has removed it. */
+  forget(tenant: string): void {
+    this.#made.delete(this.#nameOf(tenant));
+  }
+
+  /** A container has gone: in a while, networks without any go too. */
+  removeUnusedSoon(): void {
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      this.removeUnused().catch(error => this.#logger.warn({ err: error }, 'networks of docker could not be removed'));
+    }, KEEP_MS).unref();
+  }
+
+  /** Removes networks of ours without containers. */
+  async removeUnused(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const filters = { label: [`${LABEL_INSTALLATION}=${this.#installation}`] };
+    const networks = await this.#engine.request('list networks', docker => docker.listNetworks({ filters }));
+    await Promise.all(
+      networks.map(async ({ Id: id, Name: name }) => {
+        if (this.#leases.has(name) || this.#removing.has(name)) return;
+        const removing = this.#remove(id, name).finally(() => this.#removing.delete(name));
+        this.#removing.set(
+          name,
+          removing.catch(() => undefined),
+        );
+        await removing;
+      }),
+    );
+  }
+
+  async #remove(id: string, name: string): Promise<void> {
+    try {
+      await this.#engine.request('remove a network', docker => docker.getNetwork(id).remove());
+    } catch (error) {
+      const status = statusOf(error);
+      // 403: containers run on it.
+      if (status === 403) return;
+      if (status !== 404) throw error;
+    }
+    this.#made.delete(name);
+  }
+
+  #nameOf(tenant: string): string {
+    const hash = createHash('sha256').update(tenant).digest('hex').slice(0, 12);
+    return `rookery-${this.#installation.slice(0, 8)}-${hash}`;
+  }
+
+  async #make(tenant: string, name: string): Promise<void> {
+    try {
+      await this.#engine.request('find a network', docker => docker.getNetwork(name).inspect());
+      return;
+    } catch (error) {
+      if (statusOf(error) !== 404) throw error;
+    }
+    try {
+      await this.#engine.request('make a network', docker =>
+        docker.createNetwork({
+          Name: name,
+          Driver: 'bridge',
+          CheckDuplicate: true,
+          Options: { 'com.docker.network.bridge.enable_icc': 'false' },
+          Labels: { [LABEL_INSTALLATION]: this.#installation, [LABEL_TENANT]: tenant },
+        }),
+      );
+    } catch (error) {
+      // 409: made by somebody else meanwhile.
+      if (statusOf(error) === 409) return;
+      if (statusOf(error) === null) throw error;
+      const bound = 'the default-address-pools of the daemon bound how many there can be';
+      throw failedPrecondition(
+        `docker could not make the network of tenant ${tenant}: ${daemonMessage(error)} (${bound})`,
+        { cause: error },
+      );
+    }
+  }
+}

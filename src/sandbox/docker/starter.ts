@@ -1,0 +1,308 @@
+import type Docker from 'dockerode';
+import { LRUCache } from 'lru-cache';
+import { deadlineExceeded, failedPrecondition, ServiceError } from '../../core/error.ts';
+import type { MountPolicy } from '../../core/mount.ts';
+import type { ExitResult, SandboxSpec } from '../driver.ts';
+import { containerName, containerOptions } from './container.ts';
+import {
+  INSIDE_SOCKET,
+  makeDirectory,
+  removeDirectory,
+  SocketWatch,
+  sandboxDirectory,
+  sharedPath,
+} from './directory.ts';
+import { socketPathOf } from './endpoint.ts';
+import { type Engine, statusOf } from './engine.ts';
+import type { Exits } from './exits.ts';
+import type { Images } from './images.ts';
+import { type CheckedMount, checkMounts, verifyMounts } from './mounts.ts';
+import type { NetworkLease, TenantNetworks } from './networks.ts';
+import {
+  EXIT_OTHER_PYTHON,
+  INSIDE_RUNTIME,
+  interpreterArgv,
+  interpreterNames,
+  missingPython,
+  type PythonOrders,
+  pythonNeed,
+} from './python.ts';
+import { explainEnd, refusalOf } from './refusals.ts';
+import { removeContainer } from './removal.ts';
+
+/** Images whose interpreter is remembered. */
+const MOST_IMAGES = 1000;
+const EXIT_NOT_FOUND = 127;
+/** How a program learns where it must listen, and what opens each connection. */
+const SOCKET_VARIABLE = 'ROOKERY_RUNTIME_SOCKET';
+const SECRET_VARIABLE = 'ROOKERY_RUNTIME_SECRET';
+
+export interface StarterOptions {
+  readonly engine: Engine;
+  readonly exits: Exits;
+  readonly images: Images;
+  readonly networks: TenantNetworks;
+  readonly installation: string;
+  /** Where the directories of sandboxes are. */
+  readonly dockerDir: string;
+  readonly mountPolicy: MountPolicy;
+  /** The directory of `rookery_runtime` on the host. */
+  readonly runtimeDir: string;
+}
+
+/** A container whose runtime can be connected to. */
+export interface StartedContainer {
+  readonly id: string;
+  readonly inspected: Docker.ContainerInspectInfo;
+  readonly mounts: readonly CheckedMount[];
+  /** What the daemon could not do as it was asked. */
+  readonly warnings: readonly string[];
+}
+
+interface Attempt {
+  readonly spec: SandboxSpec;
+  readonly mounts: readonly CheckedMount[];
+  readonly network: NetworkLease | null;
+  readonly argv: readonly string[];
+  readonly orders: PythonOrders | null;
+  readonly signal: AbortSignal;
+}
+
+/** The program was not the one that was looked for; another name of it may be. */
+class OtherProgram extends Error {}
+
+/** The tenant's network is not there although it was. */
+class NetworkGone extends ServiceError {
+  constructor(message: string) {
+    super('failed_precondition', message);
+  }
+}
+
+/** Starts containers. What it asks of the daemon when all goes well: make, start, inspect. */
+export class Starter {
+  readonly #options: StarterOptions;
+  /** Image and Python version → the interpreter's name there; null: there is none. */
+  readonly #interpreters = new LRUCache<string, { readonly name: string | null }>({ max: MOST_IMAGES });
+
+  constructor(options: StarterOptions) {
+    this.#options = options;
+  }
+
+  /** As `SandboxDriver.start`. */
+  async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedContainer> {
+    try {
+      return await this.#startOnce(spec, signal);
+    } catch (error) {
+      if (!(error instanceof NetworkGone)) throw error;
+      // Somebody else removed it (`docker network prune`) since it was made.
+      this.#options.networks.forget(spec.tenant);
+      return await this.#startOnce(spec, signal);
+    }
+  }
+
+  async #startOnce(spec: SandboxSpec, signal: AbortSignal): Promise<StartedContainer> {
+    const { networks, mountPolicy, engine } = this.#options;
+    const [mounts, network] = await settleBoth(
+      checkMounts(spec, mountPolicy, socketPathOf(engine.endpoint)),
+      spec.network === 'none' ? Promise.resolve(null) : networks.lease(spec.tenant),
+      lease => lease?.release(),
+    );
+    try {
+      const python = pythonNeed(spec);
+      const attempt = { spec, mounts, network, signal };
+      if (python.need !== 'none') {
+        const started = await this.#startOnPython(attempt, python.orders, python.need === 'must');
+        if (started !== null) return started;
+      }
+      const argv = spec.command.kind === 'python' ? [] : spec.command.argv;
+      return await this.#try({ ...attempt, argv, orders: null });
+    } finally {
+      network?.release();
+    }
+  }
+
+  /** Null when the image has no fitting Python and `isNeeded` is false. */
+  async #startOnPython(
+    attempt: Omit<Attempt, 'argv' | 'orders'>,
+    orders: PythonOrders,
+    isNeeded: boolean,
+  ): Promise<StartedContainer | null> {
+    const { imageUrl } = attempt.spec.rootfs;
+    const mounts = [
+      ...attempt.mounts,
+      { source: this.#options.runtimeDir, target: INSIDE_RUNTIME, readonly: true, ownerUid: null },
+    ];
+    const key = `${orders.version} ${imageUrl}`;
+    const known = this.#interpreters.get(key);
+    if (known?.name === null && !isNeeded) return null;
+    const names = interpreterNames(orders.version);
+    const ordered = known?.name ? [known.name, ...names.filter(name => name !== known.name)] : names;
+    const looked: string[] = [];
+    for (const name of ordered) {
+      try {
+        const started = await this.#try({ ...attempt, mounts, orders, argv: interpreterArgv(name) });
+        this.#interpreters.set(key, { name });
+        return started;
+      } catch (error) {
+        if (!(error instanceof OtherProgram)) throw error;
+        looked.push(`${name}: ${error.message}`);
+      }
+    }
+    this.#interpreters.set(key, { name: null });
+    if (!isNeeded) return null;
+    throw failedPrecondition(missingPython(attempt.spec.command, imageUrl, looked));
+  }
+
+  /** One container, running and listening; nothing of it is left when it fails. */
+  async #try(attempt: Attempt): Promise<StartedContainer> {
+    const { dockerDir } = this.#options;
+    const { spec, signal, orders } = attempt;
+    assertWanted(signal);
+    const directory = sandboxDirectory(dockerDir, spec.instanceId);
+    let watch: SocketWatch | undefined;
+    let id: string | undefined;
+    try {
+      await makeDirectory(directory, orders);
+      watch = new SocketWatch(directory);
+      const made = await this.#make(attempt, directory);
+      id = made.id;
+      assertWanted(signal);
+      const inspected = await this.#run(attempt, id, watch);
+      await watch.claim();
+      return { id, inspected, mounts: attempt.mounts, warnings: made.warnings };
+    } catch (error) {
+      if (id !== undefined) await this.#removeContainer(id);
+      await removeDirectory(directory);
+      throw error;
+    } finally {
+      watch?.close();
+    }
+  }
+
+  /** Makes the container; pulls its image when it is missing. */
+  async #make(attempt: Attempt, directory: string): Promise<{ id: string; warnings: readonly string[] }> {
+    const { engine, images, installation } = this.#options;
+    const { spec, signal, mounts, network, argv, orders } = attempt;
+    const options = containerOptions({
+      spec,
+      installation,
+      shared: sharedPath(directory),
+      mounts,
+      network: network?.name ?? 'none',
+      argv,
+      env: orders === null ? { [SOCKET_VARIABLE]: INSIDE_SOCKET, [SECRET_VARIABLE]: spec.secret } : {},
+    });
+    // Not the library's own answer, which drops the warnings.
+    const create = () => engine.request('make the container', docker => createContainer(docker, options));
+    try {
+      return await create();
+    } catch (error) {
+      const status = statusOf(error);
+      if (status === 404) await images.pull(spec.rootfs.imageUrl, signal);
+      // What an earlier start of this instance left: nobody else has its name.
+      else if (status === 409) await this.#removeContainer(containerName(spec.instanceId));
+      else throw refusalOf(spec, error);
+    }
+    assertWanted(signal);
+    try {
+      return await create();
+    } catch (error) {
+      throw refusalOf(spec, error);
+    }
+  }
+
+  /** Starts it and waits until its runtime listens. */
+  async #run(attempt: Attempt, id: string, watch: SocketWatch): Promise<Docker.ContainerInspectInfo> {
+    const { engine, exits } = this.#options;
+    const { spec, signal } = attempt;
+    await exits.open();
+    const ended = exits.expect(id);
+    try {
+      await engine.request('start the container', docker => docker.getContainer(id).start());
+    } catch (error) {
+      const refusal = refusalOf(spec, error);
+      throw /network \S+ not found/.test(refusal.message) ? new NetworkGone(refusal.message) : refusal;
+    }
+    assertWanted(signal);
+    const inspecting = engine.request('inspect the container', docker => docker.getContainer(id).inspect());
+    const verified = inspecting.then(async inspected => {
+      await verifyMounts(inspected.State.Pid, attempt.mounts);
+      return inspected;
+    });
+    verified.catch(() => undefined);
+    const exit = await firstOf(watch.ready(), ended, signal);
+    if (exit === null) return await verified;
+    throw await this.#explainExit(attempt, id, exit);
+  }
+
+  async #explainExit({ spec, orders }: Attempt, id: string, exit: ExitResult): Promise<Error> {
+    if (orders !== null && exit.code === EXIT_OTHER_PYTHON) return new OtherProgram('it is of another version');
+    if (orders !== null && exit.code === EXIT_NOT_FOUND) return new OtherProgram('it is not there');
+    return failedPrecondition(await explainEnd(this.#options.engine, id, spec, exit));
+  }
+
+  async #removeContainer(id: string): Promise<void> {
+    const { engine, exits, networks } = this.#options;
+    exits.forget(id);
+    await removeContainer(engine, id);
+    networks.removeUnusedSoon();
+  }
+}
+
+/** With its warnings, which the library's own method drops. */
+function createContainer(
+  docker: Docker,
+  options: Docker.ContainerCreateOptions,
+): Promise<{ id: string; warnings: readonly string[] }> {
+  const { name, ...body } = options;
+  return new Promise((resolve, reject) => {
+    docker.modem.dial(
+      {
+        path: '/containers/create?',
+        method: 'POST',
+        options: { _query: { name }, _body: body },
+        statusCodes: { 201: true, 400: 'bad parameter', 404: 'no such image', 409: 'conflict', 500: 'server error' },
+      },
+      (error, data) => {
+        if (error) return reject(error);
+        const { Id: id, Warnings: warnings } = data as { Id: string; Warnings: string[] | null };
+        resolve({ id, warnings: warnings ?? [] });
+      },
+    );
+  });
+}
+
+/** Null when `ready` was first. Fails with `deadline_exceeded` when `signal` was. */
+async function firstOf(
+  ready: Promise<void>,
+  ended: Promise<ExitResult>,
+  signal: AbortSignal,
+): Promise<ExitResult | null> {
+  let onAbort!: () => void;
+  const aborted = new Promise<never>((_resolve, reject) => {
+    onAbort = () => reject(tooLate());
+    signal.addEventListener('abort', onAbort, { once: true });
+    if (signal.aborted) onAbort();
+  });
+  try {
+    return await Promise.race([ready.then(() => null), ended, aborted]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
+}
+
+/** Both values; when one fails, what the other gives is let go of. */
+async function settleBoth<A, B>(first: Promise<A>, second: Promise<B>, letGo: (second: B) => void): Promise<[A, B]> {
+  const [a, b] = await Promise.allSettled([first, second]);
+  if (a.status === 'fulfilled' && b.status === 'fulfilled') return [a.value, b.value];
+  if (b.status === 'fulfilled') letGo(b.value);
+  throw a.status === 'rejected' ? a.reason : (b as PromiseRejectedResult).reason;
+}
+
+function assertWanted(signal: AbortSignal): void {
+  if (signal.aborted) throw tooLate();
+}
+
+function tooLate(): Error {
+  return deadlineExceeded('the sandbox did not start in time');
+}

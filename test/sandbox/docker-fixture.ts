@@ -1,0 +1,65 @@
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { DockerDriver, type DockerDriverOptions } from '../../src/sandbox/docker/driver.ts';
+import type { SandboxSpec } from '../../src/sandbox/driver.ts';
+import { SILENT } from '../../src/telemetry/logger.ts';
+
+const CODE = join(import.meta.dirname, 'code');
+
+/** Docker drivers over a data directory of their own, on one daemon. */
+export class DockerFixture {
+  readonly dataDir = mkdtempSync(join(tmpdir(), 'rookery-docker-'));
+  /** Where the behaviours are inside. */
+  readonly codePath = '/code';
+  readonly #options: Partial<DockerDriverOptions>;
+  readonly #image: string;
+  readonly #drivers: DockerDriver[] = [];
+
+  /** `host`: of the daemon. `image`: one with Python 3.11. */
+  constructor(host: string, image: string, options: Partial<DockerDriverOptions> = {}) {
+    this.#image = image;
+    this.#options = { host, ...options };
+  }
+
+  driver(options: Partial<DockerDriverOptions> = {}): DockerDriver {
+    const driver = new DockerDriver({
+      dataDir: this.dataDir,
+      mountPolicy: { dataDir: this.dataDir, dockerSocket: '/run/docker.sock' },
+      logger: SILENT,
+      ...this.#options,
+      ...options,
+    });
+    this.#drivers.push(driver);
+    return driver;
+  }
+
+  spec(changes: Partial<SandboxSpec> = {}): SandboxSpec {
+    return {
+      instanceId: randomUUID(),
+      tenant: 'default',
+      command: { kind: 'python', version: '3.11' },
+      secret: randomUUID(),
+      rootfs: { type: 'image', imageUrl: this.#image, user: '' },
+      env: { HOME: '/tmp', PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' },
+      workingDir: '/',
+      mounts: [{ source: CODE, target: this.codePath, readonly: true }],
+      ports: [],
+      cpuMillis: 1000,
+      memoryMb: 256,
+      maxProcesses: 256,
+      maxOpenFiles: 4096,
+      network: 'host',
+      requireIsolation: false,
+      ...changes,
+    };
+  }
+
+  async dispose(): Promise<void> {
+    const last = this.driver();
+    for (const { handle } of await last.list()) await last.remove(handle);
+    for (const driver of this.#drivers) await driver.close();
+    rmSync(this.dataDir, { recursive: true, force: true });
+  }
+}
