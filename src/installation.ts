@@ -29,6 +29,11 @@ export async function createInstallation(config: Config, logger: Logger): Promis
         logger,
       });
     },
+    docker: async () => {
+      const { DockerDriver } = await import('./sandbox/docker/driver.ts');
+      const { host, pullTimeoutMs } = config.docker;
+      return new DockerDriver({ dataDir: config.dataDir, mountPolicy, host, pullTimeoutMs, logger });
+    },
   });
   return { drivers, mountPolicy };
 }

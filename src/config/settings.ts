@@ -223,6 +223,19 @@ export const SETTINGS = {
     doc: 'Interpreters by version, for those that are not found by themselves (on the PATH, in well-known places, from pyenv).',
     example: '{"3.13": /opt/python3.13/bin/python3.13}',
   }),
+  'docker.host': optionalText({
+    default: null,
+    doc: 'Where the Docker daemon listens: `unix:///path`, or `tcp://127.0.0.1:port`. Unset, it is found as the `docker` command finds it: `DOCKER_HOST`, the current context, the usual socket. The daemon must be on this machine.',
+    example: 'unix:///run/user/1000/docker.sock',
+  }),
+  'docker.pullTimeoutMs': integer({
+    default: 600_000,
+    min: 1000,
+    max: 86_400_000,
+    unit: 'milliseconds',
+    doc: 'How long an image that is not there may be pulled. A create that waits for it has its own time (`createTimeoutMs`); the pull goes on, and the next create finds what it has fetched.',
+    example: '1800000',
+  }),
   'functions.maxInstances': integer({
     default: 500,
     min: 1,
