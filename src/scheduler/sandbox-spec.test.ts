@@ -130,6 +130,11 @@ test('the environment has nothing of the server’s own', () => {
   ]);
 });
 
+test('the PATH in an image is its own, unless the caller sets one', () => {
+  expect(sandboxOf({ rootfs: rootfs('', 'image') }).env).not.toHaveProperty('PATH');
+  expect(sandboxOf({ rootfs: rootfs('', 'image'), env: { PATH: '/mine' } }).env.PATH).toBe('/mine');
+});
+
 test('a runtime that cannot be run here fails as an invalid function', () => {
   expect(() => sandboxOf({ runtime: 'custom image' })).toThrow(
     'invalid function: runtime custom image is not available',

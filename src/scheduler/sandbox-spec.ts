@@ -17,7 +17,7 @@ const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 /**
  * What a driver gets for an instance. Fails with `failed_precondition` when its runtime value cannot be run here.
  *
- * Environment: `PATH`, `LANG` and `HOME`, then what the caller and the function set, then the platform's own names.
+ * Environment: `PATH` (not in an image, which has its own), `LANG` and `HOME`, then what the caller and the function set, then the platform's own names.
  * `HOME` is the workspace; without one the user's own home in an image (`/root`, `/home/<user>`) and `/tmp` on the
  * host's files, where a home of the host is never shown. The working directory is the workspace, else the code directory when a
  * mount or the image can hold it, else `/`.
@@ -41,7 +41,8 @@ export function toSandboxSpec(
     secret,
     rootfs: spec.rootfs,
     env: {
-      PATH,
+      // An image says itself where its programs are.
+      ...(spec.rootfs.type === 'host' ? { PATH } : {}),
       LANG: 'C.UTF-8',
       HOME: hasWorkspace ? workspaceTarget : homeWithoutWorkspace(spec),
       ...spec.env,
@@ -60,7 +61,8 @@ export function toSandboxSpec(
     memoryMb: spec.memoryMb,
     maxProcesses: rules.maxProcesses,
     maxOpenFiles: LIMITS.openFiles,
-    network: command.kind === 'http' ? 'none' : rules.network,
+    // A container has a network of its own anyway.
+    network: command.kind === 'http' && spec.rootfs.type === 'host' ? 'none' : rules.network,
     requireIsolation: rules.requireIsolation,
   };
 }
