@@ -12,7 +12,7 @@ export interface EscapeSubject extends Pick<DriverUnderTest, 'driver' | 'codePat
   /** The server's data directory. */
   readonly dataDir: string;
   /** A process of the sandbox as the host numbers it. */
-  hostPid(started: StartedSandbox): number;
+  hostPid(started: StartedSandbox): number | Promise<number>;
 }
 
 /** What is so of every sandbox of a driver, known before there is one. */
@@ -104,7 +104,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           expect(JSON.parse(seen)).toEqual(facts.onHostFiles ? [1, 2] : expect.not.arrayContaining([process.pid]));
           // The numbers of a process are its own: a low one inside is never one of these outside.
           expect(Math.max(...JSON.parse(seen))).toBeLessThan(200);
-          for (const pid of [subject.hostPid(other), process.pid]) {
+          for (const pid of [await subject.hostPid(other), process.pid]) {
             if (pid >= 200) expect(await attempt(`os.kill(${pid}, 9)`)).toMatch(/^ProcessLookupError/);
           }
           expect(await driver.inspect(other.handle)).toEqual({ state: 'running' });
