@@ -1,5 +1,7 @@
-import { realpath } from 'node:fs/promises';
+import { realpath, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { Config } from './config/config.ts';
+import type { SandboxType } from './core/instance.ts';
 import { type MountPolicy, resolveMountPolicy } from './core/mount.ts';
 import { Drivers } from './sandbox/drivers.ts';
 import type { Logger } from './telemetry/logger.ts';
@@ -8,6 +10,8 @@ import type { Logger } from './telemetry/logger.ts';
 export interface Installation {
   readonly drivers: Drivers;
   readonly mountPolicy: MountPolicy;
+  /** Drivers of which an earlier server may have left sandboxes that no record tells of. */
+  readonly sweptDrivers: readonly SandboxType[];
 }
 
 const DOCKER_SOCKET = '/var/run/docker.sock';
@@ -35,5 +39,10 @@ export async function createInstallation(config: Config, logger: Logger): Promis
       return new DockerDriver({ dataDir: config.dataDir, mountPolicy, host, pullTimeoutMs, logger });
     },
   });
-  return { drivers, mountPolicy };
+  // A daemon that was never used need not be there.
+  const hasUsedDocker = await stat(join(config.dataDir, 'run', 'docker')).then(
+    () => true,
+    () => false,
+  );
+  return { drivers, mountPolicy, sweptDrivers: hasUsedDocker ? ['process', 'docker'] : ['process'] };
 }

@@ -70,7 +70,7 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
   const { dataDir, database, writes } = stores;
   const metrics = createMetrics({ version: VERSION });
   const tracer = createTracer(VERSION);
-  const { drivers, mountPolicy } = await createInstallation(config, logger);
+  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, logger);
   const executors = { defaultSandboxType: config.defaultExecutor };
   const registry = createRegistry({
     database,
@@ -109,7 +109,7 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
   });
   const scheduler = new Scheduler({
     ...sandboxes,
-    sweptDrivers: ['process'],
+    sweptDrivers,
     belongsElsewhere: async id =>
       launcher.owns(id) || (await hasServiceInstance(database, id)) || (await jobs.jobs.owns(id)),
     maxWaitingCalls: config.maxWaitingCalls,
