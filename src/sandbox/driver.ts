@@ -109,7 +109,9 @@ export type RuntimeCommand =
    * A program that serves HTTP on 127.0.0.1:8000 (docs/runtimes.md), with what speaks HTTP to it in the same network. `argv[0]` and
    * `deployDir` as above. The network is the sandbox's own, or two of them would meet on the port.
    */
-  | { readonly kind: 'http'; readonly argv: readonly string[]; readonly deployDir: string };
+  | { readonly kind: 'http'; readonly argv: readonly string[]; readonly deployDir: string }
+  /** The image's own command, which serves HTTP on port 8000 as with `http`. Only with `rootfs.type` `image`. */
+  | { readonly kind: 'image' };
 
 export interface SandboxSpec {
   readonly instanceId: string;
@@ -166,6 +168,8 @@ export interface ExitResult {
   readonly signal: string | null;
   readonly oomKilled: boolean;
   readonly atMs: number;
+  /** Who ended it, when that was neither its code nor this service: `supervisord stopped it`. */
+  readonly cause?: string;
 }
 
 export type SandboxState =
@@ -212,9 +216,13 @@ export interface LogRequest {
   readonly follow: boolean;
 }
 
-/** The exit as a caller reads it: `exit code 3`, `signal SIGKILL`, `signal SIGKILL (out of memory)`. */
+/**
+ * The exit as a caller reads it: `exit code 3`, `signal SIGKILL`, `signal SIGKILL (out of memory)`,
+ * `supervisord stopped it (exit code 0)`.
+ */
 export function describeExit(exit: ExitResult): string {
   const how =
     exit.signal !== null ? `signal ${exit.signal}` : exit.code !== null ? `exit code ${exit.code}` : 'unknown reason';
+  if (exit.cause !== undefined) return `${exit.cause} (${how})`;
   return exit.oomKilled ? `${how} (out of memory)` : how;
 }

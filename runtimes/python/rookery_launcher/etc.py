@@ -25,12 +25,14 @@ DIRECTORY_BEGINNINGS = ("java", "python3", "perl")
 class EtcTemplate:
     """One directory on the host that every sandbox has as its /etc, read-only."""
 
-    def __init__(self, path, source="/etc"):
+    def __init__(self, path, source="/etc", keep=False):
+        """`keep`: goes on with what is there, which sandboxes may be using."""
         self.path = path
         self._source = source
         self._seen = {}
-        shutil.rmtree(path, ignore_errors=True)
-        os.makedirs(path, mode=0o755)
+        if not keep:
+            shutil.rmtree(path, ignore_errors=True)
+        os.makedirs(path, mode=0o755, exist_ok=True)
         os.chmod(path, 0o755)
         self.directories = self._find_directories()
         for name in self.directories:
@@ -53,7 +55,7 @@ class EtcTemplate:
             if link is not None and os.path.realpath(origin).startswith("/usr/"):
                 self._link(name, os.path.realpath(origin))
             elif facts.st_mode & 0o004:
-                self._copy(name, origin)
+                self._copy(name, origin, facts)
             self._seen[name] = seen
 
     def remove(self):
@@ -71,24 +73,38 @@ class EtcTemplate:
                 names.append(name)
         return names
 
-    def _copy(self, name, origin):
+    def _copy(self, name, origin, facts):
         target = os.path.join(self.path, name)
         try:
+            if _is_copy(target, facts):
+                return
             os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
             if os.path.islink(target):
                 os.unlink(target)
             with open(origin, "rb") as source, open(target, "wb") as copy:
                 shutil.copyfileobj(source, copy)
             os.chmod(target, 0o644)
+            os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
         except OSError:
             pass
 
     def _link(self, name, target):
         path = os.path.join(self.path, name)
         try:
+            if os.path.islink(path) and os.readlink(path) == target:
+                return
             if os.path.lexists(path):
                 os.unlink(path)
             os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
             os.symlink(target, path)
         except OSError:
             pass
+
+
+def _is_copy(path, facts):
+    """Whether the file at `path` was made from the one with these facts."""
+    try:
+        held = os.lstat(path)
+    except OSError:
+        return False
+    return (held.st_mode, held.st_size, held.st_mtime_ns) == (0o100644, facts.st_size, facts.st_mtime_ns)

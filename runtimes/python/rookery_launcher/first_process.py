@@ -32,6 +32,8 @@ class FirstProcess:
         self._user = 0
         self._status = None
         self._deadline = None
+        #: Why it was asked to end, when somebody else than the control plane did.
+        self._cause = None
         #: Connections that wait for the end, or have not said yet what they want.
         self._connections = {}
         self._watchers = set()
@@ -198,6 +200,7 @@ class FirstProcess:
             self._watchers.add(descriptor)
         elif operation == "stop":
             self._watchers.add(descriptor)
+            self._cause = self._cause or request.get("cause")
             self._stop(request["graceMs"])
         elif operation == "exec":
             self._execute(connection)
@@ -293,6 +296,8 @@ class FirstProcess:
             "oomKilled": _is_killed(status) and cgroups.read_oom_kills(self._oom_kills) > 0,
             "atMs": int(time.time() * 1000),
         }
+        if self._cause is not None:
+            result["cause"] = self._cause
         self._write_exit(result)
         for descriptor in self._watchers:
             self._send(self._connections[descriptor], {"exit": result})

@@ -7,7 +7,8 @@ from . import etc, identity, layers, process, root
 
 
 class Plan:
-    def __init__(self, config, title):
+    def __init__(self, config, title, template=None, held=None):
+        """`template` and `held`: the etc template and the layers where they are known already."""
         run = config["runDir"]
         self.name = config["name"]
         self.instances = os.path.join(run, "instances")
@@ -21,7 +22,7 @@ class Plan:
         self.spares = os.path.join(run, "spares")
         for path in (self.instances, self.spares, mount_point):
             os.makedirs(path, mode=0o700, exist_ok=True)
-        self.etc = etc.EtcTemplate(os.path.join(run, "etc-" + self.name))
+        self.etc = template or etc.EtcTemplate(os.path.join(run, "etc-" + self.name))
         shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
         self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
-        self.layers = layers.find(config["disable"], self.root)
+        self.layers = held or layers.find(config["disable"], self.root)

@@ -26,7 +26,7 @@ def live(plan, control, name):
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         try:
-            prepared = _prepare(plan, control, name)
+            prepared = prepare(plan, name, control)
         except (LayerFailure, OSError) as failure:
             _fail(control, "the sandbox cannot be made: %s" % failure)
         control.send(json.dumps({"ready": prepared.state["pid"]}).encode())
@@ -55,8 +55,12 @@ class Prepared:
         self.first = first
 
 
-def _prepare(plan, control, name):
-    process.close_all_but([0, 1, 2, control.fileno()])
+def prepare(plan, name, control, *others):
+    """
+    Makes this process the parent of a sandbox's first process and ends it; returns in the first process, raises `BecomeUser` in
+    the user's. The sockets stay open in the first process only. Fails with LayerFailure or OSError.
+    """
+    process.close_all_but([0, 1, 2, control.fileno()] + [one.fileno() for one in others])
     layers.enter(plan.layers, name)
     # The first process of the pid namespace is the next child. This one has done its part.
     if os.fork() != 0:
@@ -83,7 +87,7 @@ def _prepare(plan, control, name):
     if hasattr(gc, "freeze"):
         gc.freeze()  # novm
     first = first_process.FirstProcess(plan, place, oom_kills)
-    first.fork_user(control)
+    first.fork_user(control, *others)
     return Prepared(place, state, limits, first)
 
 

@@ -38,6 +38,11 @@ export class FrameSocket {
     });
   }
 
+  /** Over a connection that was accepted. */
+  static of(socket: Socket): FrameSocket {
+    return new FrameSocket(socket);
+  }
+
   get isEnded(): boolean {
     return this.#ended;
   }

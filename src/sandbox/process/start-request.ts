@@ -25,11 +25,11 @@ export function startRequest(spec: SandboxSpec, policy: MountPolicy): object {
 }
 
 /** The layers that hold for this spec: a network of its own only where it was asked for. */
-export function isolationOf(spec: SandboxSpec, launcher: Launcher): readonly string[] {
+export function isolationOf(spec: SandboxSpec, launcher: Pick<Launcher, 'hello'>): readonly string[] {
   return launcher.hello.isolation.filter(layer => layer !== 'net' || spec.network === 'none');
 }
 
-export function refuseWithoutIsolation(spec: SandboxSpec, launcher: Launcher): void {
+export function refuseWithoutIsolation(spec: SandboxSpec, launcher: Pick<Launcher, 'hello'>): void {
   if (!spec.requireIsolation) return;
   const wanted = [
     'mount',
@@ -71,7 +71,7 @@ export async function sourceOwners(
 export function ownerWarnings(
   owners: Awaited<ReturnType<typeof sourceOwners>>,
   spec: SandboxSpec,
-  launcher: Launcher,
+  launcher: Pick<Launcher, 'hello'>,
   uid: number,
 ): readonly string[] {
   const effective = launcher.hello.privileged ? uid : (process.geteuid?.() ?? uid);

@@ -1,0 +1,334 @@
+"""One sandbox as a program of the operator's supervisord (see docs/supervisor.md).
+
+The program that supervisord starts is the *keeper*: the parent of the sandbox's first process. What ends the keeper ends the sandbox,
+and the end of the sandbox ends the keeper, with the same exit code. Like a launcher it never reads a start request: the first process
+does, over the connection that the keeper has opened.
+"""
+
+import fcntl
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+
+from . import cgroups, etc, frames, layers, process, rehearsal, sandbox, spare, syscalls, user_process
+from . import plan as plan_module
+from .failure import LayerFailure
+
+#: What the code may take to end when supervisord asks for it. The program's section gives it more before it kills.
+_GRACE_MS = 10000
+_LARGEST_CONFIG = 1 << 20
+#: How long a sandbox without an instance may take to go.
+_ABANDON_SECONDS = 5
+_REMOVE_RETRY_SECONDS = 0.02
+_REMOVE_TRIES = 100
+
+
+class BecomeSandbox(BaseException):
+    """Unwinds the keeper's stack in its child."""
+
+    def __init__(self, plan, ready, control, connection):
+        super(BecomeSandbox, self).__init__()
+        self.plan = plan
+        #: What the control plane is told once the sandbox is made.
+        self.ready = ready
+        self.control = control
+        self.connection = connection
+
+
+def keep(address, program):
+    """
+    The life of the keeper: reports to the control plane at `address`, makes a sandbox and ends with it. Never returns; raises
+    `BecomeSandbox` in the child that goes on as the sandbox.
+    """
+    parent = os.getppid()
+    # supervisord owns the life: nothing of it outlives supervisord, however that ends.
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGTERM)
+    try:
+        connection = _connect(address)
+        frames.write_message(
+            connection,
+            {
+                "program": program,
+                "pid": os.getpid(),
+                "supervisorPid": parent,
+                "uid": os.geteuid(),
+                "python": "%d.%d.%d" % sys.version_info[:3],
+            },
+        )
+        config = frames.read_message(connection, _LARGEST_CONFIG)
+    except (OSError, frames.FrameError) as error:
+        sys.stderr.write("nobody at %s has a use for this program: %s\n" % (address, error))
+        sys.stderr.flush()
+        os._exit(1)
+    if config is None:
+        os._exit(0)
+    plan = _make_plan(config)
+    ready = _ready(plan)
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+    rehearsal.load_agent()
+    if hasattr(gc, "freeze"):
+        gc.freeze()  # novm
+    else:
+        gc.collect()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    maker = os.fork()
+    if maker == 0:
+        ours.close()
+        raise BecomeSandbox(plan, ready, theirs, connection)
+    theirs.close()
+    connection.close()
+    _Keeper(plan, ours, parent).run(maker)
+
+
+def live(plan, ready, control, connection):
+    """The life of the sandbox, to its end; raises `BecomeUser` in the user's process."""
+    try:
+        try:
+            prepared = spare.prepare(plan, plan.name, control, connection)
+        except (LayerFailure, OSError) as failure:
+            frames.write_message(connection, {"failed": "the sandbox cannot be made: %s" % failure})
+            os._exit(1)
+        control.send(json.dumps({"ready": prepared.state["pid"]}).encode())
+        # From its answer on, the keeper is the parent of this process.
+        if control.recv(16):
+            frames.write_message(connection, ready)
+            if _wait_for_request(connection, control):
+                sandbox.run(plan, prepared, connection, _Leash(control))
+        prepared.directory.remove()
+        os._exit(0)
+    except user_process.BecomeUser:
+        raise
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+class _Leash:
+    """The first process's end of the pair, as `sandbox.run` uses it: to say which instance it is, and that the start is done."""
+
+    def __init__(self, control):
+        self._control = control
+
+    def send(self, data):
+        self._control.send(data)
+
+    def detach(self):
+        return self._control.detach()
+
+    def close(self):
+        """From here on the end of the keeper is the end of this process too. Fails with OSError when it has ended already."""
+        # Only now: changing ids and capabilities takes it away.
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if _has_ended(self._control):
+            raise OSError("the supervised program has ended")
+        self._control.close()
+
+
+class _Keeper:
+    def __init__(self, plan, control, parent):
+        self._plan = plan
+        self._control = control
+        self._parent = parent
+        self._first = None
+        self._instance = None
+        #: Over which the first process was asked to end.
+        self._stops = []
+        self._deadline = None
+        self._wake, self._wake_writer = socket.socketpair()
+        for end in (self._wake, self._wake_writer):
+            end.setblocking(False)
+
+    def run(self, maker):
+        os.waitpid(maker, 0)
+        signal.signal(signal.SIGCHLD, lambda *_ignored: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, self._on_stop)
+        signal.set_wakeup_fd(self._wake_writer.fileno())
+        try:
+            self._control.send(b"go")
+        except OSError:
+            # There is none: it could not be made, and has told the control plane why.
+            pass
+        poll = select.poll()
+        poll.register(self._wake.fileno(), select.POLLIN)
+        poll.register(self._control.fileno(), select.POLLIN)
+        while not self._reap():
+            for descriptor, _event in poll.poll(self._time_left()):
+                if descriptor == self._wake.fileno():
+                    self._wake.recv(4096)
+                elif not self._hear():
+                    poll.unregister(descriptor)
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                self._kill()
+        self._end()
+
+    def _time_left(self):
+        if self._deadline is None:
+            return None
+        return max(0, self._deadline - time.monotonic()) * 1000 + 1
+
+    def _hear(self):
+        """False at the end: the start is done, or there was none."""
+        try:
+            data = self._control.recv(spare.LARGEST_MESSAGE)
+        except OSError:
+            data = b""
+        if not data:
+            return False
+        message = json.loads(data.decode())
+        self._first = message.get("ready", self._first)
+        if "taken" in message:
+            self._instance = message["taken"]
+            self._plan.title.set("rookery: supervised %s" % self._instance)
+        return True
+
+    def _reap(self):
+        """True once the first process has ended. Others may be left to this one where there is no pid namespace."""
+        while True:
+            try:
+                pid, _status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if self._first in (None, pid):
+                return True
+
+    def _on_stop(self, *_ignored):
+        if self._instance is None:
+            # The sandbox sees that the pair is closed, and goes.
+            self._control.shutdown(socket.SHUT_RDWR)
+            self._deadline = time.monotonic() + _ABANDON_SECONDS
+            return
+        ended = os.getppid() != self._parent
+        cause = "supervisord has ended" if ended else "supervisord stopped it"
+        # A second signal does not wait.
+        order = {"op": "stop", "graceMs": 0 if self._stops else _GRACE_MS, "cause": cause}
+        try:
+            stop = _connect(os.path.join(self._plan.instances, self._instance, "init.sock"))
+            self._stops.append(stop)
+            frames.write_message(stop, order)
+        except OSError:
+            self._kill()
+
+    def _kill(self):
+        self._deadline = None
+        if self._first is not None:
+            try:
+                os.kill(self._first, signal.SIGKILL)
+            except OSError:
+                pass
+
+    def _end(self):
+        directory = os.path.join(self._plan.instances, self._instance) if self._instance else None
+        if directory is None or not os.path.isdir(directory):
+            # Nobody else knows of it.
+            shutil.rmtree(os.path.join(self._plan.spares, self._plan.name), ignore_errors=True)
+            self._remove_groups()
+            os._exit(0)
+        os._exit(_exit_code(directory))
+
+    def _remove_groups(self):
+        paths = list(cgroups.paths_of(self._plan.layers.places, self._plan.name).values())
+        for _ in range(_REMOVE_TRIES):
+            if cgroups.remove(paths):
+                return
+            time.sleep(_REMOVE_RETRY_SECONDS)
+
+
+def _connect(path):
+    # Through a descriptor of the directory, so that the path is short enough for any data directory.
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect("/proc/self/fd/%d/%s" % (directory, os.path.basename(path)))
+        return connection
+    finally:
+        os.close(directory)
+
+
+def _make_plan(config):
+    title = process.Title()
+    title.set("rookery: supervised %s" % config["name"])
+    with _Locked(config["runDir"]):
+        template = etc.EtcTemplate(os.path.join(config["runDir"], "etc"), keep=True)
+    return plan_module.Plan(config, title, template, _read_layers(config["layers"]))
+
+
+class _Locked:
+    """Keepers share one copy of the host's /etc; one at a time brings it up to date."""
+
+    def __init__(self, directory):
+        self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self):
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def __exit__(self, *_ignored):
+        os.close(self._descriptor)
+
+
+def _ready(plan):
+    """What the control plane must know of this sandbox, and gives to the next one."""
+    held = plan.layers
+    return {
+        "isolation": held.words(),
+        "degraded": held.degraded,
+        "privileged": layers.is_privileged(),
+        "layers": {
+            "needsUser": held.needs_user,
+            "held": sorted(held.held),
+            "degraded": held.degraded,
+            "places": {name: [place.version, place.parent] for name, place in held.places.items()},
+        },
+    }
+
+
+def _read_layers(known):
+    """The layers as another keeper of this supervisord found them; None when this is the first."""
+    if known is None:
+        return None
+    places = {name: cgroups.Place(version, parent) for name, (version, parent) in known["places"].items()}
+    for place in places.values():
+        # Another service of this machine may have removed it when it had no sandbox left.
+        os.makedirs(place.parent, exist_ok=True)
+    held = layers.Layers(places, known["needsUser"])
+    held.held, held.degraded = set(known["held"]), known["degraded"]
+    return held
+
+
+def _wait_for_request(connection, control):
+    """False when the control plane or the keeper has gone first."""
+    poll = select.poll()
+    for one in (connection, control):
+        poll.register(one.fileno(), select.POLLIN)
+    poll.poll()
+    return not _has_ended(control) and not _has_ended(connection)
+
+
+def _has_ended(one):
+    try:
+        return one.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _exit_code(directory):
+    """As the sandbox ended; 137 when it could not say how."""
+    try:
+        with open(os.path.join(directory, "exit.json")) as source:
+            told = json.load(source)
+    except (OSError, ValueError):
+        return 137
+    if told["code"] is not None:
+        return told["code"]
+    return 128 + getattr(signal, told["signal"] or "", signal.SIGKILL)
