@@ -246,6 +246,7 @@ export class DockerDriver implements SandboxDriver {
       images,
       networks,
       installation,
+      logger,
       dockerDir: this.#dockerDir,
       mountPolicy,
       runtimeDir: join(pythonDir ?? findPythonDir(), 'rookery_runtime'),

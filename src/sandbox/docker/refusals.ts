@@ -47,7 +47,7 @@ async function programProblem(
   { command, rootfs }: SandboxSpec,
   code: number | null,
 ): Promise<string | null> {
-  if (command.kind === 'python') return null;
+  if (!('argv' in command)) return null;
   const [program = ''] = command.argv;
   const { deployDir } = command;
   if (deployDir === undefined)

@@ -2,6 +2,7 @@ import type Docker from 'dockerode';
 import { LRUCache } from 'lru-cache';
 import { deadlineExceeded, failedPrecondition, ServiceError } from '../../core/error.ts';
 import type { MountPolicy } from '../../core/mount.ts';
+import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult, SandboxSpec } from '../driver.ts';
 import { containerName, containerOptions } from './container.ts';
 import {
@@ -43,6 +44,7 @@ export interface StarterOptions {
   readonly images: Images;
   readonly networks: TenantNetworks;
   readonly installation: string;
+  readonly logger: Logger;
   /** Where the directories of sandboxes are. */
   readonly dockerDir: string;
   readonly mountPolicy: MountPolicy;
@@ -63,7 +65,8 @@ interface Attempt {
   readonly spec: SandboxSpec;
   readonly mounts: readonly CheckedMount[];
   readonly network: NetworkLease | null;
-  readonly argv: readonly string[];
+  /** null: the image's own command. */
+  readonly argv: readonly string[] | null;
   readonly orders: PythonOrders | null;
   readonly signal: AbortSignal;
 }
@@ -114,7 +117,7 @@ export class Starter {
         const started = await this.#startOnPython(attempt, python.orders, python.need === 'must');
         if (started !== null) return started;
       }
-      const argv = spec.command.kind === 'python' ? [] : spec.command.argv;
+      const argv = 'argv' in spec.command ? spec.command.argv : null;
       return await this.#try({ ...attempt, argv, orders: null });
     } finally {
       network?.release();
@@ -171,11 +174,20 @@ export class Starter {
       await watch.claim();
       return { id, inspected, mounts: attempt.mounts, warnings: made.warnings };
     } catch (error) {
-      if (id !== undefined) await this.#removeContainer(id);
-      await removeDirectory(directory);
+      await this.#undo(id, directory);
       throw error;
     } finally {
       watch?.close();
+    }
+  }
+
+  /** What cannot be removed now is a container without a record, which the next look at everything removes. */
+  async #undo(id: string | undefined, directory: string): Promise<void> {
+    try {
+      if (id !== undefined) await this.#removeContainer(id);
+      await removeDirectory(directory);
+    } catch (error) {
+      this.#options.logger.warn({ container: id, err: error }, 'a container that did not start could not be removed');
     }
   }
 
