@@ -11,8 +11,10 @@ export type ExecutorCommand =
       readonly makesSocket?: boolean;
       readonly orServesHttp?: boolean;
       readonly deployDir?: string;
+      readonly javaVersion?: string;
     }
-  | { readonly kind: 'http'; readonly argv: readonly string[]; readonly deployDir: string };
+  | { readonly kind: 'http'; readonly argv: readonly string[]; readonly deployDir: string }
+  | { readonly kind: 'image' };
 
 /** What the executor of an instance looks at. */
 export interface ExecutorSubject {
@@ -32,8 +34,8 @@ export interface Execution {
   readonly mounts: readonly MountSpec[];
 }
 
-const CUSTOM_IMAGE =
-  'it runs the command of an image, and no sandbox of this installation runs such a command; start the server from a bootstrap with runtime http';
+const NO_IMAGE =
+  'it runs the command of an image, and this sandbox runs on the files of the host; choose sandbox_type docker, or start the server from a bootstrap with runtime http';
 /** Of the instance's memory: the rest is for the machine itself, its threads and its classes. Java does not see the limit of its sandbox. */
 const HEAP_SHARE = 0.6;
 const MIN_HEAP_MB = 16;
@@ -58,7 +60,7 @@ const EXECUTORS: readonly Executor[] = [
   },
   { runtimes: /^go$/, name: 'Go1.x', execution: subject => program(subject, { makesSocket: false }) },
   { runtimes: /^http$/, name: 'Go1.x', execution: http },
-  { runtimes: /^custom image$/, name: 'Go1.x', execution: () => CUSTOM_IMAGE },
+  { runtimes: /^custom image$/, name: 'Go1.x', execution: customImage },
   { runtimes: /^java(?:8|11|17|21)$/, name: 'Java', execution: java },
 ];
 
@@ -108,12 +110,15 @@ function java({ runtime, memoryMb, rootfs }: ExecutorSubject): Execution | strin
   const runtimeJar = findRuntimeJar();
   if (typeof runtimeJar === 'string') return runtimeJar;
   const { jar, libraries } = runtimeJar;
-  const jdk = rootfs.type === 'image' ? { java: 'java', home: null } : findJdk(runtime.slice('java'.length));
+  const isImage = rootfs.type === 'image';
+  const version = runtime.slice('java'.length);
+  const jdk = isImage ? { java: 'java', home: null } : findJdk(version);
   if (typeof jdk === 'string') return jdk;
   const heapMb = Math.max(MIN_HEAP_MB, Math.floor(memoryMb * HEAP_SHARE));
-  const shown = [jar, libraries, jdk.home].filter(path => path !== null && !isShown(path));
+  const shown = [jar, libraries, jdk.home].filter(path => path !== null && (isImage || !isShown(path)));
+  const argv = [jdk.java, '-XX:+UseSerialGC', `-Xmx${heapMb}m`, '-jar', jar];
   return {
-    command: { kind: 'exec', argv: [jdk.java, '-XX:+UseSerialGC', `-Xmx${heapMb}m`, '-jar', jar], makesSocket: true },
+    command: { kind: 'exec', argv, makesSocket: true, ...(isImage ? { javaVersion: version } : {}) },
     mounts: shown.map(path => ({ source: path as string, target: path as string, readonly: true })),
   };
 }
@@ -121,6 +126,11 @@ function java({ runtime, memoryMb, rootfs }: ExecutorSubject): Execution | strin
 /** Every sandbox on the host's files sees this. */
 function isShown(path: string): boolean {
   return path.startsWith('/usr/');
+}
+
+/** The handler is for the server to know. */
+function customImage({ rootfs }: ExecutorSubject): Execution | string {
+  return rootfs.type === 'image' ? { command: { kind: 'image' }, mounts: [] } : NO_IMAGE;
 }
 
 /** `<codePath>/bootstrap` starts the server; the handler is for the server to know. */

@@ -104,6 +104,8 @@ export type RuntimeCommand =
        * with a sentence when `argv[0]` is no program.
        */
       readonly deployDir?: string;
+      /** In an image: `argv[0]` is a Java of exactly this version (`17`), or the start fails. On the host it was looked for beforehand. */
+      readonly javaVersion?: string;
     }
   /**
    * A program that serves HTTP on 127.0.0.1:8000 (docs/runtimes.md), with what speaks HTTP to it in the same network. `argv[0]` and

@@ -29,6 +29,7 @@ import { runCommand } from './exec.ts';
 import { Exits, inspectExit, unknownExit } from './exits.ts';
 import { makeHandle, readHandle } from './handle.ts';
 import { Images } from './images.ts';
+import { Javas } from './java.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
 import { readLogs } from './logs.ts';
 import { ownerWarnings } from './mounts.ts';
@@ -244,6 +245,7 @@ export class DockerDriver implements SandboxDriver {
       engine,
       exits,
       images,
+      javas: new Javas(engine, images, installation),
       networks,
       installation,
       logger,

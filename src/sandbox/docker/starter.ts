@@ -17,6 +17,7 @@ import { socketPathOf } from './endpoint.ts';
 import { type Engine, statusOf } from './engine.ts';
 import type { Exits } from './exits.ts';
 import type { Images } from './images.ts';
+import type { Javas } from './java.ts';
 import { type CheckedMount, checkMounts, verifyMounts } from './mounts.ts';
 import type { NetworkLease, TenantNetworks } from './networks.ts';
 import {
@@ -42,6 +43,7 @@ export interface StarterOptions {
   readonly engine: Engine;
   readonly exits: Exits;
   readonly images: Images;
+  readonly javas: Javas;
   readonly networks: TenantNetworks;
   readonly installation: string;
   readonly logger: Logger;
@@ -111,13 +113,17 @@ export class Starter {
       lease => lease?.release(),
     );
     try {
+      const { command, rootfs } = spec;
+      if (command.kind === 'exec' && command.javaVersion !== undefined) {
+        await this.#options.javas.assertVersion(rootfs.imageUrl, command.javaVersion, signal);
+      }
       const python = pythonNeed(spec);
       const attempt = { spec, mounts, network, signal };
       if (python.need !== 'none') {
         const started = await this.#startOnPython(attempt, python.orders, python.need === 'must');
         if (started !== null) return started;
       }
-      const argv = 'argv' in spec.command ? spec.command.argv : null;
+      const argv = 'argv' in command ? command.argv : null;
       return await this.#try({ ...attempt, argv, orders: null });
     } finally {
       network?.release();
