@@ -1,0 +1,69 @@
+import { readFile } from 'node:fs/promises';
+import { failedPrecondition, messageOf } from '../../core/error.ts';
+
+/** Where a supervisord answers. */
+export interface SupervisordAddress {
+  /** As it may be shown: without credentials. */
+  readonly shown: string;
+  readonly connection: { readonly socketPath: string } | { readonly host: string; readonly port: number };
+  /** `user:password`; null when it asks for none. */
+  readonly credentials: string | null;
+}
+
+const DEFAULT_PORT = 9001;
+const SHAPES = 'unix:///path/of/the/socket, http://host:port or http://user:password@host:port';
+
+/**
+ * Reads `supervisor.url`, with the credentials of `supervisor.credentialsFile` (one line, `user:password`) when there is one.
+ * Fails with `failed_precondition`.
+ */
+export async function readAddress(url: string, credentialsFile: string | null): Promise<SupervisordAddress> {
+  const address = parseAddress(url);
+  if (credentialsFile === null) return address;
+  if (address.credentials !== null) {
+    throw failedPrecondition(
+      'supervisor.url names credentials and supervisor.credentialsFile too: expected one of them',
+    );
+  }
+  return { ...address, credentials: await readCredentials(credentialsFile) };
+}
+
+function parseAddress(url: string): SupervisordAddress {
+  if (url.startsWith('unix://')) {
+    const socketPath = url.slice('unix://'.length);
+    if (!socketPath.startsWith('/')) throw badUrl(url);
+    return { shown: url, connection: { socketPath }, credentials: null };
+  }
+  let parsed: URL;
+  try {
+    parsed = new URL(url);
+  } catch {
+    throw badUrl('(what is set)');
+  }
+  if (parsed.protocol !== 'http:' || parsed.hostname === '') throw badUrl(`${parsed.protocol}//${parsed.host}`);
+  const port = parsed.port === '' ? DEFAULT_PORT : Number(parsed.port);
+  const user = decodeURIComponent(parsed.username);
+  return {
+    shown: `http://${parsed.hostname}:${port}`,
+    connection: { host: parsed.hostname.replace(/^\[|\]$/g, ''), port },
+    credentials: user === '' ? null : `${user}:${decodeURIComponent(parsed.password)}`,
+  };
+}
+
+async function readCredentials(path: string): Promise<string> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    throw failedPrecondition(`supervisor.credentialsFile cannot be read: ${messageOf(error)}`, { cause: error });
+  }
+  const line = text.replace(/\r?\n$/, '');
+  if (!/^[^:\n]+:[^\n]*$/.test(line)) {
+    throw failedPrecondition(`supervisor.credentialsFile ${path}: expected one line, user:password`);
+  }
+  return line;
+}
+
+function badUrl(found: string) {
+  return failedPrecondition(`supervisor.url: expected ${SHAPES}, got ${found}`);
+}

@@ -1,0 +1,312 @@
+import { createHash } from 'node:crypto';
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { deadlineExceeded, type ErrorCode, internal, messageOf, ServiceError, unavailable } from '../../core/error.ts';
+import type { MountPolicy } from '../../core/mount.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import type {
+  ExecRequest,
+  ExecResult,
+  ExitResult,
+  ListedSandbox,
+  LogRequest,
+  ProbeResult,
+  SandboxDriver,
+  SandboxHandle,
+  SandboxSpec,
+  SandboxState,
+  SandboxStats,
+  StartedSandbox,
+} from '../driver.ts';
+import { bounded } from '../process/bounded.ts';
+import { ProcessDriver } from '../process/driver.ts';
+import { makeHandle, readState, type SandboxStateFile } from '../process/handle.ts';
+import { Interpreters } from '../process/interpreters.ts';
+import { findPythonDir } from '../process/launchers.ts';
+import {
+  isolationOf,
+  ownerWarnings,
+  refuseWithoutIsolation,
+  sourceOwners,
+  startRequest,
+} from '../process/start-request.ts';
+import { readAddress } from './address.ts';
+import { dismissKeeper, type Keeper } from './keeper.ts';
+import { Keepers } from './keepers.ts';
+import { Programs } from './programs.ts';
+import { Supervisord } from './supervisord.ts';
+import { sweep } from './sweep.ts';
+
+const PROBE_TIMEOUT_MS = 4_500;
+const START_TIMEOUT_MS = 30_000;
+const START_TRIES = 3;
+/** How long a start that was given up may take to notice it. */
+const GIVE_UP_TIMEOUT_MS = 5_000;
+const DEFAULT_SPARES = 2;
+
+export interface SupervisorDriverOptions {
+  /** The server's data directory (resolved): sockets, logs and state of sandboxes are in `supervisor/run` below it. */
+  readonly dataDir: string;
+  /** What may not be mounted, checked again when it is. */
+  readonly mountPolicy: MountPolicy;
+  readonly logger: Logger;
+  /** `unix:///path`, `http://host:port`, `http://user:password@host:port`. */
+  readonly url: string;
+  /** A file with `user:password`. */
+  readonly credentialsFile: string | null;
+  /** Where supervisord reads sections of programs from. */
+  readonly includeDir: string;
+  /** Sandboxes without code that are kept ready per interpreter in use. */
+  readonly spares?: number;
+  /** A Python version (`3.11`) → the path of its interpreter. */
+  readonly pythons?: Readonly<Record<string, string>>;
+  /** Layers of isolation to do without, as of the process driver. */
+  readonly disable?: readonly string[];
+  /** The directory of `rookery_launcher` and `rookery_runtime`; this installation's when absent. */
+  readonly pythonDir?: string;
+}
+
+/**
+ * Instances as programs of the operator's supervisord. Inside they are process sandboxes, and once started they are served as those are,
+ * by their own first process; supervisord begins them and owns their life. See docs/supervisor.md.
+ */
+export class SupervisorDriver implements SandboxDriver {
+  readonly name = 'supervisor';
+  readonly #options: SupervisorDriverOptions;
+  readonly #runDir: string;
+  readonly #programs: Programs;
+  readonly #keepers: Keepers;
+  /** For all that is done with a sandbox that runs; it starts none. */
+  readonly #sandboxes: ProcessDriver;
+  #swept: Promise<void> | null = null;
+
+  constructor(options: SupervisorDriverOptions) {
+    this.#options = options;
+    const ownDir = join(options.dataDir, 'supervisor');
+    this.#runDir = join(ownDir, 'run');
+    const { logger, mountPolicy } = options;
+    const pythonDir = options.pythonDir ?? findPythonDir();
+    const supervisord = new Supervisord(() => readAddress(options.url, options.credentialsFile));
+    // Two services on one supervisord tell their programs apart by their data directories.
+    const label = createHash('sha256').update(options.dataDir).digest('hex').slice(0, 8);
+    this.#programs = new Programs(supervisord, options.includeDir, `rookery-${label}-`, logger);
+    this.#keepers = new Keepers({
+      runDir: this.#runDir,
+      dataDir: options.dataDir,
+      pythonDir,
+      spares: options.spares ?? DEFAULT_SPARES,
+      disable: options.disable ?? [],
+      interpreters: new Interpreters(options.pythons ?? {}),
+      programs: this.#programs,
+      logger,
+    });
+    this.#sandboxes = new ProcessDriver({ dataDir: ownDir, mountPolicy, logger, pythonDir });
+  }
+
+  async probe(): Promise<ProbeResult> {
+    try {
+      const late = new AbortController();
+      const taking = this.#keepers.take(null, late.signal);
+      const tooLate = `no program that supervisord started has answered within ${PROBE_TIMEOUT_MS / 1000} s`;
+      const keeper = await bounded(taking, PROBE_TIMEOUT_MS, tooLate).finally(() => late.abort(unavailable(tooLate)));
+      const { isolation, degraded, privileged } = keeper.hello;
+      this.#keepers.giveBack(keeper);
+      const has = (layer: string) => isolation.includes(layer);
+      return {
+        available: true,
+        capabilities: {
+          images: false,
+          mounts: has('mount'),
+          ports: false,
+          users: privileged,
+          cpuLimit: has('cgroup.cpu'),
+          memoryLimit: has('cgroup.memory'),
+          pidsLimit: has('cgroup.pids'),
+          exec: true,
+          isolation,
+        },
+        degraded,
+      };
+    } catch (error) {
+      return { available: false, reason: messageOf(error) };
+    }
+  }
+
+  async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
+    void this.#sweep();
+    const version = spec.command.kind === 'python' ? spec.command.version : null;
+    const owners = sourceOwners(spec);
+    try {
+      const { keeper, file, uid, warnings } = await this.#tryStarts(spec, version, signal);
+      const handle = asOurs(makeHandle(spec.instanceId, this.#directoryOf(spec.instanceId), file));
+      return {
+        handle,
+        endpoint: handle.endpoint,
+        facts: {
+          sandboxId: keeper.program,
+          nodeIp: '127.0.0.1',
+          sandboxIp: '',
+          portMappings: [],
+          isolation: isolationOf(spec, keeper),
+          warnings: [
+            ...keeper.hello.degraded,
+            ...warnings,
+            ...ownerWarnings(await owners, spec, keeper, uid),
+            ...portWarnings(spec),
+          ],
+        },
+      };
+    } finally {
+      this.#keepers.refill(version);
+    }
+  }
+
+  wait(handle: SandboxHandle, signal?: AbortSignal): Promise<ExitResult> {
+    return this.#sandboxes.wait(asTheirs(handle), signal);
+  }
+
+  async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
+    await this.#sandboxes.stop(asTheirs(handle), graceMs);
+  }
+
+  async remove(handle: SandboxHandle): Promise<void> {
+    const program = await this.#programOf(handle);
+    await this.#sandboxes.stop(asTheirs(handle), 0);
+    // Before its directory: as long as that is there, the program is known to belong to an instance.
+    if (program !== null) await this.#programs.remove(program);
+    await this.#sandboxes.remove(asTheirs(handle));
+  }
+
+  inspect(handle: SandboxHandle): Promise<SandboxState> {
+    return this.#sandboxes.inspect(asTheirs(handle));
+  }
+
+  async list(): Promise<readonly ListedSandbox[]> {
+    void this.#sweep();
+    const listed = await this.#sandboxes.list();
+    return listed.map(one => ({ ...one, handle: asOurs(one.handle) }));
+  }
+
+  exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
+    return this.#sandboxes.exec(asTheirs(handle), request, signal);
+  }
+
+  stats(handle: SandboxHandle): Promise<SandboxStats> {
+    return this.#sandboxes.stats(asTheirs(handle));
+  }
+
+  logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+    return this.#sandboxes.logs(asTheirs(handle), request, signal);
+  }
+
+  async close(): Promise<void> {
+    await this.#swept;
+    await this.#keepers.close();
+    await this.#sandboxes.close();
+  }
+
+  #directoryOf(instanceId: string): string {
+    return join(this.#runDir, 'instances', instanceId);
+  }
+
+  /** Once, beside the first use: nothing waits for it. */
+  #sweep(): Promise<void> {
+    this.#swept ??= sweep(this.#programs, this.#runDir, this.#keepers.owner, this.#options.logger);
+    return this.#swept;
+  }
+
+  /** A keeper that dies in the very moment of a start is worth another try: nothing has begun then. */
+  async #tryStarts(spec: SandboxSpec, version: string | null, signal: AbortSignal): Promise<Started> {
+    const tooLate = 'the sandbox did not start in time';
+    if (signal.aborted) throw deadlineExceeded(tooLate);
+    for (let attempt = 0; attempt < START_TRIES; attempt++) {
+      const late = new AbortController();
+      const taking = this.#keepers.take(version, late.signal);
+      const keeper = await bounded(taking, START_TIMEOUT_MS, tooLate, signal).finally(() =>
+        late.abort(deadlineExceeded(tooLate)),
+      );
+      try {
+        refuseWithoutIsolation(spec, keeper);
+      } catch (error) {
+        this.#keepers.giveBack(keeper);
+        throw error;
+      }
+      const started = await this.#tryStart(spec, keeper, signal);
+      if (started !== null) return started;
+    }
+    throw unavailable('supervisord ended the sandbox before it had begun');
+  }
+
+  /** One start; null when the keeper ended without an answer. Leaves nothing when it fails. */
+  async #tryStart(spec: SandboxSpec, keeper: Keeper, signal: AbortSignal): Promise<Started | null> {
+    const { program, argv, connection, reply } = keeper;
+    connection.send(startRequest(spec, this.#options.mountPolicy));
+    const named = this.#programs.name(program, argv, spec.instanceId, join(this.#directoryOf(spec.instanceId), 'log'));
+    let answer: Record<string, unknown> | null;
+    try {
+      answer = await bounded(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
+    } catch (error) {
+      await this.#giveUp(keeper, spec.instanceId, named);
+      throw error;
+    }
+    await named;
+    // From here on its own socket tells all that there is to know.
+    connection.close();
+    if (answer?.ok !== true) {
+      await this.#dismiss(keeper);
+      if (answer === null) return null;
+      throw new ServiceError(answer.code as ErrorCode, String(answer.message));
+    }
+    return {
+      keeper,
+      file: answer.data as SandboxStateFile,
+      uid: answer.uid as number,
+      warnings: answer.warnings as string[],
+    };
+  }
+
+  /** Ends a start whose caller does not wait for it: it sees the half-closed connection, or has succeeded and is removed. */
+  async #giveUp(keeper: Keeper, instanceId: string, named: Promise<void>): Promise<void> {
+    keeper.connection.endSending();
+    await bounded(keeper.reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
+    await named;
+    const directory = this.#directoryOf(instanceId);
+    const isThere = await stat(directory).catch(() => null);
+    if (isThere !== null) await this.remove(asOurs(makeHandle(instanceId, directory, await readState(directory))));
+    await this.#dismiss(keeper);
+  }
+
+  async #dismiss(keeper: Keeper): Promise<void> {
+    await dismissKeeper(keeper, this.#programs).catch(error => {
+      const { program } = keeper;
+      this.#options.logger.warn({ program, error: messageOf(error) }, 'a supervised program was not removed');
+    });
+  }
+
+  async #programOf(handle: SandboxHandle): Promise<string | null> {
+    const told = handle.data.launcher ?? (await readState(this.#directoryOf(handle.instanceId)))?.launcher;
+    return typeof told === 'string' ? told : null;
+  }
+}
+
+interface Started {
+  readonly keeper: Keeper;
+  readonly file: SandboxStateFile;
+  readonly uid: number;
+  readonly warnings: readonly string[];
+}
+
+function portWarnings(spec: SandboxSpec): readonly string[] {
+  if (spec.ports.length === 0) return [];
+  return ['ports are not published by the supervisor sandbox: what listens inside listens on the network of the host'];
+}
+
+/** Their handles differ in the name of the driver only. */
+function asTheirs(handle: SandboxHandle): SandboxHandle {
+  if (handle.driver === 'supervisor') return { ...handle, driver: 'process' };
+  throw internal(`expected a handle of the supervisor driver; got one of driver ${handle.driver}`);
+}
+
+function asOurs(handle: SandboxHandle): SandboxHandle {
+  return { ...handle, driver: 'supervisor' };
+}

@@ -1,0 +1,143 @@
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { failedPrecondition, internal, unavailable } from '../../core/error.ts';
+import { LIMITS } from '../../core/limits.ts';
+import { bounded } from '../process/bounded.ts';
+import type { FrameSocket } from '../process/frame-socket.ts';
+import type { Arrival, ControlSocket, KeeperHello } from './control-socket.ts';
+import type { Programs } from './programs.ts';
+
+const ARRIVE_TIMEOUT_MS = 15_000;
+const READY_TIMEOUT_MS = 15_000;
+/** When supervisord is asked what became of a program that does not come. */
+const FIRST_LOOK_MS = 300;
+
+/** The layers of isolation as a keeper found them; passed on to the next one as they are. */
+export interface KnownLayers {
+  readonly places: Readonly<Record<string, readonly [version: number, parent: string]>>;
+}
+
+/** What a keeper's sandbox is. */
+interface Ready {
+  readonly isolation: readonly string[];
+  readonly degraded: readonly string[];
+  readonly privileged: boolean;
+  readonly layers: KnownLayers;
+}
+
+/** A sandbox without code, as a program of supervisord, that waits for its instance. */
+export interface Keeper {
+  readonly program: string;
+  /** Of its Python: `3.11`. */
+  readonly version: string;
+  readonly argv: readonly string[];
+  readonly hello: KeeperHello & Ready;
+  readonly connection: FrameSocket;
+  /** What it says next: the answer to a start. Null when it ends. */
+  readonly reply: Promise<Record<string, unknown> | null>;
+}
+
+export interface KeeperOptions {
+  readonly program: string;
+  readonly version: string;
+  /** The path of the interpreter. */
+  readonly interpreter: string;
+  readonly pythonDir: string;
+  /** Sandboxes and their sockets. */
+  readonly runDir: string;
+  /** The server's data directory: not to be seen inside. */
+  readonly dataDir: string;
+  readonly disable: readonly string[];
+  /** The layers as they are known of the supervisord with this pid. */
+  readonly layersOf: (supervisorPid: number) => KnownLayers | null;
+  readonly programs: Programs;
+  readonly socket: ControlSocket;
+}
+
+/**
+ * Has supervisord start a keeper; returns when its sandbox is ready. Leaves nothing when it fails. Fails with `unavailable`,
+ * `failed_precondition`, `deadline_exceeded` or `internal`.
+ */
+export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
+  const { program, programs, socket, runDir, dataDir } = options;
+  const argv = [
+    options.interpreter,
+    '-I',
+    join(options.pythonDir, 'rookery_launcher', 'supervised_main.py'),
+    socket.path,
+    program,
+  ];
+  const arriving = socket.expect(program);
+  let connection: FrameSocket | undefined;
+  try {
+    await programs.launch(program, argv);
+    const arrival = await bounded(
+      Promise.race([arriving, failWhenItEnds(program, programs)]),
+      ARRIVE_TIMEOUT_MS,
+      `the program ${program} that supervisord has started does not reach this service: supervisord must run on this machine, ` +
+        'outside of containers',
+    );
+    connection = arrival.connection;
+    checkUser(arrival);
+    connection.send({
+      name: program,
+      runDir,
+      dataDir,
+      disable: options.disable,
+      hostPaths: [options.pythonDir],
+      logBytes: LIMITS.logFileBytes,
+      logFiles: LIMITS.logFiles,
+      layers: options.layersOf(arrival.hello.supervisorPid),
+    });
+    const ready = await bounded(
+      connection.nextMessage(),
+      READY_TIMEOUT_MS,
+      'a supervised sandbox was not made in time',
+    );
+    if (ready === null) throw unavailable(`a supervised program ended: ${await whyItEnded(program, programs)}`);
+    if (typeof ready.failed === 'string') throw internal(ready.failed);
+    const hello = { ...arrival.hello, ...(ready as unknown as Ready) };
+    return { program, version: options.version, argv, hello, connection, reply: connection.nextMessage() };
+  } catch (error) {
+    connection?.close();
+    await programs.remove(program).catch(() => undefined);
+    throw error;
+  } finally {
+    socket.forget(program);
+  }
+}
+
+/** Without an instance it has nothing to end for: it goes when nobody is at the other end. */
+export async function dismissKeeper(keeper: Keeper, programs: Programs): Promise<void> {
+  keeper.connection.close();
+  await programs.remove(keeper.program);
+}
+
+/** Rejects when supervisord says that a program which was started does not run; looks ever more seldom, and as long as somebody may wait. */
+async function failWhenItEnds(program: string, programs: Programs): Promise<never> {
+  const until = Date.now() + ARRIVE_TIMEOUT_MS;
+  for (let pauseMs = FIRST_LOOK_MS; Date.now() < until; pauseMs *= 2) {
+    await delay(pauseMs, undefined, { ref: false });
+    const info = await programs.info(program);
+    if (info === null || (info.state !== 'RUNNING' && info.state !== 'STARTING')) {
+      throw unavailable(`supervisord cannot run a program of ours: ${await whyItEnded(program, programs)}`);
+    }
+  }
+  throw unavailable(`the program ${program} does not come`);
+}
+
+async function whyItEnded(program: string, programs: Programs): Promise<string> {
+  const info = await programs.info(program).catch(() => null);
+  if (info === null) return 'supervisord does not know it any more';
+  const words = await programs.lastWords(program);
+  const how = info.spawnError === '' ? `${info.state}, exit status ${info.exitStatus}` : info.spawnError;
+  return words === '' ? how : `${how}: ${words}`;
+}
+
+function checkUser({ hello }: Arrival): void {
+  const own = process.geteuid?.() ?? hello.uid;
+  if (hello.uid === own) return;
+  throw failedPrecondition(
+    `supervisord runs programs as uid ${hello.uid} and this service runs as uid ${own}: they must be the same user`,
+  );
+}

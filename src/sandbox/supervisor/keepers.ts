@@ -1,0 +1,197 @@
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { messageOf, unavailable } from '../../core/error.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import type { Interpreters } from '../process/interpreters.ts';
+import { ControlSocket } from './control-socket.ts';
+import { dismissKeeper, type Keeper, type KnownLayers, launchKeeper } from './keeper.ts';
+import type { Programs } from './programs.ts';
+
+/** More at once would only wait for each other. */
+const MOST_LAUNCHES = 8;
+/** After so many in a row that could not be made, none is made until somebody asks for one. */
+const MOST_FAILURES = 2;
+
+export interface KeepersOptions {
+  readonly runDir: string;
+  readonly dataDir: string;
+  readonly pythonDir: string;
+  /** Keepers that wait, for each interpreter that is in use. */
+  readonly spares: number;
+  readonly disable: readonly string[];
+  readonly interpreters: Interpreters;
+  readonly programs: Programs;
+  readonly logger: Logger;
+}
+
+interface Waiter {
+  readonly resolve: (keeper: Keeper) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Those of one Python version. */
+interface Shelf {
+  readonly version: string;
+  readonly ready: Keeper[];
+  readonly waiting: Waiter[];
+  launching: number;
+  failures: number;
+}
+
+/**
+ * Keepers that wait for an instance. A cold start of Python and of the runtime takes longer than all the rest of a create, so it is done
+ * before anybody asks.
+ */
+export class Keepers {
+  /** Distinguishes the programs of this server from those of an earlier one. */
+  readonly owner = randomBytes(4).toString('hex');
+  readonly #options: KeepersOptions;
+  readonly #shelves = new Map<string, Shelf>();
+  readonly #socket: ControlSocket;
+  readonly #dismissals = new Set<Promise<void>>();
+  readonly #launches = new Set<Promise<void>>();
+  #listening: Promise<void> | null = null;
+  #layers: { readonly supervisorPid: number; readonly layers: KnownLayers } | null = null;
+  #count = 0;
+  #isClosed = false;
+
+  constructor(options: KeepersOptions) {
+    this.#options = options;
+    this.#socket = new ControlSocket(socketOf(options.runDir, this.owner));
+  }
+
+  /** One that waits, or the next that does. `version` null: of any interpreter. Fails as `launchKeeper` does, or when `signal` aborts. */
+  async take(version: string | null, signal: AbortSignal): Promise<Keeper> {
+    const shelf = this.#shelfOf(version ?? this.#anyVersion() ?? (await this.#options.interpreters.findAny()).version);
+    if (this.#isClosed) throw unavailable('the supervisor driver is closed');
+    const ready = shelf.ready.shift();
+    if (ready !== undefined) return ready;
+    return await new Promise<Keeper>((resolve, reject) => {
+      const waiter: Waiter = { resolve, reject };
+      shelf.waiting.push(waiter);
+      const giveUp = () => {
+        const index = shelf.waiting.indexOf(waiter);
+        if (index >= 0) shelf.waiting.splice(index, 1);
+        reject(signal.reason);
+      };
+      signal.addEventListener('abort', giveUp, { once: true });
+      this.#fill(shelf, 0);
+    });
+  }
+
+  /** Puts one back that nothing was asked of. */
+  giveBack(keeper: Keeper): void {
+    this.#hand(this.#shelfOf(keeper.version), keeper);
+  }
+
+  /** Makes those that are missing. Called when a start is done: making one takes what a start needs too. */
+  refill(version: string | null): void {
+    const shelf = this.#shelves.get(version ?? this.#anyVersion() ?? '');
+    if (shelf !== undefined && shelf.failures < MOST_FAILURES) this.#fill(shelf, this.#options.spares);
+  }
+
+  /** Ends those that wait. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const shelf of this.#shelves.values()) {
+      for (const waiter of shelf.waiting.splice(0)) waiter.reject(unavailable('the supervisor driver is closed'));
+      for (const keeper of shelf.ready.splice(0)) this.#dismiss(keeper);
+    }
+    await Promise.allSettled(this.#launches);
+    await Promise.allSettled(this.#dismissals);
+    await this.#listening?.catch(() => undefined);
+    await this.#socket.close();
+  }
+
+  #shelfOf(version: string): Shelf {
+    let shelf = this.#shelves.get(version);
+    if (shelf === undefined) {
+      shelf = { version, ready: [], waiting: [], launching: 0, failures: 0 };
+      this.#shelves.set(version, shelf);
+    }
+    return shelf;
+  }
+
+  #anyVersion(): string | undefined {
+    return [...this.#shelves.values()].find(shelf => shelf.ready.length > 0 || shelf.launching > 0)?.version;
+  }
+
+  #fill(shelf: Shelf, spares: number): void {
+    const missing = () => shelf.waiting.length + Math.max(0, spares - shelf.ready.length) - shelf.launching;
+    while (!this.#isClosed && shelf.launching < MOST_LAUNCHES && missing() > 0) {
+      shelf.launching += 1;
+      const launch = this.#launch(shelf).finally(() => {
+        shelf.launching -= 1;
+        this.#launches.delete(launch);
+        this.#fill(shelf, 0);
+      });
+      this.#launches.add(launch);
+    }
+  }
+
+  async #launch(shelf: Shelf): Promise<void> {
+    const { interpreters, programs, logger } = this.#options;
+    try {
+      const interpreter = await interpreters.find(shelf.version);
+      this.#listening ??= this.#socket.listen();
+      await this.#listening;
+      this.#count += 1;
+      const keeper = await launchKeeper({
+        ...this.#options,
+        program: `${programs.prefix}${this.owner}-${this.#count}`,
+        version: shelf.version,
+        interpreter: interpreter.path,
+        layersOf: pid => (this.#layers?.supervisorPid === pid ? this.#layers.layers : null),
+        socket: this.#socket,
+      });
+      this.#layers = { supervisorPid: keeper.hello.supervisorPid, layers: keeper.hello.layers };
+      shelf.failures = 0;
+      this.#hand(shelf, keeper);
+    } catch (error) {
+      shelf.failures += 1;
+      const waiter = shelf.waiting.shift();
+      if (waiter !== undefined) waiter.reject(error);
+      else logger.warn({ version: shelf.version, error: messageOf(error) }, 'a supervised sandbox could not be made');
+    }
+  }
+
+  /** To who waits longest, else it waits itself, unless there are enough. */
+  #hand(shelf: Shelf, keeper: Keeper): void {
+    const waiter = shelf.waiting.shift();
+    if (waiter !== undefined) {
+      waiter.resolve(keeper);
+      return;
+    }
+    if (this.#isClosed || shelf.ready.length >= this.#options.spares) {
+      this.#dismiss(keeper);
+      return;
+    }
+    shelf.ready.push(keeper);
+    void keeper.reply
+      .catch(() => null)
+      .then(() => {
+        const index = shelf.ready.indexOf(keeper);
+        if (index < 0) return;
+        // Nothing was asked of it: it has ended, or supervisord has.
+        shelf.ready.splice(index, 1);
+        this.#dismiss(keeper);
+      });
+  }
+
+  #dismiss(keeper: Keeper): void {
+    const dismissal = dismissKeeper(keeper, this.#options.programs)
+      .catch(error => {
+        this.#options.logger.warn(
+          { program: keeper.program, error: messageOf(error) },
+          'a supervised program without an instance was not removed',
+        );
+      })
+      .finally(() => this.#dismissals.delete(dismissal));
+    this.#dismissals.add(dismissal);
+  }
+}
+
+/** Where the keepers of one server connect to: while somebody listens there, that server lives. */
+export function socketOf(runDir: string, owner: string): string {
+  return join(runDir, `${owner}.sock`);
+}

@@ -1,0 +1,186 @@
+import { readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import { sectionOf } from './section.ts';
+import { FAULTS, isFault, type ProgramInfo, type Supervisord } from './supervisord.ts';
+
+const SUFFIX = '.conf';
+/** How long a program whose sandbox has ended may take to end by itself, and then when supervisord ends it (15 s, see `section.ts`). */
+const END_TIMEOUT_MS = 1_000;
+const STOP_TIMEOUT_MS = 20_000;
+const FIRST_RETRY_MS = 2;
+const LAST_RETRY_MS = 100;
+/** How much is told of what a program wrote before it failed. */
+const MOST_REASON_CHARS = 1_000;
+
+/** The programs that this service has in the operator's supervisord: their sections, their logs, their life. */
+export class Programs {
+  readonly #supervisord: Supervisord;
+  readonly #includeDir: string;
+  /** What the names of ours begin with: `rookery-<data directory's hash>-`. */
+  readonly prefix: string;
+  readonly #logger: Logger;
+  #reloading: Promise<void> | null = null;
+  #nextReload: Promise<void> | null = null;
+
+  constructor(supervisord: Supervisord, includeDir: string, prefix: string, logger: Logger) {
+    this.#supervisord = supervisord;
+    this.#includeDir = includeDir;
+    this.prefix = prefix;
+    this.#logger = logger;
+  }
+
+  /** Writes a program's section and starts it. Leaves nothing when it fails. Fails with `unavailable` or `failed_precondition`. */
+  async launch(name: string, argv: readonly string[]): Promise<void> {
+    await this.#checkIncludeDir();
+    try {
+      await this.#writeSection(name, argv, 'nobody yet');
+      await this.#reload();
+      await this.#supervisord.addAndStart(name);
+    } catch (error) {
+      const explained = await this.#explain(name, error);
+      await this.remove(name).catch(() => undefined);
+      throw explained;
+    }
+  }
+
+  /**
+   * Says of a program which instance it is: in its section, for those who look there, and by its log, which is that instance's from now on.
+   * Never rejects: nothing depends on it.
+   */
+  async name(program: string, argv: readonly string[], instanceId: string, logPath: string): Promise<void> {
+    try {
+      await this.#writeSection(program, argv, instanceId);
+      await symlink(logPath, this.#temporary(program));
+      await rename(this.#temporary(program), this.#logOf(program));
+    } catch (error) {
+      this.#logger.warn({ program, instanceId, error: messageOf(error) }, 'a supervised program could not be named');
+    }
+  }
+
+  /** What supervisord tells of it, null when it does not know it. */
+  info(name: string): Promise<ProgramInfo | null> {
+    return this.#supervisord.program(name);
+  }
+
+  /** What a program wrote before it failed, `''` when nothing. */
+  async lastWords(name: string): Promise<string> {
+    const text = await readFile(this.#logOf(name), 'utf8').catch(() => '');
+    return text.trim().split('\n').slice(-3).join(' ').slice(-MOST_REASON_CHARS);
+  }
+
+  /**
+   * Ends a program and makes supervisord forget it; returns when nothing of it is left. Absent = success, and so is a supervisord that
+   * does not answer: its programs end with it. Fails with `unavailable` when it does not end.
+   */
+  async remove(name: string): Promise<void> {
+    await rm(this.#sectionOf(name), { force: true });
+    await rm(this.#temporary(name), { force: true });
+    const deadlineMs = Date.now() + STOP_TIMEOUT_MS;
+    let stopAtMs = Date.now() + END_TIMEOUT_MS;
+    let retryMs = FIRST_RETRY_MS;
+    try {
+      while (!(await this.#supervisord.removeGroup(name))) {
+        if (Date.now() >= deadlineMs) throw unavailable(`the supervised program ${name} does not end`);
+        if (Date.now() >= stopAtMs) {
+          await this.#supervisord.stop(name);
+          stopAtMs = deadlineMs;
+        }
+        await delay(retryMs);
+        retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
+      }
+    } catch (error) {
+      const { pid } = (await this.info(name).catch(() => null)) ?? { pid: 0 };
+      if (pid !== 0) throw error;
+      this.#logger.warn(
+        { program: name, error: messageOf(error) },
+        'supervisord could not be told to forget a program',
+      );
+    } finally {
+      // Last: supervisord opens it when it starts the program.
+      await rm(this.#logOf(name), { force: true });
+    }
+  }
+
+  /** The names of all that are ours, by their sections and by what supervisord tells. A supervisord that is away tells nothing. */
+  async list(): Promise<readonly string[]> {
+    const files = await readdir(this.#includeDir).catch(() => []);
+    const known = await this.#supervisord.programs().catch(() => []);
+    const names = [
+      ...files.filter(file => file.endsWith(SUFFIX)).map(file => file.slice(0, -SUFFIX.length)),
+      ...known.map(info => info.name),
+    ];
+    return [...new Set(names.filter(name => name.startsWith(this.prefix)))];
+  }
+
+  /** A reading that begins from now on; those that ask while one runs share the next. */
+  #reload(): Promise<void> {
+    if (this.#reloading === null) {
+      this.#reloading = this.#supervisord.reloadConfig().finally(() => {
+        this.#reloading = null;
+      });
+      return this.#reloading;
+    }
+    this.#nextReload ??= this.#reloading
+      .catch(() => undefined)
+      .then(() => {
+        this.#nextReload = null;
+        return this.#reload();
+      });
+    return this.#nextReload;
+  }
+
+  async #writeSection(name: string, argv: readonly string[], instanceId: string): Promise<void> {
+    const text = sectionOf({ name, argv, instanceId, logPath: this.#logOf(name) });
+    // Begins with a dot: no pattern of an [include] takes it for a section.
+    const temporary = this.#temporary(name);
+    await writeFile(temporary, text, { mode: 0o600 });
+    await rename(temporary, this.#sectionOf(name));
+  }
+
+  async #checkIncludeDir(): Promise<void> {
+    const found = await stat(this.#includeDir).catch(() => null);
+    if (found?.isDirectory()) return;
+    throw failedPrecondition(
+      `supervisor.includeDir ${this.#includeDir} is not a directory: make it, and ${this.#advice()}`,
+    );
+  }
+
+  /** What is behind the failure of a launch. */
+  async #explain(name: string, error: unknown): Promise<unknown> {
+    if (error instanceof ServiceError) return error;
+    if (isFault(error, FAULTS.badName)) {
+      return failedPrecondition(`supervisord does not read ${this.#sectionOf(name)}: ${this.#advice()}`, {
+        cause: error,
+      });
+    }
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS') {
+      return failedPrecondition(`supervisor.includeDir cannot be written to: ${messageOf(error)}`, { cause: error });
+    }
+    const info = await this.info(name).catch(() => null);
+    const why = info?.spawnError === undefined || info.spawnError === '' ? messageOf(error) : info.spawnError;
+    return unavailable(`supervisord cannot start a program of ours: ${why}`, { cause: error });
+  }
+
+  #advice(): string {
+    return (
+      `put \`files = ${join(this.#includeDir, '*.conf')}\` into the section [include] of supervisord.conf ` +
+      '(several patterns stand in one line, with blanks between them), and run supervisord as the user of this service'
+    );
+  }
+
+  #sectionOf(name: string): string {
+    return join(this.#includeDir, name + SUFFIX);
+  }
+
+  #logOf(name: string): string {
+    return join(this.#includeDir, `.${name}.log`);
+  }
+
+  #temporary(name: string): string {
+    return join(this.#includeDir, `.${name}.new`);
+  }
+}

@@ -1,0 +1,182 @@
+import { type IncomingMessage, type RequestOptions, request } from 'node:http';
+import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../../core/error.ts';
+import type { SupervisordAddress } from './address.ts';
+import { decodeAnswer, encodeCall, faultIn, XmlRpcFault, type XmlRpcValue } from './xml-rpc.ts';
+
+const CALL_TIMEOUT_MS = 5_000;
+/** A list of some ten thousand programs. */
+const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
+
+/** The faults of supervisord that we tell apart (supervisor/xmlrpc.py). */
+export const FAULTS = {
+  shutdown: 6,
+  badName: 10,
+  notExecutable: 21,
+  notRunning: 70,
+  alreadyAdded: 90,
+  stillRunning: 91,
+  cannotReread: 92,
+} as const;
+
+/** What supervisord tells of one program. */
+export interface ProgramInfo {
+  readonly name: string;
+  /** `RUNNING`, `EXITED`, `BACKOFF`, … */
+  readonly state: string;
+  readonly pid: number;
+  readonly exitStatus: number;
+  /** Why it could not be started, `''` when it could. */
+  readonly spawnError: string;
+}
+
+/**
+ * The operator's supervisord, over XML-RPC. Every call is bounded. Fails with `unavailable` when nobody answers, with
+ * `failed_precondition` when it refuses us or our configuration, and with an `XmlRpcFault` where a method says so.
+ */
+export class Supervisord {
+  readonly #address: () => Promise<SupervisordAddress>;
+
+  /** `address` is asked before each call: credentials may change. */
+  constructor(address: () => Promise<SupervisordAddress>) {
+    this.#address = address;
+  }
+
+  async pid(): Promise<number> {
+    return (await this.#call('supervisor.getPID')) as number;
+  }
+
+  /** Reads its configuration again; nothing is started or stopped by it. */
+  async reloadConfig(): Promise<void> {
+    try {
+      await this.#call('supervisor.reloadConfig');
+    } catch (error) {
+      if (!isFault(error, FAULTS.cannotReread)) throw error;
+      throw failedPrecondition(`supervisord cannot read its configuration: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  /** Takes a program over from its configuration and starts it, in one exchange. Fails with the `XmlRpcFault` of the first that fails. */
+  async addAndStart(program: string): Promise<void> {
+    const calls = [
+      { methodName: 'supervisor.addProcessGroup', params: [program] },
+      { methodName: 'supervisor.startProcess', params: [program, false] },
+    ];
+    const [added, started] = (await this.#call('system.multicall', [calls])) as readonly XmlRpcValue[];
+    const refused = faultIn(added);
+    // An operator's `supervisorctl update` may have come first.
+    if (refused !== null && refused.code !== FAULTS.alreadyAdded) throw refused;
+    const failed = faultIn(started);
+    if (failed !== null) throw failed;
+  }
+
+  /** Asks a program to end; supervisord kills it when that takes too long. No such program, or one that does not run: success. */
+  async stop(program: string): Promise<void> {
+    await this.#call('supervisor.stopProcess', [program, false]).catch(error => {
+      if (!isFault(error, FAULTS.badName) && !isFault(error, FAULTS.notRunning)) throw error;
+    });
+  }
+
+  /** Forgets a program that does not run. False when it still does; no such program: true. */
+  async removeGroup(program: string): Promise<boolean> {
+    try {
+      await this.#call('supervisor.removeProcessGroup', [program]);
+    } catch (error) {
+      if (isFault(error, FAULTS.stillRunning)) return false;
+      if (!isFault(error, FAULTS.badName)) throw error;
+    }
+    return true;
+  }
+
+  async programs(): Promise<readonly ProgramInfo[]> {
+    const infos = (await this.#call('supervisor.getAllProcessInfo')) as readonly XmlRpcValue[];
+    return infos.map(toInfo);
+  }
+
+  /** Null when there is no such program. */
+  async program(name: string): Promise<ProgramInfo | null> {
+    try {
+      return toInfo(await this.#call('supervisor.getProcessInfo', [name]));
+    } catch (error) {
+      if (isFault(error, FAULTS.badName)) return null;
+      throw error;
+    }
+  }
+
+  async #call(method: string, params: readonly XmlRpcValue[] = []): Promise<XmlRpcValue> {
+    const address = await this.#address();
+    const { status, text } = await post(address, encodeCall(method, params));
+    if (status === 401) throw refusedCredentials(address);
+    if (status !== 200) {
+      throw failedPrecondition(`${address.shown} answers with HTTP ${status}: expected the XML-RPC of a supervisord`);
+    }
+    try {
+      return decodeAnswer(text);
+    } catch (error) {
+      if (isFault(error, FAULTS.shutdown)) throw unavailable('supervisord is shutting down', { cause: error });
+      if (error instanceof XmlRpcFault) throw error;
+      throw unavailable(`supervisord at ${address.shown}: ${messageOf(error)}`, { cause: error });
+    }
+  }
+}
+
+export function isFault(error: unknown, code: number): boolean {
+  return error instanceof XmlRpcFault && error.code === code;
+}
+
+function toInfo(value: XmlRpcValue): ProgramInfo {
+  const info = value as { readonly [name: string]: XmlRpcValue };
+  return {
+    name: String(info.name),
+    state: String(info.statename),
+    pid: Number(info.pid),
+    exitStatus: Number(info.exitstatus),
+    spawnError: String(info.spawnerr ?? ''),
+  };
+}
+
+function post(address: SupervisordAddress, body: string): Promise<{ status: number; text: string }> {
+  const options: RequestOptions = {
+    ...address.connection,
+    path: '/RPC2',
+    method: 'POST',
+    agent: false,
+    timeout: CALL_TIMEOUT_MS,
+    signal: AbortSignal.timeout(CALL_TIMEOUT_MS),
+    headers: { 'content-type': 'text/xml', 'content-length': Buffer.byteLength(body) },
+    ...(address.credentials === null ? {} : { auth: address.credentials }),
+  };
+  return new Promise((resolve, reject) => {
+    const fail = (error: Error) => reject(noAnswer(address, error));
+    const sent = request(options, answer => {
+      readAll(answer).then(text => resolve({ status: answer.statusCode ?? 0, text }), fail);
+    });
+    sent.on('error', fail);
+    sent.end(body);
+  });
+}
+
+async function readAll(answer: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of answer as AsyncIterable<Buffer>) {
+    bytes += chunk.length;
+    if (bytes > MAX_ANSWER_BYTES) throw new Error(`an answer of more than ${MAX_ANSWER_BYTES} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+function noAnswer(address: SupervisordAddress, error: Error): ServiceError {
+  const why = error.name === 'TimeoutError' ? `no answer within ${CALL_TIMEOUT_MS / 1000} s` : messageOf(error);
+  return unavailable(
+    `supervisord does not answer at ${address.shown} (${why}); start it, or set supervisor.url to where it is`,
+    { cause: error },
+  );
+}
+
+function refusedCredentials(address: SupervisordAddress): ServiceError {
+  const what = address.credentials === null ? 'asks for credentials' : 'refuses the credentials';
+  return failedPrecondition(
+    `supervisord at ${address.shown} ${what}: set supervisor.credentialsFile to a file with user:password as in its configuration`,
+  );
+}

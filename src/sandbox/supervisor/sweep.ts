@@ -1,0 +1,64 @@
+import { readdir, rm, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { messageOf } from '../../core/error.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import { readState } from '../process/handle.ts';
+import { isServed } from './control-socket.ts';
+import { socketOf } from './keepers.ts';
+import type { Programs } from './programs.ts';
+
+const OWNER = /^([0-9a-f]{8})(?:-\d+)?$/;
+
+/**
+ * Removes what servers of this data directory have left that live no more: programs without an instance, with what belongs to them.
+ * Instances stay: their records decide. Never rejects.
+ */
+export async function sweep(programs: Programs, runDir: string, owner: string, logger: Logger): Promise<void> {
+  try {
+    const names = await programs.list();
+    // Read after: a program that becomes an instance meanwhile is one.
+    const instances = await programsOfInstances(runDir);
+    const files = await readdir(runDir).catch(() => []);
+    const sockets = files.flatMap(file => /^([0-9a-f]{8})\.sock$/.exec(file)?.[1] ?? []);
+    const alive = new Set([owner]);
+    for (const other of sockets) {
+      if (other !== owner && (await isServed(socketOf(runDir, other)))) alive.add(other);
+    }
+    const isLeft = (name: string) => {
+      const found = OWNER.exec(name.slice(programs.prefix.length))?.[1];
+      return name.startsWith(programs.prefix) && found !== undefined && !alive.has(found) && !instances.has(name);
+    };
+    for (const name of names.filter(isLeft)) {
+      await programs.remove(name);
+      logger.info({ program: name }, 'a supervised program that an earlier server left was removed');
+    }
+    const spares = join(runDir, 'spares');
+    for (const name of (await readdir(spares).catch(() => [])).filter(isLeft)) {
+      await rm(join(spares, name), { recursive: true, force: true });
+    }
+    for (const other of sockets.filter(found => !alive.has(found))) await rm(socketOf(runDir, other), { force: true });
+  } catch (error) {
+    logger.warn({ error: messageOf(error) }, 'what earlier servers left in supervisord was not all removed');
+  }
+}
+
+/** Removes the control groups that keepers left which were killed. One in which something runs cannot be removed. */
+export async function sweepGroups(
+  parents: readonly string[],
+  prefix: string,
+  known: ReadonlySet<string>,
+): Promise<void> {
+  for (const parent of new Set(parents)) {
+    const names = await readdir(parent).catch(() => []);
+    for (const name of names) {
+      if (name.startsWith(prefix) && !known.has(name)) await rmdir(join(parent, name)).catch(() => undefined);
+    }
+  }
+}
+
+async function programsOfInstances(runDir: string): Promise<ReadonlySet<string>> {
+  const directory = join(runDir, 'instances');
+  const ids = await readdir(directory).catch(() => []);
+  const states = await Promise.all(ids.map(id => readState(join(directory, id))));
+  return new Set(states.flatMap(state => (state === null ? [] : [state.launcher])));
+}

@@ -1,0 +1,150 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+
+const START_TIMEOUT_MS = 20_000;
+const POLL_MS = 20;
+
+export interface SupervisordOptions {
+  /** Patterns of `[include] files`; `null`: no such section. The include directory's `*.conf` when absent. */
+  readonly include?: string | null;
+  /** What both of its servers ask for. */
+  readonly credentials?: { readonly user: string; readonly password: string };
+  /** Serves TCP too. */
+  readonly tcp?: boolean;
+}
+
+/** A real supervisord of the test's own, in a directory of its own. */
+export class TestSupervisord {
+  readonly directory: string;
+  readonly includeDir: string;
+  readonly #socket: string;
+  #port = 0;
+  #child: ChildProcess | null = null;
+
+  private constructor() {
+    this.directory = mkdtempSync(join(tmpdir(), 'rookery-supervisord-'));
+    this.includeDir = join(this.directory, 'include');
+    this.#socket = join(this.directory, 'supervisor.sock');
+    mkdirSync(this.includeDir);
+  }
+
+  static async start(options: SupervisordOptions = {}): Promise<TestSupervisord> {
+    const made = new TestSupervisord();
+    if (options.tcp === true) made.#port = await freePort();
+    made.configure(options);
+    await made.start();
+    return made;
+  }
+
+  get url(): string {
+    return `unix://${this.#socket}`;
+  }
+
+  /** `host:port` of its TCP server. */
+  get address(): string {
+    return `127.0.0.1:${this.#port}`;
+  }
+
+  get pid(): number {
+    return this.#child?.pid ?? 0;
+  }
+
+  /** Writes its configuration; it holds from its next start or reading on. */
+  configure({ include, credentials }: SupervisordOptions): void {
+    const files = include === undefined ? join(this.includeDir, '*.conf') : include;
+    const login =
+      credentials === undefined ? '' : `username = ${credentials.user}\npassword = ${credentials.password}\n`;
+    writeFileSync(
+      join(this.directory, 'supervisord.conf'),
+      `[supervisord]
+nodaemon = true
+logfile = ${join(this.directory, 'supervisord.log')}
+pidfile = ${join(this.directory, 'supervisord.pid')}
+childlogdir = ${this.directory}
+[unix_http_server]
+file = ${this.#socket}
+${login}${this.#port === 0 ? '' : `[inet_http_server]\nport = 127.0.0.1:${this.#port}\n${login}`}
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
+[supervisorctl]
+serverurl = unix://${this.#socket}
+${credentials === undefined ? '' : `username = ${credentials.user}\npassword = ${credentials.password}`}
+${files === null ? '' : `[include]\nfiles = ${files}\n`}`,
+    );
+  }
+
+  /** Returns once it answers. */
+  async start(): Promise<void> {
+    const child = spawn('supervisord', ['--configuration', join(this.directory, 'supervisord.conf')], {
+      cwd: this.directory,
+      stdio: 'ignore',
+    });
+    this.#child = child;
+    const deadlineMs = Date.now() + START_TIMEOUT_MS;
+    // 4: it answers, and not all programs run.
+    while (![0, 3].includes(this.control('status').status)) {
+      if (child.exitCode !== null || Date.now() > deadlineMs)
+        throw new Error(`supervisord did not start: ${this.log()}`);
+      await delay(POLL_MS);
+    }
+  }
+
+  /** Ends it as an operator does, or with another signal. */
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+    const child = this.#child;
+    this.#child = null;
+    if (child === null || child.exitCode !== null || child.signalCode !== null) return;
+    const exited = once(child, 'exit');
+    child.kill(signal);
+    await exited;
+  }
+
+  /** `supervisorctl`. */
+  control(...args: string[]): { readonly status: number; readonly stdout: string } {
+    const { status, stdout } = spawnSync(
+      'supervisorctl',
+      ['--configuration', join(this.directory, 'supervisord.conf'), ...args],
+      { encoding: 'utf8' },
+    );
+    return { status: status ?? -1, stdout };
+  }
+
+  /** Names of the programs that it knows. */
+  programs(): readonly string[] {
+    return this.control('status')
+      .stdout.split('\n')
+      .flatMap(line => /^(\S+)\s+[A-Z]+\b/.exec(line)?.[1] ?? []);
+  }
+
+  /** What is in its include directory, hidden files too. */
+  included(): readonly string[] {
+    return readdirSync(this.includeDir);
+  }
+
+  log(): string {
+    try {
+      return readFileSync(join(this.directory, 'supervisord.log'), 'utf8');
+    } catch {
+      return 'it has written no log';
+    }
+  }
+
+  async dispose(): Promise<void> {
+    await this.stop();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
