@@ -30,7 +30,7 @@ export async function* readLogs(
   if (!signal.aborted) yield* lines.end();
 }
 
-/** The last `count` lines. Only when the daemon's last pieces are not whole lines the rest is read too. */
+/** The last `count` lines. One piece more tells where the first of them begins; only when there is a piece that is no whole line all is read. */
 async function* readTail(
   engine: Engine,
   container: string,
@@ -38,7 +38,7 @@ async function* readTail(
   request: LogRequest,
   signal: AbortSignal,
 ): AsyncIterable<Buffer> {
-  for (const tail of [count, null]) {
+  for (const tail of [count + 1, null]) {
     const stream = await open(engine, container, request, tail);
     if (stream === null) return;
     const lines = new LogLines();
