@@ -45,6 +45,17 @@ const ROWS: {
   clusterIdChars: ['`clusterId`', characters],
   functionList: ['Functions and versions on one page of a list', page],
   poolList: ['Pools on one page of the list', page],
+  fileUploadBytes: ['One file of an upload into a sandbox; above it 413', bytes],
+  filePathBytes: ['A path inside a sandbox', value => `${value} bytes`],
+  fileList: [
+    'One list of the files of a sandbox',
+    ({ maxDepth, maxEntries }) => `${maxEntries} entries, ${maxDepth} directories deep`,
+  ],
+  fileIdleMs: ['How long an upload or a download may stand still', duration],
+  socketMessageBytes: ['One WebSocket message that a caller sends', bytes],
+  channelIdleMs: ['How long a terminal or a byte channel may be silent', duration],
+  dialTimeoutMs: ['How long the connection to a port inside a sandbox may take', duration],
+  passIdleMs: ['How long a request to a port inside a sandbox, or its answer, may stand still', duration],
   frameBytes: ['One frame of the runtime protocol', bytes],
 };
 

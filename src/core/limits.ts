@@ -61,6 +61,22 @@ export const LIMITS = {
   functionList: { default: 1000, max: 1000 },
   /** D§5 */
   poolList: { default: 10, max: 1000 },
+  /** D§3: one file of an upload. */
+  fileUploadBytes: 512 * 1024 * 1024,
+  /** A path inside a sandbox, in bytes: what Linux allows. */
+  filePathBytes: 4096,
+  /** One list of files: how deep, and how many. */
+  fileList: { maxDepth: 64, maxEntries: 10_000 },
+  /** How long an upload or a download may stand still. */
+  fileIdleMs: 300_000,
+  /** One WebSocket message of a caller. */
+  socketMessageBytes: 1024 * 1024,
+  /** How long a terminal or a byte channel may be silent. */
+  channelIdleMs: 4 * 60 * 60 * 1000,
+  /** How long the connection to a port inside a sandbox may take. */
+  dialTimeoutMs: 10_000,
+  /** How long a request to a port inside a sandbox, or its answer, may stand still. */
+  passIdleMs: 900_000,
   /** The largest frame of the runtime protocol: a body or a result, and room for its header. */
   frameBytes: 7 * 1024 * 1024,
 } as const;

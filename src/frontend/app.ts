@@ -1,15 +1,19 @@
 import websocket from '@fastify/websocket';
 import type { FastifyInstance } from 'fastify';
+import { LIMITS } from '../core/limits.ts';
 import { createEntry, type EntryOptions } from '../http/entry.ts';
 import type { Tracer } from '../telemetry/tracer.ts';
 import { addExecRoute } from './agent-exec.ts';
+import { addFileRoutes } from './agent-files.ts';
 import { addInvokeRoute, type InvokeRouteOptions } from './agent-invoke.ts';
 import { addLogsRoute } from './agent-logs.ts';
+import { addTerminalRoute } from './agent-terminal.ts';
 import { type AgentRoutesOptions, addAgentRoutes } from './agents.ts';
 import { frontendErrors } from './errors.ts';
 import type { FunctionRoutesOptions } from './function-invoke.ts';
 import { addFunctionRoutes } from './functions.ts';
 import { addJobRoutes, type JobRoutesOptions } from './jobs.ts';
+import { addPassthroughRoutes, type PassthroughOptions } from './passthrough.ts';
 
 /** What both entries get alike from whoever builds them. */
 export type SharedEntryOptions = Omit<EntryOptions, 'name' | 'title' | 'errors' | 'badTenantCode'>;
@@ -23,9 +27,6 @@ export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions 
   readonly jobs?: Omit<JobRoutesOptions, 'version'>;
 }
 
-/** What one WebSocket message of a caller may hold. */
-const MAX_SOCKET_MESSAGE_BYTES = 64 * 1024;
-
 /** HTTP entry 1. It never listens: `server.ts` does, tests inject. */
 export function createFrontend(options: FrontendOptions): FastifyInstance {
   const app = createEntry({
@@ -36,15 +37,28 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     badTenantCode: 400,
   });
   // Before the routes: those with `websocket: true` are its own.
-  app.register(websocket, { options: { maxPayload: MAX_SOCKET_MESSAGE_BYTES } });
+  app.register(websocket, { options: { maxPayload: LIMITS.socketMessageBytes } });
   app.register(async scope => {
     addInvokeRoute(scope, options);
     addAgentRoutes(scope, options);
     addLogsRoute(scope, options.instances);
     addExecRoute(scope, options.instances);
+    addFileRoutes(scope, options.instances);
+    addTerminalRoute(scope, options.instances);
   });
   const { service, jobs } = options;
+  app.register(async scope =>
+    addPassthroughRoutes(scope, { access: accessFor(options), hasAuth: options.auth !== null }),
+  );
   if (service) app.register(async scope => addFunctionRoutes(scope, service));
   if (jobs) app.register(async scope => addJobRoutes(scope, { ...jobs, version: options.version }));
   return app;
+}
+
+/** Ways into whatever an instance's id names: an agent, or an instance of a function. */
+function accessFor({ instances, service }: FrontendOptions): PassthroughOptions['access'] {
+  return async (tenant, id) => {
+    const ofFunction = service?.functions.access(service.ownTenantOnly ? tenant : null, id);
+    return ofFunction ?? (await instances.access(tenant, id));
+  };
 }

@@ -2,6 +2,7 @@ import { failedPrecondition, notFound, resourceExhausted, ServiceError } from '.
 import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
@@ -174,6 +175,18 @@ export class FunctionService {
     });
     signal.addEventListener('abort', stop, { once: true });
     return merge.read();
+  }
+
+  /**
+   * Ways into the sandbox of the instance with this id. Null when there is none, or one of another tenant than `tenant` (null: any).
+   * Fails with `failed_precondition` when its driver has none.
+   */
+  access(tenant: string | null, id: string): SandboxAccess | null {
+    const found = this.instances(null).find(({ instance }) => instance.id === id)?.instance;
+    if (!found || (tenant !== null && parseUrn(found.urn)?.tenant !== tenant)) return null;
+    const access = found.access?.();
+    if (!access) throw failedPrecondition('the sandboxes of this kind have no ways in');
+    return access;
   }
 
   /** Instances by state, over all versions. */

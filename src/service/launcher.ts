@@ -1,4 +1,5 @@
 import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
 import type { ServedFunction } from './catalog.ts';
 import type { ServiceInstance } from './member.ts';
@@ -24,6 +25,8 @@ export interface ServingInstance extends ServiceInstance {
   credit(callId: number, bytes: number): void;
   /** Lines of the user's code, as `SandboxDriver.logs`. */
   logs(request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer>;
+  /** Ways into its sandbox; undefined when its driver has none. */
+  access?(): SandboxAccess | undefined;
 }
 
 /** Starts and finds service instances; the scheduler's side of the function service. */

@@ -2,6 +2,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { InstanceSpec, SandboxType } from '../core/instance.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import { reach } from '../scheduler/adopt.ts';
 import { CallRoom } from '../scheduler/call-room.ts';
@@ -272,6 +273,10 @@ class SandboxInstance implements ServingInstance {
 
   logs(request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
     return this.live.driver.logs(this.live.handle, request, signal);
+  }
+
+  access(): SandboxAccess | undefined {
+    return this.live.driver.access?.(this.live.handle);
   }
 
   stop(): Promise<void> {

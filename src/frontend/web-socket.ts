@@ -1,0 +1,124 @@
+// For what it adds to the types of routes.
+
+import type { Readable, Writable } from 'node:stream';
+import type {} from '@fastify/websocket';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { WebSocket } from 'ws';
+import { refusal } from '../http/answer.ts';
+
+/** Codes with which a WebSocket ends (RFC 6455 §7.4; from 4000 on they are ours). */
+export const CLOSE = {
+  normal: 1000,
+  /** The service stops. */
+  goingAway: 1001,
+  /** The caller sent what it may not send. */
+  policy: 1008,
+  /** What is at the other end broke. */
+  fault: 1011,
+  /** Nothing moved for too long. */
+  idle: 4000,
+} as const;
+
+const PING_MS = 30_000;
+const MAX_REASON_BYTES = 123;
+
+/** The life of WebSocket requests: each has a controller that aborts when its connection or the server closes. */
+export class SocketLives {
+  readonly #open = new Set<AbortController>();
+
+  constructor(app: FastifyInstance) {
+    app.addHook('preClose', done => {
+      for (const controller of this.#open) controller.abort('closing');
+      done();
+    });
+  }
+
+  begin(request: FastifyRequest): AbortController {
+    const controller = new AbortController();
+    const { socket } = request.raw;
+    this.#open.add(controller);
+    const end = () => {
+      this.#open.delete(controller);
+      controller.abort();
+    };
+    if (socket.destroyed) end();
+    else socket.once('close', end);
+    return controller;
+  }
+}
+
+/** Whether the abort came from the server that stops, and not from a caller who left. */
+export function isClosing(signal: AbortSignal): boolean {
+  return signal.reason === 'closing';
+}
+
+/** Answers a plain request to a route that takes WebSockets only. */
+export function answerUpgradeRequired(reply: FastifyReply): FastifyReply {
+  reply.header('Upgrade', 'websocket').header('Connection', 'Upgrade');
+  return reply.code(426).send(refusal(426, 'this is a WebSocket: the request must ask for an upgrade').body);
+}
+
+/** Sends what `source` yields as binary messages, each when the one before has been taken; `moved` is told of each. */
+export async function sendBinary(
+  socket: WebSocket,
+  source: Readable,
+  moved: () => void,
+  /** The first byte of each message. */
+  mark: Buffer | null = null,
+): Promise<void> {
+  for await (const chunk of source as AsyncIterable<Buffer>) {
+    await send(socket, mark === null ? chunk : Buffer.concat([mark, chunk]));
+    moved();
+  }
+}
+
+export function send(socket: WebSocket, data: Buffer | string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    socket.send(data, { binary: typeof data !== 'string' }, error => (error ? reject(error) : resolve()));
+  });
+}
+
+/** Writes binary messages to `sink`, and reads no further ones while it is full; texts go to `onText`. */
+export function receive(socket: WebSocket, sink: Writable, onText: (text: string) => void): void {
+  const goOn = () => socket.resume();
+  sink.on('drain', goOn).on('close', goOn);
+  socket.on('message', (data: Buffer, isBinary) => {
+    if (!isBinary) onText(data.toString());
+    else if (sink.writable && !sink.write(data)) socket.pause();
+  });
+}
+
+export function close(socket: WebSocket, code: number, reason = ''): void {
+  // The other side's own close is behind what it sent before.
+  socket.resume();
+  const bytes = Buffer.from(reason);
+  // A character that is cut in two would be no UTF-8.
+  const end =
+    bytes.length > MAX_REASON_BYTES
+      ? bytes
+          .subarray(0, MAX_REASON_BYTES)
+          .toString()
+          .replace(/\ufffd$/, '')
+      : reason;
+  socket.close(code, end);
+}
+
+/** Finds out that a peer is gone who never says so, and ends what is silent for `idleMs`. The returned function counts as a move. */
+export function keepAlive(socket: WebSocket, idleMs: number): () => void {
+  let isAlive = true;
+  socket.on('pong', () => {
+    isAlive = true;
+  });
+  const pings = setInterval(() => {
+    // While nothing is read, no pong is either; the ping that cannot be delivered ends the connection then.
+    if (!isAlive && !socket.isPaused) socket.terminate();
+    isAlive = false;
+    if (socket.readyState === socket.OPEN) socket.ping();
+  }, PING_MS).unref();
+  const idle = setTimeout(() => close(socket, CLOSE.idle, `nothing moved for ${idleMs / 1000} s`), idleMs).unref();
+  socket.once('close', () => {
+    clearInterval(pings);
+    clearTimeout(idle);
+  });
+  return () => void idle.refresh();
+}
