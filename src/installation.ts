@@ -38,11 +38,20 @@ export async function createInstallation(config: Config, logger: Logger): Promis
       const { host, pullTimeoutMs } = config.docker;
       return new DockerDriver({ dataDir: config.dataDir, mountPolicy, host, pullTimeoutMs, logger });
     },
+    supervisor: async () => {
+      const { SupervisorDriver } = await import('./sandbox/supervisor/driver.ts');
+      const { warm, pythons } = config.process;
+      return new SupervisorDriver({ dataDir: config.dataDir, mountPolicy, ...config.supervisor, warm, pythons, logger });
+    },
   });
   // A daemon that was never used need not be there.
-  const hasUsedDocker = await stat(join(config.dataDir, 'run', 'docker')).then(
-    () => true,
-    () => false,
-  );
-  return { drivers, mountPolicy, sweptDrivers: hasUsedDocker ? ['process', 'docker'] : ['process'] };
+  const hasUsed = (...names: readonly string[]) =>
+    stat(join(config.dataDir, ...names)).then(
+      () => true,
+      () => false,
+    );
+  const sweptDrivers: SandboxType[] = ['process'];
+  if (await hasUsed('run', 'docker')) sweptDrivers.push('docker');
+  if (await hasUsed('supervisor')) sweptDrivers.push('supervisor');
+  return { drivers, mountPolicy, sweptDrivers };
 }

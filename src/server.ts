@@ -3,6 +3,7 @@ import { availableParallelism, totalmem } from 'node:os';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
+import type { SandboxType } from './core/instance.ts';
 import { checkSources } from './core/mount.ts';
 import { createFrontend } from './frontend/app.ts';
 import { createJwtVerifier } from './http/jwt.ts';
@@ -196,7 +197,7 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
       await functions.start();
       await asyncCalls.start();
       isStarted = true;
-      warmUp(drivers, logger);
+      warmUp(drivers, config.defaultExecutor, logger);
       return { frontendUrl, metaUrl };
     },
 
@@ -274,11 +275,14 @@ async function listen(app: FastifyInstance | null, host: string, port: number): 
 }
 
 /** What makes the first create fast goes on beside the first calls: a server is ready without it. */
-function warmUp(drivers: Drivers, logger: Logger): void {
-  drivers
-    .get('process')
-    .then(driver => driver.warm?.())
-    .catch((error: unknown) => logger.warn({ err: error }, 'the process sandbox could not be warmed'));
+function warmUp(drivers: Drivers, executor: SandboxType, logger: Logger): void {
+  // Jobs run in process sandboxes, whatever agents run in.
+  for (const name of new Set<SandboxType>(['process', executor])) {
+    drivers
+      .get(name)
+      .then(driver => driver.warm?.())
+      .catch((error: unknown) => logger.warn({ err: error }, `the ${name} sandbox could not be warmed`));
+  }
 }
 
 async function within(promise: Promise<unknown>, ms: number): Promise<void> {

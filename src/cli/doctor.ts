@@ -71,7 +71,8 @@ async function probeDrivers(config: Config): Promise<readonly Finding[]> {
   ]);
   const dataDir = await mkdtemp(join(tmpdir(), 'rookery-doctor-'));
   const process = { ...config.process, spares: 0, warm: [] };
-  const { drivers } = await createInstallation({ ...config, dataDir, process }, SILENT);
+  const supervisor = { ...config.supervisor, spares: 0 };
+  const { drivers } = await createInstallation({ ...config, dataDir, process, supervisor }, SILENT);
   try {
     const names = drivers.names.filter(name => name !== 'kubernetes');
     const probes = await Promise.all(names.map(async name => [name, await drivers.probe(name)] as const));

@@ -236,6 +236,32 @@ export const SETTINGS = {
     doc: 'How long an image that is not there may be pulled. A create that waits for it has its own time (`createTimeoutMs`); the pull goes on, and the next create finds what it has fetched.',
     example: '1800000',
   }),
+  'supervisor.url': text({
+    default: 'unix:///var/run/supervisor.sock',
+    pattern: /^(unix:\/\/\/.+|http:\/\/[^/]+\/?)$/,
+    shape: 'unix:///path/of/the/socket, http://host:port or http://user:password@host:port',
+    doc: 'Where the supervisord answers whose programs the instances of `sandbox_type: supervisor` are. It runs on this machine, as the user of the service.',
+    example: 'http://127.0.0.1:9001',
+    isSecret: true,
+  }),
+  'supervisor.credentialsFile': optionalPath({
+    default: null,
+    doc: 'A file with the user name and the password that supervisord asks for, as one line `user:password`. It keeps them out of `supervisor.url`; for a unix socket it is the only way.',
+    example: '/etc/rookery/supervisor.credentials',
+  }),
+  'supervisor.includeDir': path({
+    default: '/etc/supervisor/conf.d',
+    doc: 'Where sections of programs are written. supervisord must read them: `files = <this directory>/*.conf` in its section `[include]`.',
+    example: '/etc/supervisor/rookery.d',
+  }),
+  'supervisor.spares': integer({
+    default: 2,
+    min: 0,
+    max: 64,
+    unit: 'processes',
+    doc: 'How many supervised sandboxes without code are kept ready per Python interpreter that is in use, once the first instance was created. Each is a program of supervisord with an interpreter of its own.',
+    example: '4',
+  }),
   'functions.maxInstances': integer({
     default: 500,
     min: 1,

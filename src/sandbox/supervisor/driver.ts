@@ -58,6 +58,8 @@ export interface SupervisorDriverOptions {
   readonly includeDir: string;
   /** Sandboxes without code that are kept ready per interpreter in use. */
   readonly spares?: number;
+  /** Versions of which `warm` makes some. */
+  readonly warm?: readonly string[];
   /** A Python version (`3.11`) → the path of its interpreter. */
   readonly pythons?: Readonly<Record<string, string>>;
   /** Layers of isolation to do without, as of the process driver. */
@@ -130,6 +132,10 @@ export class SupervisorDriver implements SandboxDriver {
     } catch (error) {
       return { available: false, reason: messageOf(error) };
     }
+  }
+
+  async warm(): Promise<void> {
+    for (const version of this.#options.warm ?? []) this.#keepers.warm(version);
   }
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {

@@ -84,6 +84,11 @@ export class Keepers {
     this.#hand(this.#shelfOf(keeper.version), keeper);
   }
 
+  /** Makes the first of a version. */
+  warm(version: string): void {
+    this.#fill(this.#shelfOf(version), this.#options.spares);
+  }
+
   /** Makes those that are missing. Called when a start is done: making one takes what a start needs too. */
   refill(version: string | null): void {
     const shelf = this.#shelves.get(version ?? this.#anyVersion() ?? '');
