@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
 import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExecRequest, ExecResult } from '../driver.ts';
@@ -6,6 +7,8 @@ import { type Engine, statusOf } from './engine.ts';
 import { FrameSplitter } from './multiplex.ts';
 import { killGroup } from './processes.ts';
 
+const END_TRIES = 20;
+const END_STEP_MS = 25;
 /** What a container's own variables hold that a command has no use for. */
 const HIDDEN_VARIABLES = ['ROOKERY_RUNTIME_SECRET', 'ROOKERY_RUNTIME_SOCKET'];
 /** What the daemon writes in place of the command's output when it cannot be run. */
@@ -38,8 +41,14 @@ export async function runCommand(
       if (how === 'aborted') throw deadlineExceeded('the command was given up by its caller');
       return result(-1, stdout, stderr);
     }
-    const { Running: isRunning, ExitCode: code } = await inspect();
-    // The stream of a command ends before it does only when the container or the daemon goes.
+    let last = await inspect();
+    // The daemon ends the outputs a moment before it knows how the command ended.
+    for (let tried = 0; (last.Running || last.ExitCode === null) && tried < END_TRIES; tried += 1) {
+      await delay(END_STEP_MS);
+      last = await inspect();
+    }
+    const { Running: isRunning, ExitCode: code } = last;
+    // Otherwise they end before the command does only when the container or the daemon goes.
     if (isRunning || code === null) throw unavailable('the sandbox ended before the command did');
     return cannotRun(request, code, stdout) ?? result(code, stdout, stderr);
   } catch (error) {
