@@ -58,7 +58,9 @@ export class TestSupervisord {
   configure({ include, credentials }: SupervisordOptions): void {
     const files = include === undefined ? join(this.includeDir, '*.conf') : include;
     const login =
-      credentials === undefined ? '' : `username = ${credentials.user}\npassword = ${credentials.password}\n`;
+      credentials === undefined
+        ? ''
+        : `username = ${credentials.user}\npassword = ${credentials.password.replaceAll('%', '%%')}\n`;
     writeFileSync(
       join(this.directory, 'supervisord.conf'),
       `[supervisord]
@@ -73,8 +75,7 @@ ${login}${this.#port === 0 ? '' : `[inet_http_server]\nport = 127.0.0.1:${this.#
 supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
 [supervisorctl]
 serverurl = unix://${this.#socket}
-${credentials === undefined ? '' : `username = ${credentials.user}\npassword = ${credentials.password}`}
-${files === null ? '' : `[include]\nfiles = ${files}\n`}`,
+${login}${files === null ? '' : `[include]\nfiles = ${files}\n`}`,
     );
   }
 

@@ -29,7 +29,7 @@ import { readStats, removeGroups } from './control-groups.ts';
 import { awaitExit, connectFirstProcess, endSandbox, recordKilled } from './first-process.ts';
 import { FrameSocket } from './frame-socket.ts';
 import { makeHandle, type ProcessSandbox, readExit, readHandle, readState, type SandboxStateFile } from './handle.ts';
-import { isAlive } from './kernel.ts';
+import { isAlive, waitForEnd } from './kernel.ts';
 import { findPythonDir, type Launcher, Launchers } from './launchers.ts';
 import { readLogs } from './logs.ts';
 import {
@@ -49,6 +49,7 @@ const GIVE_UP_TIMEOUT_MS = 5_000;
 /** What a command may take beyond its own time until its outputs are here. */
 const EXEC_MARGIN_MS = 15_000;
 const STATS_TIMEOUT_MS = 5_000;
+const DYING_MS = 2_000;
 const DEFAULT_SPARES = 4;
 const DEFAULT_IDLE_EXIT_MS = 300_000;
 
@@ -355,8 +356,11 @@ export class ProcessDriver implements SandboxDriver {
       return await meanwhile;
     }
     if (connection === null) {
-      const now = await this.inspect(handle);
-      if (now.state === 'running') throw unavailable(`the first process of ${handle.instanceId} does not answer`);
+      // One that is being killed closes its socket a moment before it is gone.
+      const { firstProcess } = readHandle(handle);
+      if (firstProcess !== null && !(await waitForEnd(firstProcess, DYING_MS))) {
+        throw unavailable(`the first process of ${handle.instanceId} does not answer`);
+      }
       return await this.#exitOf(handle);
     }
     this.#connections.add(connection);
