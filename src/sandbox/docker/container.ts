@@ -22,7 +22,8 @@ export interface ContainerPlan {
   readonly mounts: readonly CheckedMount[];
   /** Name of a network, `none` for loopback only. */
   readonly network: string;
-  readonly argv: readonly string[];
+  /** null: the image's own command. */
+  readonly argv: readonly string[] | null;
   /** Beside the spec's. */
   readonly env: Readonly<Record<string, string>>;
 }
@@ -38,10 +39,10 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
   return {
     name: containerName(spec.instanceId),
     Image: spec.rootfs.imageUrl,
-    Entrypoint: [...plan.argv],
-    Cmd: [],
+    ...(plan.argv === null ? {} : { Entrypoint: [...plan.argv], Cmd: [] }),
     User: spec.rootfs.user,
-    WorkingDir: spec.workingDir,
+    // Of the image's own command, unless something was asked for.
+    ...(plan.argv === null && spec.workingDir === '/' ? {} : { WorkingDir: spec.workingDir }),
     Env: Object.entries({ ...spec.env, ...plan.env }).map(([name, value]) => `${name}=${value}`),
     Labels: {
       [LABEL_INSTALLATION]: installation,

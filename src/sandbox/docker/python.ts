@@ -43,6 +43,8 @@ export function pythonNeed({ command, secret, env }: SandboxSpec): PythonNeed {
         return { need: 'may', orders: { ...base, mode: 'program', argv: command.argv } };
       }
       return { need: 'none', orders: null };
+    case 'image':
+      return { need: 'none', orders: null };
   }
 }
 

@@ -1,0 +1,37 @@
+import { expect, test } from 'vitest';
+import type { RuntimeCommand, SandboxSpec } from '../driver.ts';
+import { interpreterNames, missingPython, pythonNeed } from './python.ts';
+
+const needOf = (command: RuntimeCommand, env: Record<string, string> = {}) =>
+  pythonNeed({ command, env, secret: 's' } as unknown as SandboxSpec);
+
+test.each([
+  [{ kind: 'python', version: '3.9' }, 'must', { version: '3.9', mode: 'python' }],
+  [{ kind: 'http', argv: ['/a/b'], deployDir: '/a' }, 'must', { version: null, mode: 'http', argv: ['/a/b'] }],
+  [{ kind: 'exec', argv: [] }, 'must', { version: null, mode: 'python', argv: [] }],
+  [{ kind: 'exec', argv: ['/a/b'], orServesHttp: true }, 'may', { mode: 'program', argv: ['/a/b'] }],
+  [{ kind: 'exec', argv: ['/a/b'] }, 'none', null],
+  [{ kind: 'image' }, 'none', null],
+] as const)('what %j needs of the image', (command, need, orders) => {
+  expect(needOf(command)).toMatchObject({ need, orders });
+});
+
+test('the host name that the daemon sets is no variable of the code, unless the spec sets one', () => {
+  const command = { kind: 'python', version: '3.9' } as const;
+  expect(needOf(command).orders?.unset).toEqual(['HOSTNAME']);
+  expect(needOf(command, { HOSTNAME: 'mine' }).orders?.unset).toEqual([]);
+});
+
+test('an interpreter is looked for under its exact name first', () => {
+  expect(interpreterNames('3.9')).toEqual(['python3.9', 'python3', 'python']);
+  expect(interpreterNames(null)).toEqual(['python3', 'python']);
+});
+
+test('an image without Python is named with what was looked for', () => {
+  expect(missingPython({ kind: 'python', version: '3.9' }, 'img:1', ['python3.9: it is not there'])).toBe(
+    'invalid function: runtime python3.9 is not available: image img:1 has no Python 3.9 (python3.9: it is not there)',
+  );
+  expect(missingPython({ kind: 'http', argv: [], deployDir: '' }, 'img:1', [])).toMatch(
+    /^invalid function: image img:1 has no Python 3, which what speaks HTTP to its server needs/,
+  );
+});

@@ -1,0 +1,80 @@
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { DockerDriver } from '../../src/sandbox/docker/driver.ts';
+import { createLogger } from '../../src/telemetry/logger.ts';
+import { DOCKER_START_MS, sharedDocker } from '../parts/docker-shared.ts';
+import { ImageRegistry } from '../parts/image-registry.ts';
+import { describeWith } from '../probe.ts';
+import { isError } from '../suites/sandbox-driver.ts';
+import { DockerFixture } from './docker-fixture.ts';
+
+const WAIT_MS = 30_000;
+
+describeWith(['docker'], 'an image that is not there', () => {
+  let fixture: DockerFixture;
+  let driver: DockerDriver;
+  let registry: ImageRegistry;
+  const log: Record<string, unknown>[] = [];
+
+  beforeAll(async () => {
+    const { host } = await sharedDocker();
+    const write = (line: string) => log.push(JSON.parse(line) as Record<string, unknown>);
+    fixture = new DockerFixture(host, 'none', { logger: createLogger({ level: 'info', format: 'json', write }) });
+  }, DOCKER_START_MS);
+
+  beforeEach(async () => {
+    log.length = 0;
+    registry = await ImageRegistry.start();
+    driver = fixture.driver();
+  });
+
+  afterEach(async () => {
+    await registry[Symbol.asyncDispose]();
+  });
+
+  afterAll(async () => {
+    await fixture.dispose();
+  });
+
+  const start = (signal = AbortSignal.timeout(WAIT_MS), from = driver) =>
+    from.start(fixture.spec({ rootfs: { type: 'image', imageUrl: registry.reference, user: '' } }), signal);
+  const messages = () => log.map(({ message }) => message);
+
+  test('is pulled once for all who wait for it, and the log tells', async () => {
+    const starts = await Promise.allSettled(Array.from({ length: 5 }, () => start()));
+    // It has come, and has no Python.
+    for (const each of starts) {
+      expect(each.status === 'rejected' && each.reason).toSatisfy(
+        isError('failed_precondition', /^invalid function: runtime python3\.11 is not available: image 127/),
+      );
+    }
+    expect(registry.pulls).toBe(1);
+    expect(messages()).toEqual(['an image is not here and is being pulled', 'an image has been pulled']);
+    expect(log[0]).toMatchObject({ image: registry.reference });
+  });
+
+  test('fails with the registry’s reason, and the next create tries again', async () => {
+    registry.answer = 'broken off';
+    await expect(start()).rejects.toSatisfy(
+      isError('failed_precondition', /^image 127\.\S+\/thing:1 is not here and cannot be pulled: ./),
+    );
+    expect(messages()).toContain('an image could not be pulled');
+    registry.answer = 'given';
+    await expect(start()).rejects.toSatisfy(isError('failed_precondition', /^invalid function: /));
+  });
+
+  test('is not pulled for longer than the setting allows', async () => {
+    registry.answer = 'held back';
+    const hasty = fixture.driver({ pullTimeoutMs: 300 });
+    await expect(start(undefined, hasty)).rejects.toSatisfy(
+      isError('failed_precondition', /cannot be pulled: it took longer than 0\.3 s$/),
+    );
+  });
+
+  test('keeps no create waiting longer than the create may take', async () => {
+    registry.answer = 'held back';
+    const hasty = fixture.driver({ pullTimeoutMs: 2_000 });
+    const starting = start(AbortSignal.timeout(200), hasty);
+    await expect(starting).rejects.toSatisfy(isError('deadline_exceeded', /is still being pulled$/));
+    expect(await hasty.list()).toEqual([]);
+  });
+});
