@@ -47,10 +47,6 @@ export async function sendFile(
     .type('application/octet-stream')
     .header('Content-Length', end - start)
     .header('Content-Disposition', contentDisposition(path));
-  if (request.method === 'HEAD') {
-    file.close();
-    return reply.send('');
-  }
   await sendBytes(request, reply, file, start, end);
   return reply;
 }
@@ -67,7 +63,7 @@ async function sendBytes(
   const { raw } = reply;
   const headers = Object.entries(reply.getHeaders()).flatMap(([name, value]) => [name, String(value)]);
   raw.writeHead(reply.statusCode, headers);
-  if (start === end) {
+  if (start === end || request.method === 'HEAD') {
     file.close();
     raw.end();
     return;

@@ -11,7 +11,6 @@ import {
   answerUpgradeRequired,
   CLOSE,
   close,
-  isClosing,
   keepAlive,
   receive,
   SocketLives,
@@ -71,7 +70,6 @@ async function serve(socket: WebSocket, request: FastifyRequest, { exec, hasTerm
     if (problem !== undefined) close(socket, CLOSE.policy, problem);
   });
   socket.on('message', moved);
-  signal.addEventListener('abort', () => isClosing(signal) && close(socket, CLOSE.goingAway, 'the service stops'));
   try {
     await Promise.all([
       sendBinary(socket, stdout, moved, hasTerminal ? null : STDOUT),

@@ -1,6 +1,4 @@
-import websocket from '@fastify/websocket';
 import type { FastifyInstance } from 'fastify';
-import { LIMITS } from '../core/limits.ts';
 import { createEntry, type EntryOptions } from '../http/entry.ts';
 import type { Tracer } from '../telemetry/tracer.ts';
 import { addExecRoute } from './agent-exec.ts';
@@ -14,6 +12,7 @@ import type { FunctionRoutesOptions } from './function-invoke.ts';
 import { addFunctionRoutes } from './functions.ts';
 import { addJobRoutes, type JobRoutesOptions } from './jobs.ts';
 import { addPassthroughRoutes, type PassthroughOptions } from './passthrough.ts';
+import { addWebSockets } from './web-socket.ts';
 
 /** What both entries get alike from whoever builds them. */
 export type SharedEntryOptions = Omit<EntryOptions, 'name' | 'title' | 'errors' | 'badTenantCode'>;
@@ -37,7 +36,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     badTenantCode: 400,
   });
   // Before the routes: those with `websocket: true` are its own.
-  app.register(websocket, { options: { maxPayload: LIMITS.socketMessageBytes } });
+  addWebSockets(app);
   app.register(async scope => {
     addInvokeRoute(scope, options);
     addAgentRoutes(scope, options);

@@ -3,7 +3,7 @@ import type { FastifyRequest } from 'fastify';
 import type { WebSocket } from 'ws';
 import { messageOf } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
-import { CLOSE, close, isClosing, keepAlive, receive, send, sendBinary } from './web-socket.ts';
+import { CLOSE, close, keepAlive, receive, send, sendBinary } from './web-socket.ts';
 
 export interface Tunnel {
   /** Connected to the port inside. This owns it. */
@@ -29,7 +29,6 @@ export async function serveTunnel(socket: WebSocket, request: FastifyRequest, tu
   });
   socket.on('message', moved);
   socket.once('close', () => connection.destroy());
-  signal.addEventListener('abort', () => isClosing(signal) && close(socket, CLOSE.goingAway, 'the service stops'));
   const hasClosed = new Promise(resolve => connection.once('close', resolve));
   try {
     await sendBinary(socket, connection, moved);

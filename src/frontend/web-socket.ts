@@ -2,8 +2,10 @@
 
 import type { Readable, Writable } from 'node:stream';
 import type {} from '@fastify/websocket';
+import websocket from '@fastify/websocket';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { WebSocket } from 'ws';
+import { LIMITS } from '../core/limits.ts';
 import { refusal } from '../http/answer.ts';
 
 /** Codes with which a WebSocket ends (RFC 6455 §7.4; from 4000 on they are ours). */
@@ -22,13 +24,26 @@ export const CLOSE = {
 const PING_MS = 30_000;
 const MAX_REASON_BYTES = 123;
 
+/** The WebSockets of an entry. When it closes, they are told why; the plugin itself would only hang up. */
+export function addWebSockets(app: FastifyInstance): void {
+  app.register(websocket, {
+    options: { maxPayload: LIMITS.socketMessageBytes },
+    preClose(done) {
+      const { websocketServer } = this as unknown as FastifyInstance;
+      for (const socket of websocketServer.clients) close(socket, CLOSE.goingAway, 'the service stops');
+      websocketServer.close();
+      done();
+    },
+  });
+}
+
 /** The life of WebSocket requests: each has a controller that aborts when its connection or the server closes. */
 export class SocketLives {
   readonly #open = new Set<AbortController>();
 
   constructor(app: FastifyInstance) {
     app.addHook('preClose', done => {
-      for (const controller of this.#open) controller.abort('closing');
+      for (const controller of this.#open) controller.abort();
       done();
     });
   }
@@ -45,11 +60,6 @@ export class SocketLives {
     else socket.once('close', end);
     return controller;
   }
-}
-
-/** Whether the abort came from the server that stops, and not from a caller who left. */
-export function isClosing(signal: AbortSignal): boolean {
-  return signal.reason === 'closing';
 }
 
 /** Answers a plain request to a route that takes WebSockets only. */
@@ -84,7 +94,7 @@ export function receive(socket: WebSocket, sink: Writable, onText: (text: string
   sink.on('drain', goOn).on('close', goOn);
   socket.on('message', (data: Buffer, isBinary) => {
     if (!isBinary) onText(data.toString());
-    else if (sink.writable && !sink.write(data)) socket.pause();
+    else if (socket.readyState === socket.OPEN && sink.writable && !sink.write(data)) socket.pause();
   });
 }
 

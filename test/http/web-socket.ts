@@ -1,0 +1,53 @@
+import { once } from 'node:events';
+import { type ClientOptions, WebSocket } from 'ws';
+
+/** A caller of a WebSocket that remembers what it was told. */
+export class Caller {
+  readonly socket: WebSocket;
+  readonly messages: Buffer[] = [];
+  readonly texts: string[] = [];
+  readonly closed: Promise<{ readonly code: number; readonly reason: string }>;
+
+  private constructor(socket: WebSocket) {
+    this.socket = socket;
+    this.closed = once(socket, 'close').then(([code, reason]) => ({ code, reason: String(reason) }));
+    socket.on('error', () => undefined);
+    socket.on('message', (data: Buffer, isBinary) => {
+      if (isBinary) this.messages.push(data);
+      else this.texts.push(data.toString());
+    });
+  }
+
+  static async open(url: string, options: ClientOptions = {}): Promise<Caller> {
+    const socket = new WebSocket(url, { perMessageDeflate: false, ...options });
+    const caller = new Caller(socket);
+    await once(socket, 'open');
+    return caller;
+  }
+
+  /** What came with this first byte, without it. */
+  outputs(mark: number): Buffer[] {
+    return this.messages.filter(message => message[0] === mark).map(message => message.subarray(1));
+  }
+
+  output(mark: number): string {
+    return Buffer.concat(this.outputs(mark)).toString();
+  }
+}
+
+/** The answer to a handshake that does not become a WebSocket. */
+export function refusedHandshake(url: string, options: ClientOptions = {}): Promise<{ status: number; body: unknown }> {
+  const socket = new WebSocket(url, options);
+  return new Promise((resolve, reject) => {
+    socket.on('open', () => {
+      socket.terminate();
+      reject(new Error('the handshake was accepted'));
+    });
+    socket.on('error', reject);
+    socket.on('unexpected-response', async (_request, answer) => {
+      let text = '';
+      for await (const chunk of answer) text += chunk;
+      resolve({ status: answer.statusCode ?? 0, body: text === '' ? undefined : JSON.parse(text) });
+    });
+  });
+}
