@@ -1,0 +1,108 @@
+"""How the runtime begins in a container: `image.py` by its path, with its orders in a file."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import client
+from rookery_runtime import image, protocol
+
+STARTER = os.path.abspath(image.__file__)
+VERSION = '%d.%d' % sys.version_info[:2]
+TELL = 'import os, sys\ndef tell(event, context):\n    return [sys.path, sorted(os.environ), sys.modules["rookery_runtime"].__file__]\n'
+
+
+class ImageTest(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix='rookery-test-')
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.socket = os.path.join(self.directory, 'runtime.sock')
+        self.orders = os.path.join(self.directory, 'orders.json')
+
+    def start(self, environment=None, **changes):
+        orders = {'secret': client.SECRET, 'socket': self.socket, 'version': VERSION, 'mode': 'python', 'argv': [], 'unset': []}
+        orders.update(changes)
+        with open(self.orders, 'w') as file:
+            json.dump(orders, file)
+        process = subprocess.Popen(
+            [sys.executable, STARTER, self.orders], env=dict(os.environ, **environment or {}), cwd=self.directory,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def write(self, name, text):
+        path = os.path.join(self.directory, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'w') as file:
+            file.write(text)
+        return path
+
+    def connect(self, process):
+        """A connection that has said HELLO and has been answered."""
+        deadline = time.monotonic() + client.TIMEOUT_SECONDS
+        while not os.path.exists(self.socket):
+            self.assertIsNone(process.poll(), 'it has ended')
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.005)
+        # What is at the path listens.
+        connection = client.Connection(self.socket)
+        self.addCleanup(connection.close)
+        hello = {'version': protocol.VERSION, 'secret': client.SECRET, 'client': 'c', 'role': 'data'}
+        connection.send(protocol.HELLO, 0, hello)
+        self.assertEqual(connection.receive().kind, protocol.HELLO_OK)
+        return connection
+
+    def test_serves_and_leaves_no_orders(self):
+        self.connect(self.start())
+        self.assertEqual(os.listdir(self.directory), ['runtime.sock'])
+
+    def test_hides_where_it_is_from_the_code_and_what_the_daemon_has_added(self):
+        self.write('code/main.py', TELL)
+        process = self.start({'HOSTNAME': 'box', 'KEPT': 'yes'}, unset=['HOSTNAME', 'NOT_THERE'])
+        connection = self.connect(process)
+        connection.send(protocol.INIT, 0, client.init_message(os.path.join(self.directory, 'code'), 'main.tell'))
+        self.assertEqual(connection.receive().kind, protocol.INIT_OK)
+        path, names, module = connection.call({}).value
+        self.assertEqual([entry for entry in path if entry and STARTER.startswith(entry)], [])
+        self.assertNotIn('HOSTNAME', names)
+        self.assertIn('KEPT', names)
+        self.assertEqual(os.path.dirname(module), os.path.dirname(STARTER))
+
+    def test_prefers_a_runtime_of_the_image(self):
+        own = 'def serve(listener, secret):\n    print("own", secret)\n'
+        self.write('own/rookery_runtime/__init__.py', own)
+        self.write('own/rookery_runtime/protocol.py', 'VERSION = %d\n' % protocol.VERSION)
+        process = self.start({'PYTHONPATH': os.path.join(self.directory, 'own')})
+        self.assertEqual(process.stdout.read().decode(), 'own %s\n' % client.SECRET)
+
+    def test_does_not_use_one_of_another_protocol_or_that_is_broken(self):
+        for text in ('VERSION = 0\n', 'VERSION = \n', 'raise RuntimeError\n'):
+            self.write('own/rookery_runtime/__init__.py', '')
+            self.write('own/rookery_runtime/protocol.py', text)
+            process = self.start({'PYTHONPATH': os.path.join(self.directory, 'own')})
+            self.connect(process)
+            process.kill()
+            process.wait()
+            os.unlink(self.socket)
+
+    def test_another_version_is_told_by_the_exit_code_and_keeps_the_orders_for_the_next(self):
+        self.assertEqual(self.start(version='3.1').wait(), 79)
+        self.assertTrue(os.path.exists(self.orders))
+
+    def test_any_version_will_do_when_none_is_named(self):
+        self.connect(self.start(version=None))
+
+    def test_a_program_that_is_not_there_or_is_none_is_told_by_the_exit_code(self):
+        for program in (os.path.join(self.directory, 'missing'), self.write('code/plain', 'x')):
+            for mode in ('program', 'http'):
+                self.assertEqual(self.start(mode=mode, argv=[program]).wait(), 80)
+
+
+if __name__ == '__main__':
+    unittest.main()
