@@ -41,7 +41,14 @@ export async function createInstallation(config: Config, logger: Logger): Promis
     supervisor: async () => {
       const { SupervisorDriver } = await import('./sandbox/supervisor/driver.ts');
       const { warm, pythons } = config.process;
-      return new SupervisorDriver({ dataDir: config.dataDir, mountPolicy, ...config.supervisor, warm, pythons, logger });
+      return new SupervisorDriver({
+        dataDir: config.dataDir,
+        mountPolicy,
+        ...config.supervisor,
+        warm,
+        pythons,
+        logger,
+      });
     },
   });
   // A daemon that was never used need not be there.
@@ -52,6 +59,6 @@ export async function createInstallation(config: Config, logger: Logger): Promis
     );
   const sweptDrivers: SandboxType[] = ['process'];
   if (await hasUsed('run', 'docker')) sweptDrivers.push('docker');
-  if (await hasUsed('supervisor')) sweptDrivers.push('supervisor');
+  if (await hasUsed('run', 'supervisor')) sweptDrivers.push('supervisor');
   return { drivers, mountPolicy, sweptDrivers };
 }

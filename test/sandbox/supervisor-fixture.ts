@@ -16,7 +16,7 @@ export class SupervisorFixture {
   readonly #drivers: SupervisorDriver[] = [];
 
   constructor(supervisord: TestSupervisord) {
-    this.dataDir = mkdtempSync(join(tmpdir(), 'rookery-supervisor-'));
+    this.dataDir = mkdtempSync(join(tmpdir(), 'rookery-sup-'));
     mkdirSync(this.dataDir, { recursive: true });
     this.#supervisord = supervisord;
     this.#specs = new ProcessFixture({ dataDir: this.dataDir });

@@ -2,6 +2,7 @@ import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from 
 import { join } from 'node:path';
 import { afterEach, expect, test, vi } from 'vitest';
 import { ServiceError } from '../../src/core/error.ts';
+import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
 import { describeExit } from '../../src/sandbox/driver.ts';
 import type { SupervisorDriver } from '../../src/sandbox/supervisor/driver.ts';
@@ -29,6 +30,12 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     return made;
   };
   const start = (driver: SupervisorDriver, spec: SandboxSpec) => driver.start(spec, AbortSignal.timeout(WAIT_MS));
+  /** Once its runtime serves: before, a SIGTERM just ends it. */
+  const startServing = async (driver: SupervisorDriver, spec: SandboxSpec) => {
+    const started = await start(driver, spec);
+    (await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS))).close();
+    return started;
+  };
   const programOf = (started: StartedSandbox) => started.facts.sandboxId;
   const keeperOf = (on: TestSupervisord, started: StartedSandbox) =>
     Number(/pid (\d+)/.exec(on.control('status', programOf(started)).stdout)?.[1]);
@@ -55,7 +62,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     const started = await start(driver, under.spec());
     await driver.close();
     expect(on.programs()).toEqual([programOf(started)]);
-    expect(readdirSync(join(under.dataDir, 'supervisor/run')).filter(name => name.endsWith('.sock'))).toEqual([]);
+    expect(readdirSync(join(under.dataDir, 'run/supervisor')).filter(name => name.endsWith('.sock'))).toEqual([]);
     const next = under.driver();
     expect(await next.inspect(started.handle)).toEqual({ state: 'running' });
     await next.remove(started.handle);
@@ -72,15 +79,15 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     await expect(start(driver, under.spec({ mounts: [missing] }))).rejects.toThrow('/nowhere/at/all');
     expect(on.programs()).toEqual([]);
     expect(on.included()).toEqual([]);
-    expect(readdirSync(join(under.dataDir, 'supervisor/run/instances'))).toEqual([]);
-    expect(readdirSync(join(under.dataDir, 'supervisor/run/spares'))).toEqual([]);
+    expect(readdirSync(join(under.dataDir, 'run/supervisor/instances'))).toEqual([]);
+    expect(readdirSync(join(under.dataDir, 'run/supervisor/spares'))).toEqual([]);
   });
 
   test('an operator who stops the program ends the instance with its grace, and the reason says who it was', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver();
-    const started = await start(driver, under.spec());
+    const started = await startServing(driver, under.spec());
     const waiting = driver.wait(started.handle);
     on.control('stop', programOf(started));
     const exit = await waiting;
@@ -92,7 +99,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver();
-    const started = await start(driver, under.spec());
+    const started = await startServing(driver, under.spec());
     await driver.stop(started.handle, 10_000);
     await waitFor(() => expect(on.control('status', programOf(started)).stdout).toMatch('EXITED'));
     on.control('start', programOf(started));
@@ -119,7 +126,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
       const on = await supervisord();
       const under = fixture(on);
       const driver = under.driver();
-      const started = await start(driver, under.spec());
+      const started = await startServing(driver, under.spec());
       const waiting = driver.wait(started.handle);
       await on.stop(signal);
       expect(describeExit(await waiting)).toBe(`${cause} (exit code 0)`);
@@ -170,7 +177,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     await waitFor(() => expect(on.programs()).not.toContain(waiting));
     const started = await start(driver, under.spec());
     expect(await driver.inspect(started.handle)).toEqual({ state: 'running' });
-    expect(readdirSync(join(under.dataDir, 'supervisor/run/spares'))).not.toContain(waiting);
+    expect(readdirSync(join(under.dataDir, 'run/supervisor/spares'))).not.toContain(waiting);
   });
 
   test('two services on one supervisord do not touch each other’s programs', async () => {

@@ -56,6 +56,8 @@ const DEFAULT_IDLE_EXIT_MS = 300_000;
 export interface ProcessDriverOptions {
   /** The server's data directory (resolved): sockets, logs and state of sandboxes are in `run` below it. */
   readonly dataDir: string;
+  /** Instead of that `run`. */
+  readonly runDir?: string;
   /** What may not be mounted, checked again when it is. */
   readonly mountPolicy: MountPolicy;
   readonly logger: Logger;
@@ -92,6 +94,7 @@ export class ProcessDriver implements SandboxDriver {
     this.#options = options;
     this.#launchers = new Launchers({
       dataDir: options.dataDir,
+      runDir: options.runDir ?? null,
       spares: options.spares ?? DEFAULT_SPARES,
       pythons: options.pythons ?? {},
       disable: expandLayers(options.disable ?? []),

@@ -22,8 +22,9 @@ const START_SOCKET = '.start.sock';
 const TITLE_ROOM = ' '.repeat(64);
 
 export interface LauncherOptions {
-  /** The server's data directory; launchers and sandboxes keep their files in `run` below it. */
+  /** The server's data directory; launchers and sandboxes keep their files in `run` below it, unless `runDir` says where. */
   readonly dataDir: string;
+  readonly runDir: string | null;
   /** Sandboxes without code that each launcher keeps ready. */
   readonly spares: number;
   /** A version (`3.11`) → the path of its interpreter. */
@@ -72,7 +73,7 @@ export class Launchers {
   }
 
   get runDir(): string {
-    return join(this.#options.dataDir, 'run');
+    return this.#options.runDir ?? join(this.#options.dataDir, 'run');
   }
 
   /** The launcher of this Python version; of any when `version` is null. Bounded; fails with `failed_precondition` or `unavailable`. */

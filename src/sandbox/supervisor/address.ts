@@ -34,20 +34,24 @@ function parseAddress(url: string): SupervisordAddress {
     if (!socketPath.startsWith('/')) throw badUrl(url);
     return { shown: url, connection: { socketPath }, credentials: null };
   }
-  let parsed: URL;
-  try {
-    parsed = new URL(url);
-  } catch {
-    throw badUrl('(what is set)');
-  }
+  const parsed = URL.canParse(url) ? new URL(url) : null;
+  // Never the text itself: a password may be in it.
+  if (parsed === null) throw badUrl('what is no URL');
   if (parsed.protocol !== 'http:' || parsed.hostname === '') throw badUrl(`${parsed.protocol}//${parsed.host}`);
   const port = parsed.port === '' ? DEFAULT_PORT : Number(parsed.port);
-  const user = decodeURIComponent(parsed.username);
   return {
     shown: `http://${parsed.hostname}:${port}`,
     connection: { host: parsed.hostname.replace(/^\[|\]$/g, ''), port },
-    credentials: user === '' ? null : `${user}:${decodeURIComponent(parsed.password)}`,
+    credentials: parsed.username === '' ? null : `${decode(parsed.username)}:${decode(parsed.password)}`,
   };
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw badUrl('a user or password with a "%" that begins no escape: write it as %25');
+  }
 }
 
 async function readCredentials(path: string): Promise<string> {

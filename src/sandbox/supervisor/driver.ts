@@ -45,7 +45,7 @@ const GIVE_UP_TIMEOUT_MS = 5_000;
 const DEFAULT_SPARES = 2;
 
 export interface SupervisorDriverOptions {
-  /** The server's data directory (resolved): sockets, logs and state of sandboxes are in `supervisor/run` below it. */
+  /** The server's data directory (resolved): sockets, logs and state of sandboxes are in `run/supervisor` below it. */
   readonly dataDir: string;
   /** What may not be mounted, checked again when it is. */
   readonly mountPolicy: MountPolicy;
@@ -84,17 +84,16 @@ export class SupervisorDriver implements SandboxDriver {
 
   constructor(options: SupervisorDriverOptions) {
     this.#options = options;
-    const ownDir = join(options.dataDir, 'supervisor');
-    this.#runDir = join(ownDir, 'run');
-    const { logger, mountPolicy } = options;
+    this.#runDir = join(options.dataDir, 'run', 'supervisor');
+    const { dataDir, logger, mountPolicy } = options;
     const pythonDir = options.pythonDir ?? findPythonDir();
     const supervisord = new Supervisord(() => readAddress(options.url, options.credentialsFile));
     // Two services on one supervisord tell their programs apart by their data directories.
-    const label = createHash('sha256').update(options.dataDir).digest('hex').slice(0, 8);
+    const label = createHash('sha256').update(dataDir).digest('hex').slice(0, 8);
     this.#programs = new Programs(supervisord, options.includeDir, `rookery-${label}-`, logger);
     this.#keepers = new Keepers({
       runDir: this.#runDir,
-      dataDir: options.dataDir,
+      dataDir,
       pythonDir,
       spares: options.spares ?? DEFAULT_SPARES,
       disable: options.disable ?? [],
@@ -102,7 +101,7 @@ export class SupervisorDriver implements SandboxDriver {
       programs: this.#programs,
       logger,
     });
-    this.#sandboxes = new ProcessDriver({ dataDir: ownDir, mountPolicy, logger, pythonDir });
+    this.#sandboxes = new ProcessDriver({ dataDir, runDir: this.#runDir, mountPolicy, logger, pythonDir });
   }
 
   async probe(): Promise<ProbeResult> {

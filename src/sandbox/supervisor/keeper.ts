@@ -78,7 +78,7 @@ export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
         'outside of containers',
     );
     connection = arrival.connection;
-checkUser(arrival);
+    checkUser(arrival);
     connection.send({
       name: program,
       runDir,
@@ -94,7 +94,7 @@ checkUser(arrival);
       READY_TIMEOUT_MS,
       'a supervised sandbox was not made in time',
     );
-if (ready === null) throw unavailable(`a supervised program ended: ${await whyItEnded(program, programs)}`);
+    if (ready === null) throw unavailable(`a supervised program ended: ${await whyItEnded(program, programs)}`);
     if (typeof ready.failed === 'string') throw internal(ready.failed);
     const hello = { ...arrival.hello, ...(ready as unknown as Ready) };
     return { program, version: options.version, argv, hello, connection, reply: connection.nextMessage() };

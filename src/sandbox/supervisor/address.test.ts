@@ -1,0 +1,47 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { readAddress } from './address.ts';
+
+function file(content: string): string {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-address-'));
+  onTestFinished(() => rmSync(directory, { recursive: true }));
+  const path = join(directory, 'credentials');
+  writeFileSync(path, content);
+  return path;
+}
+
+test('a unix socket, a host with and without a port', async () => {
+  expect(await readAddress('unix:///run/s.sock', null)).toEqual({
+    shown: 'unix:///run/s.sock',
+    connection: { socketPath: '/run/s.sock' },
+    credentials: null,
+  });
+  expect(await readAddress('http://127.0.0.1:19001', null)).toMatchObject({
+    connection: { host: '127.0.0.1', port: 19001 },
+  });
+  expect(await readAddress('http://[::1]', null)).toMatchObject({ connection: { host: '::1', port: 9001 } });
+});
+
+test('credentials of the URL are decoded, and not shown', async () => {
+  expect(await readAddress('http://a:b%3Ac@h:1', null)).toEqual({
+    shown: 'http://h:1',
+    connection: { host: 'h', port: 1 },
+    credentials: 'a:b:c',
+  });
+});
+
+test('credentials of the file: one line, a colon may be in the password', async () => {
+  expect(await readAddress('unix:///s', file('me:p:w\r\n'))).toMatchObject({ credentials: 'me:p:w' });
+  await expect(readAddress('unix:///s', file('nothing\n'))).rejects.toThrow('expected one line, user:password');
+  await expect(readAddress('unix:///s', '/nowhere')).rejects.toThrow('supervisor.credentialsFile cannot be read');
+  await expect(readAddress('http://a:b@h', file('a:b'))).rejects.toThrow('expected one of them');
+});
+
+test.each(['unix://relative', 'https://h', 'nonsense', 'http://', 'http://a:50%@h'])(
+  '%s is refused with what is expected',
+  async url => {
+    await expect(readAddress(url, null)).rejects.toThrow('supervisor.url: expected unix:///path/of/the/socket');
+  },
+);
