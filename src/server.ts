@@ -1,5 +1,6 @@
 import { realpath } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
+import { extname } from 'node:path';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
@@ -23,13 +24,13 @@ import { createCatalog } from './service/registry-catalog.ts';
 import { SandboxLauncher } from './service/sandbox-launcher.ts';
 import { deliverWebhook } from './service/webhook.ts';
 import { type DataDir, openDataDir } from './storage/data-dir.ts';
-import { type Database, openDatabase } from './storage/database.ts';
-import { type DurableWrites, openDurableWrites } from './storage/durable.ts';
 import { hasServiceInstance } from './storage/service-instances.ts';
+import { openStores, type Stores } from './storage/stores.ts';
 import type { Logger } from './telemetry/logger.ts';
 import { createMetrics } from './telemetry/metrics.ts';
 import { createTracer } from './telemetry/tracer.ts';
 import { VERSION } from './version.ts';
+import { WORKS } from './works.ts';
 
 export interface Server {
   /** Listens at once, adopts what an earlier server left, and resolves when everything is ready. */
@@ -49,26 +50,22 @@ const MEBIBYTE = 1024 * 1024;
  */
 export async function createServer(config: Config, logger: Logger): Promise<Server> {
   const dataDir = await openDataDir(config.dataDir);
-  let database: Database | undefined;
+  let stores: Stores | undefined;
   try {
-    database = await openDatabase(dataDir.databaseFile);
-    const writes = await openDurableWrites(database, dataDir.databaseFile);
-    return await assemble(config, logger, { dataDir, database, writes });
+    stores = await openStores(dataDir.databaseFile, { works: WORKS, program: WRITE_PROGRAM });
+    return await assemble(config, logger, dataDir, stores);
   } catch (error) {
-    await database?.destroy();
+    await stores?.close();
     dataDir.release();
     throw error;
   }
 }
 
-interface Stores {
-  readonly dataDir: DataDir;
-  readonly database: Database;
-  readonly writes: DurableWrites;
-}
+/** Of the same language as this file: as it is built, or as it is written. */
+const WRITE_PROGRAM = new URL(`write-program${extname(import.meta.url)}`, import.meta.url);
 
-async function assemble(config: Config, logger: Logger, stores: Stores): Promise<Server> {
-  const { dataDir, database, writes } = stores;
+async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
+  const { database, writes } = stores;
   const metrics = createMetrics({ version: VERSION });
   const tracer = createTracer(VERSION);
   const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, logger);
@@ -152,7 +149,14 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
   const shared = {
     version: VERSION,
     auth: verifier,
-    ready: () => ({ ...(isStarted ? {} : { server: 'starting' }), ...scheduler.readiness() }),
+    ready: () => {
+      const storage = writes.problem();
+      return {
+        ...(isStarted ? {} : { server: 'starting' }),
+        ...(storage === null ? {} : { storage }),
+        ...scheduler.readiness(),
+      };
+    },
     log: logger,
     slowMs: config.slowCallMs,
   };
@@ -211,8 +215,7 @@ async function assemble(config: Config, logger: Logger, stores: Stores): Promise
       await functions.close(left());
       await jobs.close(stopAgents ? left() : null);
       await drivers.close();
-      await writes.close();
-      await database.destroy();
+      await stores.close();
       dataDir.release();
       return { agentsLeft };
     },

@@ -8,7 +8,7 @@ import { readRegister } from '../../src/core/function-fields.ts';
 import { formatUrn, LATEST } from '../../src/core/urn.ts';
 import { toStored } from '../../src/registry/function-record.ts';
 import { openDatabase } from '../../src/storage/database.ts';
-import { FunctionStore } from '../../src/storage/functions.ts';
+import { insertVersion } from '../../src/storage/function-changes.ts';
 import { type Bed, interleave, type Row } from '../bed.ts';
 import { type LoadResult, load } from '../load.ts';
 import { atLeast, type Measurement, median, type Target } from '../measure.ts';
@@ -128,11 +128,10 @@ function versionPath(name: string): string {
 async function seed(file: string, count: number): Promise<void> {
   const database = await openDatabase(file);
   try {
-    const store = new FunctionStore(database);
     for (let start = 0; start < count; start += SEED_GROUP) {
       await database.transaction().execute(async transaction => {
         for (let index = start; index < Math.min(count, start + SEED_GROUP); index += 1) {
-          await store.insert(transaction, rowOf(nameOf(index)));
+          await insertVersion(transaction, rowOf(nameOf(index)));
         }
       });
     }

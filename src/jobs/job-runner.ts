@@ -185,7 +185,7 @@ export class JobRunner {
     const claimed: Job = { ...job, instanceId };
     try {
       // On the disk before it starts: after a crash only the sandbox itself can tell whether it has begun.
-      if (!(await writes.write(transaction => claimJob(transaction, job.sequence, instanceId)))) return 'over';
+      if (!(await writes.write(claimJob, job.sequence, instanceId))) return 'over';
       let started: Awaited<ReturnType<SandboxDriver['start']>>;
       try {
         started = await driver.start(spec, AbortSignal.timeout(startTimeoutMs));
@@ -277,11 +277,11 @@ export class JobRunner {
         notBeforeMs: Date.now() + delayMs,
         message: `Attempt ${job.attempt} of ${rules.retries + 1} failed; the next one starts in ${delayMs} ms. ${end.message}`,
       };
-      await writes.write(transaction => requeueJob(transaction, job.sequence, again));
+      await writes.write(requeueJob, job.sequence, again);
       changes.emit(job.sequence);
       return { againAtMs: again.notBeforeMs };
     }
-    await writes.write(transaction => finishJob(transaction, job.sequence, end));
+    await writes.write(finishJob, job.sequence, end);
     changes.emit(job.sequence);
     return 'over';
   }
@@ -289,7 +289,7 @@ export class JobRunner {
   /** The server that was starting it died before anything of the job had run. */
   async #neverBegan(job: Job): Promise<RunResult> {
     const again = { attempt: job.attempt, notBeforeMs: 0, message: job.message };
-    await this.#options.writes.write(transaction => requeueJob(transaction, job.sequence, again));
+    await this.#options.writes.write(requeueJob, job.sequence, again);
     return { againAtMs: 0 };
   }
 

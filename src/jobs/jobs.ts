@@ -29,6 +29,7 @@ import {
   requeueJob,
   type StoredJob,
   setJobStopReason,
+  stopJob,
 } from '../storage/jobs.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles } from './job-files.ts';
@@ -186,7 +187,7 @@ export class Jobs {
     const tracked = this.#track(job);
     let isNew = false;
     try {
-      isNew = await writes.write(transaction => insertJob(transaction, job, fingerprint));
+      isNew = await writes.write(insertJob, job, fingerprint);
     } finally {
       if (!isNew) this.#untrack(tracked);
     }
@@ -224,14 +225,7 @@ export class Jobs {
     const { job } = await this.#find(tenant, id);
     if (isEnded(job.status)) return false;
     const { sequence } = job;
-    const wasWaiting = await writes.write(async transaction => {
-      const stored = await readJob(transaction, sequence);
-      if (stored?.job.status === 'PENDING' && stored.job.instanceId === '') {
-        return await finishJob(transaction, sequence, stoppedEnd());
-      }
-      await setJobStopReason(transaction, sequence, 'stopped');
-      return false;
-    });
+    const wasWaiting = await writes.write(stopJob, sequence, stoppedEnd());
     const tracked = this.#open.get(sequence);
     if (!wasWaiting) {
       runner.stop(job);
@@ -252,7 +246,7 @@ export class Jobs {
     if (!isEnded(job.status)) {
       throw failedPrecondition(`Attempted to delete job '${id}', but it is in a non-terminal state ${job.status}.`);
     }
-    await this.#options.writes.write(transaction => deleteJob(transaction, job.sequence));
+    await this.#options.writes.write(deleteJob, job.sequence);
     this.#options.changes.emit(job.sequence);
     await this.#options.logs.remove(job.sequence);
   }
@@ -305,7 +299,7 @@ export class Jobs {
     const { database, nodeId, writes, runner } = this.#options;
     const running = (await listOpenJobs(database, nodeId)).filter(({ job }) => job.instanceId !== '');
     for (const { job } of running) {
-      await writes.write(transaction => setJobStopReason(transaction, job.sequence, 'stopped'));
+      await writes.write(setJobStopReason, job.sequence, 'stopped');
       runner.stop(job);
     }
     await within(Promise.all(this.#runs), timeoutMs, 'not all jobs have ended').catch(() => undefined);
@@ -374,7 +368,7 @@ export class Jobs {
     if (stored?.job.status !== 'PENDING') return 'over';
     if (stored.stopReason !== '') {
       // It was stopped while it was on its way back to the queue.
-      await this.#options.writes.write(transaction => finishJob(transaction, stored.job.sequence, stoppedEnd()));
+      await this.#options.writes.write(finishJob, stored.job.sequence, stoppedEnd());
       this.#options.changes.emit(stored.job.sequence);
       return 'over';
     }

@@ -65,7 +65,7 @@ export class JobSchedules {
     if ((await listJobSchedules(database, tenant)).length >= maxPerTenant) {
       throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
     }
-    if (!(await writes.write(transaction => insertJobSchedule(transaction, row)))) {
+    if (!(await writes.write(insertJobSchedule, row))) {
       throw alreadyExists(`Schedule ${row.id} already exists`);
     }
     this.#run(row);
@@ -85,7 +85,7 @@ export class JobSchedules {
 
   /** Its jobs stay. Fails with `not_found`. */
   async delete(tenant: string, id: string): Promise<void> {
-    if (!(await this.#options.writes.write(transaction => deleteJobSchedule(transaction, tenant, id)))) {
+    if (!(await this.#options.writes.write(deleteJobSchedule, tenant, id))) {
       throw unknown(id);
     }
     const key = keyOf(tenant, id);

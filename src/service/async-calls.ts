@@ -141,21 +141,19 @@ export class AsyncCalls {
     this.#usage.opened(tenant);
     this.#usage.stored(tenant, body.length);
     try {
-      await this.#options.durable.write(transaction =>
-        insertAsyncCall(transaction, {
-          id,
-          tenant,
-          urn,
-          status: 'queued',
-          request: JSON.stringify({ headers: submission.headers, header: submission.header }),
-          body,
-          webhook_url: submission.webhookUrl,
-          result: null,
-          error: null,
-          created_at_ms: createdAtMs,
-          completed_at_ms: null,
-        }),
-      );
+      await this.#options.durable.write(insertAsyncCall, {
+        id,
+        tenant,
+        urn,
+        status: 'queued',
+        request: JSON.stringify({ headers: submission.headers, header: submission.header }),
+        body,
+        webhook_url: submission.webhookUrl,
+        result: null,
+        error: null,
+        created_at_ms: createdAtMs,
+        completed_at_ms: null,
+      });
     } catch (error) {
       this.#usage.closed(tenant);
       this.#usage.stored(tenant, -body.length);
@@ -223,7 +221,7 @@ export class AsyncCalls {
       // On the disk before it runs: a crash from then on must not run it again.
       const beforeRun = async () => {
         place();
-        const isOurs = await durable.write(transaction => claimAsyncCall(transaction, queued.id));
+        const isOurs = await durable.write(claimAsyncCall, queued.id);
         if (!isOurs) throw failedPrecondition('it is not queued any more');
         this.#pump();
       };
@@ -237,14 +235,12 @@ export class AsyncCalls {
     } finally {
       place();
     }
-    await durable.write(transaction =>
-      finishAsyncCall(transaction, queued.id, {
-        status: end.error ? 'failed' : 'completed',
-        result: end.result ?? null,
-        error: end.error ? JSON.stringify(end.error) : null,
-        completed_at_ms: this.#now(),
-      }),
-    );
+    await durable.write(finishAsyncCall, queued.id, {
+      status: end.error ? 'failed' : 'completed',
+      result: end.result ?? null,
+      error: end.error ? JSON.stringify(end.error) : null,
+      completed_at_ms: this.#now(),
+    });
     this.#usage.closed(queued.tenant);
     this.#usage.stored(queued.tenant, (end.result?.length ?? 0) - bodyBytes);
     this.#armSweep();

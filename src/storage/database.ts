@@ -9,7 +9,7 @@ import { MIGRATIONS } from './migrations/migrations.ts';
 import type { PoolTable } from './pools.ts';
 import type { ReservationTable } from './reservations.ts';
 import type { ServiceInstanceTable } from './service-instances.ts';
-import { openSqlite } from './sqlite.ts';
+import { openSqlite, sqliteDialect } from './sqlite.ts';
 
 /** Every table, by its name. One file per table beside this one has its row type and its queries. */
 export interface Tables {
@@ -28,13 +28,24 @@ export type Database = Kysely<Tables>;
 
 /** Opens the database at `file` (`:memory:` for tests) and brings it to the newest migration. Fails with `internal`. */
 export async function openDatabase(file: string): Promise<Database> {
-  const { dialect } = openSqlite(file);
-  const database = new Kysely<Tables>({ dialect });
-  const migrator = new Migrator({ db: database, provider: { getMigrations: async () => MIGRATIONS } });
-  const { error } = await migrator.migrateToLatest();
-  if (error) {
+  const database = connect(file);
+  try {
+    await migrate(database, file);
+  } catch (error) {
     await database.destroy();
-    throw internal(`the database ${file} could not be brought up to date`, { cause: error });
+    throw error;
   }
   return database;
+}
+
+/** Opens the database at `file` as it is. Fails with `internal`. */
+export function connect(file: string): Database {
+  return new Kysely<Tables>({ dialect: sqliteDialect(openSqlite(file)) });
+}
+
+/** Brings a database to the newest migration; `file` is for the text of the error. Fails with `internal`. */
+export async function migrate(database: Database, file: string): Promise<void> {
+  const migrator = new Migrator({ db: database, provider: { getMigrations: async () => MIGRATIONS } });
+  const { error } = await migrator.migrateToLatest();
+  if (error) throw internal(`the database ${file} could not be brought up to date`, { cause: error });
 }

@@ -13,11 +13,17 @@ export interface DurableWrites {
    * - `unavailable`: the disk did not confirm within 30 s; `internal`: it failed. The write may be there or not.
    *
    * `work` may only await queries of its transaction, since everybody's queries wait for it, and may be run a second time after
-   * the first was undone: it must have no other effects.
+   * the first was undone: it must have no other effects. It may run in another thread (`storage/write-client.ts`), so all that
+   * it knows comes in as arguments, and arguments and result are plain data.
    */
-  write<T>(work: (transaction: Transaction<Tables>) => Promise<T>): Promise<T>;
+  write<A extends readonly unknown[], R>(work: Work<A, R>, ...args: A): Promise<R>;
+  /** Why nothing is written any more until the service is started again; null while all is well. */
+  problem(): string | null;
   close(): Promise<void>;
 }
+
+/** What is done in one transaction. */
+export type Work<A extends readonly unknown[], R> = (transaction: Transaction<Tables>, ...args: A) => Promise<R>;
 
 /** Returns when everything that was written to the write-ahead log before the call is on the disk. */
 export type Flush = () => Promise<void>;
@@ -59,11 +65,9 @@ export async function openDurableWrites(database: Database, file: string): Promi
 
 async function noop(): Promise<void> {}
 
-type Work<T> = (transaction: Transaction<Tables>) => Promise<T>;
-
 /** A write that waits for its turn. */
 interface Waiting {
-  readonly work: Work<unknown>;
+  readonly work: (transaction: Transaction<Tables>) => Promise<unknown>;
   readonly done: (result: unknown) => void;
   readonly fail: (error: unknown) => void;
 }
@@ -89,12 +93,16 @@ export class GroupedWrites implements DurableWrites {
     this.#release = release;
   }
 
-  async write<T>(work: Work<T>): Promise<T> {
+  async write<A extends readonly unknown[], R>(work: Work<A, R>, ...args: A): Promise<R> {
     if (this.#failure !== undefined) throw this.#failure;
     if (this.#pending >= MAX_WAITING) {
       throw resourceExhausted(`${MAX_WAITING} writes are waiting for the disk`, { retryAfterSeconds: 1 });
     }
-    return this.#enqueue(work);
+    return this.#enqueue(transaction => work(transaction, ...args));
+  }
+
+  problem(): string | null {
+    return this.#failure?.message ?? null;
   }
 
   /** Waits for the writes that were taken in. */
@@ -105,7 +113,7 @@ export class GroupedWrites implements DurableWrites {
     await this.#release();
   }
 
-  async #enqueue<T>(work: Work<T>): Promise<T> {
+  async #enqueue<T>(work: (transaction: Transaction<Tables>) => Promise<T>): Promise<T> {
     this.#pending += 1;
     try {
       return await new Promise<T>((done, fail) => {

@@ -1,6 +1,6 @@
 import { type Kysely, type Selectable, sql } from 'kysely';
 import type { Tables } from './database.ts';
-import { prepare, type Queries } from './prepared.ts';
+import { prepare } from './prepared.ts';
 
 /** Row of `functions`: one version of a function. */
 export interface FunctionTable {
@@ -37,7 +37,7 @@ export interface FunctionTotalTable {
 export type FunctionRow = Selectable<FunctionTable>;
 export type NewFunctionRow = Omit<FunctionRow, 'change_seq'>;
 
-interface Key {
+export interface FunctionKey {
   readonly tenant: string;
   readonly name: string;
   readonly version: string;
@@ -58,89 +58,63 @@ export interface FunctionTotals {
   readonly lastChange: number;
 }
 
-const PUBLISHED = '';
-const LATEST = '$latest';
+/** The row of `function_totals` that counts all published versions. */
+export const PUBLISHED = '';
+export const LATEST = '$latest';
+
+const findPrepared = prepare((db, p: FunctionKey) =>
+  db
+    .selectFrom('functions')
+    .select(['record', 'host_code_path'])
+    .where('tenant', '=', p.tenant)
+    .where('name', '=', p.name)
+    .where('version', '=', p.version),
+);
+
+interface Page {
+  readonly tenant: string;
+  readonly version: string;
+  readonly limit: number;
+  readonly offset: number;
+}
+
+const page = (db: Kysely<Tables>, p: Page) =>
+  db
+    .selectFrom('functions')
+    .select('record')
+    .where('tenant', '=', p.tenant)
+    .orderBy('change_seq', 'desc')
+    .limit(p.limit)
+    .offset(p.offset);
+const pagePrepared = prepare(page);
+const pageOfVersionPrepared = prepare((db, p: Page) => page(db, p).where('version', '=', p.version));
+
+const totalsPrepared = prepare((db, p: { tenant: string; version: string }) =>
+  db
+    .selectFrom('function_totals')
+    .select(['version', 'total', 'last_change'])
+    .where('tenant', '=', p.tenant)
+    .where('version', 'in', [LATEST, PUBLISHED, p.version]),
+);
 
 /**
- * The queries of functions. Lists and reads never touch more than the rows that they answer (but for a search by a part of a
- * name, which reads an index). Methods that write take the transaction.
+ * The reads of functions; `function-changes.ts` has what changes them. Lists and reads never touch more than the rows that they
+ * answer (but for a search by a part of a name, which reads an index).
  */
 export class FunctionStore {
   readonly #db: Kysely<Tables>;
-  readonly #find;
-  readonly #page;
-  readonly #pageOfVersion;
-  readonly #totals;
-  readonly #count;
-  readonly #insert;
 
   constructor(db: Kysely<Tables>) {
     this.#db = db;
-    this.#find = prepare((p: Key) =>
-      db
-        .selectFrom('functions')
-        .select(['record', 'host_code_path'])
-        .where('tenant', '=', p.tenant)
-        .where('name', '=', p.name)
-        .where('version', '=', p.version),
-    );
-    type Page = { tenant: string; version: string; limit: number; offset: number };
-    const page = (p: Page) =>
-      db
-        .selectFrom('functions')
-        .select('record')
-        .where('tenant', '=', p.tenant)
-        .orderBy('change_seq', 'desc')
-        .limit(p.limit)
-        .offset(p.offset);
-    this.#page = prepare(page);
-    this.#pageOfVersion = prepare((p: Page) => page(p).where('version', '=', p.version));
-    this.#totals = prepare((p: { tenant: string; version: string }) =>
-      db
-        .selectFrom('function_totals')
-        .select(['version', 'total', 'last_change'])
-        .where('tenant', '=', p.tenant)
-        .where('version', 'in', [LATEST, PUBLISHED, p.version]),
-    );
-    // One row at a time: SQLite takes ten times as long for an upsert of two.
-    this.#count = prepare((p: { tenant: string; version: string; more: number; change: number }) =>
-      db
-        .insertInto('function_totals')
-        .values({ tenant: p.tenant, version: p.version, total: p.more, last_change: p.change })
-        .onConflict(conflict =>
-          conflict.columns(['tenant', 'version']).doUpdateSet({
-            total: sql`function_totals.total + excluded.total`,
-            last_change: sql`function_totals.last_change + excluded.last_change`,
-          }),
-        )
-        .returning('last_change'),
-    );
-    this.#insert = prepare((p: FunctionRow) =>
-      db
-        .insertInto('functions')
-        .values({
-          tenant: p.tenant,
-          name: p.name,
-          version: p.version,
-          revision_id: p.revision_id,
-          change_seq: p.change_seq,
-          default_published_at_ms: p.default_published_at_ms,
-          host_code_path: p.host_code_path,
-          code_token: p.code_token,
-          record: p.record,
-        })
-        .onConflict(conflict => conflict.doNothing())
-        .returning('version'),
-    );
   }
 
   /** The record of one version and where its code should be, or null. */
-  async find(key: Key): Promise<Pick<FunctionRow, 'record' | 'host_code_path'> | null> {
-    return (await this.#find(this.#db, key))[0] ?? null;
+  async find(key: FunctionKey): Promise<Pick<FunctionRow, 'record' | 'host_code_path'> | null> {
+    return (await findPrepared(this.#db, key))[0] ?? null;
   }
 
   /** The whole row of one version, or null. */
-  async findRow({ tenant, name, version }: Key): Promise<FunctionRow | null> {
+  async findRow({ tenant, name, version }: FunctionKey): Promise<FunctionRow | null> {
     const row = await this.#db
       .selectFrom('functions')
       .selectAll()
@@ -151,15 +125,8 @@ export class FunctionStore {
     return row ?? null;
   }
 
-  async exists({ tenant, name, version }: Key, queries: Kysely<Tables> = this.#db): Promise<boolean> {
-    const row = await queries
-      .selectFrom('functions')
-      .select('version')
-      .where('tenant', '=', tenant)
-      .where('name', '=', name)
-      .where('version', '=', version)
-      .executeTakeFirst();
-    return row !== undefined;
+  exists(key: FunctionKey): Promise<boolean> {
+    return hasVersion(this.#db, key);
   }
 
   /** Records of one page, newest change first. */
@@ -167,7 +134,7 @@ export class FunctionStore {
     const { tenant, version, namePart } = filter;
     if (namePart === '') {
       const parameters = { tenant, version, limit, offset };
-      const query = version === '' ? this.#page : this.#pageOfVersion;
+      const query = version === '' ? pagePrepared : pageOfVersionPrepared;
       return (await query(this.#db, parameters)).map(row => row.record);
     }
     const rows = await this.#search(filter)
@@ -181,7 +148,7 @@ export class FunctionStore {
 
   /** How many versions a filter without a part of a name finds, and the tenant's last change: three rows are read. */
   async totals({ tenant, version }: FunctionFilter): Promise<FunctionTotals> {
-    const rows = await this.#totals(this.#db, { tenant, version });
+    const rows = await totalsPrepared(this.#db, { tenant, version });
     const totalOf = (wanted: string) => Number(rows.find(row => row.version === wanted)?.total ?? 0);
     return {
       total: version === '' ? totalOf(LATEST) + totalOf(PUBLISHED) : totalOf(version),
@@ -215,95 +182,6 @@ export class FunctionStore {
     return { total: rows.length, records: rows.slice(offset, offset + limit).map(row => row.record) };
   }
 
-  /** Adds a version as the tenant's newest change. False: there is one already, and the transaction has to be rolled back. */
-  async insert(transaction: Queries, row: NewFunctionRow): Promise<boolean> {
-    const { tenant, version } = row;
-    const change_seq = await this.#change(transaction, tenant, version === LATEST ? 1 : 0);
-    if (version !== LATEST) {
-      await this.#add(transaction, tenant, PUBLISHED, 1);
-      await this.#add(transaction, tenant, version, 1);
-    }
-    return (await this.#insert(transaction, { ...row, change_seq })).length === 1;
-  }
-
-  /** The row `$latest` of a function, held against others until the transaction ends; null: no such function. */
-  async holdLatest(transaction: Kysely<Tables>, tenant: string, name: string): Promise<FunctionRow | null> {
-    const row = await transaction
-      .updateTable('functions')
-      .set({ default_published_at_ms: sql`default_published_at_ms` })
-      .where('tenant', '=', tenant)
-      .where('name', '=', name)
-      .where('version', '=', LATEST)
-      .returningAll()
-      .executeTakeFirst();
-    return row ?? null;
-  }
-
-  async publishedVersions(transaction: Kysely<Tables>, tenant: string, name: string): Promise<string[]> {
-    const rows = await transaction
-      .selectFrom('functions')
-      .select('version')
-      .where('tenant', '=', tenant)
-      .where('name', '=', name)
-      .where('version', '!=', LATEST)
-      .execute();
-    return rows.map(row => row.version);
-  }
-
-  /** Writes `$latest` anew, as the tenant's newest change. */
-  async updateLatest(transaction: Kysely<Tables>, row: Omit<FunctionRow, 'change_seq' | 'version'>): Promise<void> {
-    const { tenant, name, ...values } = row;
-    const change_seq = await this.#change(transaction, tenant, 0);
-    await transaction
-      .updateTable('functions')
-      .set({ ...values, change_seq })
-      .where('tenant', '=', tenant)
-      .where('name', '=', name)
-      .where('version', '=', LATEST)
-      .execute();
-  }
-
-  /** Notes on `$latest` when it was published without a number. */
-  async noteDefaultPublish(transaction: Kysely<Tables>, tenant: string, name: string, atMs: number): Promise<void> {
-    await transaction
-      .updateTable('functions')
-      .set({ default_published_at_ms: atMs })
-      .where('tenant', '=', tenant)
-      .where('name', '=', name)
-      .where('version', '=', LATEST)
-      .execute();
-  }
-
-  /** Deletes one version (not `$latest`), or with null the whole function. Answers the versions that are gone. */
-  async delete(transaction: Kysely<Tables>, tenant: string, name: string, version: string | null): Promise<string[]> {
-    let query = transaction.deleteFrom('functions').where('tenant', '=', tenant).where('name', '=', name);
-    if (version !== null) query = query.where('version', '=', version);
-    const gone = (await query.returning('version').execute()).map(row => row.version);
-    if (gone.length === 0) return gone;
-    const published = gone.filter(number => number !== LATEST);
-    await this.#change(transaction, tenant, published.length - gone.length);
-    if (published.length === 0) return gone;
-    await this.#add(transaction, tenant, PUBLISHED, -published.length);
-    for (const number of published) await this.#add(transaction, tenant, number, -1);
-    await transaction
-      .deleteFrom('function_totals')
-      .where('tenant', '=', tenant)
-      .where('version', 'in', published)
-      .where('total', '=', 0)
-      .execute();
-    return gone;
-  }
-
-  /** A new change of the tenant, which has `more` functions with it. Answers its number. */
-  async #change(transaction: Queries, tenant: string, more: number): Promise<number> {
-    const [row] = await this.#count(transaction, { tenant, version: LATEST, more, change: 1 });
-    return Number(row?.last_change);
-  }
-
-  async #add(transaction: Queries, tenant: string, version: string, more: number): Promise<void> {
-    await this.#count(transaction, { tenant, version, more, change: 0 });
-  }
-
   #search({ tenant, version, namePart }: FunctionFilter) {
     const query = this.#db
       .selectFrom('functions')
@@ -312,4 +190,16 @@ export class FunctionStore {
       .where(sql<boolean>`replace(name, ${namePart}, '') <> name`);
     return version === '' ? query : query.where('version', '=', version);
   }
+}
+
+/** Whether there is such a version; in a transaction as outside of one. */
+export async function hasVersion(queries: Kysely<Tables>, { tenant, name, version }: FunctionKey): Promise<boolean> {
+  const row = await queries
+    .selectFrom('functions')
+    .select('version')
+    .where('tenant', '=', tenant)
+    .where('name', '=', name)
+    .where('version', '=', version)
+    .executeTakeFirst();
+  return row !== undefined;
 }

@@ -215,6 +215,14 @@ export async function finishJob(queries: Queries, sequence: number, end: JobEnd)
   return numUpdatedRows === 1n;
 }
 
+/** Ends a job that waits, or keeps that one which has a sandbox is told to end. True: it waited, so that it is over. */
+export async function stopJob(queries: Queries, sequence: number, end: JobEnd): Promise<boolean> {
+  const stored = await readJob(queries, sequence);
+  if (stored?.job.status === 'PENDING' && stored.job.instanceId === '') return await finishJob(queries, sequence, end);
+  await setJobStopReason(queries, sequence, 'stopped');
+  return false;
+}
+
 /** Back to the queue: nothing of it runs. */
 export async function requeueJob(
   queries: Queries,

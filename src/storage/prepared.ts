@@ -2,7 +2,7 @@ import type { Compilable, CompiledQuery, Kysely } from 'kysely';
 import type { Tables } from './database.ts';
 
 /** What runs queries: the database or a transaction. */
-export type Queries = Pick<Kysely<Tables>, 'executeQuery'>;
+export type Queries = Kysely<Tables>;
 
 /** A query that is built and compiled once and run many times. */
 export type Prepared<P, R> = (queries: Queries, parameters: P) => Promise<R[]>;
@@ -11,20 +11,41 @@ export type Prepared<P, R> = (queries: Queries, parameters: P) => Promise<R[]>;
 const MARK = '\0parameter:';
 
 /**
- * Prepares a query for hot paths: building and compiling it costs more than running it. `build` gets each parameter by its name;
- * it may only hand them on to the query, as values.
+ * Prepares a query for hot paths: building and compiling it costs more than running it. `build` is run at the first use; it
+ * gets each parameter by its name and may only hand them on to the query, as values.
  */
 export function prepare<P extends object, R = unknown>(
-  build: (parameters: P) => Compilable<R> | CompiledQuery<R>,
+  build: (queries: Queries, parameters: P) => Compilable<R> | CompiledQuery<R>,
 ): Prepared<P, R> {
-  const placeholders = new Proxy({} as P, { get: (_, name) => `${MARK}${String(name)}` });
-  const built = build(placeholders);
-  const compiled = 'sql' in built ? built : built.compile();
-  const names = compiled.parameters.map(value =>
+  // By the kind of database, which compiles a query in its own way.
+  const compiled = new WeakMap<object, Template<P, R>>();
+  return async (queries, parameters) => {
+    const { adapter } = queries.getExecutor();
+    let template = compiled.get(adapter);
+    if (template === undefined) {
+      template = compile(queries, build);
+      compiled.set(adapter, template);
+    }
+    const { query, names } = template;
+    const values = names.map((name, index) => (name === null ? query.parameters[index] : parameters[name]));
+    return (await queries.executeQuery<R>({ ...query, parameters: values })).rows;
+  };
+}
+
+interface Template<P, R> {
+  readonly query: CompiledQuery<R>;
+  /** The parameter that stands at each place; null: a value of the query itself. */
+  readonly names: readonly (keyof P | null)[];
+}
+
+function compile<P extends object, R>(
+  queries: Queries,
+  build: (queries: Queries, parameters: P) => Compilable<R> | CompiledQuery<R>,
+): Template<P, R> {
+  const built = build(queries, new Proxy({} as P, { get: (_, name) => `${MARK}${String(name)}` }));
+  const query = 'sql' in built ? built : built.compile();
+  const names = query.parameters.map(value =>
     typeof value === 'string' && value.startsWith(MARK) ? (value.slice(MARK.length) as keyof P) : null,
   );
-  return async (queries, parameters) => {
-    const values = names.map((name, index) => (name === null ? compiled.parameters[index] : parameters[name]));
-    return (await queries.executeQuery<R>({ ...compiled, parameters: values })).rows;
-  };
+  return { query, names };
 }

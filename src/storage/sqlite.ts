@@ -4,10 +4,10 @@ import { internal, messageOf } from '../core/error.ts';
 
 /**
  * The embedded database: one file, WAL, foreign keys on. `synchronous=NORMAL` loses no acknowledged write at `kill -9` (only a
- * power cut may take the last ones); a write whose acknowledgement promises more goes through `durably` of
- * `storage/database.ts`. Fails with `internal`.
+ * power cut may take the last ones); a write whose acknowledgement promises more goes through `DurableWrites`. Fails with
+ * `internal`.
  */
-export function openSqlite(file: string): { dialect: SqliteDialect; raw: DatabaseSyncInstance } {
+export function openSqlite(file: string): DatabaseSyncInstance {
   let raw: DatabaseSyncInstance | undefined;
   try {
     raw = new DatabaseSync(file);
@@ -18,42 +18,49 @@ export function openSqlite(file: string): { dialect: SqliteDialect; raw: Databas
       PRAGMA busy_timeout = 5000;
       PRAGMA temp_store = MEMORY;
     `);
+    return raw;
   } catch (error) {
     raw?.close();
     throw internal(`the database ${file} could not be opened: ${messageOf(error)}`, { cause: error });
   }
-  return { dialect: new SqliteDialect({ database: asKyselyDatabase(raw) }), raw };
 }
 
-/** What Kysely's SQLite dialect asks of a database, over the API of `node:sqlite`. Statements are prepared once. */
-function asKyselyDatabase(raw: DatabaseSyncInstance) {
-  const prepared = new Map<string, Prepared>();
+/** What Kysely's SQLite dialect asks of a database, over the API of `node:sqlite`. */
+export function sqliteDialect(raw: DatabaseSyncInstance): SqliteDialect {
+  return new SqliteDialect({ database: { close: () => raw.close(), ...prepareOnce(raw) } });
+}
+
+export interface PreparedStatements {
+  prepare(sql: string): {
+    /** Whether it answers rows. */
+    readonly reader: boolean;
+    all(parameters: readonly unknown[]): unknown[];
+    run(parameters: readonly unknown[]): { changes: number | bigint; lastInsertRowid: number | bigint };
+    iterate(parameters: readonly unknown[]): IterableIterator<unknown>;
+  };
+}
+
+/** Statements of a database, each prepared at its first use. */
+export function prepareOnce(raw: DatabaseSyncInstance): PreparedStatements {
+  const prepared = new Map<string, ReturnType<PreparedStatements['prepare']>>();
   return {
-    close: () => raw.close(),
-    prepare(sql: string) {
-      let statement = prepared.get(sql);
-      if (!statement) {
-        const ready = raw.prepare(sql);
-        statement = { ready, reader: ready.columns().length > 0 };
-        if (prepared.size < MAX_PREPARED) prepared.set(sql, statement);
-      }
-      const { ready, reader } = statement;
+    prepare(sql) {
+      const known = prepared.get(sql);
+      if (known !== undefined) return known;
+      const ready = raw.prepare(sql);
       type Values = Parameters<StatementSyncInstance['all']>;
-      return {
-        reader,
+      const statement = {
+        // Asking each time costs as much as a small query.
+        reader: ready.columns().length > 0,
         all: (parameters: readonly unknown[]) => ready.all(...(parameters as Values)),
         run: (parameters: readonly unknown[]) => ready.run(...(parameters as Values)),
         iterate: (parameters: readonly unknown[]) =>
           ready.iterate(...(parameters as Values)) as IterableIterator<unknown>,
       };
+      if (prepared.size < MAX_PREPARED) prepared.set(sql, statement);
+      return statement;
     },
   };
-}
-
-interface Prepared {
-  readonly ready: StatementSyncInstance;
-  /** Whether it answers rows; asking each time costs as much as a small query. */
-  readonly reader: boolean;
 }
 
 const MAX_PREPARED = 500;

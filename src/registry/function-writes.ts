@@ -1,0 +1,111 @@
+import { type FunctionUpdate, mergeUpdate } from '../core/function-fields.ts';
+import { LIMITS } from '../core/limits.ts';
+import type { PublishRequest } from '../core/publish.ts';
+import { DEFAULT_VERSION_GAP_MS, defaultVersionNumber, formatTimestamp, nextRevisionId } from '../core/revision.ts';
+import { formatUrn, isVersionNumber, LATEST, VERSION_FORMAT } from '../core/urn.ts';
+import type { Database } from '../storage/database.ts';
+import {
+  deleteVersions,
+  holdLatest,
+  insertVersion,
+  noteDefaultPublish,
+  publishedVersions,
+  updateLatest,
+} from '../storage/function-changes.ts';
+import { hasVersion, type NewFunctionRow } from '../storage/functions.ts';
+import { deleteReservations } from '../storage/reservations.ts';
+import {
+  duplicateVersion,
+  functionExists,
+  functionNotFound,
+  staleRevision,
+  tooManyVersions,
+  wrongForStored,
+} from './errors.ts';
+import { fromStored, toStored } from './function-record.ts';
+
+/** A version that was written, and its record as JSON text. */
+export interface WrittenFunction {
+  readonly urn: string;
+  readonly record: string;
+}
+
+/**
+ * What changes functions: works of `DurableWrites`, so that of parallel ones with the same name, number or revision exactly one
+ * wins. `FunctionRegistry` says what each fails with.
+ */
+export async function registerFunction(transaction: Database, row: NewFunctionRow): Promise<void> {
+  if (!(await insertVersion(transaction, row))) throw functionExists();
+}
+
+export async function publishFunction(
+  transaction: Database,
+  tenant: string,
+  name: string,
+  request: PublishRequest,
+  nowMs: number,
+): Promise<WrittenFunction & { readonly version: string }> {
+  const latest = await holdLatest(transaction, tenant, name);
+  if (latest === null) throw functionNotFound(name);
+  const fn = fromStored(latest);
+  if (request.kind !== '' && request.kind !== fn.spec.kind) {
+    throw wrongForStored(`kind of ${name} is "${fn.spec.kind}", got "${request.kind}"`);
+  }
+  if (request.revisionId !== fn.revisionId) throw staleRevision();
+  const isDefault = request.versionNumber === '';
+  const version = isDefault ? defaultVersionNumber(nowMs) : request.versionNumber;
+  if (!isVersionNumber(version)) {
+    throw wrongForStored(`versionNumber must be ${VERSION_FORMAT}; got "${version}"`);
+  }
+  const previousMs = Number(latest.default_published_at_ms);
+  if (isDefault && previousMs !== 0 && Math.abs(nowMs - previousMs) <= DEFAULT_VERSION_GAP_MS) {
+    throw duplicateVersion();
+  }
+  const versions = await publishedVersions(transaction, tenant, name);
+  if (versions.includes(version)) throw duplicateVersion();
+  if (versions.length >= LIMITS.publishedVersions) throw tooManyVersions(LIMITS.publishedVersions);
+  const urn = formatUrn({ business: fn.business, tenant, name, version });
+  const { versionDesc } = request;
+  const row = toStored({ ...fn, version, urn, versionDesc, createTime: formatTimestamp(nowMs), updateTime: '' });
+  if (!(await insertVersion(transaction, { ...row, default_published_at_ms: 0 }))) throw duplicateVersion();
+  if (isDefault) await noteDefaultPublish(transaction, tenant, name, nowMs);
+  return { version, urn, record: row.record };
+}
+
+export async function updateFunction(
+  transaction: Database,
+  tenant: string,
+  name: string,
+  { revisionId, changes }: FunctionUpdate,
+  nowMs: number,
+): Promise<WrittenFunction> {
+  const latest = await holdLatest(transaction, tenant, name);
+  if (latest === null) throw functionNotFound(name);
+  const fn = fromStored(latest);
+  if (revisionId !== fn.revisionId) throw staleRevision();
+  const merged = mergeUpdate(fn.spec, changes);
+  if (!merged.ok) throw wrongForStored(merged.problems.join('; '));
+  const row = toStored({
+    ...fn,
+    spec: merged.value,
+    revisionId: nextRevisionId(nowMs, fn.revisionId),
+    updateTime: formatTimestamp(nowMs),
+  });
+  await updateLatest(transaction, { ...row, default_published_at_ms: latest.default_published_at_ms });
+  return { urn: fn.urn, record: row.record };
+}
+
+/** One published version, or with null the whole function. */
+export async function deleteFunction(
+  transaction: Database,
+  tenant: string,
+  name: string,
+  version: string | null,
+): Promise<void> {
+  const gone = await deleteVersions(transaction, tenant, name, version);
+  if (gone.length === 0) {
+    const known = version !== null && (await hasVersion(transaction, { tenant, name, version: LATEST }));
+    throw functionNotFound(known ? `${name}:${version}` : name);
+  }
+  await deleteReservations(transaction, tenant, name, version, null);
+}

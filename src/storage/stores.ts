@@ -1,0 +1,55 @@
+import { Worker } from 'node:worker_threads';
+import { Kysely } from 'kysely';
+import { type Database, migrate, type Tables } from './database.ts';
+import type { DurableWrites } from './durable.ts';
+import { splitDialect } from './split-dialect.ts';
+import { openSqlite, sqliteDialect } from './sqlite.ts';
+import { WriteClient } from './write-client.ts';
+import type { Works } from './write-thread.ts';
+
+/** The database of a service: reads on the thread that asks, everything that changes something on a thread of its own. */
+export interface Stores {
+  /** Without transactions: they are works of `writes`. */
+  readonly database: Database;
+  readonly writes: DurableWrites;
+  /** Waits for what was begun. */
+  close(): Promise<void>;
+}
+
+export interface StoresOptions {
+  /** What the thread can be ordered to do. */
+  readonly works: Works;
+  /** A program that calls `serveWrites` with the same works and the file, which is its `workerData`. */
+  readonly program: URL;
+  /** Flags of node for the thread; default: those of this process. */
+  readonly execArgv?: readonly string[];
+}
+
+/** Opens the database at `file` and brings it to the newest migration. Fails with `internal`. */
+export async function openStores(file: string, { works, program, execArgv }: StoresOptions): Promise<Stores> {
+  const reader = openSqlite(file);
+  try {
+    await migrate(new Kysely<Tables>({ dialect: sqliteDialect(reader) }), file);
+    // The rest is the thread's: two writers would wait for each other.
+    reader.exec('PRAGMA query_only = ON');
+  } catch (error) {
+    reader.close();
+    throw error;
+  }
+  const thread = new Worker(program, {
+    workerData: file,
+    name: 'writes',
+    ...(execArgv === undefined ? {} : { execArgv: [...execArgv] }),
+  });
+  const writes = new WriteClient(thread, works);
+  const database = new Kysely<Tables>({ dialect: splitDialect(reader, (sql, values) => writes.query(sql, values)) });
+  return {
+    database,
+    writes,
+    async close() {
+      // The last one that closes brings the log into the file: the thread, beside the event loop.
+      await database.destroy();
+      await writes.close();
+    },
+  };
+}

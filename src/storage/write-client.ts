@@ -1,0 +1,112 @@
+import type { Worker } from 'node:worker_threads';
+import type { QueryResult } from 'kysely';
+import { internal, resourceExhausted, type ServiceError } from '../core/error.ts';
+import type { DurableWrites, Work } from './durable.ts';
+import { type FromThread, type Order, receiveError, type ToThread } from './write-messages.ts';
+import type { Works } from './write-thread.ts';
+
+/** Orders that wait for the thread; what is durable has a limit of its own before this one. */
+const MAX_WAITING = 20_000;
+
+interface Waiting {
+  readonly done: (result: never) => void;
+  readonly fail: (error: unknown) => void;
+}
+
+/**
+ * `DurableWrites` whose works run in a thread beside the event loop (`write-thread.ts`), and single queries there. Only works that
+ * the thread knows by name can be ordered.
+ *
+ * When the thread ends before it was told to, everything that waits fails with `internal`, and so does everything afterwards.
+ */
+export class WriteClient implements DurableWrites {
+  readonly #thread: Worker;
+  readonly #names: ReadonlyMap<unknown, string>;
+  readonly #waiting = new Map<number, Waiting>();
+  readonly #ended: Promise<void>;
+  #orders: Order[] = [];
+  #lastId = 0;
+  #isClosing = false;
+  #failure: ServiceError | undefined;
+  #problem: string | null = null;
+
+  constructor(thread: Worker, works: Works) {
+    this.#thread = thread;
+    this.#names = new Map(Object.entries(works).map(([name, work]) => [work, name]));
+    thread.on('message', (message: FromThread) => this.#receive(message));
+    let cause: unknown;
+    thread.on('error', error => {
+      cause = error;
+    });
+    this.#ended = new Promise(resolve => {
+      thread.once('exit', code => {
+        this.#fail(code, cause);
+        resolve();
+      });
+    });
+  }
+
+  async write<A extends readonly unknown[], R>(work: Work<A, R>, ...args: A): Promise<R> {
+    const name = this.#names.get(work);
+    if (name === undefined) throw new TypeError(`the thread that writes does not know the work "${work.name}"`);
+    return await this.#order<R>(id => [id, name, args]);
+  }
+
+  /** One query that changes something, in a transaction of its own. It is there after `kill -9`; a power cut may take it. */
+  query(sql: string, parameters: readonly unknown[]): Promise<QueryResult<unknown>> {
+    return this.#order(id => [id, null, sql, parameters]);
+  }
+
+  problem(): string | null {
+    return this.#failure?.message ?? this.#problem;
+  }
+
+  /** Waits for what was ordered, and for the end of the thread. */
+  async close(): Promise<void> {
+    if (!this.#isClosing && this.#failure === undefined) {
+      this.#isClosing = true;
+      this.#send(true);
+    }
+    await this.#ended;
+  }
+
+  #order<R>(orderOf: (id: number) => Order): Promise<R> {
+    return new Promise<R>((done, fail) => {
+      if (this.#failure !== undefined) throw this.#failure;
+      if (this.#isClosing) throw internal('the database is closed');
+      if (this.#waiting.size >= MAX_WAITING) {
+        throw resourceExhausted(`${MAX_WAITING} writes are waiting for the database`, { retryAfterSeconds: 1 });
+      }
+      this.#lastId += 1;
+      this.#waiting.set(this.#lastId, { done, fail });
+      this.#orders.push(orderOf(this.#lastId));
+      if (this.#orders.length === 1) setImmediate(() => this.#send());
+    });
+  }
+
+  #send(isLast = false): void {
+    if (this.#orders.length === 0 && !isLast) return;
+    const message: ToThread = { orders: this.#orders, isLast };
+    this.#orders = [];
+    this.#thread.postMessage(message);
+  }
+
+  #receive({ outcomes, problem }: FromThread): void {
+    this.#problem = problem;
+    for (const [id, result, error] of outcomes) {
+      const waiting = this.#waiting.get(id);
+      this.#waiting.delete(id);
+      if (error === undefined) waiting?.done(result as never);
+      else waiting?.fail(receiveError(error));
+    }
+  }
+
+  #fail(code: number, cause: unknown): void {
+    if (this.#isClosing && cause === undefined && this.#waiting.size === 0) return;
+    this.#failure = internal('the thread that writes the database has ended; the service has to be started again', {
+      cause: cause ?? new Error(`it ended with ${code}`),
+    });
+    for (const { fail } of this.#waiting.values()) fail(this.#failure);
+    this.#waiting.clear();
+  }
+}

@@ -1,0 +1,58 @@
+import { type ErrorCode, type ErrorDetails, ServiceError } from '../core/error.ts';
+
+/**
+ * What the service and its thread that writes say to each other. Each message has all that came up in one turn of an event loop,
+ * since a message costs as much as many of its parts.
+ */
+export interface ToThread {
+  readonly orders: readonly Order[];
+  /** Nothing comes after it: end when the orders are done. */
+  readonly isLast: boolean;
+}
+
+/** `[id, name of a work, its arguments]`, or `[id, null, a query as text, its parameters]`. */
+export type Order =
+  | readonly [id: number, work: string, args: readonly unknown[]]
+  | readonly [id: number, work: null, sql: string, parameters: readonly unknown[]];
+
+export interface FromThread {
+  readonly outcomes: readonly SentOutcome[];
+  /** `DurableWrites.problem` */
+  readonly problem: string | null;
+}
+
+/** `[id, result]`, or `[id, null, error]`. */
+export type SentOutcome =
+  | readonly [id: number, result: unknown]
+  | readonly [id: number, result: null, error: SentError];
+
+/** An error as plain data: a `ServiceError` by its parts, another one as what the thread's border lets through. */
+export type SentError =
+  | { readonly code: ErrorCode; readonly message: string; readonly details: ErrorDetails }
+  | { readonly unknown: Error };
+
+export function sendError(error: unknown): SentError {
+  if (error instanceof ServiceError) {
+    const { code, message, retryAfterSeconds, body, number, cause } = error;
+    const details = {
+      ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
+      ...(body === undefined ? {} : { body }),
+      ...(number === undefined ? {} : { number }),
+      ...(cause === undefined ? {} : { cause: plain(cause) }),
+    };
+    return { code, message, details };
+  }
+  return { unknown: plain(error) };
+}
+
+export function receiveError(sent: SentError): Error {
+  return 'unknown' in sent ? sent.unknown : new ServiceError(sent.code, sent.message, sent.details);
+}
+
+/** Without what could not pass. */
+function plain(error: unknown): Error {
+  if (!(error instanceof Error)) return new Error(String(error));
+  const copy = new Error(error.message);
+  if (error.stack !== undefined) copy.stack = error.stack;
+  return copy;
+}
