@@ -75,7 +75,8 @@ function passHints(inner: ClientRequest, outer: ServerResponse): void {
 function sendBody(raw: IncomingMessage, inner: ClientRequest): void {
   raw.pipe(inner, { end: false });
   raw.once('end', () => {
-    if (raw.rawTrailers.length > 0) inner.addTrailers(pairs(raw.rawTrailers));
+    // Requests that were injected have none.
+    if (raw.rawTrailers?.length) inner.addTrailers(pairs(raw.rawTrailers));
     inner.end();
   });
   // A server that answers before it has read everything may close its side; the rest is dropped.

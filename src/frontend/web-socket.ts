@@ -76,7 +76,8 @@ export async function sendBinary(
   /** The first byte of each message. */
   mark: Buffer | null = null,
 ): Promise<void> {
-  for await (const chunk of source as AsyncIterable<Buffer>) {
+  // Its other half, if it has one, lives on behind the end of this one.
+  for await (const chunk of source.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     await send(socket, mark === null ? chunk : Buffer.concat([mark, chunk]));
     moved();
   }

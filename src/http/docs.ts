@@ -36,7 +36,9 @@ export function documentRoute(route: RouteOptions): object {
     // The entry's own refusals are JSON whatever a route answers with.
     const ofEntry = common[Number(status)] as Answer | undefined;
     const content = { ...ofEntry?.content, ...answer.content };
-    response[Number(status)] = { ...answer, headers: { ...ANSWER_HEADERS, ...answer.headers }, content };
+    const headers = { ...ANSWER_HEADERS, ...answer.headers };
+    // An answer without a body has no content, not one without a type.
+    response[Number(status)] = { ...answer, headers, ...(Object.keys(content).length === 0 ? {} : { content }) };
   }
   const own = docs.headers as { properties?: object; required?: string[] } | undefined;
   return {

@@ -48,17 +48,28 @@ describe('what every entry has', () => {
     );
     expect(operations.sort()).toEqual([
       'delete /api/agent/{instanceId}',
+      'delete /serverless/v1/http/{*}',
       'get /api/agent',
       'get /api/agent/{instanceId}',
+      'get /api/agent/{instanceId}/exec',
+      'get /api/agent/{instanceId}/files/download',
+      'get /api/agent/{instanceId}/files/list',
       'get /api/agent/{instanceId}/logs',
       'get /healthz',
       'get /metrics',
       'get /openapi.json',
       'get /readyz',
+      'get /serverless/v1/http/{*}',
+      'get /serverless/v1/ws',
+      'patch /serverless/v1/http/{*}',
       'post /api/agent',
       'post /api/agent/{instanceId}/exec',
+      'post /api/agent/{instanceId}/files/mkdir',
+      'post /api/agent/{instanceId}/files/upload',
       'post /api/agent/{instanceId}/invoke',
       'post /api/agent/{instanceId}/restart',
+      'post /serverless/v1/http/{*}',
+      'put /serverless/v1/http/{*}',
     ]);
     expect(paths['/api/agent']?.post).toMatchObject({
       responses: { 200: {}, 400: {}, 401: {}, 403: {}, 409: {}, 413: {}, 421: {}, 500: {} },
