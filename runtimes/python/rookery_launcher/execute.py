@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 
-from . import frames, process, user_process
+from . import command, frames, process, user_process
 
 _CHUNK = 65536
 _READ_REQUEST_SECONDS = 10
@@ -107,7 +107,7 @@ class _Command:
             env = dict(self._sandbox.env)
             env.update(self._request["env"])
             directory = self._request["workingDir"] or self._sandbox.working_dir
-            user_process.run_program(self._request["argv"], env, directory)
+            command.run(self._request["argv"], env, directory)
         finally:
             os._exit(126)
 

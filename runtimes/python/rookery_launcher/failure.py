@@ -18,3 +18,12 @@ class LayerFailure(Exception):
         super(LayerFailure, self).__init__("%s: %s" % (layer, reason))
         self.layer = layer
         self.reason = reason
+
+
+class Refusal(Exception):
+    """What was asked of a running sandbox is not done: a sentence for the caller, and the code of `src/core/error.ts`."""
+
+    def __init__(self, code, message):
+        super(Refusal, self).__init__(message)
+        self.code = code
+        self.message = message

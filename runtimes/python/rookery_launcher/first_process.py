@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 
-from . import cgroups, execute, frames, process, user_process
+from . import access, cgroups, execute, frames, process, user_process
 from .logfile import LogFile
 
 _CHUNK = 65536
@@ -37,6 +37,8 @@ class FirstProcess:
         #: Connections that wait for the end, or have not said yet what they want.
         self._connections = {}
         self._watchers = set()
+        #: `{pid: way}` of the children that serve ways into the sandbox.
+        self._open_ways = {}
         self._wake, self._wake_writer = socket.socketpair()
         for end in (self._wake, self._wake_writer):
             end.setblocking(False)
@@ -165,6 +167,7 @@ class FirstProcess:
                 return
             if pid == self._user:
                 self._status = status
+            self._open_ways.pop(pid, None)
 
     def _reap_all(self):
         while True:
@@ -204,6 +207,9 @@ class FirstProcess:
             self._stop(request["graceMs"])
         elif operation == "exec":
             self._execute(connection)
+            self._close(descriptor)
+        elif operation == "access":
+            self._open_way(connection, request.get("way"))
             self._close(descriptor)
         elif operation == "stats":
             self._send(connection, self._stats())
@@ -251,6 +257,21 @@ class FirstProcess:
             return
         if child == 0:
             execute.serve(connection, self._sandbox)
+
+    def _open_way(self, connection, way):
+        """A child serves it; here it is counted and no connection any more, so that long ones are in nobody's way."""
+        # Ends that were not heard of yet make room.
+        self._reap()
+        if access.refuse_when_full(connection, way, list(self._open_ways.values()).count(way)):
+            return
+        try:
+            child = os.fork()
+        except OSError as error:
+            access.refuse(connection, "unavailable", "no process can be started inside: %s" % error.strerror)
+            return
+        if child == 0:
+            access.serve(connection, self._sandbox, way)
+        self._open_ways[child] = way
 
     def _stats(self):
         """For where no control group counts: what /proc says of those inside."""

@@ -116,6 +116,19 @@ def _build_devices(root):
         syscalls.mount(None, target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID)
     for name, target in _DEVICE_LINKS:
         os.symlink(target, os.path.join(directory, name))
+    _build_terminals(directory)
+
+
+def _build_terminals(directory):
+    """Its own terminals, which are nobody else's. Where the machine forbids them there are none."""
+    path = os.path.join(directory, "pts")
+    os.mkdir(path, 0o755)
+    try:
+        syscalls.mount("rookery", path, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    except OSError:
+        os.rmdir(path)
+        return
+    os.symlink("pts/ptmx", os.path.join(directory, "ptmx"))
 
 
 def _build_proc(root):

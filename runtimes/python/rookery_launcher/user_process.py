@@ -11,14 +11,13 @@ import traceback
 
 import rookery_runtime
 
-from . import frames, process, rehearsal, syscalls
+from . import command, frames, rehearsal, syscalls
 from . import layers as layers_module
 
 #: The runtime's listening socket in the user's process.
 LISTENER = 3
 #: Where its orders come from.
 _ORDERS = 4
-_RESET = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 
 class BecomeUser(BaseException):
@@ -52,7 +51,7 @@ def identity_orders(sandbox):
 def wait_for_orders(layers, title, descriptors):
     """The life of the user's process of a spare: everything that needs no orders, then the orders, then the user's code."""
     try:
-        _detach(descriptors)
+        command.detach(descriptors)
         # Only a nested user namespace, which the filter forbids, may have to be made yet.
         is_filtered = not layers.has("user")
         if is_filtered:
@@ -71,7 +70,7 @@ def wait_for_orders(layers, title, descriptors):
                 os.close(LISTENER)
             if orders["mayServeHttp"]:
                 _run_bridge(orders, title)
-            run_program(orders["argv"], orders["env"], orders["workingDir"])
+            command.run(orders["argv"], orders["env"], orders["workingDir"])
     except BaseException as error:
         os.write(2, ("the runtime cannot be started: %s: %s\n" % (type(error).__name__, error)).encode())
         os._exit(70)
@@ -80,7 +79,7 @@ def wait_for_orders(layers, title, descriptors):
 
 def become_command(sandbox, standard):
     """Makes a child of the first process, with these descriptors as 0, 1 and 2, a process of the user."""
-    _detach(standard)
+    command.detach(standard)
     become(sandbox.layers, dict(identity_orders(sandbox), map=False), sandbox.limits)
 
 
@@ -101,21 +100,11 @@ def become(layers, identity, limits):
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _detach(descriptors):
-    """A session of its own, ordinary signals, and no descriptors but these, as 0, 1, 2 …"""
-    signal.set_wakeup_fd(-1)
-    for number in _RESET:
-        signal.signal(number, signal.SIG_DFL)
-    os.setsid()
-    os.umask(0o022)
-    _arrange(descriptors)
-
-
 def _run_python(orders, title):
     """Serves calls until the runtime is stopped, then ends the process."""
     error = None
     try:
-        _enter_directory(orders["workingDir"])
+        command.enter_directory(orders["workingDir"])
         os.environ.clear()
         os.environ.update(orders["env"])
         title.set("rookery: %s" % orders["instanceId"])
@@ -142,7 +131,7 @@ def _run_bridge(orders, title):
     """Stays the parent of a program that may speak HTTP. Never returns."""
     from rookery_runtime import program_bridge
 
-    _enter_directory(orders["workingDir"])
+    command.enter_directory(orders["workingDir"])
     env = orders["env"]
     own = {name: env.pop(name) for name in ("ROOKERY_RUNTIME_SOCKET", "ROOKERY_RUNTIME_SECRET")}
     os.environ.clear()
@@ -150,17 +139,6 @@ def _run_bridge(orders, title):
     title.set("rookery: %s" % orders["instanceId"])
     gc.enable()
     program_bridge.serve(own["ROOKERY_RUNTIME_SOCKET"], own["ROOKERY_RUNTIME_SECRET"], orders["argv"], own)
-
-
-def run_program(argv, env, working_dir):
-    """Becomes the program, or ends with 127 and a line that says why not."""
-    _enter_directory(working_dir)
-    try:
-        os.execvpe(argv[0], argv, env)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        os.write(2, ("cannot run %s: %s\n" % (argv[0], reason)).encode("utf-8", "replace"))
-    os._exit(127)
 
 
 def _end(error):
@@ -183,20 +161,6 @@ def _end(error):
     os._exit(code & 0xFF)
 
 
-def _arrange(descriptors):
-    """The descriptors become 0, 1, 2 …; all others are closed."""
-    # First out of the way, so that none is overwritten before it has moved.
-    moved = []
-    for descriptor in descriptors:
-        high = descriptor
-        while high < len(descriptors):
-            high = os.dup(high)
-        moved.append(high)
-    for number, descriptor in enumerate(moved):
-        os.dup2(descriptor, number)
-    process.close_all_but(range(len(descriptors)))
-
-
 def _limit(layers, limits):
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, limits["maxOpenFiles"])
@@ -212,10 +176,3 @@ def _lower(limit, value):
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
     resource.setrlimit(limit, (value, value))
-
-
-def _enter_directory(path):
-    try:
-        os.chdir(path)
-    except OSError:
-        os.chdir("/")

@@ -10,6 +10,7 @@ import {
 } from '../../core/error.ts';
 import type { MountPolicy } from '../../core/mount.ts';
 import type { Logger } from '../../telemetry/logger.ts';
+import type { SandboxAccess } from '../access.ts';
 import type {
   ExecRequest,
   ExecResult,
@@ -24,6 +25,7 @@ import type {
   SandboxStats,
   StartedSandbox,
 } from '../driver.ts';
+import { FirstProcessAccess } from './access.ts';
 import { bounded } from './bounded.ts';
 import { readStats, removeGroups } from './control-groups.ts';
 import { awaitExit, connectFirstProcess, endSandbox, recordKilled } from './first-process.ts';
@@ -270,6 +272,10 @@ export class ProcessDriver implements SandboxDriver {
     const sandbox = readHandle(handle);
     const ended = request.follow ? this.#exitOf(handle) : Promise.resolve();
     yield* readLogs(sandbox.directory, request, ended, signal);
+  }
+
+  access(handle: SandboxHandle): SandboxAccess {
+    return new FirstProcessAccess(readHandle(handle), () => this.inspect(handle));
   }
 
   async close(): Promise<void> {

@@ -12,9 +12,12 @@ const KILL_TIMEOUT_MS = 10_000;
 /** What the first process may take to tell the end, beyond the grace that it was given. */
 const END_MARGIN_MS = 2_000;
 
+/** Where the first process listens, in the sandbox's directory. */
+export const CONTROL_SOCKET = 'init.sock';
+
 /** Opens a connection to the first process of a sandbox. Fails with `unavailable`. */
 export function connectFirstProcess(sandbox: ProcessSandbox): Promise<FrameSocket> {
-  return FrameSocket.connect(join(sandbox.directory, 'init.sock'));
+  return FrameSocket.connect(join(sandbox.directory, CONTROL_SOCKET));
 }
 
 /** Waits on a connection that was asked to tell the end. */
