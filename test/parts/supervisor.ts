@@ -37,7 +37,12 @@ export class TestSupervisord {
     const made = new TestSupervisord();
     if (options.tcp === true) made.#port = await freePort();
     made.configure(options);
-    await made.start();
+    try {
+      await made.start();
+    } catch (error) {
+      await made.dispose();
+      throw error;
+    }
     return made;
   }
 

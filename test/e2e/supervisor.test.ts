@@ -1,0 +1,178 @@
+import { readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { TestSupervisord } from '../parts/supervisor.ts';
+import { describeWith } from '../probe.ts';
+import { Bed } from './agents.ts';
+
+const CODE = `
+import os
+n = 0
+def count(event, context):
+    global n
+    n += 1
+    print("call", n)
+    return n
+def end(event, context):
+    os._exit(event)
+`;
+const SUPERVISED = { sandbox_type: 'supervisor' };
+const WAIT_MS = 20_000;
+const waitFor = <T>(look: () => T | Promise<T>) => vi.waitFor(look, { timeout: WAIT_MS, interval: 20 });
+
+/** A served Rookery whose agents are programs of a supervisord of the test's own. */
+class SupervisedBed {
+  readonly bed: Bed;
+  readonly supervisord: TestSupervisord;
+
+  private constructor(bed: Bed, supervisord: TestSupervisord) {
+    this.bed = bed;
+    this.supervisord = supervisord;
+  }
+
+  static async start(): Promise<SupervisedBed> {
+    const supervisord = await TestSupervisord.start();
+    const env = { ROOKERY_SUPERVISOR_URL: supervisord.url, ROOKERY_SUPERVISOR_INCLUDE_DIR: supervisord.includeDir };
+    return new SupervisedBed(await Bed.start({ 'code.py': CODE }, { env }), supervisord);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.bed[Symbol.asyncDispose]();
+    // The service has ended with its agents: nothing of it is left in supervisord.
+    const left = { programs: this.supervisord.programs(), files: this.supervisord.included() };
+    await this.supervisord.dispose();
+    expect(left).toEqual({ programs: [], files: [] });
+  }
+
+  /** Creates an agent and answers its id. */
+  create(name: string, handler: string): Promise<string> {
+    return this.bed.create(name, handler, SUPERVISED);
+  }
+
+  /** Its record, with the program that supervisord knows it by. */
+  async record(id: string): Promise<{ status: string; status_reason: string; sandbox_id: string }> {
+    return (await this.bed.ask('GET', `/api/agent/${id}`)).body.instance as never;
+  }
+
+  async isFailed(id: string, reason: string): Promise<void> {
+    await waitFor(async () => {
+      expect(await this.record(id)).toMatchObject({ status: 'FAILED', status_reason: expect.stringContaining(reason) });
+    });
+  }
+}
+
+describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
+  let under: SupervisedBed;
+  beforeAll(async () => {
+    under = await SupervisedBed.start();
+  });
+  afterAll(() => under?.[Symbol.asyncDispose]());
+
+  test('are created, called, entered and read; a delete leaves nothing', async () => {
+    const { bed, supervisord } = under;
+    const id = await under.create('first', 'code.count');
+    expect((await bed.invoke(id)).body.data).toBe(1);
+    expect((await bed.invoke(id)).body.data).toBe(2);
+    const { sandbox_id: program } = await under.record(id);
+    expect(supervisord.programs()).toContain(program);
+    const executed = await bed.ask('POST', `/api/agent/${id}/exec`, {
+      command: ['sh', '-c', 'echo $ROOKERY_INSTANCE_ID'],
+    });
+    expect(executed).toMatchObject({ status: 200, body: { returncode: 0, stdout: `${id}\n` } });
+    const logs = await fetch(`${bed.server.frontendUrl}/api/agent/${id}/logs`);
+    expect(await logs.text()).toBe('call 1\ncall 2\n');
+    expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+    expect(supervisord.programs()).not.toContain(program);
+    expect(supervisord.included().filter(name => name.includes(program))).toEqual([]);
+    expect(readdirSync(join(bed.server.dataDir, 'run/supervisor/instances'))).toEqual([]);
+  });
+
+  test('live on when the server is killed with -9, and serve the next one with what they kept', async () => {
+    const { bed, supervisord } = under;
+    const ids = await Promise.all(Array.from({ length: 8 }, (_, index) => under.create(`s${index}`, 'code.count')));
+    await Promise.all(ids.map(id => bed.invoke(id)));
+    const before = await Promise.all(ids.map(id => under.record(id)));
+    await bed.killAndRestart();
+    const answers = await Promise.all(ids.map(id => bed.invoke(id)));
+    expect(answers.map(({ body }) => body.data)).toEqual(ids.map(() => 2));
+    // Those that waited for an instance have gone with their server.
+    const programs = before.map(({ sandbox_id }) => sandbox_id).sort();
+    await waitFor(() => expect([...supervisord.programs()].sort()).toEqual(programs));
+    await Promise.all(ids.map(id => bed.ask('DELETE', `/api/agent/${id}`)));
+  });
+
+  test('one that ends is FAILED with how it ended', async () => {
+    const id = await under.create('ends', 'code.end');
+    await under.bed.invoke(id, 3);
+    await under.isFailed(id, 'exit code 3');
+    await under.bed.ask('DELETE', `/api/agent/${id}`);
+  });
+
+  test('one whose program is stopped by an operator is FAILED, and the reason says so', async () => {
+    const id = await under.create('stopped', 'code.count');
+    await under.bed.invoke(id);
+    under.supervisord.control('stop', (await under.record(id)).sandbox_id);
+    await under.isFailed(id, 'supervisord stopped it');
+    await under.bed.ask('DELETE', `/api/agent/${id}`);
+  });
+
+  test('a restart of supervisord ends them: FAILED with the reason, and new ones start at once', async () => {
+    const { bed, supervisord } = under;
+    const id = await under.create('restarted', 'code.count');
+    await bed.invoke(id);
+    await supervisord.stop();
+    await under.isFailed(id, 'supervisord stopped it');
+    const refused = await bed.ask('POST', '/api/agent', bed.createBody('away', 'code.count', SUPERVISED));
+    expect(refused.body.message).toMatch(/^failed to create agent: .*supervisord does not answer at unix:/);
+    await supervisord.start();
+    const next = await under.create('away', 'code.count');
+    expect((await bed.invoke(next)).body.data).toBe(1);
+    await Promise.all([id, next].map(one => bed.ask('DELETE', `/api/agent/${one}`)));
+    expect(readdirSync(join(bed.server.dataDir, 'run/supervisor/instances'))).toEqual([]);
+  });
+
+  test('an include directory that supervisord does not read is said with the line that is missing', async () => {
+    const { bed, supervisord } = under;
+    supervisord.configure({ include: null });
+    await supervisord.stop();
+    await supervisord.start();
+    try {
+      const { status, body } = await bed.ask('POST', '/api/agent', bed.createBody('unread', 'code.count', SUPERVISED));
+      expect(status).toBe(500);
+      expect(body.message).toContain(`put \`files = ${supervisord.includeDir}/*.conf\` into the section [include]`);
+    } finally {
+      supervisord.configure({});
+    }
+    const id = await under.create('unread', 'code.count');
+    await bed.ask('DELETE', `/api/agent/${id}`);
+  });
+});
+
+describeWith(['supervisor'], 'a supervisord that asks for credentials', () => {
+  test('refuses wrong ones, and takes those of the file', async () => {
+    const supervisord = await TestSupervisord.start({ tcp: true, credentials: { user: 'me', password: 'right' } });
+    try {
+      const env = {
+        ROOKERY_SUPERVISOR_URL: `http://me:wrong@${supervisord.address}`,
+        ROOKERY_SUPERVISOR_INCLUDE_DIR: supervisord.includeDir,
+      };
+      await using bed = await Bed.start({ 'code.py': CODE }, { env });
+      const { status, body } = await bed.ask('POST', '/api/agent', bed.createBody('refused', 'code.count', SUPERVISED));
+      expect(status).toBe(500);
+      expect(body.message).toContain(`supervisord at http://${supervisord.address} refuses the credentials`);
+      expect(JSON.stringify(body)).not.toContain('wrong');
+      await bed.server.end();
+      expect(bed.server.output).not.toContain('me:wrong');
+      bed.server = await bed.server.next({
+        env: { ...env, ROOKERY_SUPERVISOR_URL: `http://me:right@${supervisord.address}` },
+      });
+      const id = await bed.create('taken', 'code.count', SUPERVISED);
+      expect((await bed.invoke(id)).body.data).toBe(1);
+      await bed.ask('DELETE', `/api/agent/${id}`);
+      await bed.server.end();
+      expect(supervisord.included()).toEqual([]);
+    } finally {
+      await supervisord.dispose();
+    }
+  });
+});
