@@ -20,12 +20,14 @@ import { jobs } from './rows/jobs.ts';
 import { overload } from './rows/overload.ts';
 import { registry } from './rows/registry.ts';
 import { runtimes } from './rows/runtimes.ts';
+import { supervisor } from './rows/supervisor.ts';
 import { throughput } from './rows/throughput.ts';
 import { warmInvoke } from './rows/warm-invoke.ts';
 
 /** In the order of the design's table. `floor` alone is measured only when it is asked for. */
 const ROWS: readonly Row[] = [
   ...[warmInvoke, throughput, createToResult, createRate, idleMemory, idleCpu, overload, jobs, registry, runtimes],
+  ...[supervisor],
   ...[functionWarm, functionThroughput, functionColdStart, functionOverload, functionStreams],
 ];
 const ASKED_ONLY: readonly Row[] = [floorAlone];

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { deadlineExceeded, type ErrorCode, internal, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { MountPolicy } from '../../core/mount.ts';
 import type { Logger } from '../../telemetry/logger.ts';
+import type { SandboxAccess } from '../access.ts';
 import type {
   ExecRequest,
   ExecResult,
@@ -202,6 +203,10 @@ export class SupervisorDriver implements SandboxDriver {
 
   logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
     return this.#sandboxes.logs(asTheirs(handle), request, signal);
+  }
+
+  access(handle: SandboxHandle): SandboxAccess {
+    return this.#sandboxes.access(asTheirs(handle));
   }
 
   async close(): Promise<void> {
