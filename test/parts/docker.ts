@@ -66,7 +66,7 @@ export class DockerDaemon implements AsyncDisposable {
 
   static async start(options: DaemonOptions = {}): Promise<DockerDaemon> {
     const directory = await mkdtemp(join(tmpdir(), 'rookery-docker-'));
-    const daemon = await withMachineLock('docker', LOCK_TIMEOUT_MS, () => DockerDaemon.#make(directory, options));
+    const daemon = await withDaemonsLeftAlone(() => DockerDaemon.#make(directory, options));
     try {
       for (const image of options.images ?? []) await daemon.import(image);
     } catch (error) {
@@ -103,7 +103,7 @@ export class DockerDaemon implements AsyncDisposable {
       await execute('ip', ['link', 'add', 'name', residue.bridge, 'type', 'bridge']);
       await execute('ip', ['address', 'add', `${prefix}.0.1/24`, 'dev', residue.bridge]);
       await execute('ip', ['link', 'set', residue.bridge, 'up']);
-      await daemon.resume();
+      await daemon.#launch();
     } catch (error) {
       await daemon.#remove();
       throw error;
@@ -156,6 +156,10 @@ export class DockerDaemon implements AsyncDisposable {
 
   /** Starts the daemon again after `halt`, on the same files. */
   async resume(): Promise<void> {
+    await withDaemonsLeftAlone(() => this.#launch());
+  }
+
+  async #launch(): Promise<void> {
     const { directory } = this.#residue;
     const log = openSync(join(directory, 'log'), 'a');
     // It must not outlive the tests, whatever becomes of them.
@@ -209,6 +213,14 @@ export class DockerDaemon implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
   }
+}
+
+/**
+ * A daemon that starts empties the chains of packet rules that all daemons of a machine share: what is true of the networks of another one
+ * is true only of those that it makes afterwards. So no daemon starts during `body`.
+ */
+export function withDaemonsLeftAlone<T>(body: () => Promise<T>): Promise<T> {
+  return withMachineLock('docker', LOCK_TIMEOUT_MS, body);
 }
 
 /** A range of addresses that nothing on this machine uses. */

@@ -145,6 +145,7 @@ export class DockerDriver implements SandboxDriver {
     if (container === '') return;
     const { exits } = await this.#open();
     const ended = exits.wait(container);
+    exits.isEnding(container);
     ended.catch(() => undefined);
     if (graceMs > 0) {
       if (!(await this.#signal(container, 'SIGTERM'))) return;
@@ -158,6 +159,7 @@ export class DockerDriver implements SandboxDriver {
     const { container, directory } = readHandle(handle);
     const { engine, exits, networks } = await this.#open();
     if (container !== '') {
+      exits.isEnding(container);
       await removeContainer(engine, container);
       exits.forget(container);
       networks.removeUnusedSoon();

@@ -7,6 +7,7 @@ import { type DockerEndpoint, findEndpoint } from './endpoint.ts';
 
 const REQUEST_TIMEOUT_MS = 30_000;
 const MOST_IDLE_CONNECTIONS = 16;
+const LIBRARY_WORDS = /^\(HTTP code \d+\) .*? - /;
 
 /** The connection to the daemon. Its errors are `ServiceError`s; the daemon's own refusals carry `statusOf`. */
 export class Engine {
@@ -85,8 +86,9 @@ export function statusOf(error: unknown): number | null {
 /** The daemon's own sentence. */
 export function daemonMessage(error: unknown): string {
   const raw = error instanceof ServiceError && error.cause !== undefined ? error.cause : error;
-  const json = (raw as { json?: { message?: unknown } }).json;
-  return typeof json?.message === 'string' ? json.message.trim() : messageOf(raw);
+  const json = (raw as { json?: { message?: unknown } | null }).json;
+  // The library has not read the answer to a request for a stream, and puts its own words before it.
+  return typeof json?.message === 'string' ? json.message.trim() : messageOf(raw).replace(LIBRARY_WORDS, '').trim();
 }
 
 async function loadClient(): Promise<typeof Docker> {

@@ -8,14 +8,21 @@ import { LABEL_INSTALLATION } from './labels.ts';
 
 const FIRST_RETRY_MS = 200;
 const MAX_RETRY_MS = 5_000;
+const STOPPED = 'stopped through docker';
+const REMOVED = 'removed through docker';
 
 /** One line of the event stream. */
 interface ContainerEvent {
+  readonly Action?: string;
   readonly Actor?: { readonly ID?: string; readonly Attributes?: Readonly<Record<string, string>> };
 }
 
 interface Watched {
   readonly promise: Promise<ExitResult>;
+  /** This server has sent it a signal, or removes it. */
+  isEndedByUs: boolean;
+  /** Somebody else has. */
+  isStopped: boolean;
   resolve(exit: ExitResult): void;
 }
 
@@ -70,6 +77,12 @@ export class Exits {
     return await watched.promise;
   }
 
+  /** This server is about to end it: that is nobody else's doing then. */
+  isEnding(container: string): void {
+    const watched = this.#watched.get(container);
+    if (watched !== undefined) watched.isEndedByUs = true;
+  }
+
   /** Nobody waits for it any more, or its end is not to be known: it is removed. */
   forget(container: string): void {
     const watched = this.#watched.get(container);
@@ -88,7 +101,7 @@ export class Exits {
     const promise = new Promise<ExitResult>(settle => {
       resolve = settle;
     });
-    const watched = { promise, resolve };
+    const watched: Watched = { promise, resolve, isEndedByUs: false, isStopped: false };
     this.#watched.set(container, watched);
     return watched;
   }
@@ -96,7 +109,7 @@ export class Exits {
   async #connect(): Promise<void> {
     const filters = JSON.stringify({
       type: ['container'],
-      event: ['die', 'destroy'],
+      event: ['kill', 'die', 'destroy'],
       label: [`${LABEL_INSTALLATION}=${this.#installation}`],
     });
     const stream = (await this.#engine.request('tell its events', docker => docker.getEvents({ filters }))) as Readable;
@@ -144,7 +157,12 @@ export class Exits {
       return;
     }
     const { ID: container = '', Attributes: attributes = {} } = event.Actor ?? {};
-    if (!this.#watched.has(container)) return;
+    const watched = this.#watched.get(container);
+    if (watched === undefined) return;
+    if (event.Action === 'kill') {
+      watched.isStopped = true;
+      return;
+    }
     void this.#look(container, Number(attributes.exitCode ?? Number.NaN)).catch(() => {
       // The daemon goes away in this moment: looked at again when it is back.
       this.#stream?.destroy();
@@ -155,14 +173,17 @@ export class Exits {
   async #look(container: string, exitCode = Number.NaN): Promise<void> {
     const state = await inspectExit(this.#engine, container);
     if (state === 'running' || state === 'created') return;
+    const watched = this.#watched.get(container);
+    this.#watched.delete(container);
+    if (watched === undefined) return;
     const isTold = state === 'gone' && Number.isInteger(exitCode);
     const exit = isTold
       ? toExit({ Running: false, OOMKilled: false, ExitCode: exitCode, FinishedAt: '' })
       : state === 'gone'
         ? unknownExit()
         : state;
-    this.#watched.get(container)?.resolve(exit);
-    this.#watched.delete(container);
+    const cause = state === 'gone' ? REMOVED : watched.isStopped ? STOPPED : null;
+    watched.resolve(cause === null || watched.isEndedByUs ? exit : { ...exit, cause });
   }
 }
 
