@@ -367,24 +367,29 @@ describeWith(['docker'], 'containers', () => {
       expect((await driver.list()).map(({ handle }) => handle)).toEqual([second.handle]);
     });
 
-    test('what the code puts in the place of its socket does not lead the server elsewhere', async () => {
-      const decoy = createServer(socket => socket.destroy());
-      const { channel, endpoint, spec } = await startWith('behaviours.attempt');
-      const path = join(directory(), 'decoy.sock');
-      await new Promise<void>(resolve => decoy.listen(path, resolve));
-      try {
-        const swap = [
+    test.each(['', IMAGE_USER.name])(
+      'the code of user "%s" cannot change the directory that it shares with the server',
+      async user => {
+        const { channel } = await startWith('behaviours.attempt', { rootfs: image(IMAGES.python, user) });
+        const tries = [
           "os.unlink('/run/rookery/runtime.sock')",
-          `os.symlink('${path}', '/run/rookery/runtime.sock')`,
-          "os.readlink('/run/rookery/runtime.sock')",
-        ].join('\n');
-        expect(await evaluate(channel, swap)).toBe(path);
-        const again = await Channel.open(endpoint, spec.secret, signal());
-        channels.push(again);
-        expect(await evaluate(again, '1 + 1')).toBe('2');
-      } finally {
-        decoy.close();
-      }
+          "open('/run/rookery/file', 'w')",
+          "os.chmod('/run/rookery', 0o777)",
+          "os.rename('/run/rookery', '/run/other')",
+        ];
+        for (const each of tries)
+          expect(await evaluate(channel, each)).toMatch(/^(PermissionError|OSError: \[Errno 16\])/);
+      },
+    );
+
+    test('a program that is ready with something else than a socket is refused', async () => {
+      const source = directory({ app: '#!/bin/sh\nln -s /run/rookery /run/rookery/runtime.sock\nexec sleep 600\n' });
+      const command = { kind: 'exec' as const, argv: ['/app/app'], deployDir: '/app', makesSocket: true };
+      const mounts = [{ source, target: '/app', readonly: true }];
+      await expect(start({ command, mounts })).rejects.toSatisfy(
+        isError('failed_precondition', /^\/run\/rookery\/runtime\.sock is not a socket/),
+      );
+      expect(await driver.list()).toEqual([]);
     });
   });
 

@@ -1,5 +1,5 @@
 import { type FSWatcher, watch } from 'node:fs';
-import { access, chmod, link, lstat, mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { access, chmod, chown, link, lstat, mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition } from '../../core/error.ts';
 
@@ -9,6 +9,8 @@ const SOCKET_NAME = 'runtime.sock';
 /** The socket as the container's programs know it. */
 export const INSIDE_SOCKET = `${INSIDE_DIRECTORY}/${SOCKET_NAME}`;
 const ORDERS_NAME = 'orders.json';
+/** Larger than any uid that a container may be given. */
+const NOBODYS_UID = 2 ** 31;
 /** What the starter of the Python runtime reads and removes. */
 export const INSIDE_ORDERS = `${INSIDE_DIRECTORY}/${ORDERS_NAME}`;
 
@@ -32,7 +34,9 @@ export async function makeDirectory(directory: string, orders: object | null): P
   await rm(directory, { recursive: true, force: true });
   const shared = sharedPath(directory);
   await mkdir(shared, { recursive: true, mode: 0o700 });
-  // The user inside is somebody else, and not known yet; on the host nobody gets as far as this.
+  // No user of a container can have this uid, so none can change the mode that `claim` gives it.
+  if (process.getuid?.() === 0) await chown(shared, NOBODYS_UID, NOBODYS_UID);
+  // The user inside is not known yet; on the host nobody gets as far as this.
   await chmod(shared, 0o777);
   if (orders !== null) await writeFile(join(shared, ORDERS_NAME), JSON.stringify(orders), { mode: 0o644 });
 }
@@ -68,24 +72,23 @@ export class SocketWatch {
   }
 
   /**
-   * Gives the socket a name that nobody inside can put anything else in the place of: whatever happens in the shared directory from
-   * now on, the server connects to this socket. Fails with `failed_precondition` when what is there is no socket.
+   * Gives the socket a name that nobody inside can put anything else in the place of, and ends the writing to the shared directory, which
+   * is on a disk of the host. Fails with `failed_precondition` when what is there is no socket.
    */
   async claim(): Promise<void> {
     const inside = join(this.#shared, SOCKET_NAME);
     const name = socketPath(this.#directory);
     const claimed = `${name}.new`;
+    await chmod(this.#shared, 0o555);
     try {
       await link(inside, claimed);
+      await assertSocket(claimed);
     } catch (error) {
       // A server that is not root may not link to what belongs to another user.
       if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
-      await symlink(inside, claimed);
       await assertSocket(inside);
-      await rename(claimed, name);
-      return;
+      await symlink(inside, claimed);
     }
-    await assertSocket(claimed);
     await rename(claimed, name);
   }
 
