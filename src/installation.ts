@@ -30,6 +30,11 @@ export async function createInstallation(config: Config, logger: Logger): Promis
         spares: config.process.spares,
         warm: config.process.warm,
         pythons: config.process.pythons,
+        network: {
+          use: config.process.network,
+          range: config.process.networkRange,
+          setForwarding: config.process.setForwarding,
+        },
         logger,
       });
     },

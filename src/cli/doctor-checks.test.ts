@@ -132,7 +132,17 @@ describe('a driver', () => {
 });
 
 describe('python', () => {
-  const config = { defaultExecutor: 'process', process: { spares: 4, warm: [], pythons: {} } } as const;
+  const config = {
+    defaultExecutor: 'process',
+    process: {
+      spares: 4,
+      warm: [],
+      pythons: {},
+      network: 'shared',
+      networkRange: '10.213.0.0/16',
+      setForwarding: false,
+    },
+  } as const;
   const only =
     (...versions: string[]) =>
     async (version: string) => {

@@ -223,6 +223,23 @@ export const SETTINGS = {
     doc: 'Interpreters by version, for those that are not found by themselves (on the PATH, in well-known places, from pyenv).',
     example: '{"3.13": /opt/python3.13/bin/python3.13}',
   }),
+  'process.network': choice(['own', 'shared'], {
+    default: 'own',
+    doc: 'Whether each process sandbox has a network of its own, with an address that only the platform can talk to (`own`, as root and with `nft` or `iptables`), or the network of the host (`shared`). Servers of kind `http` and agents with ports have their own where that is possible.',
+    example: 'shared',
+  }),
+  'process.networkRange': text({
+    default: '10.213.0.0/16',
+    pattern: /^((25[0-5]|2[0-4]\d|1?\d?\d)\.){3}0\/(8|9|1\d|2[0-4])$/,
+    shape: 'an IPv4 network such as 10.213.0.0/16, /8 to /24',
+    doc: 'Where process sandboxes with a network of their own get their addresses from. Nothing else that this host reaches may be in it; several servers may share it.',
+    example: '192.168.128.0/18',
+  }),
+  'process.setForwarding': boolean({
+    default: true,
+    doc: 'Whether the service may switch `net.ipv4.ip_forward` on when it is off: networks of sandboxes reach nothing outside without it.',
+    example: 'false',
+  }),
   'docker.host': optionalText({
     default: null,
     doc: 'Where the Docker daemon listens: `unix:///path`, or `tcp://127.0.0.1:port`. Unset, it is found as the `docker` command finds it: `DOCKER_HOST`, the current context, the usual socket. The daemon must be on this machine.',

@@ -61,8 +61,7 @@ export function toSandboxSpec(
     memoryMb: spec.memoryMb,
     maxProcesses: rules.maxProcesses,
     maxOpenFiles: LIMITS.openFiles,
-    // A container has a network of its own anyway.
-    network: command.kind === 'http' && spec.rootfs.type === 'host' ? 'none' : rules.network,
+    network: rules.network,
     requireIsolation: rules.requireIsolation,
   };
 }

@@ -78,6 +78,7 @@ class Launcher:
         title = process.Title()
         title.set("rookery: launcher %s" % self._config["name"])
         self._plan = plan.Plan(self._config, title)
+        self._plan.networks.find(self._plan.layers)
         self._wake, self._wake_writer = socket.socketpair()
         for end in (self._wake, self._wake_writer):
             end.setblocking(False)
@@ -191,6 +192,8 @@ class Launcher:
                 "isolation": self._plan.layers.words(),
                 "degraded": self._plan.layers.degraded,
                 "privileged": layers.is_privileged(),
+                # Why sandboxes cannot have a network of their own that reaches out; null when they can.
+                "networkMissing": self._plan.networks.missing,
             },
         )
 
@@ -426,6 +429,7 @@ class Launcher:
             except OSError:
                 pass
         self._plan.etc.remove()
+        self._plan.networks.release()
         for connection in self._controls.values():
             connection.close()
 

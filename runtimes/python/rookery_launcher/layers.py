@@ -149,7 +149,7 @@ def _rehearse(layers, plan_root, name, sender):
 
 def attempt(layer, call, *arguments):
     try:
-        call(*arguments)
+        return call(*arguments)
     except OSError as error:
         raise LayerFailure(layer, error)
 

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import etc, identity, layers, process, root
+from . import etc, identity, layers, network, process, root
 
 
 class Plan:
@@ -26,3 +26,4 @@ class Plan:
         shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
         self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
         self.layers = held or layers.find(config["disable"], self.root)
+        self.networks = network.Networks(config.get("network"))

@@ -84,8 +84,7 @@ class _Start:
         # Without a program the Python runtime is what tells each call so.
         self._is_program = command["kind"] == "exec" and len(command["argv"]) > 0
         self._makes_socket = command.get("makesSocket", False)
-        # On a shared network the port may be another program's.
-        self._may_serve_http = command.get("orServesHttp", False) and request["network"] != "host"
+        self._may_serve_http = command.get("orServesHttp", False)
         self._warnings = []
         self.sandbox = Sandbox(request, plan.layers)
 
@@ -101,7 +100,7 @@ class _Start:
         self._find_user()
         self._mount()
         self._check_program()
-        self._isolate_network()
+        self._enter_network()
         self._enter_user_namespace()
         layers.drop_capabilities(self._layers)
         # Nobody inside may look into this process, whoever they are.
@@ -180,19 +179,36 @@ class _Start:
         if found.uid != 0 and user_process.sets_ids(self._layers):
             program.check_for_user(command["argv"][0], found)
 
-    def _isolate_network(self):
-        if self._request["network"] != "none":
+    def _enter_network(self):
+        """Into the network that was asked for, unless the spare is in it already."""
+        asked, networks, state = self._request["network"], self._plan.networks, self._prepared.state
+        # A spare is in the host's network or in one of its own that reaches out.
+        is_own = state["address"] is not None
+        is_http = self._request["command"]["kind"] == "http"
+        if asked == "own" and not is_own and networks.missing is None:
+            state["address"] = network.enter(networks.range)
+        elif asked == "none" or asked == "own" and not is_own and is_http:
+            self._isolate()
+        else:
+            # On a shared network the port may be another program's.
+            self._may_serve_http = self._may_serve_http and is_own
             return
-        if not self._layers.has("net"):
-            raise StartFailure("network none is not possible on this machine: network namespaces are not available")
-        network.isolate()
-        if self._request["command"]["kind"] == "http":
-            self._warnings.append(
-                "the network of an http instance is its own, so that its server is alone on its port: it has loopback only "
-                "and reaches nothing outside"
-            )
-        # The user's process was forked in the host's network.
+        self._directory.write("state.json", state)
+        # The user's process was forked in another network.
         self._prepared.first.fork_user(self._control, self._connection)
+
+    def _isolate(self):
+        if not self._layers.has("net"):
+            raise StartFailure(
+                "a network of its own is not possible on this machine: network namespaces are not available"
+            )
+        network.isolate()
+        self._prepared.state["address"] = None
+        if self._request["network"] == "own":
+            self._warnings.append(
+                "the network of this http instance has loopback only and it reaches nothing outside: %s"
+                % self._plan.networks.missing
+            )
 
     def _mount(self):
         if not self._layers.has("mount"):

@@ -9,7 +9,7 @@ import socket
 import struct
 import traceback
 
-from . import cgroups, directory, first_process, layers, process, sandbox, syscalls, user_process
+from . import cgroups, directory, first_process, layers, network, process, sandbox, syscalls, user_process
 from .failure import LayerFailure
 
 #: Bytes of a message between launcher and spare.
@@ -69,6 +69,9 @@ def prepare(plan, name, control, *others):
     if not plan.layers.has("pid"):
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     place = directory.InstanceDirectory(plan, name)
+    address = None
+    if plan.networks.always:
+        address = layers.attempt("net", network.enter, plan.networks.range)
     state = {
         # As the host counts: its /proc is still the one in sight.
         "pid": int(os.readlink("/proc/self")),
@@ -77,6 +80,8 @@ def prepare(plan, name, control, *others):
         "groups": cgroups.paths_of(plan.layers.places, name),
         "groupVersions": {controller: held.version for controller, held in plan.layers.places.items()},
         "launcher": plan.name,
+        # In its own network; null in the host's, and where there is only loopback.
+        "address": address,
     }
     place.write("state.json", state)
     # Before the root is made: afterwards the groups are out of reach.

@@ -34,6 +34,7 @@ import { makeHandle, type ProcessSandbox, readExit, readHandle, readState, type 
 import { isAlive, waitForEnd } from './kernel.ts';
 import { findPythonDir, type Launcher, Launchers } from './launchers.ts';
 import { readLogs } from './logs.ts';
+import { type NetworkOptions, SHARED_NETWORK, sharedNetworkSentence } from './network.ts';
 import {
   isolationOf,
   ownerWarnings,
@@ -73,6 +74,8 @@ export interface ProcessDriverOptions {
   readonly disable?: readonly string[];
   /** How long a launcher without instances outlives a server that was killed. */
   readonly launcherIdleExitMs?: number;
+  /** The host's network, but for sandboxes that cannot share it, when absent. */
+  readonly network?: NetworkOptions;
   /** The directory of `rookery_launcher` and `rookery_runtime`; this installation's when absent. */
   readonly pythonDir?: string;
 }
@@ -88,12 +91,14 @@ const NAMESPACES = ['mount', 'pid', 'ipc', 'uts', 'user', 'net'];
 export class ProcessDriver implements SandboxDriver {
   readonly name = 'process';
   readonly #options: ProcessDriverOptions;
+  readonly #network: NetworkOptions;
   readonly #launchers: Launchers;
   readonly #exits = new Map<string, Promise<ExitResult>>();
   readonly #connections = new Set<FrameSocket>();
 
   constructor(options: ProcessDriverOptions) {
     this.#options = options;
+    this.#network = options.network ?? SHARED_NETWORK;
     this.#launchers = new Launchers({
       dataDir: options.dataDir,
       runDir: options.runDir ?? null,
@@ -101,6 +106,7 @@ export class ProcessDriver implements SandboxDriver {
       pythons: options.pythons ?? {},
       disable: expandLayers(options.disable ?? []),
       idleExitMs: options.launcherIdleExitMs ?? DEFAULT_IDLE_EXIT_MS,
+      network: this.#network,
       pythonDir: options.pythonDir ?? findPythonDir(),
       logger: options.logger,
     });
@@ -117,7 +123,7 @@ export class ProcessDriver implements SandboxDriver {
         PROBE_TIMEOUT_MS,
         `the launcher did not answer within ${PROBE_TIMEOUT_MS / 1000} s`,
       );
-      const { isolation, degraded, privileged } = launcher.hello;
+      const { isolation, privileged } = launcher.hello;
       const has = (layer: string) => isolation.includes(layer);
       return {
         available: true,
@@ -132,7 +138,7 @@ export class ProcessDriver implements SandboxDriver {
           exec: true,
           isolation,
         },
-        degraded,
+        degraded: this.#degraded(launcher),
       };
     } catch (error) {
       return { available: false, reason: messageOf(error) };
@@ -163,11 +169,11 @@ export class ProcessDriver implements SandboxDriver {
       facts: {
         sandboxId: String(state.file.pid),
         nodeIp: '127.0.0.1',
-        sandboxIp: '',
+        sandboxIp: state.file.address ?? '',
         portMappings: [],
-        isolation: isolationOf(spec, launcher),
+        isolation: isolationOf(spec, launcher, state.file.address),
         warnings: [
-          ...launcher.hello.degraded,
+          ...this.#degraded(launcher),
           ...state.warnings,
           ...ownerWarnings(await warnings, spec, launcher, state.uid),
           ...portWarnings(spec),
@@ -285,6 +291,11 @@ export class ProcessDriver implements SandboxDriver {
     await this.#launchers.close();
   }
 
+  #degraded({ hello }: Launcher): readonly string[] {
+    const missing = this.#network.use === 'own' ? (hello.networkMissing ?? null) : null;
+    return missing === null ? hello.degraded : [...hello.degraded, sharedNetworkSentence(missing)];
+  }
+
   /** A launcher that ends, or a spare that dies, in the very moment of a start is worth another try: nothing has begun then. */
   async #tryStarts(
     spec: SandboxSpec,
@@ -307,7 +318,7 @@ export class ProcessDriver implements SandboxDriver {
     const connection = await FrameSocket.connect(launcher.startSocket).catch(() => null);
     if (connection === null) return null;
     this.#connections.add(connection);
-    connection.send(startRequest(spec, this.#options.mountPolicy));
+    connection.send(startRequest(spec, this.#options.mountPolicy, this.#network.use));
     const reply = connection.nextMessage();
     let answer: Record<string, unknown> | null;
     try {

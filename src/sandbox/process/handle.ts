@@ -23,6 +23,8 @@ export interface SandboxStateFile {
   readonly groups: Readonly<Record<string, string>>;
   readonly groupVersions: Readonly<Record<string, number>>;
   readonly launcher: string;
+  /** In a network of its own; null in that of the host, and with loopback only. */
+  readonly address?: string | null;
 }
 
 export function makeHandle(instanceId: string, directory: string, state: SandboxStateFile | null): SandboxHandle {

@@ -11,6 +11,7 @@ import type { Logger } from '../../telemetry/logger.ts';
 import { bounded } from './bounded.ts';
 import { FrameSocket } from './frame-socket.ts';
 import { type Interpreter, Interpreters } from './interpreters.ts';
+import type { NetworkOptions } from './network.ts';
 
 const READY_TIMEOUT_MS = 15_000;
 const HELLO_TIMEOUT_MS = 5_000;
@@ -33,6 +34,7 @@ export interface LauncherOptions {
   readonly disable: readonly string[];
   /** How long a launcher without instances outlives a server that was killed. */
   readonly idleExitMs: number;
+  readonly network: NetworkOptions;
   /** The directory of `rookery_launcher` and `rookery_runtime`. */
   readonly pythonDir: string;
   readonly logger: Logger;
@@ -49,6 +51,8 @@ interface LauncherHello {
   readonly degraded: readonly string[];
   /** Whether it may make namespaces without a user namespace. */
   readonly privileged: boolean;
+  /** Why its sandboxes cannot have a network of their own that reaches out; null when they can. */
+  readonly networkMissing?: string | null;
 }
 
 /** A launcher that serves. */
@@ -166,14 +170,22 @@ export class Launchers {
 
   async #nameSuffix(interpreter: Interpreter): Promise<string> {
     this.#fingerprint ??= fingerprintOf(this.#options.pythonDir);
-    const { dataDir, spares, disable, idleExitMs } = this.#options;
-    const settings = JSON.stringify([await this.#fingerprint, interpreter.path, dataDir, spares, disable, idleExitMs]);
+    const { dataDir, spares, disable, idleExitMs, network } = this.#options;
+    const settings = JSON.stringify([
+      await this.#fingerprint,
+      interpreter.path,
+      dataDir,
+      spares,
+      disable,
+      idleExitMs,
+      network,
+    ]);
     return createHash('sha256').update(settings).digest('hex').slice(0, 8);
   }
 
   /** Starts it in a session of its own, so that it outlives this process; returns when it serves. */
   async #spawn(name: string, interpreter: Interpreter): Promise<void> {
-    const { dataDir, spares, disable, idleExitMs, pythonDir } = this.#options;
+    const { dataDir, spares, disable, idleExitMs, network, pythonDir } = this.#options;
     const logPath = join(this.runDir, `${name}.log`);
     const log = await open(logPath, 'w', 0o600);
     try {
@@ -191,6 +203,7 @@ export class Launchers {
         spares,
         disable,
         idleExitMs,
+        network: { range: network.range, always: network.use === 'own', setForwarding: network.setForwarding },
         hostPaths: [pythonDir],
         logBytes: LIMITS.logFileBytes,
         logFiles: LIMITS.logFiles,

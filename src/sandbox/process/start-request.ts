@@ -3,8 +3,13 @@ import { failedPrecondition } from '../../core/error.ts';
 import type { MountPolicy } from '../../core/mount.ts';
 import type { SandboxSpec } from '../driver.ts';
 import type { Launcher } from './launchers.ts';
+import { type NetworkOptions, networkOf } from './network.ts';
 
-export function startRequest(spec: SandboxSpec, policy: MountPolicy): object {
+export function startRequest(
+  spec: SandboxSpec,
+  policy: MountPolicy,
+  networks: NetworkOptions['use'] = 'shared',
+): object {
   return {
     instanceId: spec.instanceId,
     command: spec.command,
@@ -19,14 +24,19 @@ export function startRequest(spec: SandboxSpec, policy: MountPolicy): object {
     memoryMb: spec.memoryMb,
     maxProcesses: spec.maxProcesses,
     maxOpenFiles: spec.maxOpenFiles,
-    network: spec.network,
+    network: networkOf(spec, networks),
     policy,
   };
 }
 
-/** The layers that hold for this spec: a network of its own only where it was asked for. */
-export function isolationOf(spec: SandboxSpec, launcher: Pick<Launcher, 'hello'>): readonly string[] {
-  return launcher.hello.isolation.filter(layer => layer !== 'net' || spec.network === 'none');
+/** The layers that hold for this spec. `address` is the one that it has in a network of its own. */
+export function isolationOf(
+  spec: SandboxSpec,
+  launcher: Pick<Launcher, 'hello'>,
+  address: string | null = null,
+): readonly string[] {
+  const isAlone = address !== null || spec.network === 'none' || spec.command.kind === 'http';
+  return launcher.hello.isolation.filter(layer => layer !== 'net' || isAlone);
 }
 
 export function refuseWithoutIsolation(spec: SandboxSpec, launcher: Pick<Launcher, 'hello'>): void {
@@ -43,7 +53,7 @@ export function refuseWithoutIsolation(spec: SandboxSpec, launcher: Pick<Launche
     'cgroup.cpu',
     'cgroup.pids',
     ...(launcher.hello.privileged ? [] : ['user']),
-    ...(spec.network === 'none' ? ['net'] : []),
+    ...(spec.network === 'none' || spec.command.kind === 'http' ? ['net'] : []),
   ];
   const missing = wanted.filter(layer => !launcher.hello.isolation.includes(layer));
   if (missing.length === 0) return;
