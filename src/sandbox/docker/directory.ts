@@ -31,7 +31,7 @@ export function sharedPath(directory: string): string {
 
 /** Makes it, over what an earlier start of the same instance left. `orders` go to the starter of the Python runtime. */
 export async function makeDirectory(directory: string, orders: object | null): Promise<void> {
-  await rm(directory, { recursive: true, force: true });
+  await removeDirectory(directory);
   const shared = sharedPath(directory);
   await mkdir(shared, { recursive: true, mode: 0o700 });
   // No user of a container can have this uid, so none can change the mode that `claim` gives it.
@@ -42,6 +42,7 @@ export async function makeDirectory(directory: string, orders: object | null): P
 }
 
 export async function removeDirectory(directory: string): Promise<void> {
+  await chmod(sharedPath(directory), 0o700).catch(() => undefined);
   await rm(directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 10 });
 }
 

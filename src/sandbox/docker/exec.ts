@@ -5,7 +5,7 @@ import type { Logger } from '../../telemetry/logger.ts';
 import type { ExecRequest, ExecResult } from '../driver.ts';
 import { type Engine, statusOf } from './engine.ts';
 import { FrameSplitter } from './multiplex.ts';
-import { killGroup } from './processes.ts';
+import { killCommand } from './processes.ts';
 
 const END_TRIES = 20;
 const END_STEP_MS = 25;
@@ -36,8 +36,7 @@ export async function runCommand(
   try {
     const how = await endOf(stream, request.timeoutMs, signal);
     if (how !== 'ended') {
-      const { Running: isRunning, Pid: pid } = await inspect();
-      if (isRunning && pid > 0) await killGroup(engine, container, pid, logger);
+      await killCommand(engine, container, exec, logger);
       if (how === 'aborted') throw deadlineExceeded('the command was given up by its caller');
       return result(-1, stdout, stderr);
     }

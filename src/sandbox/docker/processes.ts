@@ -1,12 +1,36 @@
 import { readFile } from 'node:fs/promises';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from '../../telemetry/logger.ts';
 import { type Engine, statusOf } from './engine.ts';
 
+/** How long the daemon may take to start a command that it has taken. */
+const START_TRIES = 40;
+const START_STEP_MS = 25;
+
+type Exec = Awaited<ReturnType<ReturnType<Engine['docker']['getContainer']>['exec']>>;
+
 /**
- * Ends the process group of a command that the daemon started in a container; `pid` as the daemon names it. The daemon has no request for
- * that: the server does it itself where it may, else a shell inside. Never rejects.
+ * Ends a command that the daemon runs in a container, with its process group. The daemon has no request for that: the server does it
+ * itself where it may, else a shell inside, as the same user. Never rejects.
  */
-export async function killGroup(engine: Engine, container: string, pid: number, logger: Logger): Promise<void> {
+export async function killCommand(engine: Engine, container: string, exec: Exec, logger: Logger): Promise<void> {
+  try {
+    for (let tried = 0; tried < START_TRIES; tried += 1) {
+      const { Running: isRunning, Pid: pid } = await engine.request('inspect a command', () => exec.inspect());
+      if (!isRunning) return;
+      if (pid > 0) return await killGroup(engine, container, pid, logger);
+      // It is just being started.
+      await delay(START_STEP_MS);
+    }
+    logger.warn({ container }, 'a command in a container cannot be ended: it does not start');
+  } catch (error) {
+    // The container ended meanwhile, and the command with it.
+    if (statusOf(error) === 404 || statusOf(error) === 409) return;
+    logger.warn({ container, err: error }, 'a command in a container cannot be ended');
+  }
+}
+
+async function killGroup(engine: Engine, container: string, pid: number, logger: Logger): Promise<void> {
   const inside = await pidInside(container, pid);
   if (inside === null) {
     logger.warn({ container, pid }, 'a command in a container cannot be ended: its process is not one of this machine');
@@ -20,16 +44,10 @@ export async function killGroup(engine: Engine, container: string, pid: number, 
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ESRCH') return;
   }
-  try {
-    const exec = await engine.request('run a command', docker =>
-      docker.getContainer(container).exec({ Cmd: ['/bin/sh', '-c', `kill -9 -- -${inside}`], User: '0' }),
-    );
-    await engine.request('run a command', () => exec.start({ Detach: true }));
-  } catch (error) {
-    // The container ended meanwhile, and the command with it.
-    if (statusOf(error) === 404 || statusOf(error) === 409) return;
-    logger.warn({ container, err: error }, 'a command in a container cannot be ended');
-  }
+  const exec = await engine.request('run a command', docker =>
+    docker.getContainer(container).exec({ Cmd: ['/bin/sh', '-c', `kill -9 -${inside}`] }),
+  );
+  await engine.request('run a command', () => exec.start({ Detach: true }));
 }
 
 /** The pid in the container's own namespace; 0 when it has ended, null when it is not a process of the container (a remote daemon). */
