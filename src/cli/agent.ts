@@ -5,7 +5,7 @@ import type { Context } from './io.ts';
 
 const AGENT = 'the id of the agent, or its name';
 
-/** Describes the commands; what they do stands in `agent-create.ts`, `agent-call.ts` and `agent-records.ts`. */
+/** Describes the commands; what they do stands in the files beside this one that begin with `agent-`. */
 export function register(program: Command, context: Context): void {
   const { io } = context;
   const agent = program
@@ -115,6 +115,53 @@ export function register(program: Command, context: Context): void {
       // Everything behind the agent belongs to the command, a `--` in front of it does not.
       const argv = command[0] === '--' ? command.slice(1) : command;
       context.exitCode = await execInAgent(io, id, argv, options);
+    });
+
+  addForOne('shell')
+    .summary('open a shell in the sandbox of an agent')
+    .description(
+      'Opens a login shell, or runs a command, with the terminal that this runs in; without one, with pipes. Ends with its exit code.\n\n' +
+        '  rookery agent shell hello\n' +
+        '  rookery agent shell hello -- python3 -i',
+    )
+    .argument('<agent>', AGENT)
+    .argument('[command...]', 'the command and its arguments, else a login shell')
+    .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
+    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
+    .option('-T, --no-tty', 'pipes even where there is a terminal')
+    .passThroughOptions()
+    .action(async (id, command, options) => {
+      const { shellInAgent } = await import('./agent-shell.ts');
+      const argv = command[0] === '--' ? command.slice(1) : command;
+      context.exitCode = await shellInAgent(io, id, argv, options);
+    });
+
+  addForOne('cp')
+    .summary('copy files into and out of the sandbox of an agent')
+    .description(
+      'Copies a file, or a directory with all that is in it, and keeps modes. A path in an agent is written <agent>:<path>; - is stdin or stdout.\n\n' +
+        '  rookery agent cp ./data hello:/tmp/data\n' +
+        '  rookery agent cp hello:/tmp/result.json -',
+    )
+    .argument('<source>', 'what is copied: <agent>:<path>, a path here, or -')
+    .argument('<target>', 'where to; in a directory that is there, under its own name')
+    .action(async (source, target, options) => {
+      const { copyFiles } = await import('./agent-cp.ts');
+      await copyFiles(io, source, target, options);
+    });
+
+  addForOne('port-forward')
+    .summary('reach ports inside the sandbox of an agent')
+    .description(
+      'Listens on ports of this machine (127.0.0.1 only) and passes every connection on to a port inside the sandbox, until Ctrl-C.\n\n' +
+        '  rookery agent port-forward hello 8080\n' +
+        '  rookery agent port-forward hello 8081:80 :5432',
+    )
+    .argument('<agent>', AGENT)
+    .argument('<ports...>', '[LOCAL:]REMOTE; :REMOTE takes any free port here')
+    .action(async (id, ports, options) => {
+      const { forwardPorts } = await import('./agent-port-forward.ts');
+      await forwardPorts(io, id, ports, options);
     });
 
   // Last, so that the help begins with what is the command's own.

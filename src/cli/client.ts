@@ -3,6 +3,7 @@ import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
+import type { WebSocket } from 'ws';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 
@@ -22,7 +23,7 @@ export interface RequestOptions {
   /** Sent as it is: JSON text. */
   readonly body?: string | Uint8Array;
   /** Sent as it comes, instead of `body`. */
-  readonly upload?: { readonly content: Readable; readonly bytes: number };
+  readonly upload?: { readonly content: Readable /** null: not known. */; readonly bytes: number | null };
   /** How long the answer may take to begin; null when the service bounds it (calls). */
   readonly timeoutMs?: number | null;
 }
@@ -102,6 +103,32 @@ export class Client {
     throw refusal(status, await readText(answer));
   }
 
+  /** A WebSocket of the frontend, once it is open. */
+  async webSocket(path: string): Promise<WebSocket> {
+    const { WebSocket } = await import('ws');
+    const base = this.addresses.frontend;
+    const url = new URL(base.pathname.replace(/\/$/, '') + path, base);
+    url.protocol = base.protocol === 'https:' ? 'wss:' : 'ws:';
+    const socket = new WebSocket(url, {
+      headers: this.#headers,
+      handshakeTimeout: DEFAULT_TIMEOUT_MS,
+      perMessageDeflate: false,
+    });
+    const leave = () => socket.terminate();
+    this.#signal.addEventListener('abort', leave, { once: true });
+    socket.once('close', () => this.#signal.removeEventListener('abort', leave));
+    return await new Promise((resolve, reject) => {
+      socket.once('open', () => resolve(socket));
+      socket.once('unexpected-response', (request, answer) => {
+        const { statusCode = 0 } = answer;
+        readText(answer).then(text => reject(refusal(statusCode, text)), reject);
+        answer.once('close', () => request.destroy());
+      });
+      // Stays: an error behind the handshake shows in how it closes.
+      socket.on('error', error => reject(unreachable('frontend', base, error)));
+    });
+  }
+
   #send(method: string, path: string, options: RequestOptions): Promise<IncomingMessage> {
     const entry = options.entry ?? 'frontend';
     const base = this.addresses[entry];
@@ -112,7 +139,10 @@ export class Client {
       ...(body === undefined ? {} : { 'content-type': 'application/json', 'content-length': body.length }),
       ...(options.upload === undefined
         ? {}
-        : { 'content-type': 'application/octet-stream', 'content-length': options.upload.bytes }),
+        : {
+            'content-type': 'application/octet-stream',
+            ...(options.upload.bytes === null ? {} : { 'content-length': options.upload.bytes }),
+          }),
       ...options.headers,
     };
     const timeoutMs = options.timeoutMs === undefined ? DEFAULT_TIMEOUT_MS : options.timeoutMs;
@@ -187,9 +217,10 @@ function refusal(status: number, text: string): CliError {
     return new CliError(
       `${sentence}. Give a token with --token or ROOKERY_TOKEN; "rookery token create" makes one.`,
       EXIT.refused,
+      status,
     );
   }
-  return new CliError(sentence, status === 403 ? EXIT.refused : EXIT.failure);
+  return new CliError(sentence, status === 403 ? EXIT.refused : EXIT.failure, status);
 }
 
 async function readText(answer: IncomingMessage): Promise<string> {

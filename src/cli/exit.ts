@@ -15,10 +15,13 @@ export const EXIT = {
 export class CliError extends Error {
   override readonly name = 'CliError';
   readonly exitCode: number;
+  /** With which status the service refused; null when it was not asked or did not answer. */
+  readonly status: number | null;
 
-  constructor(message: string, exitCode: number = EXIT.failure) {
+  constructor(message: string, exitCode: number = EXIT.failure, status: number | null = null) {
     super(message);
     this.exitCode = exitCode;
+    this.status = status;
   }
 }
 

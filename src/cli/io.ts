@@ -10,6 +10,16 @@ export interface Io {
   readonly stdin: Readable;
   /** Leaves, for example because the reader of a pipe went away or Ctrl-C was pressed. */
   readonly signal: AbortSignal;
+  /** The terminal that both stdin and stdout are; absent when one of them is something else. */
+  readonly terminal?: Terminal;
+}
+
+export interface Terminal {
+  size(): { readonly columns: number; readonly rows: number };
+  /** Raw: every key is passed on as it is, Ctrl-C too. */
+  setRaw(isRaw: boolean): void;
+  /** Calls `listener` when the size has changed. The returned function ends it. */
+  onResize(listener: () => void): () => void;
 }
 
 export interface Output {
@@ -47,8 +57,21 @@ export function processIo(signal: AbortSignal): Io {
     err: output(process.stderr),
     stdin: process.stdin,
     signal,
+    ...(process.stdin.isTTY && process.stdout.isTTY ? { terminal: TERMINAL } : {}),
   };
 }
+
+const DEFAULT_ROWS = 24;
+
+const TERMINAL: Terminal = {
+  // 0 is what a terminal says that does not know.
+  size: () => ({ columns: process.stdout.columns || DEFAULT_COLUMNS, rows: process.stdout.rows || DEFAULT_ROWS }),
+  setRaw: isRaw => void process.stdin.setRawMode(isRaw),
+  onResize(listener) {
+    process.stdout.on('resize', listener);
+    return () => void process.stdout.off('resize', listener);
+  },
+};
 
 /** Writes everything that comes, no faster than the reader takes it. Ends quietly when `signal` aborts. */
 export async function pump(source: AsyncIterable<Uint8Array>, output: Output, signal: AbortSignal): Promise<void> {

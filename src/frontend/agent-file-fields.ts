@@ -11,6 +11,10 @@ export function readMode(text: string | undefined, wrong: (text: string) => Erro
   return Number.parseInt(text.replace(/^0o/, ''), 8);
 }
 
+export function formatMode(mode: number): string {
+  return `0${(mode & 0o7777).toString(8).padStart(3, '0')}`;
+}
+
 /** What is wrong with a path inside a sandbox; undefined: nothing. */
 export function pathProblem(path: string): string | undefined {
   if (path === '') return 'must not be empty';

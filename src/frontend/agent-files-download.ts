@@ -4,6 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { messageOf } from '../core/error.ts';
 import { refusal } from '../http/answer.ts';
 import type { OpenFile } from '../sandbox/access.ts';
+import { formatMode } from './agent-file-fields.ts';
 
 interface Opened {
   readonly path: string;
@@ -16,12 +17,13 @@ export async function sendFile(
   reply: FastifyReply,
   { path, file }: Opened,
 ): Promise<FastifyReply> {
-  const { sizeBytes, modifiedAtMs } = file;
+  const { sizeBytes, modifiedAtMs, mode } = file;
   // HTTP counts in seconds.
   const modifiedMs = Math.floor(modifiedAtMs / 1000) * 1000;
   const tag = `"${sizeBytes.toString(16)}-${Math.floor(modifiedAtMs).toString(16)}"`;
   reply
     .header('Accept-Ranges', 'bytes')
+    .header('X-File-Mode', formatMode(mode))
     .header('ETag', tag)
     .header('Last-Modified', new Date(modifiedMs).toUTCString())
     .header('Cache-Control', 'private, no-cache')

@@ -376,6 +376,7 @@ describe('download', () => {
         'content-length': '10',
         'content-disposition': 'attachment; filename="f.txt"',
         'accept-ranges': 'bytes',
+        'x-file-mode': '0644',
         'x-content-type-options': 'nosniff',
         'last-modified': statSync(join(it.root, 'f.txt')).mtime.toUTCString(),
         etag: expect.stringMatching(/^"a-[0-9a-f]+"$/),

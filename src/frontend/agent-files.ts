@@ -4,7 +4,7 @@ import { LIMITS } from '../core/limits.ts';
 import { answerController } from '../http/caller.ts';
 import type { FileEntry } from '../sandbox/access.ts';
 import type { Instances } from '../scheduler/contract.ts';
-import { MODE_TEXT, pathProblem, readMode } from './agent-file-fields.ts';
+import { formatMode, MODE_TEXT, pathProblem, readMode } from './agent-file-fields.ts';
 import { sendFile } from './agent-files-download.ts';
 import { receiveFile } from './agent-files-upload.ts';
 import { FILE_DOCS } from './agent-io-docs.ts';
@@ -106,7 +106,7 @@ function fileRecord({ path, type, sizeBytes, mode, modifiedAtMs }: FileEntry) {
     name: path.slice(path.lastIndexOf('/') + 1),
     type,
     size: sizeBytes,
-    mode: `0${(mode & 0o7777).toString(8).padStart(3, '0')}`,
+    mode: formatMode(mode),
     modified_at: new Date(modifiedAtMs).toISOString(),
   };
 }

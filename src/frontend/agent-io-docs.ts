@@ -29,6 +29,8 @@ const upgrade = {
   426: errorDocs('The request did not ask for an upgrade to a WebSocket.'),
 };
 
+const fileHeaders = { 'X-File-Mode': Type.String({ description: 'Permission bits in octal.' }) };
+
 /** What OpenAPI shows of the files of an agent. */
 export const FILE_DOCS = {
   upload: {
@@ -60,8 +62,16 @@ export const FILE_DOCS = {
     params: byId,
     querystring: Type.Object({ path }),
     response: {
-      200: { description: 'The file.', content: { 'application/octet-stream': { schema: bytes } } },
-      206: { description: 'The range.', content: { 'application/octet-stream': { schema: bytes } } },
+      200: {
+        description: 'The file.',
+        headers: fileHeaders,
+        content: { 'application/octet-stream': { schema: bytes } },
+      },
+      206: {
+        description: 'The range.',
+        headers: fileHeaders,
+        content: { 'application/octet-stream': { schema: bytes } },
+      },
       304: { description: 'It is what the caller has already.' },
       416: errorDocs('The range is outside the file.'),
       ...errors,

@@ -2,21 +2,13 @@ import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { WebSocket } from 'ws';
 import { messageOf } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
+import { receive, send, sendBinary } from '../lib/socket-stream.ts';
 import type { OpenExec, TerminalSize } from '../sandbox/access.ts';
 import type { Instances } from '../scheduler/contract.ts';
 import { TERMINAL_DOCS } from './agent-io-docs.ts';
 import { readOpenExec } from './agent-terminal-query.ts';
 import type { Query } from './query.ts';
-import {
-  answerUpgradeRequired,
-  CLOSE,
-  close,
-  keepAlive,
-  receive,
-  SocketLives,
-  send,
-  sendBinary,
-} from './web-socket.ts';
+import { answerUpgradeRequired, CLOSE, close, keepAlive, SocketLives } from './web-socket.ts';
 
 interface Running {
   readonly exec: OpenExec;

@@ -3,7 +3,8 @@ import type { FastifyRequest } from 'fastify';
 import type { WebSocket } from 'ws';
 import { messageOf } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
-import { CLOSE, close, keepAlive, receive, send, sendBinary } from './web-socket.ts';
+import { receive, send, sendBinary } from '../lib/socket-stream.ts';
+import { CLOSE, close, keepAlive } from './web-socket.ts';
 
 export interface Tunnel {
   /** Connected to the port inside. This owns it. */

@@ -1,6 +1,5 @@
 // For what it adds to the types of routes.
 
-import type { Readable, Writable } from 'node:stream';
 import type {} from '@fastify/websocket';
 import websocket from '@fastify/websocket';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -66,37 +65,6 @@ export class SocketLives {
 export function answerUpgradeRequired(reply: FastifyReply): FastifyReply {
   reply.header('Upgrade', 'websocket').header('Connection', 'Upgrade');
   return reply.code(426).send(refusal(426, 'this is a WebSocket: the request must ask for an upgrade').body);
-}
-
-/** Sends what `source` yields as binary messages, each when the one before has been taken; `moved` is told of each. */
-export async function sendBinary(
-  socket: WebSocket,
-  source: Readable,
-  moved: () => void,
-  /** The first byte of each message. */
-  mark: Buffer | null = null,
-): Promise<void> {
-  // Its other half, if it has one, lives on behind the end of this one.
-  for await (const chunk of source.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
-    await send(socket, mark === null ? chunk : Buffer.concat([mark, chunk]));
-    moved();
-  }
-}
-
-export function send(socket: WebSocket, data: Buffer | string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    socket.send(data, { binary: typeof data !== 'string' }, error => (error ? reject(error) : resolve()));
-  });
-}
-
-/** Writes binary messages to `sink`, and reads no further ones while it is full; texts go to `onText`. */
-export function receive(socket: WebSocket, sink: Writable, onText: (text: string) => void): void {
-  const goOn = () => socket.resume();
-  sink.on('drain', goOn).on('close', goOn);
-  socket.on('message', (data: Buffer, isBinary) => {
-    if (!isBinary) onText(data.toString());
-    else if (socket.readyState === socket.OPEN && sink.writable && !sink.write(data)) socket.pause();
-  });
 }
 
 export function close(socket: WebSocket, code: number, reason = ''): void {

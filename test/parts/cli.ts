@@ -1,7 +1,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
-import type { Io, Output } from '../../src/cli/io.ts';
+import type { Io, Output, Terminal } from '../../src/cli/io.ts';
 import { run } from '../../src/cli/program.ts';
 
 export interface Seen {
@@ -64,7 +64,11 @@ export interface Ran {
 
 export interface RunOptions {
   readonly environment?: Readonly<Record<string, string>>;
-  readonly stdin?: string;
+  readonly stdin?: string | AsyncIterable<string>;
+  readonly terminal?: Terminal;
+  readonly signal?: AbortSignal;
+  /** Told of everything that is written to stdout, at once. */
+  readonly onOut?: (text: string) => void;
   readonly isTerminal?: boolean;
   readonly columns?: number;
 }
@@ -74,7 +78,9 @@ export async function cli(args: readonly string[], options: RunOptions = {}): Pr
   const written = { out: '', err: '' };
   const output = (name: 'out' | 'err', isTerminal: boolean): Output => ({
     write(text) {
-      written[name] += typeof text === 'string' ? text : Buffer.from(text).toString();
+      const words = typeof text === 'string' ? text : Buffer.from(text).toString();
+      written[name] += words;
+      if (name === 'out') options.onOut?.(words);
       return true;
     },
     drained: async () => {},
@@ -86,8 +92,9 @@ export async function cli(args: readonly string[], options: RunOptions = {}): Pr
     out: output('out', options.isTerminal ?? false),
     // A spinner would write to the real terminal.
     err: output('err', false),
-    stdin: Readable.from(options.stdin === undefined ? [] : [options.stdin]),
-    signal: new AbortController().signal,
+    stdin: Readable.from(typeof options.stdin === 'object' ? options.stdin : [options.stdin ?? ''].filter(Boolean)),
+    signal: options.signal ?? new AbortController().signal,
+    ...(options.terminal ? { terminal: options.terminal } : {}),
   };
   const code = await run(args, io, '1.2.3');
   return { code, ...written };

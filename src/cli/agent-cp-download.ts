@@ -1,0 +1,121 @@
+import { createWriteStream } from 'node:fs';
+import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises';
+import type { IncomingMessage } from 'node:http';
+import { join } from 'node:path';
+import { Transform } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import type { CopyProgress } from './agent-cp-progress.ts';
+import { copyName, joinRemote, listRemote, type Remote } from './agent-cp-remote.ts';
+import { CliError, EXIT, usageError } from './exit.ts';
+import { type Io, pump } from './io.ts';
+
+const MAX_FILES = 100_000;
+const DEFAULT_MODE = 0o644;
+/** So that its files can be written; its own mode comes afterwards. */
+const WRITABLE_DIRECTORY = 0o700;
+
+/** Copies a file or a directory of a sandbox to this machine, or a file to stdout (`-`). */
+export async function downloadTo(
+  io: Io,
+  remote: Remote,
+  source: string,
+  target: string,
+  progress: CopyProgress,
+): Promise<void> {
+  const answer = await openRemote(remote, source);
+  if (target === '-') {
+    if (answer === null) throw usageError(`${source} is a directory: only a file can be copied to stdout.`);
+    await brokenIsTold(source, pump(answer, io.out, io.signal));
+    return;
+  }
+  const place = await placeHere(target, copyName(source));
+  if (answer !== null) {
+    await save(answer, source, place, progress);
+    return;
+  }
+  await mkdir(place, { recursive: true });
+  await saveDirectory({ remote, progress, count: 0 }, source, place);
+}
+
+/** The content of a file; null for a directory. */
+async function openRemote({ client, base }: Remote, path: string): Promise<IncomingMessage | null> {
+  try {
+    return await client.stream('GET', `${base}/download?${new URLSearchParams({ path })}`);
+  } catch (error) {
+    if (!(error instanceof CliError) || error.status !== 400) throw error;
+    // Not a file: a directory, or something that listing it says the truth about.
+    await client.json('GET', `${base}/list?${new URLSearchParams({ path })}`);
+    return null;
+  }
+}
+
+interface Walk {
+  readonly remote: Remote;
+  readonly progress: CopyProgress;
+  count: number;
+}
+
+async function saveDirectory(walk: Walk, source: string, place: string): Promise<void> {
+  const { remote, progress } = walk;
+  for (const { name, type, mode } of await listRemote(remote, source)) {
+    walk.count += 1;
+    if (walk.count > MAX_FILES) throw new CliError(`More than ${MAX_FILES} files are too many: pack them first.`);
+    const from = joinRemote(source, name);
+    const to = join(place, name);
+    if (type === 'directory') {
+      await mkdir(to, { recursive: true, mode: WRITABLE_DIRECTORY });
+      await saveDirectory(walk, from, to);
+      await chmod(to, mode);
+    } else if (type === 'file') {
+      const answer = await openRemote(remote, from);
+      if (answer === null) throw new CliError(`${from} changed while it was copied.`);
+      await save(answer, from, to, progress);
+    } else progress.warn(`${from} is not copied: it is neither a file nor a directory.`);
+  }
+}
+
+/** In its place once it is whole. */
+async function save(answer: IncomingMessage, source: string, place: string, progress: CopyProgress): Promise<void> {
+  const temporary = `${place}.part`;
+  const counted = new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      progress.addBytes(chunk.length);
+      done(null, chunk);
+    },
+  });
+  try {
+    const sink = createWriteStream(temporary, { mode: 0o600 });
+    await brokenIsTold(source, pipeline(answer, counted, sink));
+    await chmod(temporary, modeOf(answer));
+    await rename(temporary, place);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  }
+  progress.addFile();
+}
+
+async function brokenIsTold(source: string, work: Promise<void>): Promise<void> {
+  try {
+    await work;
+  } catch (error) {
+    const { code, path, message } = error as NodeJS.ErrnoException;
+    if (path !== undefined) throw new CliError(`${path} cannot be written (${message}).`);
+    throw new CliError(`${source} could not be copied: the connection broke (${code ?? message}).`, EXIT.unreachable);
+  }
+}
+
+/** `target`, or what the copy is called inside it when it is a directory. */
+async function placeHere(target: string, name: string): Promise<string> {
+  const isDirectory = await stat(target).then(
+    found => found.isDirectory(),
+    () => false,
+  );
+  if (target.endsWith('/') && !isDirectory) throw new CliError(`There is no directory ${target}.`);
+  return isDirectory && name !== '' ? join(target, name) : target;
+}
+
+function modeOf({ headers }: IncomingMessage): number {
+  const mode = Number.parseInt(String(headers['x-file-mode'] ?? ''), 8);
+  return Number.isNaN(mode) ? DEFAULT_MODE : mode & 0o777;
+}

@@ -1,0 +1,51 @@
+import type { Io } from './io.ts';
+
+const SHOW_MS = 100;
+const MEBIBYTE = 1024 * 1024;
+
+/** Shows a person how far a copy is; on stderr, and only on a terminal. */
+export class CopyProgress {
+  readonly #io: Io;
+  #files = 0;
+  #bytes = 0;
+  #shownAtMs = 0;
+
+  constructor(io: Io) {
+    this.#io = io;
+  }
+
+  addBytes(bytes: number): void {
+    this.#bytes += bytes;
+    this.#show();
+  }
+
+  addFile(): void {
+    this.#files += 1;
+    this.#show();
+  }
+
+  /** Something is left out, and the copy goes on. */
+  warn(sentence: string): void {
+    this.#clear();
+    this.#io.err.write(`${sentence}\n`);
+  }
+
+  end(): void {
+    this.#clear();
+    if (this.#io.err.isTerminal) this.#io.err.write(`copied ${this.#text()}\n`);
+  }
+
+  #show(): void {
+    if (!this.#io.err.isTerminal || Date.now() - this.#shownAtMs < SHOW_MS) return;
+    this.#shownAtMs = Date.now();
+    this.#io.err.write(`\r\x1b[K${this.#text()}`);
+  }
+
+  #clear(): void {
+    if (this.#io.err.isTerminal) this.#io.err.write('\r\x1b[K');
+  }
+
+  #text(): string {
+    return `${this.#files} ${this.#files === 1 ? 'file' : 'files'}, ${(this.#bytes / MEBIBYTE).toFixed(1)} MiB`;
+  }
+}

@@ -1,0 +1,345 @@
+import { once } from 'node:events';
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { connect, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, describe, expect, test, vi } from 'vitest';
+import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
+import { HostAccess } from '../../test/http/host-access.ts';
+import { newInstance } from '../../test/http/memory-instances.ts';
+import { cli, type RunOptions } from '../../test/parts/cli.ts';
+import type { Terminal } from './io.ts';
+
+const AGENT = newInstance(SPEC);
+const roots: string[] = [];
+afterAll(() => {
+  for (const root of roots) rmSync(root, { recursive: true, force: true });
+});
+
+function directory(): string {
+  const root = realpathSync(mkdtempSync(join(tmpdir(), 'rookery-cli-io-')));
+  roots.push(root);
+  return root;
+}
+
+interface Bed extends TestFrontend {
+  /** What is inside. */
+  readonly root: string;
+  readonly inside: HostAccess;
+  /** A directory of this machine. */
+  readonly here: string;
+  agent(args: readonly string[], options?: RunOptions): ReturnType<typeof cli>;
+}
+
+async function bed(): Promise<Bed> {
+  const frontend = testFrontend();
+  const root = directory();
+  const inside = new HostAccess(root);
+  frontend.instances.put(AGENT);
+  frontend.instances.inside = inside;
+  const address = await frontend.listen();
+  const agent = (args: readonly string[], options: RunOptions = {}) =>
+    cli(['agent', ...args], { ...options, environment: { ROOKERY_ADDRESS: address, ...options.environment } });
+  return Object.assign(frontend, { root, inside, here: directory(), agent });
+}
+
+/** A tree with what a copy has to take along, and a link, which it leaves out. */
+function makeTree(root: string): void {
+  mkdirSync(join(root, 'tree/sub/empty'), { recursive: true });
+  writeFileSync(join(root, 'tree/run.sh'), '#!/bin/sh\n');
+  chmodSync(join(root, 'tree/run.sh'), 0o755);
+  writeFileSync(join(root, 'tree/sub/ü "b"'), 'b\0');
+  chmodSync(join(root, 'tree/sub/ü "b"'), 0o600);
+  symlinkSync('/etc/passwd', join(root, 'tree/link'));
+  chmodSync(join(root, 'tree/sub'), 0o750);
+}
+
+function expectTree(tree: string, secondName = 'ü "b"'): void {
+  expect(readdirSync(tree).sort()).toEqual(['run.sh', 'sub']);
+  expect(statSync(join(tree, 'run.sh')).mode & 0o777).toBe(0o755);
+  expect(statSync(join(tree, 'sub')).mode & 0o777).toBe(0o750);
+  expect(readdirSync(join(tree, 'sub')).sort()).toEqual(['empty', secondName]);
+  expect(readFileSync(join(tree, 'sub', secondName), 'utf8')).toBe('b\0');
+  expect(statSync(join(tree, 'sub', secondName)).mode & 0o777).toBe(0o600);
+}
+
+describe('agent cp into an agent', () => {
+  test('a file, under its own name in a directory, or under another', async () => {
+    await using it = await bed();
+    writeFileSync(join(it.here, 'a.txt'), 'abc', { mode: 0o640 });
+    mkdirSync(join(it.root, 'd'));
+    expect(await it.agent(['cp', join(it.here, 'a.txt'), 'hello:/d'])).toEqual({ code: 0, out: '', err: '' });
+    await it.agent(['cp', join(it.here, 'a.txt'), `${AGENT.id}:/b.txt`]);
+    expect(readFileSync(join(it.root, 'd/a.txt'), 'utf8')).toBe('abc');
+    expect(statSync(join(it.root, 'd/a.txt')).mode & 0o777).toBe(0o640);
+    expect(readFileSync(join(it.root, 'b.txt'), 'utf8')).toBe('abc');
+  });
+
+  test('a directory with all that is in it, and modes; links are left out and told', async () => {
+    await using it = await bed();
+    makeTree(it.here);
+    const link = `${join(it.here, 'tree/link')} is not copied: it is neither a file nor a directory.\n`;
+    expect(await it.agent(['cp', join(it.here, 'tree'), 'hello:/copy'])).toEqual({ code: 0, out: '', err: link });
+    expectTree(join(it.root, 'copy'));
+    // The second time it is there, so the copy goes into it; its content goes where it was.
+    await it.agent(['cp', join(it.here, 'tree'), 'hello:/copy']);
+    expectTree(join(it.root, 'copy/tree'));
+    await it.agent(['cp', `${join(it.here, 'tree')}/.`, 'hello:/other']);
+    await it.agent(['cp', `${join(it.here, 'tree')}/.`, 'hello:/other']);
+    expectTree(join(it.root, 'other'));
+  });
+
+  test('stdin', async () => {
+    await using it = await bed();
+    await it.agent(['cp', '-', 'hello:/in.txt'], { stdin: 'from stdin' });
+    expect(readFileSync(join(it.root, 'in.txt'), 'utf8')).toBe('from stdin');
+  });
+
+  test('an empty file', async () => {
+    await using it = await bed();
+    writeFileSync(join(it.here, 'e'), '');
+    expect(await it.agent(['cp', join(it.here, 'e'), 'hello:/e'])).toMatchObject({ code: 0 });
+    expect(statSync(join(it.root, 'e')).size).toBe(0);
+  });
+
+  test('what goes wrong is told', async () => {
+    await using it = await bed();
+    writeFileSync(join(it.here, 'a'), 'a');
+    const missing = await it.agent(['cp', join(it.here, 'none'), 'hello:/x']);
+    expect(missing).toMatchObject({ code: 1, err: expect.stringContaining('none cannot be read') });
+    const nowhere = await it.agent(['cp', join(it.here, 'a'), 'hello:/no/x']);
+    expect(nowhere).toMatchObject({ code: 1, err: expect.stringContaining('files/mkdir?recursive=true') });
+  });
+});
+
+describe('agent cp out of an agent', () => {
+  test('a file, under its own name in a directory, or under another', async () => {
+    await using it = await bed();
+    writeFileSync(join(it.root, 'a.txt'), 'abc');
+    chmodSync(join(it.root, 'a.txt'), 0o751);
+    expect(await it.agent(['cp', 'hello:/a.txt', it.here])).toEqual({ code: 0, out: '', err: '' });
+    await it.agent(['cp', 'hello:/a.txt', join(it.here, 'b.txt')]);
+    expect(readFileSync(join(it.here, 'a.txt'), 'utf8')).toBe('abc');
+    expect(statSync(join(it.here, 'b.txt')).mode & 0o777).toBe(0o751);
+  });
+
+  test('a directory with all that is in it, and modes; links are left out and told', async () => {
+    await using it = await bed();
+    makeTree(it.root);
+    const link = '/tree/link is not copied: it is neither a file nor a directory.\n';
+    expect(await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')])).toEqual({ code: 0, out: '', err: link });
+    expectTree(join(it.here, 'copy'));
+    await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')]);
+    expectTree(join(it.here, 'copy/tree'));
+  });
+
+  test('stdout', async () => {
+    await using it = await bed();
+    writeFileSync(join(it.root, 'a'), 'abc');
+    expect(await it.agent(['cp', 'hello:/a', '-'])).toEqual({ code: 0, out: 'abc', err: '' });
+    mkdirSync(join(it.root, 'd'));
+    expect(await it.agent(['cp', 'hello:/d', '-'])).toMatchObject({ code: 2 });
+  });
+
+  test('a name that would lead elsewhere is no name', async () => {
+    await using it = await bed();
+    const entry = { path: '/d/..', type: 'file', sizeBytes: 1, mode: 0o644, modifiedAtMs: 0 } as const;
+    it.inside.listFiles = async () => ({ entries: [entry], truncated: false });
+    mkdirSync(join(it.root, 'd'));
+    const ran = await it.agent(['cp', 'hello:/d', join(it.here, 'x')]);
+    expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('a name that cannot be used here: ".."') });
+  });
+
+  test('a copy that breaks off leaves nothing, and does not touch what was there', async () => {
+    await using it = await bed();
+    writeFileSync(join(it.here, 'a'), 'old');
+    writeFileSync(join(it.root, 'a'), 'new');
+    const { openFile } = it.inside;
+    it.inside.openFile = async (path, signal) => ({
+      ...(await openFile.call(it.inside, path, signal)),
+      sizeBytes: 100,
+    });
+    const ran = await it.agent(['cp', 'hello:/a', it.here]);
+    expect(ran).toMatchObject({ code: 69, err: expect.stringContaining('/a could not be copied') });
+    expect(readdirSync(it.here)).toEqual(['a']);
+    expect(readFileSync(join(it.here, 'a'), 'utf8')).toBe('old');
+  });
+
+  test('what goes wrong is told', async () => {
+    await using it = await bed();
+    expect(await it.agent(['cp', 'hello:/none', it.here])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('/none'),
+    });
+    writeFileSync(join(it.root, 'a'), 'a');
+    const ran = await it.agent(['cp', 'hello:/a', join(it.here, 'no/')]);
+    expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('There is no directory') });
+  });
+});
+
+test.each([
+  [['/a', '/b'], 'One of both must be in an agent'],
+  [['a:/x', 'b:/y'], 'One of both must be in an agent'],
+  [['./a:b', '/c:d'], 'One of both must be in an agent'],
+  [['a:', '/x'], 'The path in the agent is missing: a:<path>.'],
+  [['', 'a:/x'], 'A path must not be empty'],
+])('agent cp %j is a mistake: exit code 2', async (args, sentence) => {
+  const ran = await cli(['agent', 'cp', ...args]);
+  expect(ran).toMatchObject({ code: 2, err: expect.stringContaining(sentence) });
+});
+
+describe('agent shell', () => {
+  test('with pipes: input, both outputs, and the exit code of the command', async () => {
+    await using it = await bed();
+    const ran = await it.agent(
+      ['shell', '-e', 'A=1', 'hello', '--', 'sh', '-c', 'cat; echo $A; echo err >&2; exit 7'],
+      {
+        stdin: 'in ',
+      },
+    );
+    expect(ran).toEqual({ code: 7, out: 'in 1\n', err: 'err\n' });
+    expect(it.inside.execs).toMatchObject([{ terminal: null, env: { A: '1' } }]);
+  });
+
+  test('without a command a login shell reads what to do from stdin', async () => {
+    await using it = await bed();
+    expect(await it.agent(['shell', 'hello'], { stdin: 'echo $((6 * 7))\n' })).toMatchObject({ code: 0, out: '42\n' });
+  });
+
+  test('with a terminal: raw while it runs, its size and its changes passed on', async () => {
+    await using it = await bed();
+    const raw: boolean[] = [];
+    let resized: (() => void) | undefined;
+    let size = { columns: 100, rows: 30 };
+    const terminal: Terminal = {
+      size: () => size,
+      setRaw: isRaw => void raw.push(isRaw),
+      onResize(listener) {
+        resized = listener;
+        return () => {
+          resized = undefined;
+        };
+      },
+    };
+    const running = it.agent(['shell', 'hello', '--', 'sh', '-c', 'read line; echo "$line"; exit 3'], {
+      terminal,
+      environment: { TERM: 'screen' },
+      stdin: (async function* () {
+        await vi.waitFor(() => expect(resized).toBeDefined());
+        size = { columns: 120, rows: 40 };
+        resized?.();
+        await vi.waitFor(() => expect(it.inside.sizes).toHaveLength(1));
+        yield 'hello\n';
+      })(),
+    });
+    expect(await running).toEqual({ code: 3, out: 'hello\n', err: '' });
+    expect(it.inside.execs).toMatchObject([{ terminal: { columns: 100, rows: 30 }, env: { TERM: 'screen' } }]);
+    expect(it.inside.sizes).toEqual([{ columns: 120, rows: 40 }]);
+    expect(raw).toEqual([true, false]);
+    expect(resized).toBeUndefined();
+  });
+
+  test('-T: pipes even where there is a terminal', async () => {
+    await using it = await bed();
+    const terminal = { size: () => ({ columns: 1, rows: 1 }), setRaw: vi.fn(), onResize: () => () => undefined };
+    await it.agent(['shell', '-T', 'hello', 'true'], { terminal });
+    expect(it.inside.execs).toMatchObject([{ terminal: null }]);
+    expect(terminal.setRaw).not.toHaveBeenCalled();
+  });
+
+  test('what the service refuses is told', async () => {
+    await using it = await bed();
+    const ran = await it.agent(['shell', 'hello', '--', '/no/such/program']);
+    expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('/no/such/program') });
+  });
+
+  test('a connection that ends without an exit code is told', async () => {
+    await using it = await bed();
+    const running = it.agent(['shell', 'hello', '--', 'sleep', '1000']);
+    await vi.waitFor(() => expect(it.inside.running).toBe(1));
+    await it.app.close();
+    expect(await running).toEqual({ code: 69, out: '', err: 'The connection broke: the service stops.\n' });
+  });
+});
+
+describe('agent port-forward', () => {
+  async function forwarded(it: Bed, remote: (socket: Socket) => void) {
+    const server = createServer({ allowHalfOpen: true }, remote);
+    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as { port: number };
+    const leave = new AbortController();
+    const out: string[] = [];
+    const running = it.agent(['port-forward', 'hello', `:${port}`], {
+      signal: leave.signal,
+      onOut: each => out.push(each),
+    });
+    await vi.waitFor(() => expect(out.join('')).toMatch(/\n$/));
+    const [, local, inside] = /^127\.0\.0\.1:(\d+) -> (\d+)\n$/.exec(out.join('')) ?? [];
+    expect(Number(inside)).toBe(port);
+    return {
+      local: Number(local),
+      server,
+      running,
+      async end() {
+        leave.abort();
+        const ran = await running;
+        server.close();
+        return ran;
+      },
+    };
+  }
+
+  const conversation = async (port: number, said: string) => {
+    const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+    await once(socket, 'connect');
+    socket.end(said);
+    return await text(socket);
+  };
+
+  test('many connections at once, each with its own end', async () => {
+    await using it = await bed();
+    const forward = await forwarded(it, socket => {
+      let seen = '';
+      socket.on('data', chunk => {
+        seen += chunk;
+      });
+      socket.on('end', () => socket.end(`got ${seen.length} ${seen.slice(0, 10)}`));
+    });
+    const said = Array.from({ length: 20 }, (_, index) => `${index} `.padEnd(10) + 'x'.repeat(100_000));
+    const answers = await Promise.all(said.map(each => conversation(forward.local, each)));
+    expect(answers).toEqual(said.map(each => `got ${each.length} ${each.slice(0, 10)}`));
+    expect(await forward.end()).toMatchObject({ code: 0, err: '' });
+  });
+
+  test('nothing listens inside: the connection ends, and stderr says why', async () => {
+    await using it = await bed();
+    const forward = await forwarded(it, () => undefined);
+    await new Promise(resolve => forward.server.close(resolve));
+    expect(await conversation(forward.local, '')).toBe('');
+    expect(await forward.end()).toMatchObject({ err: expect.stringContaining('nothing listens on port') });
+  });
+
+  test.each(['x', '0', '1:0', '70000', '70000:1', '1:2:3', ''])('%j is a mistake: exit code 2', async port => {
+    const ran = await cli(['agent', 'port-forward', 'hello', port]);
+    expect(ran).toMatchObject({ code: 2, err: expect.stringContaining('[LOCAL:]REMOTE') });
+  });
+
+  test('a port that is taken here is told', async () => {
+    await using it = await bed();
+    const { port } = it.app.server.address() as { port: number };
+    const ran = await it.agent(['port-forward', 'hello', `${port}:80`]);
+    expect(ran).toMatchObject({ code: 1, err: expect.stringContaining(`Port ${port} of this machine cannot be had`) });
+  });
+});
