@@ -13,7 +13,8 @@ const TIMEOUT_MS = 60_000;
 export interface DockerClient {
   docker(...args: readonly string[]): Promise<string>;
   inspect(container: string): Promise<Record<string, unknown>>;
-  listContainers(): Promise<readonly string[]>;
+  /** Those with the label of a server. */
+  listContainers(installation: string): Promise<readonly string[]>;
   /** What a program says that listens on a port of this host. */
   read(port: number): Promise<string>;
 }
@@ -26,7 +27,10 @@ export function dockerClient(host: string): DockerClient {
   return {
     docker,
     inspect: async container => (JSON.parse(await docker('inspect', container)) as [Record<string, unknown>])[0],
-    listContainers: async () => (await docker('ps', '--all', '--quiet')).split('\n').filter(id => id !== ''),
+    listContainers: async installation => {
+      const ids = await docker('ps', '--all', '--quiet', '--filter', `label=rookery.installation=${installation}`);
+      return ids.split('\n').filter(id => id !== '');
+    },
     read: port =>
       new Promise((resolve, reject) => {
         let text = '';

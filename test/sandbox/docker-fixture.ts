@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DockerDriver, type DockerDriverOptions } from '../../src/sandbox/docker/driver.ts';
@@ -54,6 +54,11 @@ export class DockerFixture {
       requireIsolation: false,
       ...changes,
     };
+  }
+
+  /** What its containers and networks are labelled with; the names of networks have its beginning. */
+  get installation(): string {
+    return readFileSync(join(this.dataDir, 'run/docker/installation'), 'utf8');
   }
 
   async dispose(): Promise<void> {

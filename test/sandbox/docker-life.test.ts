@@ -74,11 +74,10 @@ describeWith(['docker'], 'containers', () => {
   const evaluate = (channel: Channel, code: string) => call(channel, { code });
 
   test('nothing is left of a start that fails, whatever it was', async () => {
-    const before = await client.listContainers();
     await expect(start({ rootfs: image('no-such-registry.invalid/image:1') })).rejects.toThrow();
     await expect(start({ rootfs: image(IMAGES.plain) })).rejects.toThrow();
     expect(await driver.list()).toEqual([]);
-    expect(await client.listContainers()).toEqual(before);
+    expect(await client.listContainers(fixture.installation)).toEqual([]);
   });
 
   describe('the image', () => {
@@ -318,7 +317,9 @@ describeWith(['docker'], 'containers', () => {
       await other.close();
       const names = await client.docker('network', 'ls', '--format', '{{.Name}}');
       expect(names.split('\n')).toContain('somebody-elses');
-      expect(names.split('\n').filter(name => name.startsWith('rookery-'))).toEqual([]);
+      expect(names.split('\n').filter(name => name.startsWith(`rookery-${fixture.installation.slice(0, 8)}-`))).toEqual(
+        [],
+      );
       await client.docker('network', 'rm', 'somebody-elses');
     });
   });

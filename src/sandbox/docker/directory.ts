@@ -1,5 +1,5 @@
 import { type FSWatcher, watch } from 'node:fs';
-import { access, chmod, chown, link, lstat, mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, chown, link, lstat, mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition } from '../../core/error.ts';
 
@@ -107,7 +107,7 @@ async function assertSocket(path: string): Promise<void> {
 
 async function isThere(path: string): Promise<boolean> {
   try {
-    await access(path);
+    await lstat(path);
     return true;
   } catch {
     return false;
