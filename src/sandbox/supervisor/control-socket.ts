@@ -1,7 +1,7 @@
 import { closeSync, openSync } from 'node:fs';
 import { mkdir, rm } from 'node:fs/promises';
 import net from 'node:net';
-import { basename, dirname } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { messageOf, unavailable } from '../../core/error.ts';
 import { bounded } from '../process/bounded.ts';
 import { FrameSocket } from '../process/frame-socket.ts';
@@ -99,4 +99,9 @@ export function isServed(path: string): Promise<boolean> {
     },
     () => false,
   );
+}
+
+/** Where the keepers of one server connect to: while somebody listens there, that server lives. */
+export function socketOf(runDir: string, owner: string): string {
+  return join(runDir, `${owner}.sock`);
 }

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { deadlineExceeded, type ErrorCode, internal, messageOf, ServiceError, unavailable } from '../../core/error.ts';
+import { type ErrorCode, internal, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { MountPolicy } from '../../core/mount.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
@@ -107,10 +107,8 @@ export class SupervisorDriver implements SandboxDriver {
 
   async probe(): Promise<ProbeResult> {
     try {
-      const late = new AbortController();
-      const taking = this.#keepers.take(null, late.signal);
       const tooLate = `no program that supervisord started has answered within ${PROBE_TIMEOUT_MS / 1000} s`;
-      const keeper = await bounded(taking, PROBE_TIMEOUT_MS, tooLate).finally(() => late.abort(unavailable(tooLate)));
+      const keeper = await this.#keepers.take(null, PROBE_TIMEOUT_MS, tooLate);
       const { isolation, degraded, privileged } = keeper.hello;
       this.#keepers.giveBack(keeper);
       const has = (layer: string) => isolation.includes(layer);
@@ -228,13 +226,8 @@ export class SupervisorDriver implements SandboxDriver {
   /** A keeper that dies in the very moment of a start is worth another try: nothing has begun then. */
   async #tryStarts(spec: SandboxSpec, version: string | null, signal: AbortSignal): Promise<Started> {
     const tooLate = 'the sandbox did not start in time';
-    if (signal.aborted) throw deadlineExceeded(tooLate);
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
-      const late = new AbortController();
-      const taking = this.#keepers.take(version, late.signal);
-      const keeper = await bounded(taking, START_TIMEOUT_MS, tooLate, signal).finally(() =>
-        late.abort(deadlineExceeded(tooLate)),
-      );
+      const keeper = await this.#keepers.take(version, START_TIMEOUT_MS, tooLate, signal);
       try {
         refuseWithoutIsolation(spec, keeper);
       } catch (error) {
@@ -287,7 +280,7 @@ export class SupervisorDriver implements SandboxDriver {
   }
 
   async #dismiss(keeper: Keeper): Promise<void> {
-    await dismissKeeper(keeper, this.#programs).catch(error => {
+    await dismissKeeper(keeper, this.#programs, this.#runDir).catch(error => {
       const { program } = keeper;
       this.#options.logger.warn({ program, error: messageOf(error) }, 'a supervised program was not removed');
     });

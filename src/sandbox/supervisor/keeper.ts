@@ -1,8 +1,10 @@
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { failedPrecondition, internal, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { bounded } from '../process/bounded.ts';
+import { removeGroups } from '../process/control-groups.ts';
 import type { FrameSocket } from '../process/frame-socket.ts';
 import type { Arrival, ControlSocket, KeeperHello } from './control-socket.ts';
 import type { Programs } from './programs.ts';
@@ -107,10 +109,16 @@ export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
   }
 }
 
-/** Without an instance it has nothing to end for: it goes when nobody is at the other end. */
-export async function dismissKeeper(keeper: Keeper, programs: Programs): Promise<void> {
-  keeper.connection.close();
-  await programs.remove(keeper.program);
+/** One that has no instance: it goes when nobody is at the other end. Returns when nothing of it is left. */
+export async function dismissKeeper(keeper: Keeper, programs: Programs, runDir: string): Promise<void> {
+  const { program, connection, hello } = keeper;
+  connection.close();
+  await programs.remove(program);
+  // It removes both itself, unless it was killed.
+  const places = Object.entries(hello.layers.places);
+  const paths = Object.fromEntries(places.map(([controller, [, parent]]) => [controller, join(parent, program)]));
+  await removeGroups({ paths, versions: {} });
+  await rm(join(runDir, 'spares', program), { recursive: true, force: true });
 }
 
 /** Rejects when supervisord says that a program which was started does not run; looks ever more seldom, and as long as somebody may wait. */

@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
-import { join } from 'node:path';
-import { messageOf, unavailable } from '../../core/error.ts';
+import { deadlineExceeded, messageOf, unavailable } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { Interpreters } from '../process/interpreters.ts';
-import { ControlSocket } from './control-socket.ts';
+import { ControlSocket, socketOf } from './control-socket.ts';
 import { dismissKeeper, type Keeper, type KnownLayers, launchKeeper } from './keeper.ts';
 import type { Programs } from './programs.ts';
+import { sweepGroups } from './sweep.ts';
 
 /** More at once would only wait for each other. */
 const MOST_LAUNCHES = 8;
@@ -60,23 +60,36 @@ export class Keepers {
     this.#socket = new ControlSocket(socketOf(options.runDir, this.owner));
   }
 
-  /** One that waits, or the next that does. `version` null: of any interpreter. Fails as `launchKeeper` does, or when `signal` aborts. */
-  async take(version: string | null, signal: AbortSignal): Promise<Keeper> {
+  /**
+   * One that waits, or the next that does. `version` null: of any interpreter. Fails as `launchKeeper` does, and with
+   * `deadline_exceeded` and `tooLate` after `timeoutMs` or when `signal` aborts.
+   */
+  async take(version: string | null, timeoutMs: number, tooLate: string, signal?: AbortSignal): Promise<Keeper> {
     const shelf = this.#shelfOf(version ?? this.#anyVersion() ?? (await this.#options.interpreters.findAny()).version);
     if (this.#isClosed) throw unavailable('the supervisor driver is closed');
+    if (signal?.aborted) throw deadlineExceeded(tooLate);
     const ready = shelf.ready.shift();
     if (ready !== undefined) return ready;
-    return await new Promise<Keeper>((resolve, reject) => {
+    let release = () => {};
+    const taking = new Promise<Keeper>((resolve, reject) => {
       const waiter: Waiter = { resolve, reject };
-      shelf.waiting.push(waiter);
       const giveUp = () => {
         const index = shelf.waiting.indexOf(waiter);
-        if (index >= 0) shelf.waiting.splice(index, 1);
-        reject(signal.reason);
+        // One that was handed over at this moment is taken.
+        if (index < 0) return;
+        shelf.waiting.splice(index, 1);
+        reject(deadlineExceeded(tooLate));
       };
-      signal.addEventListener('abort', giveUp, { once: true });
-      this.#fill(shelf, 0);
+      const timer = setTimeout(giveUp, timeoutMs);
+      signal?.addEventListener('abort', giveUp, { once: true });
+      release = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', giveUp);
+      };
+      shelf.waiting.push(waiter);
     });
+    this.#fill(shelf, 0);
+    return await taking.finally(release);
   }
 
   /** Puts one back that nothing was asked of. */
@@ -135,7 +148,7 @@ export class Keepers {
   }
 
   async #launch(shelf: Shelf): Promise<void> {
-    const { interpreters, programs, logger } = this.#options;
+    const { interpreters, programs, runDir, logger } = this.#options;
     try {
       const interpreter = await interpreters.find(shelf.version);
       this.#listening ??= this.#socket.listen();
@@ -149,6 +162,7 @@ export class Keepers {
         layersOf: pid => (this.#layers?.supervisorPid === pid ? this.#layers.layers : null),
         socket: this.#socket,
       });
+      if (this.#layers === null) void sweepGroups(programs, runDir, this.owner, keeper.hello.layers);
       this.#layers = { supervisorPid: keeper.hello.supervisorPid, layers: keeper.hello.layers };
       shelf.failures = 0;
       this.#hand(shelf, keeper);
@@ -184,7 +198,8 @@ export class Keepers {
   }
 
   #dismiss(keeper: Keeper): void {
-    const dismissal = dismissKeeper(keeper, this.#options.programs)
+    const { programs, runDir } = this.#options;
+    const dismissal = dismissKeeper(keeper, programs, runDir)
       .catch(error => {
         this.#options.logger.warn(
           { program: keeper.program, error: messageOf(error) },
@@ -194,9 +209,4 @@ export class Keepers {
       .finally(() => this.#dismissals.delete(dismissal));
     this.#dismissals.add(dismissal);
   }
-}
-
-/** Where the keepers of one server connect to: while somebody listens there, that server lives. */
-export function socketOf(runDir: string, owner: string): string {
-  return join(runDir, `${owner}.sock`);
 }

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { messageOf } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { readState } from '../process/handle.ts';
-import { isServed } from './control-socket.ts';
-import { socketOf } from './keepers.ts';
+import { isServed, socketOf } from './control-socket.ts';
+import type { KnownLayers } from './keeper.ts';
 import type { Programs } from './programs.ts';
 
 const OWNER = /^([0-9a-f]{8})(?:-\d+)?$/;
@@ -42,16 +42,24 @@ export async function sweep(programs: Programs, runDir: string, owner: string, l
   }
 }
 
-/** Removes the control groups that keepers left which were killed. One in which something runs cannot be removed. */
+/**
+ * Removes the control groups that keepers left which were killed; those of instances stay. One in which something runs cannot be
+ * removed. Never rejects.
+ */
 export async function sweepGroups(
-  parents: readonly string[],
-  prefix: string,
-  known: ReadonlySet<string>,
+  programs: Programs,
+  runDir: string,
+  owner: string,
+  layers: KnownLayers,
 ): Promise<void> {
-  for (const parent of new Set(parents)) {
+  const { prefix } = programs;
+  const instances = await programsOfInstances(runDir);
+  for (const parent of new Set(Object.values(layers.places).map(([, path]) => path))) {
     const names = await readdir(parent).catch(() => []);
     for (const name of names) {
-      if (name.startsWith(prefix) && !known.has(name)) await rmdir(join(parent, name)).catch(() => undefined);
+      const isOwn = name.startsWith(`${prefix}${owner}-`);
+      if (name.startsWith(prefix) && !isOwn && !instances.has(name))
+        await rmdir(join(parent, name)).catch(() => undefined);
     }
   }
 }
