@@ -15,6 +15,7 @@ import time
 from rookery_runtime import http_bridge, http_program
 
 from . import inside, process, syscalls
+from .failure import Refusal
 
 _BACKLOG = 128
 _READY = 3
@@ -43,8 +44,8 @@ def main():
         else:
             http_program.ADDRESS = (orders["address"], http_program.ADDRESS[1])
             program.name += " (which must listen on 0.0.0.0: this server may not enter the network of a container)"
-    except inside.Refusal as refusal:
-        _tell({"ok": False, "code": refusal.code, "message": str(refusal)})
+    except Refusal as refusal:
+        _tell({"ok": False, "code": refusal.code, "message": refusal.message})
         os._exit(_EXIT_ENDED)
     except BaseException as error:
         _tell({"ok": False, "code": "internal", "message": "%s: %s" % (type(error).__name__, error)})

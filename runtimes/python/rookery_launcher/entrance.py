@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 
-from . import inside, process
+from . import access, inside, process
 
 _BACKLOG = 128
 #: More children than these are not made; whoever comes then is told.
@@ -29,7 +29,7 @@ def main():
     listener.bind(path)
     listener.listen(_BACKLOG)
     process.Title().set("rookery: entrance")
-    os.write(_READY, b"ready\n")
+    os.write(_READY, b"{\"ok\": true}\n")
     os.close(_READY)
     wake, wake_writer = socket.socketpair()
     for end in (wake, wake_writer):
@@ -62,12 +62,12 @@ def _accept(listener, children):
         return 0
     with connection:
         if children >= _MOST_CHILDREN:
-            inside.refuse(connection, "resource_exhausted", "too many ways into containers are open (%d)" % _MOST_CHILDREN)
+            access.refuse(connection, "resource_exhausted", "too many ways into containers are open (%d)" % _MOST_CHILDREN)
             return 0
         try:
             child = os.fork()
         except OSError as error:
-            inside.refuse(connection, "unavailable", "no process can be started: %s" % error.strerror)
+            access.refuse(connection, "unavailable", "no process can be started: %s" % error.strerror)
             return 0
         if child == 0:
             _child(connection)
@@ -79,7 +79,8 @@ def _child(connection):
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        process.close_all_but([2, connection.fileno()])
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        process.close_all_but([1, 2, connection.fileno()])
         connection.settimeout(_REQUEST_SECONDS)
         inside.serve(connection)
         code = 0

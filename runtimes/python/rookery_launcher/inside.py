@@ -4,50 +4,41 @@ import ctypes
 import os
 import sys
 
-from . import frames, syscalls
+from . import access, command, dial, files, frames, syscalls
+from .failure import Refusal
+
+#: What each way needs of a container. Its pid namespace is not among it: nobody inside sees whoever serves.
+_NAMESPACES = {"dial": ("net",), "files": ("mnt",)}
+_WAYS = {"dial": dial.serve, "files": files.serve}
 
 # Taken by the first connection to a name, and not to be looked for inside.
 "".encode("idna")
 
-_REQUEST_SECONDS = 10
-
-
-class Refusal(Exception):
-    """A sentence for the caller, and the code of `src/core/error.ts`."""
-
-    def __init__(self, code, message):
-        super(Refusal, self).__init__(message)
-        self.code = code
-
 
 def serve(connection):
-    """Reads the request of this connection and does it."""
+    """Reads which container, the way and the request of this connection, and does it."""
     try:
+        place = frames.read_message(connection)
         request = frames.read_message(connection)
-        if request is None:
+        if place is None or request is None:
             return
-        _OPERATIONS[request["op"]](connection, request)
-    except Refusal as refusal:
-        refuse(connection, refusal.code, str(refusal))
+        try:
+            enter(place, _NAMESPACES[place["way"]])
+            command.enter_directory(place["workingDir"])
+            _WAYS[place["way"]](connection, request)
+        except Refusal as refusal:
+            access.refuse(connection, refusal.code, refusal.message)
     except (OSError, frames.FrameError):
         # The caller went away: there is nobody to tell.
         pass
 
 
-def refuse(connection, code, message):
-    try:
-        connection.settimeout(_REQUEST_SECONDS)
-        frames.write_message(connection, {"ok": False, "code": code, "message": message})
-    except OSError:
-        pass
-
-
-def enter(request, namespaces):
+def enter(place, namespaces):
     """
     Into these namespaces of the process `pid` of a container, as the user that it runs as, without capabilities. Ids are those of this
     machine, so a container whose users are mapped needs no more. Fails with Refusal.
     """
-    about = "/proc/%d/" % request["pid"]
+    about = "/proc/%d/" % place["pid"]
     try:
         opened = [os.open(about + "ns/" + name, os.O_RDONLY | os.O_CLOEXEC) for name in namespaces]
         with open(about + "cgroup") as source:
@@ -57,7 +48,7 @@ def enter(request, namespaces):
     except OSError:
         raise Refusal("unavailable", "the sandbox has ended")
     # The pid may be somebody else's by now.
-    if request["container"] not in groups:
+    if place["container"] not in groups:
         raise Refusal("unavailable", "the sandbox has ended")
     try:
         for descriptor in opened:
@@ -67,13 +58,6 @@ def enter(request, namespaces):
     except OSError as error:
         raise Refusal("unavailable", "the sandbox cannot be entered: %s" % error)
     _import_nothing()
-
-
-def _import_nothing():
-    """What a path names from here on is the container's, and its files are not ours to run."""
-    sys.path[:] = []
-    sys.path_importer_cache.clear()
-    sys.meta_path[:] = [finder for finder in sys.meta_path if "PathFinder" not in repr(finder)]
 
 
 def _set_namespace(descriptor):
@@ -95,4 +79,8 @@ def _become(status):
     os.umask(0o022)
 
 
-_OPERATIONS = {}
+def _import_nothing():
+    """What a path names from here on is the container's, and its files are not ours to run."""
+    sys.path[:] = []
+    sys.path_importer_cache.clear()
+    sys.meta_path[:] = [finder for finder in sys.meta_path if "PathFinder" not in repr(finder)]

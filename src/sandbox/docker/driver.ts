@@ -6,6 +6,7 @@ import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts'
 import type { PortMapping, SandboxFacts } from '../../core/instance.ts';
 import type { MountPolicy } from '../../core/mount.ts';
 import type { Logger } from '../../telemetry/logger.ts';
+import type { SandboxAccess } from '../access.ts';
 import type {
   ExecRequest,
   ExecResult,
@@ -22,12 +23,15 @@ import type {
 } from '../driver.ts';
 import { bounded } from '../process/bounded.ts';
 import { findPythonDir } from '../process/launchers.ts';
+import { ContainerAccess } from './access.ts';
 import { askDaemon, type DaemonFacts, refuseWithoutIsolation } from './daemon.ts';
 import { removeDirectory } from './directory.ts';
 import { Engine, statusOf } from './engine.ts';
+import { Entrance } from './entrance.ts';
 import { runCommand } from './exec.ts';
 import { Exits, inspectExit, unknownExit } from './exits.ts';
 import { makeHandle, readHandle } from './handle.ts';
+import { HostPython } from './host-python.ts';
 import { Images } from './images.ts';
 import { Javas } from './java.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
@@ -65,6 +69,7 @@ interface Parts {
   readonly networks: TenantNetworks;
   readonly starter: Starter;
   readonly installation: string;
+  readonly entrance: Entrance;
 }
 
 /** Instances as containers of a Docker daemon of this machine. See docs/docker.md. */
@@ -74,6 +79,8 @@ export class DockerDriver implements SandboxDriver {
   readonly #dockerDir: string;
   #parts: Promise<Parts> | undefined;
   #facts: Promise<DaemonFacts> | undefined;
+  /** Container → open commands. */
+  readonly #commands = new Map<string, number>();
   #isClosed = false;
 
   constructor(options: DockerDriverOptions) {
@@ -212,6 +219,12 @@ export class DockerDriver implements SandboxDriver {
     yield* readLogs(engine, container, request, signal);
   }
 
+  access(handle: SandboxHandle): SandboxAccess {
+    const { container, instanceId } = readHandle(handle);
+    const parts = async () => ({ ...(await this.#open()), logger: this.#options.logger, commands: this.#commands });
+    return new ContainerAccess(parts, instanceId, container);
+  }
+
   async close(): Promise<void> {
     this.#isClosed = true;
     const parts = await this.#parts?.catch(() => undefined);
@@ -221,6 +234,7 @@ export class DockerDriver implements SandboxDriver {
       () => undefined,
     );
     parts.exits.close();
+    await parts.entrance.close();
     parts.engine.close();
   }
 
@@ -237,7 +251,9 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async #connect(): Promise<Parts> {
-    const { logger, host, pullTimeoutMs, mountPolicy, pythonDir } = this.#options;
+    const { logger, host, pullTimeoutMs, mountPolicy } = this.#options;
+    const pythonDir = this.#options.pythonDir ?? findPythonDir();
+    const hostPython = new HostPython(pythonDir);
     await mkdir(this.#dockerDir, { recursive: true, mode: 0o700 });
     const [engine, installation] = await Promise.all([Engine.open(host ?? null), installationOf(this.#dockerDir)]);
     const exits = new Exits(engine, installation, logger);
@@ -248,14 +264,16 @@ export class DockerDriver implements SandboxDriver {
       exits,
       images,
       javas: new Javas(engine, images, installation),
+      hostPython,
       networks,
       installation,
       logger,
       dockerDir: this.#dockerDir,
       mountPolicy,
-      runtimeDir: join(pythonDir ?? findPythonDir(), 'rookery_runtime'),
+      runtimeDir: join(pythonDir, 'rookery_runtime'),
     });
-    return { engine, exits, networks, starter, installation };
+    const entrance = new Entrance(hostPython, this.#dockerDir);
+    return { engine, exits, networks, starter, installation, entrance };
   }
 
   #daemonFacts(): Promise<DaemonFacts> {

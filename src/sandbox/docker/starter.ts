@@ -5,6 +5,7 @@ import type { MountPolicy } from '../../core/mount.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult, SandboxSpec } from '../driver.ts';
 import { containerName, containerOptions } from './container.ts';
+import { Bridge } from './custom-image.ts';
 import {
   INSIDE_SOCKET,
   makeDirectory,
@@ -12,10 +13,12 @@ import {
   SocketWatch,
   sandboxDirectory,
   sharedPath,
+  socketPath,
 } from './directory.ts';
 import { socketPathOf } from './endpoint.ts';
 import { type Engine, statusOf } from './engine.ts';
 import type { Exits } from './exits.ts';
+import type { HostPython } from './host-python.ts';
 import type { Images } from './images.ts';
 import type { Javas } from './java.ts';
 import { type CheckedMount, checkMounts, verifyMounts } from './mounts.ts';
@@ -44,6 +47,7 @@ export interface StarterOptions {
   readonly exits: Exits;
   readonly images: Images;
   readonly javas: Javas;
+  readonly hostPython: HostPython;
   readonly networks: TenantNetworks;
   readonly installation: string;
   readonly logger: Logger;
@@ -169,21 +173,28 @@ export class Starter {
     assertWanted(signal);
     const directory = sandboxDirectory(dockerDir, spec.instanceId);
     let watch: SocketWatch | undefined;
+    let bridge: Bridge | undefined;
     let id: string | undefined;
     try {
       await makeDirectory(directory, orders);
       watch = new SocketWatch(directory);
+      // It starts while the container is made.
+      if (spec.command.kind === 'image') bridge = await Bridge.begin(this.#options.hostPython);
       const made = await this.#make(attempt, directory);
       id = made.id;
       assertWanted(signal);
-      const inspected = await this.#run(attempt, id, watch);
-      await watch.claim();
+      const inspected = await this.#run(attempt, id, async running => {
+        if (bridge !== undefined) await bridge.serve(spec, await running, socketPath(directory), signal);
+        else await watch?.ready();
+      });
+      if (bridge === undefined) await watch.claim();
       return { id, inspected, mounts: attempt.mounts, warnings: made.warnings };
     } catch (error) {
       await this.#undo(id, directory);
       throw error;
     } finally {
       watch?.close();
+      bridge?.close();
     }
   }
 
@@ -208,7 +219,7 @@ export class Starter {
       mounts,
       network: network?.name ?? 'none',
       argv,
-      env: orders === null ? { [SOCKET_VARIABLE]: INSIDE_SOCKET, [SECRET_VARIABLE]: spec.secret } : {},
+      env: orders === null && argv !== null ? { [SOCKET_VARIABLE]: INSIDE_SOCKET, [SECRET_VARIABLE]: spec.secret } : {},
     });
     // Not the library's own answer, which drops the warnings.
     const create = () => engine.request('make the container', docker => createContainer(docker, options));
@@ -229,8 +240,12 @@ export class Starter {
     }
   }
 
-  /** Starts it and waits until its runtime listens. */
-  async #run(attempt: Attempt, id: string, watch: SocketWatch): Promise<Docker.ContainerInspectInfo> {
+  /** Starts it and waits until its runtime listens, which `ready` sees. */
+  async #run(
+    attempt: Attempt,
+    id: string,
+    ready: (running: Promise<Docker.ContainerInspectInfo>) => Promise<void>,
+  ): Promise<Docker.ContainerInspectInfo> {
     const { engine, exits } = this.#options;
     const { spec, signal } = attempt;
     await exits.open();
@@ -248,7 +263,7 @@ export class Starter {
       return inspected;
     });
     verified.catch(() => undefined);
-    const exit = await firstOf(watch.ready(), ended, signal);
+    const exit = await firstOf(ready(inspecting), ended, signal);
     if (exit === null) return await verified;
     throw await this.#explainExit(attempt, id, exit);
   }

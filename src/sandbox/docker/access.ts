@@ -1,0 +1,153 @@
+import net from 'node:net';
+import type { Duplex, Readable } from 'node:stream';
+import type Docker from 'dockerode';
+import { deadlineExceeded, failedPrecondition, resourceExhausted, unavailable } from '../../core/error.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import type {
+  FileList,
+  ListFilesOptions,
+  MakeDirectoryOptions,
+  OpenExec,
+  OpenExecRequest,
+  OpenFile,
+  SandboxAccess,
+  WriteFileOptions,
+  WrittenFile,
+} from '../access.ts';
+import type { OpenWay } from '../process/access-connection.ts';
+import { listFiles, makeDirectory, openFile, writeFile } from '../process/access-files.ts';
+import { openCommand } from './access-exec.ts';
+import { type Engine, statusOf } from './engine.ts';
+import type { Entrance } from './entrance.ts';
+import { addressOf, mayEnter } from './reach.ts';
+
+/** Open commands in one container at a time, as `SandboxAccess` says. */
+const MOST_COMMANDS = 32;
+const CONNECT_TIMEOUT_MS = 5_000;
+
+/** What all ways into containers of one driver share. */
+export interface AccessParts {
+  readonly engine: Engine;
+  readonly entrance: Entrance;
+  readonly logger: Logger;
+  /** Container → open commands. */
+  readonly commands: Map<string, number>;
+}
+
+/**
+ * Ways into one container. Commands are the daemon's; ports and files are reached by a process of ours that enters the container, for which
+ * the server must be root on the daemon's machine.
+ */
+export class ContainerAccess implements SandboxAccess {
+  readonly #open: () => Promise<AccessParts>;
+  readonly #instanceId: string;
+  readonly #container: string;
+
+  /** `open` gives the parts once the daemon has been found. */
+  constructor(open: () => Promise<AccessParts>, instanceId: string, container: string) {
+    this.#open = open;
+    this.#instanceId = instanceId;
+    this.#container = container;
+  }
+
+  async openExec(request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec> {
+    const { engine, commands, logger } = await this.#parts();
+    const count = commands.get(this.#container) ?? 0;
+    if (count >= MOST_COMMANDS) {
+      throw resourceExhausted(`too many commands are open in this sandbox (${MOST_COMMANDS})`);
+    }
+    commands.set(this.#container, count + 1);
+    const leave = () => {
+      const left = (commands.get(this.#container) ?? 1) - 1;
+      if (left > 0) commands.set(this.#container, left);
+      else commands.delete(this.#container);
+    };
+    try {
+      const command = await openCommand(engine, this.#container, request, signal, logger);
+      command.ended.then(leave, leave);
+      return command;
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
+
+  async dial(port: number, signal: AbortSignal): Promise<Duplex> {
+    if (mayEnter()) return (await this.#openWay('dial', { port }, signal)).socket;
+    const address = addressOf(await this.#inspect());
+    if (address === null) {
+      throw failedPrecondition('a sandbox without a network can be reached only by a server that runs as root');
+    }
+    return await connect(address, port, signal);
+  }
+
+  openFile(path: string, signal: AbortSignal): Promise<OpenFile> {
+    return openFile(this.#openWay, path, signal);
+  }
+
+  writeFile(path: string, options: WriteFileOptions, content: Readable, signal: AbortSignal): Promise<WrittenFile> {
+    return writeFile(this.#openWay, path, options, content, signal);
+  }
+
+  listFiles(path: string, options: ListFilesOptions, signal: AbortSignal): Promise<FileList> {
+    return listFiles(this.#openWay, path, options, signal);
+  }
+
+  makeDirectory(path: string, options: MakeDirectoryOptions, signal: AbortSignal): Promise<void> {
+    return makeDirectory(this.#openWay, path, options, signal);
+  }
+
+  readonly #openWay: OpenWay = async (way, request, signal) => {
+    if (way === 'exec') throw failedPrecondition('commands in containers are started by the daemon');
+    if (!mayEnter()) {
+      throw failedPrecondition('files of a container can be reached only by a server that runs as root on its machine');
+    }
+    const { State: state, Config: config } = await this.#inspect();
+    const { entrance } = await this.#parts();
+    const place = { container: this.#container, pid: state.Pid, workingDir: config.WorkingDir || '/' };
+    return await entrance.open(place, way, request, signal);
+  };
+
+  #parts(): Promise<AccessParts> {
+    if (this.#container === '') return Promise.reject(this.#notRunning());
+    return this.#open();
+  }
+
+  /** Of a container that runs. */
+  async #inspect(): Promise<Docker.ContainerInspectInfo> {
+    const { engine } = await this.#parts();
+    try {
+      const container = (docker: Docker) => docker.getContainer(this.#container);
+      const inspected = await engine.request('inspect the container', docker => container(docker).inspect());
+      if (inspected.State.Running) return inspected;
+    } catch (error) {
+      if (statusOf(error) !== 404) throw error;
+    }
+    throw this.#notRunning();
+  }
+
+  #notRunning(): Error {
+    return failedPrecondition(`the sandbox of ${this.#instanceId} does not run`);
+  }
+}
+
+function connect(address: string, port: number, signal: AbortSignal): Promise<Duplex> {
+  return new Promise((resolve, reject) => {
+    const socket = net.connect({ host: address, port, allowHalfOpen: true, noDelay: true });
+    const abort = () => socket.destroy(deadlineExceeded(`the connection to port ${port} was given up by its caller`));
+    signal.addEventListener('abort', abort, { once: true });
+    socket.once('close', () => signal.removeEventListener('abort', abort));
+    if (signal.aborted) abort();
+    const timer = setTimeout(() => socket.destroy(), CONNECT_TIMEOUT_MS);
+    socket.on('error', () => undefined);
+    socket.once('close', () => {
+      clearTimeout(timer);
+      const why = 'it must listen on 0.0.0.0, since this server (not root) may not enter the network of a container';
+      reject(signal.aborted ? signal.reason : unavailable(`nothing listens on port ${port}: ${why}`));
+    });
+    socket.once('connect', () => {
+      clearTimeout(timer);
+      resolve(socket);
+    });
+  });
+}

@@ -1,0 +1,111 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import type { Readable, Writable } from 'node:stream';
+import { messageOf, unavailable } from '../../core/error.ts';
+import { bounded } from '../process/bounded.ts';
+import { Interpreters } from '../process/interpreters.ts';
+
+const BOOT = 'import sys; sys.path.insert(0, sys.argv[1]); from rookery_launcher import {module}; {module}.main()';
+const READY_TIMEOUT_MS = 15_000;
+const MAX_ANSWER_BYTES = 64 * 1024;
+/** Room for the title that the program writes over its command line. */
+const TITLE_ROOM = ' '.repeat(64);
+
+/** Programs of ours beside containers, run by any Python of the host. */
+export class HostPython {
+  readonly #interpreters = new Interpreters({});
+  readonly #pythonDir: string;
+  #found: Promise<string> | undefined;
+
+  /** `pythonDir`: of `rookery_launcher` and `rookery_runtime`. */
+  constructor(pythonDir: string) {
+    this.#pythonDir = pythonDir;
+  }
+
+  /** Fails with `failed_precondition` when the host has no Python. */
+  async start(module: 'bridge' | 'entrance', { isDetached }: { readonly isDetached: boolean }): Promise<HostProgram> {
+    this.#found ??= this.#interpreters.findAny().then(({ path }) => path);
+    // One may have been installed by the next time.
+    this.#found.catch(() => {
+      this.#found = undefined;
+    });
+    const boot = BOOT.replaceAll('{module}', module);
+    const child = spawn(await this.#found, ['-I', '-c', boot, this.#pythonDir, TITLE_ROOM], {
+      cwd: '/',
+      // Nothing of the server's environment.
+      env: { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' },
+      detached: isDetached,
+      stdio: ['pipe', 'ignore', 'ignore', 'pipe'],
+    });
+    return new HostProgram(child, module);
+  }
+}
+
+export class HostProgram {
+  readonly #child: ChildProcess;
+  readonly #module: string;
+  readonly #said: Promise<string>;
+
+  constructor(child: ChildProcess, module: string) {
+    this.#child = child;
+    this.#module = module;
+    child.stdin?.on('error', () => undefined);
+    this.#said = whatItSays(child);
+    this.#said.catch(() => undefined);
+    // It ends with its standard input or with its container, and nobody waits for it.
+    child.unref();
+    (child.stdin as unknown as { unref(): void } | null)?.unref();
+  }
+
+  /** Resolves when it has ended. */
+  get ended(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return Promise.resolve();
+    return new Promise(resolve => this.#child.once('exit', () => resolve()));
+  }
+
+  /** Gives the orders, and returns when it has said that it serves. Fails with what it said instead, or `unavailable`. */
+  async order(orders: object, signal?: AbortSignal): Promise<void> {
+    (this.#child.stdin as Writable).write(`${JSON.stringify(orders)}\n`);
+    const late = `the ${this.#module} did not start in time`;
+    const text = await bounded(this.#said, READY_TIMEOUT_MS, late, signal);
+    const answer = parse(text);
+    if (answer?.ok === true) return;
+    throw unavailable(answer?.message ?? `the ${this.#module} did not start: it ended without a word`);
+  }
+
+  /** The end of its standard input. */
+  letGo(): void {
+    this.#child.stdin?.end();
+    (this.#child.stdio[3] as Readable).destroy();
+  }
+
+  kill(): void {
+    this.#child.kill('SIGKILL');
+    this.letGo();
+  }
+}
+
+function parse(text: string): { readonly ok?: boolean; readonly message?: string } | null {
+  try {
+    return JSON.parse(text) as { ok?: boolean; message?: string };
+  } catch {
+    return null;
+  }
+}
+
+/** What it writes to descriptor 3 before it closes it. */
+function whatItSays(child: ChildProcess): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = '';
+    const ready = child.stdio[3] as Readable;
+    ready.setEncoding('utf8');
+    ready.on('data', (part: string) => {
+      text += part;
+      if (text.length > MAX_ANSWER_BYTES) ready.destroy();
+    });
+    ready.on('error', reject);
+    ready.on('close', () => resolve(text));
+    child.on('error', error =>
+      reject(unavailable(`the Python of this host cannot be run: ${messageOf(error)}`, { cause: error })),
+    );
+  });
+}
