@@ -1,6 +1,5 @@
 import { realpath } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
-import { extname } from 'node:path';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
@@ -61,8 +60,8 @@ export async function createServer(config: Config, logger: Logger): Promise<Serv
   }
 }
 
-/** Of the same language as this file: as it is built, or as it is written. */
-const WRITE_PROGRAM = new URL(`write-program${extname(import.meta.url)}`, import.meta.url);
+/** As it is built: what is written in TypeScript cannot be the program of a thread. */
+const WRITE_PROGRAM = new URL('write-program.js', import.meta.url);
 
 async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
   const { database, writes } = stores;

@@ -7,7 +7,9 @@ export function formatTimestamp(ms: number): string {
 
 /** `yyyyMMddHHmmssSSS`, UTC. */
 export function formatRevisionId(ms: number): string {
-  return new Date(ms).toISOString().replace(/\D/g, '').slice(0, 17);
+  const iso = new Date(ms).toISOString();
+  const part = (from: number) => iso.slice(from, from + 2);
+  return iso.slice(0, 4) + part(5) + part(8) + part(11) + part(14) + part(17) + iso.slice(20, 23);
 }
 
 /**

@@ -8,7 +8,7 @@ export interface ErrorAnswer {
 }
 
 /** An entry's one table: which status (and body) each error has. */
-export type ErrorTable = (error: ServiceError, request: FastifyRequest) => ErrorAnswer;
+export type ErrorTable = (error: ServiceError, request: Pick<FastifyRequest, 'route'>) => ErrorAnswer;
 
 /** Refusals by the entry itself look alike on both entries: `{"code":<status>,"message":"…"}`. */
 export function refusal(status: number, message: string): ErrorAnswer {

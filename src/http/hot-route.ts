@@ -2,9 +2,10 @@ import type { FastifyContextConfig, FastifyInstance } from 'fastify';
 import { Exchange } from './exchange.ts';
 
 export interface HotRoute {
-  /** As the router has it, with one parameter. */
+  /** As the router has it, with at most one parameter. */
   readonly url: string;
-  readonly parameter: string;
+  /** null: it has none, and `handle` gets `''`. */
+  readonly parameter: string | null;
   readonly bodyLimit: number;
   readonly config: FastifyContextConfig;
   /** Answers the exchange, now or later. Never throws. */
@@ -14,11 +15,10 @@ export interface HotRoute {
 /** A `POST` that is called very often: the router knows it as any other, and what is plain takes the lane past the router. */
 export function addHotRoute(app: FastifyInstance, { url, parameter, bodyLimit, config, handle }: HotRoute): void {
   app.post<{ Params: Record<string, string> }>(url, { bodyLimit, config }, (request, reply) => {
-    handle(Exchange.ofRouter(request, reply), request.params[parameter] ?? '');
+    handle(Exchange.ofRouter(request, reply), parameter === null ? '' : (request.params[parameter] ?? ''));
   });
-  const [before, after] = url.split(`:${parameter}`) as [string, string];
   app.lane.add({
-    pattern: new RegExp(`^${before}([A-Za-z0-9_.@:$-]+)${after}$`),
+    pattern: new RegExp(`^${parameter === null ? url : url.replace(`:${parameter}`, '([A-Za-z0-9_.@:$-]+)')}$`),
     bodyLimit,
     route: { ...config, url },
     handle,

@@ -8,9 +8,9 @@ import type { Gate, Verdict } from './gate.ts';
 import type { Route } from './route-config.ts';
 import { traceIdOf } from './trace.ts';
 
-/** A hot route: `POST`, with one parameter in its path. */
+/** A hot route: `POST`, with at most one parameter in its path. */
 export interface LaneRoute {
-  /** Its path as it comes most of the time, nothing in it escaped; the first group is the parameter. */
+  /** Its path as it comes most of the time, nothing in it escaped; the first group is the parameter, if it has one. */
   readonly pattern: RegExp;
   readonly bodyLimit: number;
   readonly route: Route;
@@ -49,7 +49,7 @@ export class Lane {
       const match = route.pattern.exec(url);
       if (match === null) continue;
       if (!isPlain(request, route.bodyLimit)) return false;
-      this.#serve(request, response, route, match[1] as string);
+      this.#serve(request, response, route, match[1] ?? '');
       return true;
     }
     return false;

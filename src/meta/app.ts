@@ -5,6 +5,7 @@ import type { Registry } from '../registry/registry.ts';
 import { metaErrors } from './errors.ts';
 import { addFunctionRoutes } from './functions.ts';
 import { addPoolRoutes } from './pools.ts';
+import { addRegisterRoute } from './register.ts';
 import { addReservationRoutes } from './reservations.ts';
 
 export interface MetaOptions extends Omit<EntryOptions, 'name' | 'title' | 'errors' | 'badTenantCode'> {
@@ -22,6 +23,7 @@ export function createMeta(options: MetaOptions): FastifyInstance {
     badTenantCode: META_CODES.invalid.code,
   });
   app.register(async scope => {
+    addRegisterRoute(scope, registry);
     addFunctionRoutes(scope, registry);
     addReservationRoutes(scope, registry);
     addPoolRoutes(scope, registry.pools);

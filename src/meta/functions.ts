@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { readRegister, readUpdate } from '../core/function-fields.ts';
+import { readUpdate } from '../core/function-fields.ts';
 import { LIMITS } from '../core/limits.ts';
 import { readPublish } from '../core/publish.ts';
 import { LATEST } from '../core/urn.ts';
@@ -18,7 +18,7 @@ const JSON_TYPE = 'application/json; charset=utf-8';
 /** Where the specification lists no 400. */
 const wrongRequestStatus = 200;
 
-/** Operations 4 to 8: register, query, list, publish; and update and delete. Records are sent as the bytes that are stored. */
+/** Operations 5 to 8: query, list, publish; and update and delete. Records are sent as the bytes that are stored. */
 export function addFunctionRoutes(app: FastifyInstance, registry: Registry): void {
   const { functions, business } = registry;
   const listing = registry.listing((total, records) =>
@@ -26,19 +26,6 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
   );
   const named = (request: FastifyRequest<ByName>): NamedFunction =>
     readFunctionName(request.params.name, request.tenant, business);
-
-  app.post(
-    '/serverless/v1/functions',
-    { config: { access: 'write', docs: FUNCTION_DOCS.register } },
-    async (request, reply) => {
-      const spec = accept(readRegister(readObject(request.body)));
-      const { urn, record } = await functions.register(request.tenant, spec);
-      return sendJson(
-        reply,
-        `{"code":0,"message":"SUCCESS","functionVersionUrn":${JSON.stringify(urn)},"function":${record}}`,
-      );
-    },
-  );
 
   app.get<{ Querystring: Query }>(
     '/serverless/v1/functions',

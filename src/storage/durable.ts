@@ -1,3 +1,4 @@
+import { fdatasyncSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { sql, type Transaction } from 'kysely';
@@ -37,6 +38,8 @@ const FLUSH_TIMEOUT_MS = 30_000;
  * the threads that Node has for files (4), so that a slow disk does not hold up everything else that reads a file.
  */
 const MAX_FLUSHES = 3;
+/** As long as other writes may wait for a flush that is not theirs. */
+const FAST_FLUSH_MS = 2;
 
 /**
  * Durable writes to the embedded database at `file`. Commits stay at `synchronous=NORMAL`, which only appends them to the
@@ -51,16 +54,29 @@ export async function openDurableWrites(database: Database, file: string): Promi
   await directory.sync().finally(() => directory.close());
   // One for each flush: the kernel tells an error of the disk once to each of them, so that no other flush can take it away.
   const logs = await Promise.all(Array.from({ length: MAX_FLUSHES }, () => open(`${file}-wal`, 'r+')));
+  return new GroupedWrites(database, flushOf(logs), async () => {
+    await Promise.all(logs.map(log => log.close()));
+  });
+}
+
+/**
+ * A flush at once, on this thread, while the disk is fast: a thread of Node's own would be waited for longer than the disk. While
+ * it is slow, the flushes leave this thread and run beside each other.
+ */
+function flushOf(logs: readonly FileHandle[]): Flush {
   const free = [...logs];
-  const flush = async () => {
+  let isFast = false;
+  return async () => {
+    const startMs = performance.now();
     const log = free.pop();
     // All are busy only after flushes that nobody waits for any more.
     if (log === undefined) await (logs[0] as FileHandle).datasync();
-    else await log.datasync().finally(() => free.push(log));
+    else if (isFast) {
+      free.push(log);
+      fdatasyncSync(log.fd);
+    } else await log.datasync().finally(() => free.push(log));
+    isFast = performance.now() - startMs < FAST_FLUSH_MS;
   };
-  return new GroupedWrites(database, flush, async () => {
-    await Promise.all(logs.map(log => log.close()));
-  });
 }
 
 async function noop(): Promise<void> {}

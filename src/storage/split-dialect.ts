@@ -20,7 +20,7 @@ const READS = /^\s*(select|pragma|explain)\b/i;
 
 /**
  * A dialect that reads here and writes elsewhere: reads see all that was committed, so also what was answered to a write before.
- * It has no transactions: those are works of `DurableWrites`.
+ * It has no transactions: those are works of `DurableWrites`. The reader is its owner's to close.
  */
 export function splitDialect(reader: DatabaseSyncInstance, write: WriteQuery): Dialect {
   return {
@@ -32,12 +32,10 @@ export function splitDialect(reader: DatabaseSyncInstance, write: WriteQuery): D
 }
 
 class SplitDriver implements Driver {
-  readonly #reader: DatabaseSyncInstance;
   /** Reads are done at once and writes wait elsewhere, so one connection is enough for everybody. */
   readonly #connection: SplitConnection;
 
   constructor(reader: DatabaseSyncInstance, write: WriteQuery) {
-    this.#reader = reader;
     this.#connection = new SplitConnection(prepareOnce(reader), write);
   }
 
@@ -57,9 +55,7 @@ class SplitDriver implements Driver {
 
   async releaseConnection(): Promise<void> {}
 
-  async destroy(): Promise<void> {
-    this.#reader.close();
-  }
+  async destroy(): Promise<void> {}
 }
 
 class SplitConnection implements DatabaseConnection {

@@ -21,12 +21,10 @@ export interface StoresOptions {
   readonly works: Works;
   /** A program that calls `serveWrites` with the same works and the file, which is its `workerData`. */
   readonly program: URL;
-  /** Flags of node for the thread; default: those of this process. */
-  readonly execArgv?: readonly string[];
 }
 
 /** Opens the database at `file` and brings it to the newest migration. Fails with `internal`. */
-export async function openStores(file: string, { works, program, execArgv }: StoresOptions): Promise<Stores> {
+export async function openStores(file: string, { works, program }: StoresOptions): Promise<Stores> {
   const reader = openSqlite(file);
   try {
     await migrate(new Kysely<Tables>({ dialect: sqliteDialect(reader) }), file);
@@ -36,19 +34,16 @@ export async function openStores(file: string, { works, program, execArgv }: Sto
     reader.close();
     throw error;
   }
-  const thread = new Worker(program, {
-    workerData: file,
-    name: 'writes',
-    ...(execArgv === undefined ? {} : { execArgv: [...execArgv] }),
-  });
+  const thread = new Worker(program, { workerData: file, name: 'writes' });
   const writes = new WriteClient(thread, works);
   const database = new Kysely<Tables>({ dialect: splitDialect(reader, (sql, values) => writes.query(sql, values)) });
   return {
     database,
     writes,
     async close() {
-      // The last one that closes brings the log into the file: the thread, beside the event loop.
       await database.destroy();
+      // The last one that closes brings the log into the file: the thread, beside the event loop.
+      if (reader.isOpen) reader.close();
       await writes.close();
     },
   };
