@@ -20,7 +20,7 @@ _STALLED_SECONDS = 120
 #: How long a caller may take to hear that there is no use in what it writes.
 _HEARD_SECONDS = 10
 _CHUNK = 1048576
-_SEND_BUFFER = 4194304
+_SEND_BUFFER = 1048576
 #: Above it a list is cut although the caller would take more.
 _MOST_LIST_BYTES = 16777216
 _ENTRIES_BETWEEN_LOOKS = 500
@@ -396,7 +396,7 @@ def _make_directory(connection, path, request):
         if not (request["recursive"] and os.path.isdir(path)):
             raise Refusal("already_exists", "%s is there already" % _show(path))
     except OSError as error:
-        if error.errno != errno.ENOENT or not request["recursive"]:
+        if error.errno not in _MISSING or not request["recursive"]:
             raise _refusal(error, path, "made")
         _make_parents(path, mode)
     frames.write_message(connection, {"ok": True})

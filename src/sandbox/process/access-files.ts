@@ -14,6 +14,9 @@ import type {
 import type { AccessConnection, OpenWay } from './access-connection.ts';
 
 const MAX_MODE = 0o7777;
+/** As long as a timer can be: the caller's signal is the bound. */
+const MAX_WAIT_MS = 2 ** 31 - 1;
+const ignore = () => undefined;
 
 export async function openFile(openWay: OpenWay, path: string, signal: AbortSignal): Promise<OpenFile> {
   const connection = await openWay('files', { op: 'open', path }, signal);
@@ -21,6 +24,7 @@ export async function openFile(openWay: OpenWay, path: string, signal: AbortSign
   return new RemoteFile(connection, path, sizeBytes ?? 0, modifiedAtMs ?? 0, mode ?? 0);
 }
 
+/** Whatever happens, `content` is used up or destroyed. */
 export async function writeFile(
   openWay: OpenWay,
   path: string,
@@ -28,21 +32,30 @@ export async function writeFile(
   content: Readable,
   signal: AbortSignal,
 ): Promise<WrittenFile> {
-  const connection = await openWay('files', { op: 'write', path, mode: modeOf(options.mode) }, signal);
-  const { socket } = connection;
-  // It may be refused in the middle: then there is no use in the rest.
-  const answer = connection.next(2 ** 31 - 1);
-  const upload = new Upload(socket);
-  answer.catch(error => upload.destroy(error));
+  // It may break off while nobody reads it yet.
+  content.on('error', ignore);
   try {
-    await pipeline(content, upload);
-    return { sizeBytes: (await answer).sizeBytes as number };
+    const connection = await openWay('files', { op: 'write', path, mode: modeOf(options.mode) }, signal);
+    try {
+      return await send(connection, content);
+    } finally {
+      connection.socket.destroy();
+    }
   } catch (error) {
+    content.destroy();
     if (error instanceof ServiceError) throw error;
     throw unavailable(`the content of ${path} broke off: ${messageOf(error)}`, { cause: error });
-  } finally {
-    socket.destroy();
   }
+}
+
+async function send(connection: AccessConnection, content: Readable): Promise<WrittenFile> {
+  if (content.errored !== null) throw content.errored;
+  // It may be refused in the middle: then there is no use in the rest.
+  const answer = connection.next(MAX_WAIT_MS);
+  const upload = new Upload(connection.socket);
+  answer.catch(error => upload.destroy(error));
+  await pipeline(content, upload);
+  return { sizeBytes: (await answer).sizeBytes as number };
 }
 
 export async function listFiles(
@@ -116,7 +129,7 @@ class Download extends Readable {
       else if (!this.destroyed) this.destroy(this.#failure(path));
       socket.destroy();
     };
-    this.on('error', () => undefined);
+    this.on('error', ignore);
     socket.on('data', (chunk: Buffer) => {
       missing -= chunk.length;
       if (!this.push(chunk)) socket.pause();
@@ -150,7 +163,7 @@ class Upload extends Writable {
   constructor(socket: Socket) {
     super({ highWaterMark: 256 * 1024, decodeStrings: true });
     this.#socket = socket;
-    this.on('error', () => undefined);
+    this.on('error', ignore);
   }
 
   override _write(chunk: Buffer, _encoding: string, done: (error?: Error | null) => void): void {
