@@ -1,0 +1,57 @@
+import { stat } from 'node:fs/promises';
+import type Docker from 'dockerode';
+import type { PortMapping, SandboxFacts } from '../../core/instance.ts';
+import type { SandboxSpec } from '../driver.ts';
+import type { DaemonFacts } from './daemon.ts';
+import { ownerWarnings } from './mounts.ts';
+import type { StartedContainer } from './starter.ts';
+
+/** What a caller is told of a container that has started. */
+export async function factsOf(
+  spec: SandboxSpec,
+  started: StartedContainer,
+  daemon: DaemonFacts,
+): Promise<SandboxFacts> {
+  const { inspected, mounts, warnings } = started;
+  const networks = Object.values(inspected.NetworkSettings.Networks ?? {});
+  const uid = await uidOf(inspected.State.Pid);
+  const { user, imageUrl } = spec.rootfs;
+  return {
+    sandboxId: started.id,
+    nodeIp: '127.0.0.1',
+    sandboxIp: networks.find(network => network.IPAddress !== '')?.IPAddress ?? '',
+    portMappings: portMappings(inspected),
+    isolation: daemon.isolation,
+    warnings: [
+      ...daemon.degraded,
+      ...warnings,
+      ...(uid === null ? [] : ownerWarnings(mounts, user, uid, imageUrl)),
+      ...(spec.network === 'none' && spec.ports.length > 0
+        ? ['ports are not published: the sandbox has no network']
+        : []),
+    ],
+  };
+}
+
+function portMappings(inspected: Docker.ContainerInspectInfo): readonly PortMapping[] {
+  const ports: Record<string, readonly { HostIp: string; HostPort: string }[] | null> =
+    inspected.NetworkSettings.Ports ?? {};
+  return Object.entries(ports).flatMap(([name, bindings]) => {
+    const [port, protocol] = name.split('/');
+    return (bindings ?? []).map(({ HostIp: hostIp, HostPort: hostPort }) => ({
+      protocol: protocol === 'udp' ? ('udp' as const) : ('tcp' as const),
+      containerPort: Number(port),
+      hostIp,
+      hostPort: Number(hostPort),
+    }));
+  });
+}
+
+/** The uid on the host of a container's first process; null when it cannot be seen. */
+async function uidOf(pid: number): Promise<number | null> {
+  try {
+    return (await stat(`/proc/${pid}`)).uid;
+  } catch {
+    return null;
+  }
+}
