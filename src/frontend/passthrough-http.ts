@@ -36,6 +36,8 @@ export async function passRequest(request: FastifyRequest, reply: FastifyReply, 
     createConnection: () => connection,
     setHost: false,
   });
+  // It may come paused, and a client of node only listens.
+  inner.once('socket', () => connection.resume());
   reply.raw.once('close', () => {
     if (!reply.raw.writableFinished) inner.destroy();
   });
