@@ -42,7 +42,6 @@ export async function openStores(file: string, { works, program }: StoresOptions
     writes,
     async close() {
       await database.destroy();
-      // The last one that closes brings the log into the file: the thread, beside the event loop.
       if (reader.isOpen) reader.close();
       await writes.close();
     },
