@@ -1,9 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type Docker from 'dockerode';
 import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
-import type { PortMapping, SandboxFacts } from '../../core/instance.ts';
 import type { MountPolicy } from '../../core/mount.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
@@ -30,16 +28,16 @@ import { Engine, statusOf } from './engine.ts';
 import { Entrance } from './entrance.ts';
 import { runCommand } from './exec.ts';
 import { Exits, inspectExit, unknownExit } from './exits.ts';
+import { factsOf } from './facts.ts';
 import { makeHandle, readHandle } from './handle.ts';
 import { HostPython } from './host-python.ts';
 import { Images } from './images.ts';
 import { Javas } from './java.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
 import { readLogs } from './logs.ts';
-import { ownerWarnings } from './mounts.ts';
 import { TenantNetworks } from './networks.ts';
 import { removeContainer } from './removal.ts';
-import { type StartedContainer, Starter } from './starter.ts';
+import { Starter } from './starter.ts';
 import { readStats } from './stats.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
@@ -304,51 +302,6 @@ export class DockerDriver implements SandboxDriver {
       if (status === 404 || status === 409) return false;
       throw error;
     }
-  }
-}
-
-async function factsOf(spec: SandboxSpec, started: StartedContainer, daemon: DaemonFacts): Promise<SandboxFacts> {
-  const { inspected, mounts, warnings } = started;
-  const networks = Object.values(inspected.NetworkSettings.Networks ?? {});
-  const uid = await uidOf(inspected.State.Pid);
-  const { user, imageUrl } = spec.rootfs;
-  return {
-    sandboxId: started.id,
-    nodeIp: '127.0.0.1',
-    sandboxIp: networks.find(network => network.IPAddress !== '')?.IPAddress ?? '',
-    portMappings: portMappings(inspected),
-    isolation: daemon.isolation,
-    warnings: [
-      ...daemon.degraded,
-      ...warnings,
-      ...(uid === null ? [] : ownerWarnings(mounts, user, uid, imageUrl)),
-      ...(spec.network === 'none' && spec.ports.length > 0
-        ? ['ports are not published: the sandbox has no network']
-        : []),
-    ],
-  };
-}
-
-function portMappings(inspected: Docker.ContainerInspectInfo): readonly PortMapping[] {
-  const ports: Record<string, readonly { HostIp: string; HostPort: string }[] | null> =
-    inspected.NetworkSettings.Ports ?? {};
-  return Object.entries(ports).flatMap(([name, bindings]) => {
-    const [port, protocol] = name.split('/');
-    return (bindings ?? []).map(({ HostIp: hostIp, HostPort: hostPort }) => ({
-      protocol: protocol === 'udp' ? ('udp' as const) : ('tcp' as const),
-      containerPort: Number(port),
-      hostIp,
-      hostPort: Number(hostPort),
-    }));
-  });
-}
-
-/** The uid on the host of a container's first process; null when it cannot be seen. */
-async function uidOf(pid: number): Promise<number | null> {
-  try {
-    return (await stat(`/proc/${pid}`)).uid;
-  } catch {
-    return null;
   }
 }
 
