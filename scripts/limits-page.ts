@@ -56,6 +56,12 @@ const ROWS: {
   channelIdleMs: ['How long a terminal or a byte channel may be silent', duration],
   dialTimeoutMs: ['How long the connection to a port inside a sandbox may take', duration],
   passIdleMs: ['How long a request to a port inside a sandbox, or its answer, may stand still', duration],
+  portConnections: ['Connections through one published port of a process sandbox at a time', String],
+  portUdpCallers: [
+    'Callers of one published UDP port at a time; above it the one that is silent the longest is forgotten',
+    String,
+  ],
+  portUdpIdleMs: ['How long a caller of a published UDP port may be silent', duration],
   frameBytes: ['One frame of the runtime protocol', bytes],
 };
 

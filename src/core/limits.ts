@@ -77,6 +77,11 @@ export const LIMITS = {
   dialTimeoutMs: 10_000,
   /** How long a request to a port inside a sandbox, or its answer, may stand still. */
   passIdleMs: 900_000,
+  /** Connections that one published port of a process sandbox has at a time. */
+  portConnections: 512,
+  /** Callers that one published UDP port knows at a time, and how long one may be silent. */
+  portUdpCallers: 256,
+  portUdpIdleMs: 60_000,
   /** The largest frame of the runtime protocol: a body or a result, and room for its header. */
   frameBytes: 7 * 1024 * 1024,
 } as const;

@@ -417,6 +417,8 @@ class Launcher:
         for one in list(self._spares.values()):
             one.control.close()
             self._remove_spare(one.name)
+        # Nothing is heard of them any more.
+        self._spares.clear()
         deadline = time.monotonic() + 2
         while self._removals and time.monotonic() < deadline:
             time.sleep(_REMOVE_RETRY_SECONDS)

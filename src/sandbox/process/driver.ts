@@ -35,6 +35,7 @@ import { isAlive, waitForEnd } from './kernel.ts';
 import { findPythonDir, type Launcher, Launchers } from './launchers.ts';
 import { readLogs } from './logs.ts';
 import { type NetworkOptions, SHARED_NETWORK, sharedNetworkSentence } from './network.ts';
+import { SandboxPorts } from './sandbox-ports.ts';
 import {
   isolationOf,
   ownerWarnings,
@@ -95,10 +96,18 @@ export class ProcessDriver implements SandboxDriver {
   readonly #launchers: Launchers;
   readonly #exits = new Map<string, Promise<ExitResult>>();
   readonly #connections = new Set<FrameSocket>();
+  readonly #ports: SandboxPorts;
 
   constructor(options: ProcessDriverOptions) {
     this.#options = options;
     this.#network = options.network ?? SHARED_NETWORK;
+    this.#ports = new SandboxPorts(
+      {
+        dial: (handle, port, signal) => this.access(handle).dial(port, signal),
+        ended: handle => this.#exitOf(handle),
+      },
+      options.logger,
+    );
     this.#launchers = new Launchers({
       dataDir: options.dataDir,
       runDir: options.runDir ?? null,
@@ -123,14 +132,14 @@ export class ProcessDriver implements SandboxDriver {
         PROBE_TIMEOUT_MS,
         `the launcher did not answer within ${PROBE_TIMEOUT_MS / 1000} s`,
       );
-      const { isolation, privileged } = launcher.hello;
+      const { isolation, privileged, networkMissing } = launcher.hello;
       const has = (layer: string) => isolation.includes(layer);
       return {
         available: true,
         capabilities: {
           images: false,
           mounts: has('mount'),
-          ports: false,
+          ports: networkMissing === null,
           users: privileged,
           cpuLimit: has('cgroup.cpu'),
           memoryLimit: has('cgroup.memory'),
@@ -163,20 +172,24 @@ export class ProcessDriver implements SandboxDriver {
     refuseWithoutIsolation(spec, launcher);
     const warnings = sourceOwners(spec);
     const state = await this.#tryStarts(spec, version, launcher, signal);
+    const { handle, portMappings } = await this.#ports.publish(state.handle, spec).catch(async error => {
+      await this.remove(state.handle);
+      throw error;
+    });
     return {
-      handle: state.handle,
-      endpoint: state.handle.endpoint,
+      handle,
+      endpoint: handle.endpoint,
       facts: {
         sandboxId: String(state.file.pid),
         nodeIp: '127.0.0.1',
         sandboxIp: state.file.address ?? '',
-        portMappings: [],
+        portMappings,
         isolation: isolationOf(spec, launcher, state.file.address),
         warnings: [
           ...this.#degraded(launcher),
           ...state.warnings,
           ...ownerWarnings(await warnings, spec, launcher, state.uid),
-          ...portWarnings(spec),
+          ...portWarnings(spec, portMappings, launcher),
         ],
       },
     };
@@ -195,6 +208,7 @@ export class ProcessDriver implements SandboxDriver {
 
   async remove(handle: SandboxHandle): Promise<void> {
     const sandbox = await this.#complete(readHandle(handle));
+    this.#ports.close(handle.instanceId);
     await endSandbox(sandbox, 0);
     const groupsGone = await removeGroups(sandbox.groups);
     // Whoever waits for its end may be writing down how it ended at this moment: then once more.
@@ -210,7 +224,10 @@ export class ProcessDriver implements SandboxDriver {
   async inspect(handle: SandboxHandle): Promise<SandboxState> {
     const sandbox = readHandle(handle);
     const { firstProcess } = sandbox;
-    if (firstProcess !== null && (await isAlive(firstProcess))) return { state: 'running' };
+    if (firstProcess !== null && (await isAlive(firstProcess))) {
+      await this.#ports.reopen(handle);
+      return { state: 'running' };
+    }
     const exit = await readExit(sandbox.directory);
     if (exit !== null) return { state: 'exited', exit };
     if (!(await exists(sandbox.directory))) return { state: 'gone' };
@@ -288,6 +305,7 @@ export class ProcessDriver implements SandboxDriver {
     for (const connection of this.#connections) connection.close();
     this.#connections.clear();
     this.#exits.clear();
+    this.#ports.closeAll();
     await this.#launchers.close();
   }
 

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { internal } from '../../core/error.ts';
+import type { PortMapping } from '../../core/instance.ts';
 import type { ExitResult, SandboxHandle } from '../driver.ts';
 import type { ControlGroups } from './control-groups.ts';
 import type { ProcessName } from './kernel.ts';
@@ -13,6 +14,10 @@ export interface ProcessSandbox {
   /** Its first process; null for a start that broke off before it said so. */
   readonly firstProcess: ProcessName | null;
   readonly groups: ControlGroups;
+  /** In a network of its own; null in that of the host, and with loopback only. */
+  readonly address: string | null;
+  /** Ports of the host that lead into it. */
+  readonly portMappings: readonly PortMapping[];
 }
 
 /** What the first process writes into `state.json` and answers to a start. */
@@ -39,7 +44,7 @@ export function makeHandle(instanceId: string, directory: string, state: Sandbox
 
 /** Fails with `internal` when the handle is not one of ours. */
 export function readHandle(handle: SandboxHandle): ProcessSandbox {
-  const { directory, pid, startTime, bootId, groups, groupVersions } = handle.data;
+  const { directory, pid, startTime, bootId, groups, groupVersions, address, portMappings } = handle.data;
   if (handle.version !== 1 || handle.driver !== 'process' || typeof directory !== 'string') {
     throw internal(
       `expected a handle of the process driver, version 1; got driver ${handle.driver}, version ${handle.version}`,
@@ -54,6 +59,8 @@ export function readHandle(handle: SandboxHandle): ProcessSandbox {
       paths: (groups ?? {}) as Record<string, string>,
       versions: (groupVersions ?? {}) as Record<string, number>,
     },
+    address: typeof address === 'string' ? address : null,
+    portMappings: (portMappings ?? []) as readonly PortMapping[],
   };
 }
 

@@ -1,5 +1,6 @@
 import { stat } from 'node:fs/promises';
 import { failedPrecondition } from '../../core/error.ts';
+import type { PortMapping } from '../../core/instance.ts';
 import type { MountPolicy } from '../../core/mount.ts';
 import type { SandboxSpec } from '../driver.ts';
 import type { Launcher } from './launchers.ts';
@@ -94,7 +95,14 @@ export function ownerWarnings(
     );
 }
 
-export function portWarnings(spec: SandboxSpec): readonly string[] {
-  if (spec.ports.length === 0) return [];
-  return ['ports are not published by the process sandbox: what listens inside listens on the network of the host'];
+export function portWarnings(
+  { network, ports }: SandboxSpec,
+  mappings: readonly PortMapping[],
+  { hello }: Pick<Launcher, 'hello'>,
+): readonly string[] {
+  if (ports.length === 0 || mappings.length > 0) return [];
+  if (network === 'none') return ['ports are not published: the sandbox has no network'];
+  return [
+    `ports are not published here (${hello.networkMissing}): what listens inside listens on the network of the host`,
+  ];
 }

@@ -1,0 +1,16 @@
+import type { Duplex } from 'node:stream';
+
+/** A sandbox with a network of its own. */
+export interface PortTarget {
+  readonly instanceId: string;
+  readonly address: string;
+  /** A connection to `port` of its loopback. */
+  dial(port: number, signal: AbortSignal): Promise<Duplex>;
+}
+
+/** One port of the host that leads into a sandbox. */
+export interface PortForwarder {
+  readonly hostPort: number;
+  /** It is free, and what went through it has ended. */
+  close(): void;
+}

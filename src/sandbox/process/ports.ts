@@ -1,0 +1,143 @@
+import { messageOf, unavailable } from '../../core/error.ts';
+import type { PortMapping } from '../../core/instance.ts';
+import type { PortSpec } from '../../core/port.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import type { PortForwarder, PortTarget } from './port-forwarder.ts';
+import { forwardTcp } from './ports-tcp.ts';
+import { forwardUdp } from './ports-udp.ts';
+
+const HOST_IP = '127.0.0.1';
+/** How soon a port of an earlier server that somebody else has by now is tried again. */
+const RETRY_MS = 5_000;
+/** Of how many instances the last host ports are remembered, for a restart. */
+const MAX_REMEMBERED = 1000;
+
+interface Published {
+  readonly forwarders: Set<PortForwarder>;
+  /** Of mappings that wait for their host port. */
+  readonly retries: Set<NodeJS.Timeout>;
+}
+
+/** Ports of the host that lead into sandboxes, for as long as this process and the sandbox live. */
+export class PublishedPorts {
+  readonly #logger: Logger;
+  readonly #published = new Map<string, Published>();
+  readonly #remembered = new Map<string, readonly PortMapping[]>();
+
+  constructor(logger: Logger) {
+    this.#logger = logger;
+  }
+
+  /**
+   * One free port of the host for each of `ports`; those that this instance had before its restart when nobody has taken them. Fails with
+   * `unavailable`, and none is open then.
+   */
+  async open(target: PortTarget, ports: readonly PortSpec[]): Promise<readonly PortMapping[]> {
+    const { instanceId } = target;
+    const before = this.#remembered.get(instanceId) ?? [];
+    const published = this.#begin(instanceId);
+    try {
+      const mappings: PortMapping[] = [];
+      for (const { protocol, port } of ports) {
+        const had = before.find(one => one.protocol === protocol && one.containerPort === port)?.hostPort ?? 0;
+        const forwarder = await forward(target, protocol, port, had).catch(error => {
+          if (had === 0) throw error;
+          return forward(target, protocol, port, 0);
+        });
+        if (!this.#keep(published, instanceId, forwarder)) throw unavailable('the sandbox has ended');
+        mappings.push({ protocol, containerPort: port, hostIp: HOST_IP, hostPort: forwarder.hostPort });
+      }
+      this.#remember(instanceId, mappings);
+      return mappings;
+    } catch (error) {
+      this.close(instanceId);
+      throw unavailable(`a port of the host cannot be opened: ${messageOf(error)}`, { cause: error });
+    }
+  }
+
+  has(instanceId: string): boolean {
+    return this.#published.has(instanceId);
+  }
+
+  /** The same ports as before, for a sandbox that an earlier server published; one that is taken is tried again until it is free. */
+  async reopen(target: PortTarget, mappings: readonly PortMapping[]): Promise<void> {
+    if (mappings.length === 0 || this.#published.has(target.instanceId)) return;
+    const published = this.#begin(target.instanceId);
+    this.#remember(target.instanceId, mappings);
+    await Promise.all(mappings.map(mapping => this.#tryReopen(published, target, mapping, true)));
+  }
+
+  /** Nothing of this instance is reached from outside any more. */
+  close(instanceId: string): void {
+    const published = this.#published.get(instanceId);
+    if (published === undefined) return;
+    this.#published.delete(instanceId);
+    for (const timer of published.retries) clearTimeout(timer);
+    for (const forwarder of published.forwarders) forwarder.close();
+  }
+
+  /** Those that it has now, when `ended` resolves; when it rejects they stay until `close`. */
+  closeAfter(instanceId: string, ended: Promise<unknown>): void {
+    const published = this.#published.get(instanceId);
+    const close = () => {
+      if (this.#published.get(instanceId) === published) this.close(instanceId);
+    };
+    ended.then(close, () => undefined);
+  }
+
+  closeAll(): void {
+    for (const instanceId of [...this.#published.keys()]) this.close(instanceId);
+    this.#remembered.clear();
+  }
+
+  #begin(instanceId: string): Published {
+    this.close(instanceId);
+    const published = { forwarders: new Set<PortForwarder>(), retries: new Set<NodeJS.Timeout>() };
+    this.#published.set(instanceId, published);
+    return published;
+  }
+
+  /** False when they were closed meanwhile. */
+  #keep(published: Published, instanceId: string, forwarder: PortForwarder): boolean {
+    if (this.#published.get(instanceId) !== published) {
+      forwarder.close();
+      return false;
+    }
+    published.forwarders.add(forwarder);
+    return true;
+  }
+
+  async #tryReopen(published: Published, target: PortTarget, mapping: PortMapping, isFirst: boolean): Promise<void> {
+    const { instanceId } = target;
+    try {
+      const forwarder = await forward(target, mapping.protocol, mapping.containerPort, mapping.hostPort);
+      this.#keep(published, instanceId, forwarder);
+    } catch (error) {
+      if (this.#published.get(instanceId) !== published) return;
+      const { protocol, hostPort } = mapping;
+      if (isFirst) {
+        this.#logger.warn(
+          { instanceId, protocol, hostPort, error: messageOf(error) },
+          'a published port is taken by somebody else; it is opened when it is free again',
+        );
+      }
+      const timer = setTimeout(() => {
+        published.retries.delete(timer);
+        void this.#tryReopen(published, target, mapping, false);
+      }, RETRY_MS);
+      timer.unref();
+      published.retries.add(timer);
+    }
+  }
+
+  #remember(instanceId: string, mappings: readonly PortMapping[]): void {
+    this.#remembered.delete(instanceId);
+    this.#remembered.set(instanceId, mappings);
+    const [oldest] = this.#remembered.keys();
+    if (this.#remembered.size > MAX_REMEMBERED && oldest !== undefined) this.#remembered.delete(oldest);
+  }
+}
+
+function forward(target: PortTarget, protocol: 'tcp' | 'udp', port: number, hostPort: number): Promise<PortForwarder> {
+  return protocol === 'udp' ? forwardUdp(target, port, hostPort) : forwardTcp(target, port, hostPort);
+}

@@ -1,0 +1,75 @@
+"""What network.test.ts has sandboxes do."""
+
+import os
+import socket
+import threading
+
+_LONG_ENOUGH = 5
+
+
+def attempt(event, _context):
+    return globals()[event["do"]](**event.get("with", {}))
+
+
+def listen_tcp(host, port):
+    """Answers each connection, once its caller has said all, with that and whom it came from."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen(16)
+
+    def serve():
+        while True:
+            connection, caller = listener.accept()
+            with connection:
+                said = b""
+                while True:
+                    part = connection.recv(65536)
+                    if not part:
+                        break
+                    said += part
+                connection.sendall(b"tcp " + caller[0].encode() + b" " + said)
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def listen_udp(host, port):
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind((host, port))
+
+    def serve():
+        while True:
+            data, caller = receiver.recvfrom(65536)
+            receiver.sendto(b"udp " + data, caller)
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def connect(host, port):
+    """`ok` or why not."""
+    try:
+        socket.create_connection((host, port), _LONG_ENOUGH).close()
+        return "ok"
+    except OSError as error:
+        return type(error).__name__
+
+
+def interfaces():
+    return sorted(name for _index, name in socket.if_nameindex())
+
+
+def raw_socket():
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).close()
+        return "ok"
+    except OSError as error:
+        return type(error).__name__
+
+
+def resolver():
+    with open("/etc/resolv.conf") as source:
+        return source.read()
+
+
+def end(code):
+    os._exit(code)

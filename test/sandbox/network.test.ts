@@ -1,0 +1,268 @@
+import { execFileSync } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import net, { type AddressInfo } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterAll, afterEach, describe, expect, test } from 'vitest';
+import { Channel } from '../../src/runtime/channel.ts';
+import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
+import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
+import { call, initOf } from '../suites/sandbox-driver.ts';
+import { ProcessFixture } from './process-fixture.ts';
+
+const WAIT_MS = 30_000;
+/** Of this file alone, so that what is left of it can be seen. */
+const RANGE = '10.219.0.0/16';
+const OWN = { use: 'own', range: RANGE, setForwarding: true } as const;
+const TCP = { protocol: 'tcp', port: 8080 } as const;
+const UDP = { protocol: 'udp', port: 8053 } as const;
+
+const fixture = new ProcessFixture({ network: OWN });
+const probe = await fixture.driver().probe();
+const missing =
+  probe.available && !probe.capabilities.ports ? ` (not possible here: ${probe.degraded.join('; ')})` : '';
+const outside = Object.values(networkInterfaces())
+  .flat()
+  .find(one => one?.family === 'IPv4' && !one.internal && !one.address.startsWith('10.'))?.address;
+
+describe.skipIf(missing !== '')(`the networks of process sandboxes${missing}`, { timeout: 60_000 }, () => {
+  let driver: ProcessDriver = fixture.driver();
+  const channels: Channel[] = [];
+  const listeners: net.Server[] = [];
+
+  afterEach(async () => {
+    for (const channel of channels.splice(0)) channel.close();
+    for (const listener of listeners.splice(0)) listener.close();
+    for (const { handle } of await driver.list()) await driver.remove(handle);
+  });
+
+  afterAll(async () => {
+    await fixture.dispose();
+  });
+
+  const start = async (changes: Partial<SandboxSpec> = {}, under = driver) => {
+    const spec = fixture.spec(changes);
+    const started = await under.start(spec, AbortSignal.timeout(WAIT_MS));
+    const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+    channels.push(channel);
+    const init = initOf(spec, fixture.codePath, 'network_calls.attempt');
+    expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
+    const attempt = (name: string, args: object = {}) => call(channel, { do: name, with: args });
+    const hostPort = (protocol: string) =>
+      started.facts.portMappings.find(mapping => mapping.protocol === protocol)?.hostPort ?? 0;
+    return { spec, attempt, hostPort, ...started };
+  };
+
+  const listenHere = async (host: string) => {
+    const listener = net.createServer(socket => socket.end());
+    listeners.push(listener);
+    listener.listen(0, host);
+    await once(listener, 'listening');
+    return (listener.address() as AddressInfo).port;
+  };
+
+  test.skipIf(outside === undefined)('a sandbox reaches this machine by its outside address', async () => {
+    const { attempt } = await start();
+    expect(await attempt('connect', { host: outside, port: await listenHere(String(outside)) })).toBe('ok');
+  });
+
+  test('its address and `net` are told, and it has no other interface', async () => {
+    const { facts, attempt } = await start();
+    expect(facts.sandboxIp).toMatch(/^10\.219\.\d+\.\d+$/);
+    expect(facts.isolation).toContain('net');
+    expect(facts.warnings).toEqual([]);
+    expect(await attempt('interfaces')).toEqual(expect.arrayContaining(['eth0', 'lo']));
+    expect(await attempt('raw_socket')).toBe('PermissionError');
+  });
+
+  test('what listens on the host’s loopback is out of reach', async () => {
+    const port = await listenHere('127.0.0.1');
+    const { attempt } = await start();
+    expect(await attempt('connect', { host: '127.0.0.1', port })).toBe('ConnectionRefusedError');
+    expect(await attempt('connect', { host: '10.219.0.1', port })).toBe('ConnectionRefusedError');
+  });
+
+  test('two listen on the same port, and neither reaches the other', async () => {
+    const [one, other] = await Promise.all([start(), start()]);
+    for (const { attempt } of [one, other]) await attempt('listen_tcp', { host: '0.0.0.0', port: 8080 });
+    expect(await one.attempt('connect', { host: '127.0.0.1', port: 8080 })).toBe('ok');
+    expect(await one.attempt('connect', { host: other.facts.sandboxIp, port: 8080 })).toMatch(/timeout|TimeoutError/i);
+  });
+
+  test('on the host only root may begin to talk to it', async () => {
+    const { attempt, facts } = await start();
+    await attempt('listen_tcp', { host: '0.0.0.0', port: 8080 });
+    const socket = net.connect(8080, facts.sandboxIp);
+    await once(socket, 'connect');
+    socket.destroy();
+    const script = `import socket; socket.create_connection(("${facts.sandboxIp}", 8080), 1)`;
+    expect(() => execFileSync('/usr/bin/python3', ['-c', script], { uid: 65_534, cwd: '/', stdio: 'pipe' })).toThrow(
+      /PermissionError|timed out/,
+    );
+  });
+
+  test('`network: none` has loopback only', async () => {
+    const { attempt, facts } = await start({ network: 'none', ports: [TCP] });
+    expect(facts.sandboxIp).toBe('');
+    expect(facts.portMappings).toEqual([]);
+    expect(facts.warnings.join()).toContain('the sandbox has no network');
+    expect(await attempt('interfaces')).not.toContain('eth0');
+    expect(await attempt('connect', { host: '10.219.0.1', port: 1 })).toBe('OSError');
+  });
+
+  test.each(['0.0.0.0', '127.0.0.1'])('a published TCP port leads to what listens on %s', async host => {
+    const { attempt, hostPort, facts } = await start({ ports: [TCP] });
+    expect(facts.portMappings).toEqual([
+      { protocol: 'tcp', containerPort: 8080, hostIp: '127.0.0.1', hostPort: expect.any(Number) },
+    ]);
+    await attempt('listen_tcp', { host, port: 8080 });
+    expect(await ask(hostPort('tcp'), 'x'.repeat(300_000))).toMatch(/^tcp \S+ x{300000}$/);
+  });
+
+  test('a published port that nobody listens on inside refuses its callers', async () => {
+    const { hostPort } = await start({ ports: [TCP] });
+    await expect(ask(hostPort('tcp'), 'x')).rejects.toThrow('ECONNRESET');
+  });
+
+  test('a published UDP port answers each of its callers', async () => {
+    const { attempt, hostPort } = await start({ ports: [TCP, UDP] });
+    await attempt('listen_udp', { host: '0.0.0.0', port: 8053 });
+    expect(hostPort('tcp')).not.toBe(hostPort('udp'));
+    const answers = ['one', 'two', 'three'].map(word => askByDatagram(hostPort('udp'), word));
+    expect(await Promise.all(answers)).toEqual(['udp one', 'udp two', 'udp three']);
+  });
+
+  test('its ports are closed when it ends by itself, and when it is removed', async () => {
+    const [ends, goes] = await Promise.all([start({ ports: [TCP] }), start({ ports: [TCP] })]);
+    await ends.attempt('end', { code: 3 }).catch(() => undefined);
+    await driver.wait(ends.handle);
+    await expect(ask(ends.hostPort('tcp'), 'x')).rejects.toThrow('ECONNREFUSED');
+    await driver.remove(goes.handle);
+    await expect(ask(goes.hostPort('tcp'), 'x')).rejects.toThrow('ECONNREFUSED');
+  });
+
+  test('a restart keeps its host ports', async () => {
+    const one = await start({ ports: [TCP, UDP] });
+    await driver.remove(one.handle);
+    const again = await start({ instanceId: one.spec.instanceId, ports: [TCP, UDP] });
+    expect(again.facts.portMappings).toEqual(one.facts.portMappings);
+    await again.attempt('listen_tcp', { host: '0.0.0.0', port: 8080 });
+    expect(await ask(again.hostPort('tcp'), 'hello')).toContain('hello');
+  });
+
+  test('a later server opens the same ports again, also after its launcher was killed', async () => {
+    const { attempt, hostPort, handle } = await start({ ports: [TCP, UDP] });
+    await attempt('listen_tcp', { host: '127.0.0.1', port: 8080 });
+    await attempt('listen_udp', { host: '0.0.0.0', port: 8053 });
+    const stored = JSON.parse(JSON.stringify(handle)) as SandboxHandle;
+    await driver.close();
+    await expect(ask(hostPort('tcp'), 'x')).rejects.toThrow('ECONNREFUSED');
+    driver = fixture.driver();
+    expect(await driver.inspect(stored)).toEqual({ state: 'running' });
+    expect(await ask(hostPort('tcp'), 'again')).toContain('again');
+    expect(await askByDatagram(hostPort('udp'), 'again')).toBe('udp again');
+  });
+
+  test('where every network is shared, one with ports has its own, and the others that of the host', async () => {
+    const shared = fixture.driver({ network: { ...OWN, use: 'shared' } });
+    const [plain, published] = await Promise.all([start({}, shared), start({ ports: [TCP] }, shared)]);
+    expect(plain.facts.sandboxIp).toBe('');
+    expect(plain.facts.isolation).not.toContain('net');
+    expect(published.facts.isolation).toContain('net');
+    await published.attempt('listen_tcp', { host: '0.0.0.0', port: 8080 });
+    expect(await ask(published.hostPort('tcp'), 'hello')).toContain('hello');
+    await shared.close();
+  });
+
+  test('a range that the host uses otherwise is told, and nothing fails', async () => {
+    const [taken] = Object.values(networkInterfaces()).flatMap(
+      all => all?.filter(one => one.address === outside) ?? [],
+    );
+    const range = `${taken?.address.split('.').slice(0, 3).join('.')}.0/24`;
+    const other = new ProcessFixture({ network: { ...OWN, range } });
+    try {
+      const under = other.driver();
+      const said = await under.probe();
+      expect(said.available && said.degraded.join()).toContain(`which the range ${range} overlaps`);
+      const { facts, handle } = await under.start(other.spec({ ports: [TCP] }), AbortSignal.timeout(WAIT_MS));
+      expect(facts.portMappings).toEqual([]);
+      expect(facts.warnings.join()).toContain('ports are not published here');
+      await under.remove(handle);
+    } finally {
+      await other.dispose();
+    }
+  });
+
+  test.each([
+    ['a server that ends', (pids: readonly number[]) => pids],
+    ['launchers that are killed', (pids: readonly number[]) => pids.map(pid => process.kill(pid, 'SIGKILL'))],
+  ])('nothing is left by %s: no interface, no rule', async (_name, disturb) => {
+    const left = () => ({
+      interfaces: readdirSync('/sys/class/net').filter(name => name.startsWith('rk0adc')),
+      rules: firewall().filter(line => line.includes('10.220.') || line.includes('10_220_')),
+    });
+    const other = new ProcessFixture({ network: { ...OWN, range: '10.220.0.0/16' } });
+    try {
+      const under = other.driver();
+      const { handle } = await under.start(other.spec({ ports: [TCP] }), AbortSignal.timeout(WAIT_MS));
+      expect(left().interfaces).not.toEqual([]);
+      expect(left().rules).not.toEqual([]);
+      disturb(launcherPids(other.dataDir));
+      await under.remove(handle);
+      // A launcher that was killed leaves the rules to the next one.
+      await under.probe();
+    } finally {
+      await other.dispose();
+    }
+    expect(left()).toEqual({ interfaces: [], rules: [] });
+  });
+});
+
+/** Their titles begin with their name, which is that of their lock. */
+function launcherPids(dataDir: string): number[] {
+  const names = readdirSync(join(dataDir, 'run')).filter(name => name.endsWith('.lock'));
+  return readdirSync('/proc').flatMap(pid => {
+    if (!/^\d+$/.test(pid)) return [];
+    try {
+      const title = readFileSync(`/proc/${pid}/cmdline`, 'latin1').split('\0')[0] ?? '';
+      return names.some(name => title === `rookery: launcher ${name.slice(0, -5)}`) ? [Number(pid)] : [];
+    } catch {
+      return [];
+    }
+  });
+}
+
+function firewall(): string[] {
+  return [['nft', 'list', 'ruleset'], ['iptables-save']].flatMap(([program = '', ...args]) => {
+    try {
+      return execFileSync(program, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).split('\n');
+    } catch {
+      return [];
+    }
+  });
+}
+
+/** Says `message` to a port of the host, ends its side, and returns the answer. */
+async function ask(port: number, message: string): Promise<string> {
+  const socket = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  socket.setTimeout(WAIT_MS, () => socket.destroy(new Error('no answer')));
+  socket.end(message);
+  return await text(socket);
+}
+
+/** Sends it until an answer comes: the first may be sent before anybody listens. */
+async function askByDatagram(port: number, message: string): Promise<string> {
+  const socket = createSocket('udp4');
+  const again = setInterval(() => socket.send(message, port, '127.0.0.1'), 200);
+  try {
+    socket.send(message, port, '127.0.0.1');
+    const [data] = (await once(socket, 'message', { signal: AbortSignal.timeout(WAIT_MS) })) as [Buffer];
+    return data.toString();
+  } finally {
+    clearInterval(again);
+    socket.close();
+  }
+}
