@@ -43,7 +43,7 @@ def serve(connection, sandbox, way):
     """Becomes the user, reads the request and does it; the process ends here."""
     code = 1
     try:
-        process.close_all_but([0, 1, 2, connection.fileno()])
+        _keep_only(connection)
         command.reset_signals()
         # Whoever reads has left: that is an error of the write, and what was begun is undone.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -63,6 +63,14 @@ def serve(connection, sandbox, way):
         pass
     finally:
         os._exit(code)
+
+
+def _keep_only(connection):
+    """Nothing else can be reached through this process: a path can be `/proc/self/fd/1`."""
+    nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    process.close_all_but([0, 1, 2, connection.fileno()])
 
 
 def _do(connection, sandbox, way, request):
