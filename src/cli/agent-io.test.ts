@@ -213,6 +213,12 @@ describe('agent shell', () => {
     expect(it.inside.execs).toMatchObject([{ terminal: null, env: { A: '1' } }]);
   });
 
+  test('options may stand behind the agent; those of the command stand behind a --', async () => {
+    await using it = await bed();
+    await it.agent(['shell', 'hello', '-e', 'A=1', '--', 'test', '-e', '/']);
+    expect(it.inside.execs).toMatchObject([{ argv: ['test', '-e', '/'], env: { A: '1' } }]);
+  });
+
   test('without a command a login shell reads what to do from stdin', async () => {
     await using it = await bed();
     expect(await it.agent(['shell', 'hello'], { stdin: 'echo $((6 * 7))\n' })).toMatchObject({ code: 0, out: '42\n' });

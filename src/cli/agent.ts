@@ -125,15 +125,13 @@ export function register(program: Command, context: Context): void {
         '  rookery agent shell hello -- python3 -i',
     )
     .argument('<agent>', AGENT)
-    .argument('[command...]', 'the command and its arguments, else a login shell')
+    .argument('[command...]', 'the command and its arguments, behind a --; else a login shell')
     .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
     .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
     .option('-T, --no-tty', 'pipes even where there is a terminal')
-    .passThroughOptions()
     .action(async (id, command, options) => {
       const { shellInAgent } = await import('./agent-shell.ts');
-      const argv = command[0] === '--' ? command.slice(1) : command;
-      context.exitCode = await shellInAgent(io, id, argv, options);
+      context.exitCode = await shellInAgent(io, id, command, options);
     });
 
   addForOne('cp')
