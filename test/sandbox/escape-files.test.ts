@@ -176,13 +176,13 @@ describe('files of a process sandbox', { timeout: 60_000 }, () => {
     const file = await access.openFile('/tmp/file', signal());
     const script = [
       'for pid in $(ls /proc | grep "^[0-9]"); do',
-      '  [ $pid -gt 2 ] && ! [ -s /proc/$pid/cmdline ] && continue',
-      '  grep -q "^Uid:.1.1.1.1$" /proc/$pid/status || echo "$pid is somebody else"',
-      '  [ "$(stat -c %u /proc/$pid 2>/dev/null)" = 0 ] && ls /proc/$pid/fd /proc/$pid/root/ 2>/dev/null',
-      'done; true',
+      '  [ $pid != 1 ] && grep -aq "^rookery: init" /proc/$pid/cmdline || continue',
+      '  [ "$(awk "/^Uid/ {print \\$2, \\$3, \\$4, \\$5}" /proc/$pid/status)" = "$(id -u) $(id -u) $(id -u) $(id -u)" ] && echo user',
+      '  ls /proc/$pid/fd || readlink /proc/$pid/root || head -c1 /proc/$pid/mem || head -c1 /proc/$pid/environ || echo closed',
+      'done 2>/dev/null',
     ].join('\n');
-    // Process 1 is ours and closed too.
-    expect(await run(access, script)).toBe('1 is somebody else\n');
+    // The one of the file and the one of this command.
+    expect(await run(access, script)).toBe('user\nclosed\nuser\nclosed\n');
     file.close();
   });
 

@@ -13,7 +13,13 @@ const MAX_OUTPUT_CHARS = 20_000;
 
 /** The other files of this folder are run by whoever runs the tests; when that is root, here they are run by somebody else too. */
 describeWith(['root'], 'for an ordinary user', () => {
-  test.each(['process.test.ts', 'escape.test.ts', 'supervisor.test.ts'])(
+  test.each([
+    'process.test.ts',
+    'process-access.test.ts',
+    'escape.test.ts',
+    'escape-files.test.ts',
+    'supervisor.test.ts',
+  ])(
     '%s passes',
     async file => {
       const home = mkdtempSync(join(tmpdir(), 'rookery-nobody-'));
