@@ -6,6 +6,8 @@ Copies, because a bind mount of a file keeps the old one when the host replaces 
 import os
 import shutil
 
+from . import network_names
+
 #: Files; a symbolic link into /usr stays one, any other is followed.
 FILES = (
     "adjtime alpine-release bash.bashrc debian_version environment-modules ethertypes fedora-release gai.conf group "
@@ -43,7 +45,7 @@ class EtcTemplate:
     def refresh(self):
         """Copies what has changed on the host. Files are written in place: running sandboxes see it too."""
         for name in FILES:
-            origin = os.path.join(self._source, name)
+            origin = self._origin(name)
             try:
                 link = os.readlink(origin) if os.path.islink(origin) else None
                 facts = os.stat(origin)
@@ -57,6 +59,10 @@ class EtcTemplate:
             elif facts.st_mode & 0o004:
                 self._copy(name, origin, facts)
             self._seen[name] = seen
+
+    def _origin(self, name):
+        path = os.path.join(self._source, name)
+        return network_names.resolvers_file(path) if name == "resolv.conf" else path
 
     def remove(self):
         shutil.rmtree(self.path, ignore_errors=True)

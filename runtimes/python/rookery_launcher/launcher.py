@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-from . import cgroups, frames, layers, plan, process, rehearsal, spare, syscalls
+from . import cgroups, frames, layers, network_names, plan, process, rehearsal, spare, syscalls
 
 _BACKLOG = 4096
 _MOST_CONTROL_CONNECTIONS = 64
@@ -190,7 +190,7 @@ class Launcher:
                 "pid": os.getpid(),
                 "python": "%d.%d.%d" % sys.version_info[:3],
                 "isolation": self._plan.layers.words(),
-                "degraded": self._plan.layers.degraded,
+                "degraded": self._plan.layers.degraded + network_names.warnings(self._plan.networks),
                 "privileged": layers.is_privileged(),
                 # Why sandboxes cannot have a network of their own that reaches out; null when they can.
                 "networkMissing": self._plan.networks.missing,
