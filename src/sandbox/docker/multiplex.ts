@@ -37,8 +37,3 @@ export class FrameSplitter {
     return frames;
   }
 }
-
-/** All frames of a stream that was read whole. */
-export function splitFrames(stream: Buffer): readonly StreamFrame[] {
-  return new FrameSplitter().push(stream);
-}

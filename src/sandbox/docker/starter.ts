@@ -37,6 +37,8 @@ import { removeContainer } from './removal.ts';
 
 /** Images whose interpreter is remembered. */
 const MOST_IMAGES = 1000;
+/** A daemon that starts many at once takes its time; the create's own bound is mostly shorter. */
+const START_TIMEOUT_MS = 120_000;
 const EXIT_NOT_FOUND = 127;
 /** How a program learns where it must listen, and what opens each connection. */
 const SOCKET_VARIABLE = 'ROOKERY_RUNTIME_SOCKET';
@@ -251,7 +253,7 @@ export class Starter {
     await exits.open();
     const ended = exits.expect(id);
     try {
-      await engine.request('start the container', docker => docker.getContainer(id).start());
+      await engine.request('start the container', docker => docker.getContainer(id).start(), START_TIMEOUT_MS);
     } catch (error) {
       const refusal = refusalOf(spec, error);
       throw /network \S+ not found/.test(refusal.message) ? new NetworkGone(refusal.message) : refusal;
