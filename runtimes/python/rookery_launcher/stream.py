@@ -159,6 +159,11 @@ class _Conversation:
             end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_ignored: None)
         signal.set_wakeup_fd(wake_writer.fileno())
+        with wake, wake_writer:
+            self._serve(wake)
+            signal.set_wakeup_fd(-1)
+
+    def _serve(self, wake):
         self._poll.register(wake.fileno(), select.POLLIN)
         self._send_message(b'{"ok":true}')
         # One that ended before anybody listened.
