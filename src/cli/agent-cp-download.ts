@@ -1,7 +1,8 @@
+import { randomUUID } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
 import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { CopyProgress } from './agent-cp-progress.ts';
@@ -76,7 +77,7 @@ async function saveDirectory(walk: Walk, source: string, place: string): Promise
 
 /** In its place once it is whole. */
 async function save(answer: IncomingMessage, source: string, place: string, progress: CopyProgress): Promise<void> {
-  const temporary = `${place}.part`;
+  const temporary = join(dirname(place), `.rookery-${randomUUID()}`);
   const counted = new Transform({
     transform(chunk: Buffer, _encoding, done) {
       progress.addBytes(chunk.length);
@@ -84,7 +85,7 @@ async function save(answer: IncomingMessage, source: string, place: string, prog
     },
   });
   try {
-    const sink = createWriteStream(temporary, { mode: 0o600 });
+    const sink = createWriteStream(temporary, { mode: 0o600, flags: 'wx' });
     await brokenIsTold(source, pipeline(answer, counted, sink));
     await chmod(temporary, modeOf(answer));
     await rename(temporary, place);

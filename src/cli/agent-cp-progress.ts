@@ -1,4 +1,5 @@
 import type { Io } from './io.ts';
+import { printable } from './print.ts';
 
 const SHOW_MS = 100;
 const MEBIBYTE = 1024 * 1024;
@@ -27,7 +28,7 @@ export class CopyProgress {
   /** Something is left out, and the copy goes on. */
   warn(sentence: string): void {
     this.#clear();
-    this.#io.err.write(`${sentence}\n`);
+    this.#io.err.write(`${printable(sentence)}\n`);
   }
 
   end(): void {

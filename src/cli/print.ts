@@ -127,7 +127,7 @@ function oneLine(text: string): string {
 }
 
 /** Texts of others may not steer the terminal. */
-function printable(text: string): string {
+export function printable(text: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
   return text.replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f]/g, '�');
 }

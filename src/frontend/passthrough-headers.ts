@@ -14,6 +14,8 @@ const OF_CONNECTION = new Set([
 ]);
 /** What callers say to the platform, not to what runs in a sandbox. `expect` has been met by then. */
 const OF_PLATFORM = new Set(['expect', 'tenantid', 'x-auth', 'x-tenant-id', 'x-trace-id']);
+/** What would hold for the whole origin, which is the service's. */
+const OF_ORIGIN = new Set(['alt-svc', 'clear-site-data', 'service-worker-allowed', 'strict-transport-security']);
 /** Parameters of the platform; everything else of a query belongs to the sandbox. */
 const OWN_PARAMETERS = new Set(['instance', 'port', 'token']);
 const METHODS_WITHOUT_BODY = new Set(['GET', 'HEAD', 'DELETE', 'OPTIONS', 'TRACE', 'CONNECT']);
@@ -66,9 +68,9 @@ export function headersForCaller(answer: IncomingMessage, traceId: string): stri
     const name = rawHeaders[at] as string;
     const value = rawHeaders[at + 1] as string;
     const lower = name.toLowerCase();
-    if (OF_CONNECTION.has(lower) || named.has(lower) || lower === 'x-trace-id') continue;
-    // Nobody but the service says who its callers are.
-    if (lower === 'set-cookie' && /^\s*iam_token\s*=/i.test(value)) continue;
+    if (OF_CONNECTION.has(lower) || OF_ORIGIN.has(lower) || named.has(lower) || lower === 'x-trace-id') continue;
+    // Nobody but the service says who its callers are, not in the value of a cookie without a name either.
+    if (lower === 'set-cookie' && /iam_token/i.test(value.split(';', 1)[0] as string)) continue;
     sent.push(name, value);
   }
   sent.push('X-Trace-Id', traceId, 'Content-Security-Policy', SANDBOXED);

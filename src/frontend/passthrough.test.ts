@@ -268,7 +268,13 @@ describe('an answer', () => {
           'X-Hop',
           '1',
           'Set-Cookie',
-          'iam_token=forged',
+          'iam_token=forged; Path=/',
+          'Set-Cookie',
+          '=iam_token=forged',
+          'Clear-Site-Data',
+          '"*"',
+          'Strict-Transport-Security',
+          'max-age=1',
         ],
       ]);
       response.end('pot');
@@ -282,7 +288,9 @@ describe('an answer', () => {
       date: 'Thu, 01 Jan 1970 00:00:00 GMT',
       'x-trace-id': 't-1',
     });
-    expect(answer.headers).not.toHaveProperty('x-hop');
+    for (const name of ['x-hop', 'clear-site-data', 'strict-transport-security']) {
+      expect(answer.headers).not.toHaveProperty(name);
+    }
     expect(await text(answer)).toBe('pot');
   });
 

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
 import { FakeInstance, FUNCTION_URN, ServiceHarness, servedFunction, URN } from '../../test/service/harness.ts';
 import { deadlineExceeded, unavailable } from '../core/error.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
 import { CodeFailure } from './failure.ts';
 
 /** A call that runs: its promise, and the instance that it runs on. */
@@ -376,6 +377,21 @@ describe('the end', () => {
     const { instance } = await running(harness);
     await harness.service.close(0);
     expect(instance.isStopped).toBe(true);
+  });
+});
+
+describe('ways into an instance', () => {
+  it('are those of its sandbox, for its tenant; another id, or another tenant’s, is no instance', async () => {
+    const harness = new ServiceHarness();
+    const { instanceId } = await call(harness);
+    const inside = {} as SandboxAccess;
+    const instance = harness.launcher.launched[0] as FakeInstance & { access?: () => SandboxAccess };
+    expect(() => harness.service.access(null, instanceId)).toThrow('have no ways in');
+    instance.access = () => inside;
+    expect(harness.service.access(null, instanceId)).toBe(inside);
+    expect(harness.service.access(instance.urn.split(':')[3] ?? '', instanceId)).toBe(inside);
+    expect(harness.service.access('other', instanceId)).toBeNull();
+    expect(harness.service.access(null, 'i9')).toBeNull();
   });
 });
 
