@@ -2,7 +2,7 @@ import http, { type ClientRequest, type IncomingMessage, type ServerResponse } f
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { messageOf, unavailable } from '../core/error.ts';
+import { deadlineExceeded, messageOf, ServiceError, unavailable } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import { headersForCaller, headersForSandbox } from './passthrough-headers.ts';
 
@@ -41,7 +41,10 @@ export async function passRequest(request: FastifyRequest, reply: FastifyReply, 
   reply.raw.once('close', () => {
     if (!reply.raw.writableFinished) inner.destroy();
   });
-  reply.raw.setTimeout(LIMITS.passIdleMs, () => reply.raw.destroy());
+  reply.raw.setTimeout(LIMITS.passIdleMs, () => {
+    if (reply.raw.headersSent) reply.raw.destroy();
+    else inner.destroy(deadlineExceeded(`the server on port ${port} did not answer in ${LIMITS.passIdleMs / 1000} s`));
+  });
   passHints(inner, reply.raw);
   sendBody(raw, inner);
   const answered = await headOf(inner, port);
@@ -57,6 +60,7 @@ function headOf(inner: ClientRequest, port: number): Promise<Answered> {
     inner.once('upgrade', (answer, socket, head) => resolve({ kind: 'upgrade', answer, inner: socket, head }));
     // Stays: what comes after the head shows in the answer itself.
     inner.on('error', error => {
+      if (error instanceof ServiceError) reject(error);
       const text = `the server on port ${port} broke off before it answered: ${messageOf(error)}`;
       reject(unavailable(text, { cause: error }));
     });

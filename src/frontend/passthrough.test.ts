@@ -10,6 +10,7 @@ import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.
 import { HostAccess } from '../../test/http/host-access.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { Caller, refusedHandshake } from '../../test/http/web-socket.ts';
+import { LIMITS } from '../core/limits.ts';
 import type { FrontendOptions } from './app.ts';
 
 const AGENT = newInstance(SPEC);
@@ -429,6 +430,23 @@ describe('502', () => {
     expect(answer.status).toBe(200);
     await expect(answer.text()).rejects.toThrow();
   });
+});
+
+test('a server that takes a request and never answers: 504', async () => {
+  await using it = await bed();
+  const limits = LIMITS as { passIdleMs: number };
+  const { passIdleMs } = limits;
+  limits.passIdleMs = 50;
+  try {
+    const answer = await fetch(it.url + at(await inside(() => undefined)));
+    expect(answer.status).toBe(504);
+    expect(await answer.json()).toMatchObject({
+      code: 504,
+      message: expect.stringContaining('did not answer in 0.05 s'),
+    });
+  } finally {
+    limits.passIdleMs = passIdleMs;
+  }
 });
 
 test('a caller that leaves ends the request inside', async () => {

@@ -1,0 +1,70 @@
+import { EventEmitter } from 'node:events';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { WebSocket } from 'ws';
+import { CLOSE, close, keepAlive } from './web-socket.ts';
+
+/** The part of a WebSocket that its life needs. */
+class StubSocket extends EventEmitter {
+  readonly OPEN = 1;
+  readyState = 1;
+  isPaused = false;
+  readonly ping = vi.fn();
+  readonly terminate = vi.fn();
+  readonly close = vi.fn();
+  readonly resume = vi.fn();
+}
+
+const newSocket = () => {
+  const stub = new StubSocket();
+  return { stub, socket: stub as unknown as WebSocket };
+};
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+describe('keepAlive', () => {
+  test('who answers pings lives on, who does not is gone', () => {
+    const { stub, socket } = newSocket();
+    keepAlive(socket, 1e9);
+    for (let round = 0; round < 5; round++) {
+      vi.advanceTimersByTime(30_000);
+      stub.emit('pong');
+    }
+    expect(stub.ping).toHaveBeenCalledTimes(5);
+    expect(stub.terminate).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(60_000);
+    expect(stub.terminate).toHaveBeenCalled();
+  });
+
+  test('while nothing is read, a missing answer says nothing', () => {
+    const { stub, socket } = newSocket();
+    keepAlive(socket, 1e9);
+    stub.isPaused = true;
+    vi.advanceTimersByTime(300_000);
+    expect(stub.terminate).not.toHaveBeenCalled();
+  });
+
+  test('silence ends it, and every move puts that off', () => {
+    const { stub, socket } = newSocket();
+    const moved = keepAlive(socket, 10_000);
+    vi.advanceTimersByTime(9_000);
+    moved();
+    vi.advanceTimersByTime(9_000);
+    expect(stub.close).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(1_000);
+    expect(stub.close).toHaveBeenCalledWith(CLOSE.idle, 'nothing moved for 10 s');
+  });
+
+  test('a closed socket leaves no timer', () => {
+    const { stub, socket } = newSocket();
+    keepAlive(socket, 10_000);
+    stub.emit('close');
+    expect(vi.getTimerCount()).toBe(0);
+  });
+});
+
+test('a reason that is too long is cut between characters', () => {
+  const { stub, socket } = newSocket();
+  close(socket, CLOSE.fault, 'ü'.repeat(100));
+  expect(stub.close).toHaveBeenCalledWith(1011, 'ü'.repeat(61));
+});
