@@ -43,9 +43,8 @@ const FAST_FLUSH_MS = 2;
 
 /**
  * Durable writes to the embedded database at `file`. Commits stay at `synchronous=NORMAL`, which only appends them to the
- * write-ahead log; here the log is flushed off the event loop, so that a slow disk delays its own writers and nobody's call.
- * (`synchronous=FULL` does the same flush inside each commit, on the event loop.) At the next open, SQLite takes every whole
- * commit of the log.
+ * write-ahead log; here the log is flushed once for a group, and a slow disk delays its own writers and nobody's query.
+ * (`synchronous=FULL` does the same flush inside each commit.) At the next open, SQLite takes every whole commit of the log.
  */
 export async function openDurableWrites(database: Database, file: string): Promise<DurableWrites> {
   if (file === ':memory:') return new GroupedWrites(database, async () => {}, noop);

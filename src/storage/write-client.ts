@@ -1,14 +1,21 @@
 import type { Worker } from 'node:worker_threads';
 import type { QueryResult } from 'kysely';
-import { internal, resourceExhausted, type ServiceError } from '../core/error.ts';
+import { internal, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
 import type { DurableWrites, Work } from './durable.ts';
 import { type FromThread, type Order, receiveError, type ToThread } from './write-messages.ts';
 import type { Works } from './write-thread.ts';
 
 /** Orders that wait for the thread; what is durable has a limit of its own before this one. */
 const MAX_WAITING = 20_000;
+/**
+ * Longer than the thread itself waits for a flush that it does not do by itself: only a thread that stands still, in a call to a
+ * disk that does not answer, is so late.
+ */
+const ANSWER_TIMEOUT_MS = 40_000;
+const LOOK_MS = 1000;
 
 interface Waiting {
+  readonly sinceMs: number;
   readonly done: (result: never) => void;
   readonly fail: (error: unknown) => void;
 }
@@ -17,13 +24,15 @@ interface Waiting {
  * `DurableWrites` whose works run in a thread beside the event loop (`write-thread.ts`), and single queries there. Only works that
  * the thread knows by name can be ordered.
  *
- * When the thread ends before it was told to, everything that waits fails with `internal`, and so does everything afterwards.
+ * When the thread ends before it was told to, everything that waits fails with `internal`, and so does everything afterwards. What
+ * is not answered within 40 s fails with `unavailable`: it may be there or not.
  */
 export class WriteClient implements DurableWrites {
   readonly #thread: Worker;
   readonly #names: ReadonlyMap<unknown, string>;
   readonly #waiting = new Map<number, Waiting>();
   readonly #ended: Promise<void>;
+  readonly #watch: NodeJS.Timeout;
   #orders: Order[] = [];
   #lastId = 0;
   #isClosing = false;
@@ -34,12 +43,15 @@ export class WriteClient implements DurableWrites {
     this.#thread = thread;
     this.#names = new Map(Object.entries(works).map(([name, work]) => [work, name]));
     thread.on('message', (message: FromThread) => this.#receive(message));
+    this.#watch = setInterval(() => this.#failLate(), LOOK_MS);
+    this.#watch.unref();
     let cause: unknown;
     thread.on('error', error => {
       cause = error;
     });
     this.#ended = new Promise(resolve => {
       thread.once('exit', code => {
+        clearInterval(this.#watch);
         this.#fail(code, cause);
         resolve();
       });
@@ -78,7 +90,7 @@ export class WriteClient implements DurableWrites {
         throw resourceExhausted(`${MAX_WAITING} writes are waiting for the database`, { retryAfterSeconds: 1 });
       }
       this.#lastId += 1;
-      this.#waiting.set(this.#lastId, { done, fail });
+      this.#waiting.set(this.#lastId, { sinceMs: performance.now(), done, fail });
       this.#orders.push(orderOf(this.#lastId));
       if (this.#orders.length === 1) setImmediate(() => this.#send());
     });
@@ -98,6 +110,16 @@ export class WriteClient implements DurableWrites {
       this.#waiting.delete(id);
       if (error === undefined) waiting?.done(result as never);
       else waiting?.fail(receiveError(error));
+    }
+  }
+
+  #failLate(): void {
+    const latestMs = performance.now() - ANSWER_TIMEOUT_MS;
+    // The oldest come first.
+    for (const [id, { sinceMs, fail }] of this.#waiting) {
+      if (sinceMs > latestMs) return;
+      this.#waiting.delete(id);
+      fail(unavailable(`the database did not confirm a write within ${ANSWER_TIMEOUT_MS / 1000} s`));
     }
   }
 
