@@ -19,11 +19,12 @@ export type Part =
   | 'java'
   | 'root'
   | 'namespaces'
+  | 'networks'
   | 'schemathesis';
 
 /** What each part needs; null when it is there, else a sentence. */
 const probes: Readonly<Record<Part, () => string | null>> = {
-  docker: () => whyNoDocker() ?? makeImages(),
+  docker: () => (process.env.ROOKERY_TEST_DOCKER_HOST === undefined ? (whyNoDocker() ?? makeImages()) : null),
   supervisor: () => answers('supervisord', ['--version'], 'supervisord is not installed'),
   postgres: () =>
     process.env.ROOKERY_TEST_POSTGRES_URL === undefined && postgresBinary() === null
@@ -36,9 +37,14 @@ const probes: Readonly<Record<Part, () => string | null>> = {
   root: () => (process.getuid?.() === 0 ? null : 'the tests do not run as root'),
   namespaces: () =>
     answers('unshare', ['--mount', '--pid', '--ipc', '--uts', '--fork', 'true'], 'this machine forbids namespaces'),
+  networks: () =>
+    answers('unshare', ['--net', 'true'], 'this machine forbids network namespaces, or the tests do not run as root') ??
+    (onPath(['nft', 'iptables'], SYSTEM_PATH) === null ? 'neither nft nor iptables is installed' : null),
   schemathesis: () => installSchemathesis(),
 };
 
+/** Where programs of the administrator are, which need not be on everybody's path. */
+const SYSTEM_PATH = '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin';
 const PROBE_TIMEOUT_MS = 10_000;
 const IMAGES_TIMEOUT_MS = 300_000;
 
@@ -67,8 +73,8 @@ export function browserBinary(): string | null {
   return onPath(['chromium', 'chromium-browser', 'google-chrome', 'chrome']);
 }
 
-function onPath(names: readonly string[]): string | null {
-  for (const directory of (process.env.PATH ?? '').split(':')) {
+function onPath(names: readonly string[], path = process.env.PATH ?? ''): string | null {
+  for (const directory of path.split(':')) {
     for (const name of names) if (existsSync(`${directory}/${name}`)) return `${directory}/${name}`;
   }
   return null;

@@ -189,12 +189,10 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
     await remove(id);
   });
 
-  test('two of them are each alone on port 8000, and say that nothing outside is in reach', async () => {
+  test('two of them are each alone on port 8000', async () => {
     const [one, two] = await Promise.all([create('one'), create('two')]);
     expect((await bed.invoke(one, { do: 'count' })).body.data).toBe(1);
     expect((await bed.invoke(two, { do: 'count' })).body.data).toBe(1);
-    const shown = JSON.stringify((await bed.ask('GET', `/api/agent/${one}`)).body);
-    expect(shown).toContain('the network of an http instance is its own');
     await Promise.all([remove(one), remove(two)]);
   });
 

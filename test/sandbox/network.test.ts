@@ -6,10 +6,11 @@ import net, { type AddressInfo } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterAll, afterEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, expect, test, vi } from 'vitest';
 import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
+import { describeWith } from '../probe.ts';
 import { call, initOf } from '../suites/sandbox-driver.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
@@ -21,14 +22,13 @@ const TCP = { protocol: 'tcp', port: 8080 } as const;
 const UDP = { protocol: 'udp', port: 8053 } as const;
 
 const fixture = new ProcessFixture({ network: OWN });
-const probe = await fixture.driver().probe();
-const missing =
-  probe.available && !probe.capabilities.ports ? ` (not possible here: ${probe.degraded.join('; ')})` : '';
 const outside = Object.values(networkInterfaces())
   .flat()
   .find(one => one?.family === 'IPv4' && !one.internal && !one.address.startsWith('10.'))?.address;
 
-describe.skipIf(missing !== '')(`the networks of process sandboxes${missing}`, { timeout: 60_000 }, () => {
+vi.setConfig({ testTimeout: 60_000 });
+
+describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandboxes', () => {
   let driver: ProcessDriver = fixture.driver();
   const channels: Channel[] = [];
   const listeners: net.Server[] = [];
