@@ -1,10 +1,11 @@
 import { spawn } from 'node:child_process';
-import { EventEmitter, once } from 'node:events';
+import { EventEmitter, once, setMaxListeners } from 'node:events';
 import { mkdtempSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { deadlineExceeded, failedPrecondition, type ServiceError, unavailable } from '../../src/core/error.ts';
+import type { SandboxAccess } from '../../src/sandbox/access.ts';
 import type {
   ExecRequest,
   ExecResult,
@@ -19,6 +20,7 @@ import type {
   SandboxStats,
   StartedSandbox,
 } from '../../src/sandbox/driver.ts';
+import { FakeAccess, type FakeInside } from './fake-access.ts';
 import { type FakeHandler, FakeRuntime } from './fake-runtime.ts';
 
 /** What goes wrong; tests change it at any time. */
@@ -43,6 +45,8 @@ interface FakeSandbox {
   readonly events: EventEmitter;
   readonly lines: { readonly atMs: number; readonly text: string }[];
   exit: ExitResult | undefined;
+  readonly ending: AbortController;
+  readonly inside: FakeInside;
 }
 
 /**
@@ -138,7 +142,10 @@ export class FakeDriver implements SandboxDriver {
     };
     const onExit = (code: number) => this.#end(sandbox, exitOf(code));
     const runtime = new FakeRuntime({ path, secret: spec.secret, handlers: this.handlers, onExit, print });
-    const sandbox: FakeSandbox = { spec, handle, runtime, events, lines, exit: undefined };
+    const ending = new AbortController();
+    setMaxListeners(0, ending.signal);
+    const inside = { env: spec.env, ended: ending.signal, openExecs: 0 };
+    const sandbox: FakeSandbox = { spec, handle, runtime, events, lines, exit: undefined, ending, inside };
     await runtime.listen();
     this.#sandboxes.set(path, sandbox);
     const facts = {
@@ -240,6 +247,11 @@ export class FakeDriver implements SandboxDriver {
     }
   }
 
+  access(handle: SandboxHandle): SandboxAccess {
+    this.#assertHere();
+    return new FakeAccess(this.#find(handle)?.inside);
+  }
+
   async close(): Promise<void> {}
 
   #assertHere(): void {
@@ -260,6 +272,7 @@ export class FakeDriver implements SandboxDriver {
     if (sandbox.exit) return;
     sandbox.exit = exit;
     sandbox.runtime.kill();
+    sandbox.ending.abort();
     sandbox.events.emit('exit');
   }
 }

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { FakeDriver } from '../fakes/fake-driver.ts';
-import { describeDriver } from '../suites/sandbox-driver.ts';
+import { describeAccess } from '../suites/sandbox-access.ts';
+import { type DriverUnderTest, describeDriver } from '../suites/sandbox-driver.ts';
 
-describeDriver('the fake driver', async () => {
+async function create(): Promise<DriverUnderTest> {
   const driver = new FakeDriver();
   driver.handlers.set('echo', event => event);
   driver.handlers.set('count', (_event, { state }) => {
@@ -41,4 +42,7 @@ describeDriver('the fake driver', async () => {
     user: null,
     dispose: () => driver.dispose(),
   };
-});
+}
+
+describeDriver('the fake driver', create);
+describeAccess('ways into a fake sandbox', create);
