@@ -137,6 +137,16 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
     await remove(id);
   });
 
+  test.each(['posix-custom-runtime', 'crystal'])(
+    'a program of %s that does not speak the protocol is one too: it knows its handler, its end is the instance’s',
+    async runtime => {
+      const id = await create(`program-${runtime}`, { runtime, handler: 'bootstrap' });
+      expect((await bed.invoke(id, { do: 'headers' })).body.data).toMatchObject({ 'x-rookery-handler': 'bootstrap' });
+      expect((await bed.invoke(id, { do: 'exit' })).body.message).toBe('invoke failed: instance exited: exit code 9');
+      await remove(id);
+    },
+  );
+
   test('it gets the trace of the call', async () => {
     const id = await create('trace');
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
