@@ -10,6 +10,8 @@ import { IMAGES, type ImageName } from './docker-images.ts';
  * asks has it started, the end of the run stops it.
  */
 const OFFER = 'ROOKERY_TEST_DOCKER_OFFER';
+/** A daemon with the images, for a run that may start none: as somebody else than root. */
+const GIVEN = 'ROOKERY_TEST_DOCKER_HOST';
 const HOLDER = Symbol.for('rookery.test.docker');
 
 /** What a test file gets. The images of `IMAGES` are there. */
@@ -19,6 +21,8 @@ export interface SharedDocker {
 
 /** The daemon of this test run, started when it is the first that asks. In `beforeAll`, with a timeout of `DOCKER_START_MS`. */
 export async function sharedDocker(): Promise<SharedDocker> {
+  const given = process.env[GIVEN];
+  if (given !== undefined) return { host: given };
   const socket = process.env[OFFER];
   if (socket === undefined || !existsSync(socket)) throw new Error('this run of Vitest offers no docker daemon');
   const text = await new Promise<string>((resolve, reject) => {

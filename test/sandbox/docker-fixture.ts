@@ -8,6 +8,9 @@ import { SILENT } from '../../src/telemetry/logger.ts';
 
 const CODE = join(import.meta.dirname, 'code');
 
+/** Whoever runs the tests, as a user of the image: root inside may not do more with files than any other user. */
+const USER = process.getuid?.() === 0 ? '' : String(process.getuid?.());
+
 /** Docker drivers over a data directory of their own, on one daemon. */
 export class DockerFixture {
   readonly dataDir = mkdtempSync(join(tmpdir(), 'rookery-docker-'));
@@ -41,7 +44,7 @@ export class DockerFixture {
       tenant: 'default',
       command: { kind: 'python', version: '3.11' },
       secret: randomUUID(),
-      rootfs: { type: 'image', imageUrl: this.#image, user: '' },
+      rootfs: { type: 'image', imageUrl: this.#image, user: USER },
       env: { HOME: '/tmp', PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' },
       workingDir: '/',
       mounts: [{ source: CODE, target: this.codePath, readonly: true }],

@@ -1,9 +1,11 @@
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { chown } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { sharedDocker } from '../parts/docker-shared.ts';
 import { describeWith } from '../probe.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -25,10 +27,7 @@ describeWith(['root'], 'for an ordinary user', () => {
       const home = mkdtempSync(join(tmpdir(), 'rookery-nobody-'));
       await chown(home, NOBODY, NOBODY);
       try {
-        const { code, output } = await runAsNobody(['--run', join('test/sandbox', file)], home);
-        // A work tree below a closed directory cannot be read by others: nothing is said about the sandbox then.
-        if (/EACCES|permission denied/i.test(output) && !output.includes('Test Files')) return;
-        expect(code, output.slice(-MAX_OUTPUT_CHARS)).toBe(0);
+        await expectToPass(file, home);
       } finally {
         rmSync(home, { recursive: true, force: true });
       }
@@ -37,13 +36,68 @@ describeWith(['root'], 'for an ordinary user', () => {
   );
 });
 
-function runAsNobody(args: readonly string[], home: string): Promise<{ code: number | null; output: string }> {
+describeWith(['root', 'docker'], 'for an ordinary user who may speak to docker', () => {
+  test(
+    'docker.test.ts passes',
+    async () => {
+      const { host } = await sharedDocker();
+      const home = mkdtempSync(join(tmpdir(), 'rookery-nobody-'));
+      await chown(home, NOBODY, NOBODY);
+      // As if the daemon's socket were of a group that nobody is in.
+      const door = createServer({ allowHalfOpen: true }, socket => {
+        const daemon = connect({ path: host.slice('unix://'.length), allowHalfOpen: true });
+        for (const each of [socket, daemon])
+          each.on('error', () => {
+            socket.destroy();
+            daemon.destroy();
+          });
+        socket.pipe(daemon).pipe(socket);
+        socket.once('close', () => daemon.destroy());
+      });
+      const path = join(home, 'docker.sock');
+      await new Promise<void>(resolve => door.listen(path, resolve));
+      try {
+        await chown(path, NOBODY, NOBODY);
+        // Docker makes mount points inside other mounts as root, and the test could not remove them.
+        const but = ['--testNamePattern', '^(?!.*a mount can lie below another)'];
+        await expectToPass(
+          'docker.test.ts',
+          home,
+          { ROOKERY_TEST_DOCKER_HOST: `unix://${path}`, REQUIRE: 'docker' },
+          but,
+        );
+      } finally {
+        door.close();
+        rmSync(home, { recursive: true, force: true });
+      }
+    },
+    TIMEOUT_MS,
+  );
+});
+
+async function expectToPass(
+  file: string,
+  home: string,
+  env: Readonly<Record<string, string>> = {},
+  args: readonly string[] = [],
+): Promise<void> {
+  const { code, output } = await runAsNobody(['--run', join('test/sandbox', file), ...args], home, env);
+  // A work tree below a closed directory cannot be read by others: nothing is said about the sandbox then.
+  if (/EACCES|permission denied/i.test(output) && !output.includes('Test Files')) return;
+  expect(code, output.slice(-MAX_OUTPUT_CHARS)).toBe(0);
+}
+
+function runAsNobody(
+  args: readonly string[],
+  home: string,
+  env: Readonly<Record<string, string>>,
+): Promise<{ code: number | null; output: string }> {
   const vitest = join(ROOT, 'node_modules/vitest/vitest.mjs');
   const child = spawn(process.execPath, [vitest, ...args, '--configLoader', 'runner', '--cache=false'], {
     cwd: ROOT,
     uid: NOBODY,
     gid: NOBODY,
-    env: { HOME: home, TMPDIR: home, PATH: '/usr/local/bin:/usr/bin:/bin' },
+    env: { HOME: home, TMPDIR: home, PATH: '/usr/local/bin:/usr/bin:/bin', ...env },
     timeout: TIMEOUT_MS,
   });
   return new Promise((resolve, reject) => {
