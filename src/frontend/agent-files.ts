@@ -93,10 +93,7 @@ function requiredPath(query: Query): string {
 function readDepth(query: Query): number {
   const { maxDepth } = LIMITS.fileList;
   const depth = queryInteger(query, 'max_depth', { min: 1, max: maxDepth });
-  if (!queryFlag(query, 'recursive')) {
-    if (depth !== undefined && depth > 1) throw invalidRequest('invalid query: max_depth needs recursive=true');
-    return 1;
-  }
+  if (!queryFlag(query, 'recursive')) return 1;
   return depth ?? maxDepth;
 }
 
