@@ -150,7 +150,7 @@ export const SETTINGS = {
   }),
   network: choice(['host', 'none'], {
     default: 'host',
-    doc: 'What instances reach: `host` is the outside over the network of the host, `none` only their own loopback.',
+    doc: 'What instances reach: `host` is the outside, `none` only their own loopback.',
     example: 'none',
   }),
   createTimeoutMs: integer({

@@ -140,7 +140,7 @@ export interface SandboxSpec {
   readonly memoryMb: number;
   readonly maxProcesses: number;
   readonly maxOpenFiles: number;
-  /** `host`: reaches out over the host's network. `none`: loopback only. */
+  /** `host`: reaches out, over the host's network or one of its own. `none`: loopback only. */
   readonly network: 'host' | 'none';
   /** Refuse to start when a layer of isolation that this driver can have does not work on this machine. */
   readonly requireIsolation: boolean;

@@ -141,6 +141,10 @@ test('a runtime that cannot be run here fails as an invalid function', () => {
   );
 });
 
+test('a server of kind http reaches out as everybody does: that it is alone on its port is its driver’s part', () => {
+  expect(sandboxOf({ runtime: 'http', codePath: '/code' }).network).toBe('host');
+});
+
 test('the runtime is told its entries, limits and the facts of the context', () => {
   expect(toInit('id', specOf({ codePath: '/code' }))).toEqual({
     codePath: '/code',
