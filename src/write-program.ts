@@ -4,4 +4,4 @@ import { WORKS } from './works.ts';
 
 /** The program of the thread that writes the database; `workerData` is the database's file. */
 if (parentPort === null) throw new TypeError('write-program is the program of a thread');
-await serveWrites(parentPort, workerData as string, WORKS);
+serveWrites(parentPort, workerData as string, WORKS);

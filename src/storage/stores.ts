@@ -25,17 +25,20 @@ export interface StoresOptions {
 
 /** Opens the database at `file` and brings it to the newest migration. Fails with `internal`. */
 export async function openStores(file: string, { works, program }: StoresOptions): Promise<Stores> {
-  const reader = openSqlite(file);
+  // Begun first: it loads its program while the rest goes on.
+  const thread = new Worker(program, { workerData: file, name: 'writes' });
+  const writes = new WriteClient(thread, works);
+  let reader: ReturnType<typeof openSqlite> | undefined;
   try {
+    reader = openSqlite(file);
     await migrate(new Kysely<Tables>({ dialect: sqliteDialect(reader) }), file);
     // The rest is the thread's: two writers would wait for each other.
     reader.exec('PRAGMA query_only = ON');
   } catch (error) {
-    reader.close();
+    reader?.close();
+    await thread.terminate();
     throw error;
   }
-  const thread = new Worker(program, { workerData: file, name: 'writes' });
-  const writes = new WriteClient(thread, works);
   const database = new Kysely<Tables>({ dialect: splitDialect(reader, (sql, values) => writes.query(sql, values)) });
   return {
     database,
