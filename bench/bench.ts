@@ -12,6 +12,7 @@ import { Bed, NotHere, type Row } from './bed.ts';
 import { generatorName } from './load.ts';
 import { type Machine, markdown, type Section } from './report.ts';
 import { createRate, createToResult } from './rows/create.ts';
+import { files } from './rows/files.ts';
 import { floorAlone } from './rows/floor.ts';
 import { functionStreams } from './rows/function-streams.ts';
 import { functionColdStart, functionOverload, functionThroughput, functionWarm } from './rows/functions.ts';
@@ -27,7 +28,7 @@ import { warmInvoke } from './rows/warm-invoke.ts';
 /** In the order of the design's table. `floor` alone is measured only when it is asked for. */
 const ROWS: readonly Row[] = [
   ...[warmInvoke, throughput, createToResult, createRate, idleMemory, idleCpu, overload, jobs, registry, runtimes],
-  ...[supervisor],
+  ...[supervisor, files],
   ...[functionWarm, functionThroughput, functionColdStart, functionOverload, functionStreams],
 ];
 const ASKED_ONLY: readonly Row[] = [floorAlone];

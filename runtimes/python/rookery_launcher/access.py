@@ -90,7 +90,9 @@ def _do(connection, sandbox, way, request):
 def _be_the_first_to_die():
     """What fills the memory of the sandbox through this process (a file in /tmp) ends this process and not the agent."""
     try:
-        with open("/proc/self/oom_score_adj", "w") as adjustment:
-            adjustment.write("1000")
+        adjustment = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+        os.write(adjustment, b"1000")
+        os.close(adjustment)
     except OSError:
+        # Without /proc, or where it is read-only, the kernel chooses.
         pass
