@@ -21,6 +21,11 @@ export async function createInstallation(config: Config, logger: Logger): Promis
   const mountPolicy = await resolveMountPolicy({ dataDir: config.dataDir, dockerSocket: DOCKER_SOCKET }, path =>
     realpath(path).catch(() => null),
   );
+  const network = {
+    use: config.process.network,
+    range: config.process.networkRange,
+    setForwarding: config.process.setForwarding,
+  };
   const drivers = new Drivers({
     process: async () => {
       const { ProcessDriver } = await import('./sandbox/process/driver.ts');
@@ -30,11 +35,7 @@ export async function createInstallation(config: Config, logger: Logger): Promis
         spares: config.process.spares,
         warm: config.process.warm,
         pythons: config.process.pythons,
-        network: {
-          use: config.process.network,
-          range: config.process.networkRange,
-          setForwarding: config.process.setForwarding,
-        },
+        network,
         logger,
       });
     },
@@ -52,6 +53,7 @@ export async function createInstallation(config: Config, logger: Logger): Promis
         ...config.supervisor,
         warm,
         pythons,
+        network,
         logger,
       });
     },

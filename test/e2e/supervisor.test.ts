@@ -1,4 +1,4 @@
-import { readdirSync } from 'node:fs';
+import { chmodSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { TestSupervisord } from '../parts/supervisor.ts';
@@ -15,6 +15,19 @@ def count(event, context):
     return n
 def end(event, context):
     os._exit(event)
+`;
+const SERVER = `
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Echo(BaseHTTPRequestHandler):
+    def log_message(self, *ignored): pass
+    def do_GET(self): self.send_error(404)
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+HTTPServer(("127.0.0.1", 8000), Echo).serve_forever()
 `;
 const SUPERVISED = { sandbox_type: 'supervisor' };
 const WAIT_MS = 20_000;
@@ -33,7 +46,7 @@ class SupervisedBed {
   static async start(): Promise<SupervisedBed> {
     const supervisord = await TestSupervisord.start();
     const env = { ROOKERY_SUPERVISOR_URL: supervisord.url, ROOKERY_SUPERVISOR_INCLUDE_DIR: supervisord.includeDir };
-    return new SupervisedBed(await Bed.start({ 'code.py': CODE }, { env }), supervisord);
+    return new SupervisedBed(await Bed.start({ 'code.py': CODE, 'server.py': SERVER }, { env }), supervisord);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -85,6 +98,16 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     expect(supervisord.programs()).not.toContain(program);
     expect(supervisord.included().filter(name => name.includes(program))).toEqual([]);
     expect(readdirSync(join(bed.server.dataDir, 'run/supervisor/instances'))).toEqual([]);
+  });
+
+  test('a server of HTTP runs there too', async () => {
+    const { bed } = under;
+    const bootstrap = join(bed.codeDir, 'bootstrap');
+    writeFileSync(bootstrap, `#!/bin/sh\nexec python3 /code/server.py\n`);
+    chmodSync(bootstrap, 0o755);
+    const id = await bed.create('http', '', { ...SUPERVISED, runtime: 'http' });
+    expect((await bed.invoke(id, { a: 1 })).body.data).toEqual({ a: 1 });
+    await bed.ask('DELETE', `/api/agent/${id}`);
   });
 
   test('live on when the server is killed with -9, and serve the next one with what they kept', async () => {

@@ -217,6 +217,25 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(await next.inspect(started.handle)).toEqual({ state: 'running' });
   });
 
+  test('each has a network of its own where that is wanted and possible, and the host keeps nothing of it', async context => {
+    const on = await supervisord();
+    const under = fixture(on);
+    const range = '10.215.0.0/16';
+    const driver = under.driver({ network: { use: 'own', range, setForwarding: true } });
+    const probe = await driver.probe();
+    const missing = probe.available ? probe.degraded.find(text => text.includes('network of their own')) : probe.reason;
+    if (missing !== undefined) return context.skip(missing);
+    const [one, other] = [await start(driver, under.spec()), await start(driver, under.spec())];
+    expect(one.facts).toMatchObject({ sandboxIp: expect.stringMatching(/^10\.215\./), warnings: [] });
+    expect(one.facts.isolation).toContain('net');
+    expect(other.facts.sandboxIp).not.toBe(one.facts.sandboxIp);
+    await driver.remove(one.handle);
+    await driver.remove(other.handle);
+    await driver.close();
+    expect(readdirSync('/sys/class/net').filter(name => name.startsWith('rk0ad7'))).toEqual([]);
+    expect(existsSync(`/run/rookery/rookery_${range.replace(/[./]/g, '_')}`)).toBe(false);
+  });
+
   const reasonOf = async (driver: SupervisorDriver) => {
     const probe = await driver.probe();
     return probe.available ? '' : probe.reason;

@@ -50,6 +50,8 @@ def keep(address, program):
     parent = os.getppid()
     # supervisord owns the life: nothing of it outlives supervisord, however that ends.
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(1)
     try:
         connection = _connect(address)
         frames.write_message(
@@ -70,6 +72,7 @@ def keep(address, program):
     if config is None:
         os._exit(0)
     plan = _make_plan(config)
+    plan.networks.find(plan.layers, config["layers"] is not None and config["layers"]["hasNetworks"])
     ready = _ready(plan)
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     rehearsal.load_agent()
@@ -227,6 +230,7 @@ class _Keeper:
                 pass
 
     def _end(self):
+        self._plan.networks.release()
         directory = os.path.join(self._plan.instances, self._instance) if self._instance else None
         if directory is None or not os.path.isdir(directory):
             # Nobody else knows of it.
@@ -282,10 +286,12 @@ def _ready(plan):
         "isolation": held.words(),
         "degraded": held.degraded,
         "privileged": layers.is_privileged(),
+        "networkMissing": plan.networks.missing,
         "layers": {
             "needsUser": held.needs_user,
             "held": sorted(held.held),
             "degraded": held.degraded,
+            "hasNetworks": plan.networks.missing is None,
             "places": {name: [place.version, place.parent] for name, place in held.places.items()},
         },
     }

@@ -48,12 +48,15 @@ class Networks:
         self._config = config
         self._rules = None
 
-    def find(self, layers):
-        """Makes what the host needs for them, and tries one. What is not possible here is in `missing` then."""
+    def find(self, layers, has_found=False):
+        """
+        Makes what the host needs for them, and tries one. What is not possible here is in `missing` then. `has_found`: another process
+        did so with success, and what it made is used.
+        """
         if self._config is None:
             return
         self.range = Range(self._config["range"])
-        self.missing = self._find(layers)
+        self.missing = None if has_found and self._join() else self._find(layers)
         if self.missing is not None:
             self.always = False
             self.release()
@@ -63,6 +66,13 @@ class Networks:
         if self._rules is not None:
             self._rules.release()
             self._rules = None
+
+    def _join(self):
+        rules = network_rules.Rules(self.range)
+        if not rules.join():
+            return False
+        self._rules = rules
+        return True
 
     def _find(self, layers):
         if not layers.has("net"):

@@ -84,6 +84,19 @@ class Rules:
         finally:
             os.close(turn)
 
+    def join(self):
+        """Holds them with others who made them. False when there are none. Fails with OSError."""
+        turn = _take_turn()
+        try:
+            users = os.open(self._users_path, os.O_RDWR | os.O_CLOEXEC)
+            fcntl.flock(users, fcntl.LOCK_SH)
+            self._users = users
+            return True
+        except FileNotFoundError:
+            return False
+        finally:
+            os.close(turn)
+
     def release(self):
         """Removes them when nobody else holds them and no sandbox needs them."""
         if self._users is None:

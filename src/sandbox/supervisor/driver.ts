@@ -24,6 +24,7 @@ import { ProcessDriver } from '../process/driver.ts';
 import { makeHandle, readState, type SandboxStateFile } from '../process/handle.ts';
 import { Interpreters } from '../process/interpreters.ts';
 import { findPythonDir } from '../process/launchers.ts';
+import { type NetworkOptions, SHARED_NETWORK, sharedNetworkSentence } from '../process/network.ts';
 import {
   isolationOf,
   ownerWarnings,
@@ -39,6 +40,7 @@ import { Supervisord } from './supervisord.ts';
 import { sweep } from './sweep.ts';
 
 const PROBE_TIMEOUT_MS = 4_500;
+const NO_PROGRAM = `no program that supervisord started has answered within ${PROBE_TIMEOUT_MS / 1000} s`;
 const START_TIMEOUT_MS = 30_000;
 const START_TRIES = 3;
 /** How long a start that was given up may take to notice it. */
@@ -63,6 +65,8 @@ export interface SupervisorDriverOptions {
   readonly warm?: readonly string[];
   /** A Python version (`3.11`) → the path of its interpreter. */
   readonly pythons?: Readonly<Record<string, string>>;
+  /** The host's network, but for sandboxes that cannot share it, when absent. */
+  readonly network?: NetworkOptions;
   /** Layers of isolation to do without, as of the process driver. */
   readonly disable?: readonly string[];
   /** The directory of `rookery_launcher` and `rookery_runtime`; this installation's when absent. */
@@ -76,6 +80,7 @@ export interface SupervisorDriverOptions {
 export class SupervisorDriver implements SandboxDriver {
   readonly name = 'supervisor';
   readonly #options: SupervisorDriverOptions;
+  readonly #network: NetworkOptions;
   readonly #runDir: string;
   readonly #programs: Programs;
   readonly #keepers: Keepers;
@@ -85,6 +90,7 @@ export class SupervisorDriver implements SandboxDriver {
 
   constructor(options: SupervisorDriverOptions) {
     this.#options = options;
+    this.#network = options.network ?? SHARED_NETWORK;
     this.#runDir = join(options.dataDir, 'run', 'supervisor');
     const { dataDir, logger, mountPolicy } = options;
     const pythonDir = options.pythonDir ?? findPythonDir();
@@ -98,6 +104,7 @@ export class SupervisorDriver implements SandboxDriver {
       pythonDir,
       spares: options.spares ?? DEFAULT_SPARES,
       disable: options.disable ?? [],
+      network: this.#network,
       interpreters: new Interpreters(options.pythons ?? {}),
       programs: this.#programs,
       logger,
@@ -107,10 +114,8 @@ export class SupervisorDriver implements SandboxDriver {
 
   async probe(): Promise<ProbeResult> {
     try {
-      const tooLate = `no program that supervisord started has answered within ${PROBE_TIMEOUT_MS / 1000} s`;
-      const keeper = await this.#keepers.take(null, PROBE_TIMEOUT_MS, tooLate);
-      const { isolation, degraded, privileged } = keeper.hello;
-      this.#keepers.giveBack(keeper);
+      const keeper = await bounded(this.#tryKeeper(), PROBE_TIMEOUT_MS, NO_PROGRAM);
+      const { isolation, privileged } = keeper.hello;
       const has = (layer: string) => isolation.includes(layer);
       return {
         available: true,
@@ -125,7 +130,7 @@ export class SupervisorDriver implements SandboxDriver {
           exec: true,
           isolation,
         },
-        degraded,
+        degraded: this.#degraded(keeper),
       };
     } catch (error) {
       return { available: false, reason: messageOf(error) };
@@ -149,11 +154,11 @@ export class SupervisorDriver implements SandboxDriver {
         facts: {
           sandboxId: keeper.program,
           nodeIp: '127.0.0.1',
-          sandboxIp: '',
+          sandboxIp: file.address ?? '',
           portMappings: [],
-          isolation: isolationOf(spec, keeper),
+          isolation: isolationOf(spec, keeper, file.address),
           warnings: [
-            ...keeper.hello.degraded,
+            ...this.#degraded(keeper),
             ...warnings,
             ...ownerWarnings(await owners, spec, keeper, uid),
             ...portWarnings(spec),
@@ -210,7 +215,28 @@ export class SupervisorDriver implements SandboxDriver {
   async close(): Promise<void> {
     await this.#swept;
     await this.#keepers.close();
+    await this.#programs.settle();
     await this.#sandboxes.close();
+  }
+
+  /** One that waits for an instance, and goes on doing so. */
+  async #tryKeeper(): Promise<Keeper> {
+    const parent = await this.#programs.parent();
+    for (let attempt = 0; attempt < START_TRIES; attempt++) {
+      const keeper = await this.#keepers.take(null, PROBE_TIMEOUT_MS, NO_PROGRAM);
+      if (keeper.hello.supervisorPid === parent) {
+        this.#keepers.giveBack(keeper);
+        return keeper;
+      }
+      // It is about to end with a supervisord that has ended.
+      await this.#dismiss(keeper);
+    }
+    throw unavailable(NO_PROGRAM);
+  }
+
+  #degraded({ hello }: Keeper): readonly string[] {
+    const missing = this.#network.use === 'own' ? hello.networkMissing : null;
+    return missing === null ? hello.degraded : [...hello.degraded, sharedNetworkSentence(missing)];
   }
 
   #directoryOf(instanceId: string): string {
@@ -243,7 +269,7 @@ export class SupervisorDriver implements SandboxDriver {
   /** One start; null when the keeper ended without an answer. Leaves nothing when it fails. */
   async #tryStart(spec: SandboxSpec, keeper: Keeper, signal: AbortSignal): Promise<Started | null> {
     const { program, argv, connection, reply } = keeper;
-    connection.send(startRequest(spec, this.#options.mountPolicy));
+    connection.send(startRequest(spec, this.#options.mountPolicy, this.#network.use));
     const named = this.#programs.name(program, argv, spec.instanceId, join(this.#directoryOf(spec.instanceId), 'log'));
     let answer: Record<string, unknown> | null;
     try {

@@ -6,6 +6,7 @@ import { LIMITS } from '../../core/limits.ts';
 import { bounded } from '../process/bounded.ts';
 import { removeGroups } from '../process/control-groups.ts';
 import type { FrameSocket } from '../process/frame-socket.ts';
+import type { NetworkOptions } from '../process/network.ts';
 import type { Arrival, ControlSocket, KeeperHello } from './control-socket.ts';
 import type { Programs } from './programs.ts';
 
@@ -24,6 +25,8 @@ interface Ready {
   readonly isolation: readonly string[];
   readonly degraded: readonly string[];
   readonly privileged: boolean;
+  /** Why there are no networks that reach out but the host's; null when there are. */
+  readonly networkMissing: string | null;
   readonly layers: KnownLayers;
 }
 
@@ -50,6 +53,7 @@ export interface KeeperOptions {
   /** The server's data directory: not to be seen inside. */
   readonly dataDir: string;
   readonly disable: readonly string[];
+  readonly network: NetworkOptions;
   /** The layers as they are known of the supervisord with this pid. */
   readonly layersOf: (supervisorPid: number) => KnownLayers | null;
   readonly programs: Programs;
@@ -61,7 +65,7 @@ export interface KeeperOptions {
  * `failed_precondition`, `deadline_exceeded` or `internal`.
  */
 export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
-  const { program, programs, socket, runDir, dataDir } = options;
+  const { program, programs, socket, runDir, dataDir, network } = options;
   const argv = [
     options.interpreter,
     '-I',
@@ -72,7 +76,7 @@ export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
   const arriving = socket.expect(program);
   let connection: FrameSocket | undefined;
   try {
-    await programs.launch(program, argv);
+    const parent = await programs.launch(program, argv);
     const arrival = await bounded(
       Promise.race([arriving, failWhenItEnds(program, programs)]),
       ARRIVE_TIMEOUT_MS,
@@ -81,11 +85,14 @@ export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
     );
     connection = arrival.connection;
     checkUser(arrival);
+    // Its parent may have ended before it could see to that: then it is nobody's child any more.
+    if (arrival.hello.supervisorPid !== parent) throw unavailable('supervisord ended while it started a program');
     connection.send({
       name: program,
       runDir,
       dataDir,
       disable: options.disable,
+      network: { range: network.range, always: network.use === 'own', setForwarding: network.setForwarding },
       hostPaths: [options.pythonDir],
       logBytes: LIMITS.logFileBytes,
       logFiles: LIMITS.logFiles,

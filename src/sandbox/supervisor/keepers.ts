@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { deadlineExceeded, messageOf, unavailable } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { Interpreters } from '../process/interpreters.ts';
+import type { NetworkOptions } from '../process/network.ts';
 import { ControlSocket, socketOf } from './control-socket.ts';
 import { dismissKeeper, type Keeper, type KnownLayers, launchKeeper } from './keeper.ts';
 import type { Programs } from './programs.ts';
@@ -19,12 +20,15 @@ export interface KeepersOptions {
   /** Keepers that wait, for each interpreter that is in use. */
   readonly spares: number;
   readonly disable: readonly string[];
+  readonly network: NetworkOptions;
   readonly interpreters: Interpreters;
   readonly programs: Programs;
   readonly logger: Logger;
 }
 
 interface Waiter {
+  /** How many launches had begun before it came. */
+  readonly since: number;
   readonly resolve: (keeper: Keeper) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -72,7 +76,7 @@ export class Keepers {
     if (ready !== undefined) return ready;
     let release = () => {};
     const taking = new Promise<Keeper>((resolve, reject) => {
-      const waiter: Waiter = { resolve, reject };
+      const waiter: Waiter = { since: this.#count, resolve, reject };
       const giveUp = () => {
         const index = shelf.waiting.indexOf(waiter);
         // One that was handed over at this moment is taken.
@@ -149,14 +153,15 @@ export class Keepers {
 
   async #launch(shelf: Shelf): Promise<void> {
     const { interpreters, programs, runDir, logger } = this.#options;
+    this.#count += 1;
+    const number = this.#count;
     try {
       const interpreter = await interpreters.find(shelf.version);
       this.#listening ??= this.#socket.listen();
       await this.#listening;
-      this.#count += 1;
       const keeper = await launchKeeper({
         ...this.#options,
-        program: `${programs.prefix}${this.owner}-${this.#count}`,
+        program: `${programs.prefix}${this.owner}-${number}`,
         version: shelf.version,
         interpreter: interpreter.path,
         layersOf: pid => (this.#layers?.supervisorPid === pid ? this.#layers.layers : null),
@@ -168,7 +173,9 @@ export class Keepers {
       this.#hand(shelf, keeper);
     } catch (error) {
       shelf.failures += 1;
-      const waiter = shelf.waiting.shift();
+      // Who came later is not told why this one failed: there is a launch yet to come for them.
+      const index = shelf.waiting.findIndex(waiter => waiter.since < number);
+      const [waiter] = index < 0 ? [] : shelf.waiting.splice(index, 1);
       if (waiter !== undefined) waiter.reject(error);
       else logger.warn({ version: shelf.version, error: messageOf(error) }, 'a supervised sandbox could not be made');
     }

@@ -24,6 +24,8 @@ export class Programs {
   readonly #logger: Logger;
   #reloading: Promise<void> | null = null;
   #nextReload: Promise<void> | null = null;
+  /** Programs that supervisord could not be told to forget. It may have read their sections just before they were removed. */
+  readonly #owed = new Set<string>();
 
   constructor(supervisord: Supervisord, includeDir: string, prefix: string, logger: Logger) {
     this.#supervisord = supervisord;
@@ -32,13 +34,18 @@ export class Programs {
     this.#logger = logger;
   }
 
-  /** Writes a program's section and starts it. Leaves nothing when it fails. Fails with `unavailable` or `failed_precondition`. */
-  async launch(name: string, argv: readonly string[]): Promise<void> {
+  /**
+   * Writes a program's section and starts it; returns the pid of supervisord, its parent. Leaves nothing when it fails. Fails with
+   * `unavailable` or `failed_precondition`.
+   */
+  async launch(name: string, argv: readonly string[]): Promise<number> {
     await this.#checkIncludeDir();
     try {
       await this.#writeSection(name, argv, 'nobody yet');
       await this.#reload();
-      await this.#supervisord.addAndStart(name);
+      const parent = await this.#supervisord.addAndStart(name);
+      await this.settle();
+      return parent;
     } catch (error) {
       const explained = await this.#explain(name, error);
       await this.remove(name).catch(() => undefined);
@@ -58,6 +65,11 @@ export class Programs {
     } catch (error) {
       this.#logger.warn({ program, instanceId, error: messageOf(error) }, 'a supervised program could not be named');
     }
+  }
+
+  /** The pid of supervisord, whose children all programs are. Fails as a launch does. */
+  parent(): Promise<number> {
+    return this.#supervisord.pid();
   }
 
   /** What supervisord tells of it, null when it does not know it. */
@@ -94,6 +106,7 @@ export class Programs {
     } catch (error) {
       const { pid } = (await this.info(name).catch(() => null)) ?? { pid: 0 };
       if (pid !== 0) throw error;
+      this.#owed.add(name);
       this.#logger.warn(
         { program: name, error: messageOf(error) },
         'supervisord could not be told to forget a program',
@@ -101,6 +114,14 @@ export class Programs {
     } finally {
       // Last: supervisord opens it when it starts the program.
       await rm(this.#logOf(name), { force: true });
+    }
+  }
+
+  /** Makes supervisord forget what it could not be told while it was away. Never rejects. */
+  async settle(): Promise<void> {
+    for (const name of this.#owed) {
+      const isGone = await this.#supervisord.removeGroup(name).catch(() => false);
+      if (isGone) this.#owed.delete(name);
     }
   }
 

@@ -55,18 +55,23 @@ export class Supervisord {
     }
   }
 
-  /** Takes a program over from its configuration and starts it, in one exchange. Fails with the `XmlRpcFault` of the first that fails. */
-  async addAndStart(program: string): Promise<void> {
+  /**
+   * Takes a program over from its configuration and starts it, in one exchange; returns the pid of supervisord, its parent. Fails with the
+   * `XmlRpcFault` of the first that fails.
+   */
+  async addAndStart(program: string): Promise<number> {
     const calls = [
       { methodName: 'supervisor.addProcessGroup', params: [program] },
       { methodName: 'supervisor.startProcess', params: [program, false] },
+      { methodName: 'supervisor.getPID', params: [] },
     ];
-    const [added, started] = (await this.#call('system.multicall', [calls])) as readonly XmlRpcValue[];
+    const [added, started, pid] = (await this.#call('system.multicall', [calls])) as readonly XmlRpcValue[];
     const refused = faultIn(added);
     // An operator's `supervisorctl update` may have come first.
     if (refused !== null && refused.code !== FAULTS.alreadyAdded) throw refused;
     const failed = faultIn(started);
     if (failed !== null) throw failed;
+    return Number(pid);
   }
 
   /** Asks a program to end; supervisord kills it when that takes too long. No such program, or one that does not run: success. */
