@@ -15,6 +15,8 @@ _DEVICE_LINKS = (
 )
 _DIRECTORIES = ("dev", "etc", "home", "mnt", "opt", "proc", "root", "run", "sys", "usr", "var", "var/lib", "var/log")
 _OPEN_DIRECTORIES = ("dev/shm", "tmp", "var/tmp", "run/lock")
+#: Of one sandbox. The kernel has a bound for all of the machine.
+_MOST_TERMINALS = 256
 #: What container runtimes hide or protect: the parts of /proc that are the machine's, not the process's.
 _PROC_READ_ONLY = ("bus", "fs", "irq", "mtrr", "sys", "sysrq-trigger")
 _PROC_HIDDEN_FILES = (
@@ -124,7 +126,7 @@ def _build_terminals(directory):
     path = os.path.join(directory, "pts")
     os.mkdir(path, 0o755)
     try:
-        syscalls.mount("rookery", path, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+        syscalls.mount("rookery", path, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,max=%d" % _MOST_TERMINALS)
     except OSError:
         os.rmdir(path)
         return
