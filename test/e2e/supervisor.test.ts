@@ -13,6 +13,10 @@ def count(event, context):
     n += 1
     print("call", n)
     return n
+def listen(event, context):
+    import threading
+    from http.server import HTTPServer, SimpleHTTPRequestHandler
+    threading.Thread(target=HTTPServer(("0.0.0.0", 8080), SimpleHTTPRequestHandler).serve_forever, daemon=True).start()
 def end(event, context):
     os._exit(event)
 `;
@@ -108,6 +112,28 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     const id = await bed.create('http', '', { ...SUPERVISED, runtime: 'http' });
     expect((await bed.invoke(id, { a: 1 })).body.data).toEqual({ a: 1 });
     await bed.ask('DELETE', `/api/agent/${id}`);
+  });
+
+  test('ports are published, and are the same ones after a kill of the server', async context => {
+    const { bed } = under;
+    const id = await bed.create('ports', 'code.listen', {
+      ...SUPERVISED,
+      rootfs: { imageurl: 'host', ports: ['tcp:8080'] },
+    });
+    await bed.invoke(id);
+    const read = async () =>
+      (await under.record(id)) as { warnings?: string[]; port_mappings?: { host_port: number }[] };
+    const [before] = (await read()).port_mappings ?? [];
+    if (before === undefined) {
+      await bed.ask('DELETE', `/api/agent/${id}`);
+      return context.skip(`no network of their own: ${(await read()).warnings?.join(' ')}`);
+    }
+    expect((await fetch(`http://127.0.0.1:${before.host_port}/`)).status).toBe(200);
+    await bed.killAndRestart();
+    expect((await read()).port_mappings).toEqual([before]);
+    await waitFor(async () => expect((await fetch(`http://127.0.0.1:${before.host_port}/`)).status).toBe(200));
+    await bed.ask('DELETE', `/api/agent/${id}`);
+    await expect(fetch(`http://127.0.0.1:${before.host_port}/`)).rejects.toThrow();
   });
 
   test('live on when the server is killed with -9, and serve the next one with what they kept', async () => {

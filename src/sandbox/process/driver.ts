@@ -8,6 +8,7 @@ import {
   ServiceError,
   unavailable,
 } from '../../core/error.ts';
+import type { PortMapping } from '../../core/instance.ts';
 import type { MountPolicy } from '../../core/mount.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
@@ -295,6 +296,14 @@ export class ProcessDriver implements SandboxDriver {
     const sandbox = readHandle(handle);
     const ended = request.follow ? this.#exitOf(handle) : Promise.resolve();
     yield* readLogs(sandbox.directory, request, ended, signal);
+  }
+
+  /** Opens the ports of a sandbox that another driver has started; from here on they are this one's. Fails as a start does. */
+  publish(
+    handle: SandboxHandle,
+    spec: SandboxSpec,
+  ): Promise<{ handle: SandboxHandle; portMappings: readonly PortMapping[] }> {
+    return this.#ports.publish(handle, spec);
   }
 
   access(handle: SandboxHandle): SandboxAccess {

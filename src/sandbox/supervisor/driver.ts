@@ -28,6 +28,7 @@ import { type NetworkOptions, SHARED_NETWORK, sharedNetworkSentence } from '../p
 import {
   isolationOf,
   ownerWarnings,
+  portWarnings,
   refuseWithoutIsolation,
   sourceOwners,
   startRequest,
@@ -115,14 +116,14 @@ export class SupervisorDriver implements SandboxDriver {
   async probe(): Promise<ProbeResult> {
     try {
       const keeper = await bounded(this.#tryKeeper(), PROBE_TIMEOUT_MS, NO_PROGRAM);
-      const { isolation, privileged } = keeper.hello;
+      const { isolation, privileged, networkMissing } = keeper.hello;
       const has = (layer: string) => isolation.includes(layer);
       return {
         available: true,
         capabilities: {
           images: false,
           mounts: has('mount'),
-          ports: false,
+          ports: networkMissing === null,
           users: privileged,
           cpuLimit: has('cgroup.cpu'),
           memoryLimit: has('cgroup.memory'),
@@ -147,7 +148,12 @@ export class SupervisorDriver implements SandboxDriver {
     const owners = sourceOwners(spec);
     try {
       const { keeper, file, uid, warnings } = await this.#tryStarts(spec, version, signal);
-      const handle = asOurs(makeHandle(spec.instanceId, this.#directoryOf(spec.instanceId), file));
+      const made = makeHandle(spec.instanceId, this.#directoryOf(spec.instanceId), file);
+      const published = await this.#sandboxes.publish(made, spec).catch(async error => {
+        await this.remove(asOurs(made));
+        throw error;
+      });
+      const handle = asOurs(published.handle);
       return {
         handle,
         endpoint: handle.endpoint,
@@ -155,13 +161,13 @@ export class SupervisorDriver implements SandboxDriver {
           sandboxId: keeper.program,
           nodeIp: '127.0.0.1',
           sandboxIp: file.address ?? '',
-          portMappings: [],
+          portMappings: published.portMappings,
           isolation: isolationOf(spec, keeper, file.address),
           warnings: [
             ...this.#degraded(keeper),
             ...warnings,
             ...ownerWarnings(await owners, spec, keeper, uid),
-            ...portWarnings(spec),
+            ...portWarnings(spec, published.portMappings, keeper),
           ],
         },
       };
@@ -323,11 +329,6 @@ interface Started {
   readonly file: SandboxStateFile;
   readonly uid: number;
   readonly warnings: readonly string[];
-}
-
-function portWarnings(spec: SandboxSpec): readonly string[] {
-  if (spec.ports.length === 0) return [];
-  return ['ports are not published by the supervisor sandbox: what listens inside listens on the network of the host'];
 }
 
 /** Their handles differ in the name of the driver only. */
