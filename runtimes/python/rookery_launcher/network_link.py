@@ -1,6 +1,7 @@
 """The few requests of rtnetlink that tie two networks together; Python has the socket for it and not the messages."""
 
 import errno
+import fcntl
 import os
 import socket
 import struct
@@ -8,10 +9,12 @@ import struct
 _REPLY_BYTES = 65536
 _REPLY_SECONDS = 5
 
-_RTM_NEWLINK, _RTM_GETLINK, _RTM_SETLINK, _RTM_NEWADDR, _RTM_NEWROUTE = 16, 18, 19, 20, 24
+_RTM_NEWLINK, _RTM_SETLINK, _RTM_NEWADDR, _RTM_NEWROUTE = 16, 19, 20, 24
+_SIOCGIFINDEX = 0x8933
 _NLMSG_ERROR = 2
 _NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_EXCL, _NLM_F_CREATE = 0x1, 0x4, 0x200, 0x400
-_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_LINKINFO, _IFLA_NET_NS_PID, _IFLA_AF_SPEC = 1, 3, 18, 19, 26
+_IFLA_IFNAME, _IFLA_LINKINFO, _IFLA_NET_NS_PID, _IFLA_AF_SPEC = 3, 18, 19, 26
+_IFLA_NUM_TX_QUEUES, _IFLA_NUM_RX_QUEUES = 31, 32
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _VETH_INFO_PEER = 1, 2, 1
 _IFLA_INET6_ADDR_GEN_MODE, _NO_ADDRESS = 8, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
@@ -42,16 +45,19 @@ class Netlink:
 
     def add_pair(self, name, peer_name, pid):
         """Makes `name` here and its other end, `peer_name`, in the network of process `pid`. Fails with OSError (EEXIST)."""
-        peer = _link(0, 0) + _text(_IFLA_IFNAME, peer_name) + _number(_IFLA_NET_NS_PID, pid)
+        # The kernel would make one queue for each processor, and a directory for each queue.
+        queues = _number(_IFLA_NUM_TX_QUEUES, 1) + _number(_IFLA_NUM_RX_QUEUES, 1)
+        peer = _link(0, 0) + _text(_IFLA_IFNAME, peer_name) + _number(_IFLA_NET_NS_PID, pid) + queues
         info = _attribute(_IFLA_INFO_KIND, b"veth")
         info += _attribute(_IFLA_INFO_DATA, _attribute(_VETH_INFO_PEER, peer))
-        content = _link(0, 0) + _text(_IFLA_IFNAME, name) + _attribute(_IFLA_LINKINFO, info)
+        content = _link(0, 0) + _text(_IFLA_IFNAME, name) + queues + _attribute(_IFLA_LINKINFO, info)
         self._ask(_RTM_NEWLINK, _NLM_F_CREATE | _NLM_F_EXCL, content)
 
     def find(self, name):
         """The index of an interface. Fails with OSError."""
-        reply = self._ask(_RTM_GETLINK, 0, _link(0, 0) + _text(_IFLA_IFNAME, name))
-        (index,) = struct.unpack_from("=i", reply, 20)
+        # Not over rtnetlink, whose one lock is the machine's.
+        request = struct.pack("=16s24x", name.encode())
+        (index,) = struct.unpack_from("=i", fcntl.ioctl(self._socket.fileno(), _SIOCGIFINDEX, request), 16)
         return index
 
     def forgo_ipv6(self, index):
@@ -83,16 +89,12 @@ class Netlink:
     def _ask(self, kind, flags, content):
         """Sends one request and waits for its answer. Fails with OSError as the kernel says."""
         self._sequence += 1
-        # What is asked for is its own acknowledgement.
-        flags |= _NLM_F_REQUEST if kind == _RTM_GETLINK else _NLM_F_REQUEST | _NLM_F_ACK
+        flags |= _NLM_F_REQUEST | _NLM_F_ACK
         self._socket.send(struct.pack("=IHHII", 16 + len(content), kind, flags, self._sequence, 0) + content)
         reply = self._socket.recv(_REPLY_BYTES)
-        (answered,) = struct.unpack_from("=H", reply, 4)
-        if answered == _NLMSG_ERROR:
-            (number,) = struct.unpack_from("=i", reply, 16)
-            if number != 0:
-                raise OSError(-number, os.strerror(-number))
-        return reply
+        kind, number = struct.unpack_from("=4xH10xi", reply)
+        if kind == _NLMSG_ERROR and number != 0:
+            raise OSError(-number, os.strerror(-number))
 
 
 def _link(index, flags):
