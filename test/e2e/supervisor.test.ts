@@ -50,7 +50,12 @@ class SupervisedBed {
   static async start(): Promise<SupervisedBed> {
     const supervisord = await TestSupervisord.start();
     const env = { ROOKERY_SUPERVISOR_URL: supervisord.url, ROOKERY_SUPERVISOR_INCLUDE_DIR: supervisord.includeDir };
-    return new SupervisedBed(await Bed.start({ 'code.py': CODE, 'server.py': SERVER }, { env }), supervisord);
+    try {
+      return new SupervisedBed(await Bed.start({ 'code.py': CODE, 'server.py': SERVER }, { env }), supervisord);
+    } catch (error) {
+      await supervisord.dispose();
+      throw error;
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

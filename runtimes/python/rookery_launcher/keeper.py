@@ -28,6 +28,7 @@ _LARGEST_CONFIG = 1 << 20
 _ABANDON_SECONDS = 5
 _REMOVE_RETRY_SECONDS = 0.02
 _REMOVE_TRIES = 100
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
 class BecomeSandbox(BaseException):
@@ -81,13 +82,14 @@ def keep(address, program):
     else:
         gc.collect()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    keeper = _Keeper(plan, ours, parent)
     maker = os.fork()
     if maker == 0:
-        ours.close()
+        keeper.abandon()
         raise BecomeSandbox(plan, ready, theirs, connection)
     theirs.close()
     connection.close()
-    _Keeper(plan, ours, parent).run(maker)
+    keeper.run(maker)
 
 
 def live(plan, ready, control, connection):
@@ -147,13 +149,22 @@ class _Keeper:
         self._wake, self._wake_writer = socket.socketpair()
         for end in (self._wake, self._wake_writer):
             end.setblocking(False)
+        # Before there is anything that would be left behind.
+        signal.signal(signal.SIGCHLD, lambda *_ignored: None)
+        for number in _STOPS:
+            signal.signal(number, self._on_stop)
+        signal.set_wakeup_fd(self._wake_writer.fileno())
+
+    def abandon(self):
+        """In the child."""
+        signal.set_wakeup_fd(-1)
+        for number in _STOPS + (signal.SIGCHLD,):
+            signal.signal(number, signal.SIG_DFL)
+        for held in (self._control, self._wake, self._wake_writer):
+            held.close()
 
     def run(self, maker):
         os.waitpid(maker, 0)
-        signal.signal(signal.SIGCHLD, lambda *_ignored: None)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, self._on_stop)
-        signal.set_wakeup_fd(self._wake_writer.fileno())
         try:
             self._control.send(b"go")
         except OSError:
@@ -207,7 +218,10 @@ class _Keeper:
     def _on_stop(self, *_ignored):
         if self._instance is None:
             # The sandbox sees that the pair is closed, and goes.
-            self._control.shutdown(socket.SHUT_RDWR)
+            try:
+                self._control.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
             self._deadline = time.monotonic() + _ABANDON_SECONDS
             return
         ended = os.getppid() != self._parent

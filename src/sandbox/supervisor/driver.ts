@@ -312,7 +312,7 @@ export class SupervisorDriver implements SandboxDriver {
   }
 
   async #dismiss(keeper: Keeper): Promise<void> {
-    await dismissKeeper(keeper, this.#programs, this.#runDir).catch(error => {
+    await dismissKeeper(keeper, { programs: this.#programs, runDir: this.#runDir }).catch(error => {
       const { program } = keeper;
       this.#options.logger.warn({ program, error: messageOf(error) }, 'a supervised program was not removed');
     });

@@ -42,21 +42,25 @@ export interface Keeper {
   readonly reply: Promise<Record<string, unknown> | null>;
 }
 
-export interface KeeperOptions {
+/** Where keepers are. */
+export interface KeeperPlace {
+  readonly programs: Programs;
+  /** Sandboxes and their sockets. */
+  readonly runDir: string;
+}
+
+export interface KeeperOptions extends KeeperPlace {
   readonly program: string;
   readonly version: string;
   /** The path of the interpreter. */
   readonly interpreter: string;
   readonly pythonDir: string;
-  /** Sandboxes and their sockets. */
-  readonly runDir: string;
   /** The server's data directory: not to be seen inside. */
   readonly dataDir: string;
   readonly disable: readonly string[];
   readonly network: NetworkOptions;
-  /** The layers as they are known of the supervisord with this pid. */
-  readonly layersOf: (supervisorPid: number) => KnownLayers | null;
-  readonly programs: Programs;
+  /** The layers as they are known of the supervisord with this pid; null: of the last one. */
+  readonly layersOf: (supervisorPid: number | null) => KnownLayers | null;
   readonly socket: ControlSocket;
 }
 
@@ -109,7 +113,7 @@ export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
     return { program, version: options.version, argv, hello, connection, reply: connection.nextMessage() };
   } catch (error) {
     connection?.close();
-    await programs.remove(program).catch(() => undefined);
+    await removeTraces(program, options, options.layersOf(null)).catch(() => undefined);
     throw error;
   } finally {
     socket.forget(program);
@@ -117,12 +121,19 @@ export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
 }
 
 /** One that has no instance: it goes when nobody is at the other end. Returns when nothing of it is left. */
-export async function dismissKeeper(keeper: Keeper, programs: Programs, runDir: string): Promise<void> {
-  const { program, connection, hello } = keeper;
-  connection.close();
+export async function dismissKeeper(keeper: Keeper, place: KeeperPlace): Promise<void> {
+  keeper.connection.close();
+  await removeTraces(keeper.program, place, keeper.hello.layers);
+}
+
+async function removeTraces(
+  program: string,
+  { programs, runDir }: KeeperPlace,
+  layers: KnownLayers | null,
+): Promise<void> {
   await programs.remove(program);
   // It removes both itself, unless it was killed.
-  const places = Object.entries(hello.layers.places);
+  const places = Object.entries(layers?.places ?? {});
   const paths = Object.fromEntries(places.map(([controller, [, parent]]) => [controller, join(parent, program)]));
   await removeGroups({ paths, versions: {} });
   await rm(join(runDir, 'spares', program), { recursive: true, force: true });

@@ -164,7 +164,7 @@ export class Keepers {
         program: `${programs.prefix}${this.owner}-${number}`,
         version: shelf.version,
         interpreter: interpreter.path,
-        layersOf: pid => (this.#layers?.supervisorPid === pid ? this.#layers.layers : null),
+        layersOf: pid => (pid === null || this.#layers?.supervisorPid === pid ? (this.#layers?.layers ?? null) : null),
         socket: this.#socket,
       });
       if (this.#layers === null) void sweepGroups(programs, runDir, this.owner, keeper.hello.layers);
@@ -205,8 +205,7 @@ export class Keepers {
   }
 
   #dismiss(keeper: Keeper): void {
-    const { programs, runDir } = this.#options;
-    const dismissal = dismissKeeper(keeper, programs, runDir)
+    const dismissal = dismissKeeper(keeper, this.#options)
       .catch(error => {
         this.#options.logger.warn(
           { program: keeper.program, error: messageOf(error) },
