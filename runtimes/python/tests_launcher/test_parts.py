@@ -148,6 +148,16 @@ class Etc(unittest.TestCase):
         self.assertEqual(self.read('resolv.conf'), 'nameserver 2, longer\n')
         self.assertEqual(os.stat(os.path.join(self.target, 'resolv.conf')).st_ino, inode)
 
+    def test_one_that_is_kept_copies_only_what_has_changed(self):
+        self.write('hosts', 'same\n')
+        self.write('resolv.conf', 'nameserver 1\n')
+        etc.EtcTemplate(self.target, self.source)
+        before = os.stat(os.path.join(self.target, 'hosts')).st_ctime_ns
+        self.write('resolv.conf', 'nameserver 2, longer\n')
+        etc.EtcTemplate(self.target, self.source, keep=True)
+        self.assertEqual(self.read('resolv.conf'), 'nameserver 2, longer\n')
+        self.assertEqual(os.stat(os.path.join(self.target, 'hosts')).st_ctime_ns, before)
+
     def test_directories_on_the_list_have_their_place(self):
         self.write('ssl/certs/ca.pem', 'certificate')
         self.write('java-17-openjdk/conf', 'settings')
