@@ -6,7 +6,7 @@ import { DockerFixture } from './docker-fixture.ts';
 import { BEHAVIOURS } from './process-fixture.ts';
 
 describeWith(['docker'], 'with a docker daemon', () => {
-  describeAccess('ways into a container', async () => {
+  const create = async () => {
     const { host } = await sharedDocker();
     const fixture = new DockerFixture(host, IMAGES.python);
     return {
@@ -18,5 +18,6 @@ describeWith(['docker'], 'with a docker daemon', () => {
       user: IMAGE_USER,
       dispose: () => fixture.dispose(),
     };
-  });
+  };
+  describeAccess('ways into a container', create, '/etc/shadow');
 });

@@ -1,17 +1,34 @@
 import { type Duplex, Readable, Writable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
 import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
 import { type Engine, statusOf } from './engine.ts';
-import { commandVariables } from './exec.ts';
+import { commandVariables, DAEMON_SAYS, problemOf } from './exec.ts';
+import { inspectExit } from './exits.ts';
 import { FrameSplitter } from './multiplex.ts';
 import { killCommand } from './processes.ts';
 
 /** The daemon closes the streams of a command a moment before it knows how it ended. */
 const END_TRIES = 20;
 const END_STEP_MS = 25;
+const RESIZE_TRIES = 40;
+
+const EXIT_KILLED = 137;
+/** The daemon's words are shorter. */
+const MAX_HELD_BYTES = 8 * 1024;
 
 type Exec = Awaited<ReturnType<ReturnType<Engine['docker']['getContainer']>['exec']>>;
+
+interface CommandParts {
+  readonly engine: Engine;
+  readonly container: string;
+  readonly exec: Exec;
+  readonly stream: Duplex;
+  readonly program: string;
+  readonly hasTerminal: boolean;
+  readonly logger: Logger;
+}
 
 /** Starts a command in a container, with its streams open; `SandboxAccess.openExec` says the rest. */
 export async function openCommand(
@@ -23,7 +40,9 @@ export async function openCommand(
 ): Promise<OpenExec> {
   if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
   const { exec, stream } = await begin(engine, container, request);
-  const command = new OpenCommand(engine, container, exec, stream, request.terminal !== null, logger);
+  const program = request.argv[0] ?? '';
+  const hasTerminal = request.terminal !== null;
+  const command = new OpenCommand({ engine, container, exec, stream, program, hasTerminal, logger });
   const abort = () => command.giveUp();
   signal.addEventListener('abort', abort, { once: true });
   command.ended.catch(() => undefined).finally(() => signal.removeEventListener('abort', abort));
@@ -73,114 +92,154 @@ class OpenCommand implements OpenExec {
   readonly stdout: Readable;
   readonly stderr: Readable;
   readonly ended: Promise<number>;
-  readonly #engine: Engine;
-  readonly #container: string;
-  readonly #exec: Exec;
-  readonly #stream: Duplex;
-  readonly #hasTerminal: boolean;
-  readonly #logger: Logger;
-  #hasEnded = false;
+  readonly #parts: CommandParts;
+  readonly #splitter = new FrameSplitter();
+  /** What may be the daemon's words in place of the command's. */
+  #held: Buffer | null = Buffer.alloc(0);
+  #isOver = false;
   #killing: Promise<void> | null = null;
+  #resized: Promise<void> = Promise.resolve();
+  #fail: (error: Error) => void = () => undefined;
 
-  constructor(engine: Engine, container: string, exec: Exec, stream: Duplex, hasTerminal: boolean, logger: Logger) {
-    this.#engine = engine;
-    this.#container = container;
-    this.#exec = exec;
-    this.#stream = stream;
-    this.#hasTerminal = hasTerminal;
-    this.#logger = logger;
+  constructor(parts: CommandParts) {
+    this.#parts = parts;
+    const { stream, hasTerminal } = parts;
     const isFull = (output: Readable) => output.readableLength >= output.readableHighWaterMark;
-    const resume = () => {
-      if (!isFull(this.stdout) && !isFull(this.stderr)) stream.resume();
+    // An output is asked for more while what it gives away at this moment still counts as there.
+    const resumeUnlessFull = (other: () => Readable) => () => {
+      if (!isFull(other())) stream.resume();
     };
-    this.stdout = new Readable({ read: resume });
-    this.stderr = new Readable({ read: resume });
-    this.stdin = new Writable({
-      write: (chunk, _encoding, done) => {
-        if (stream.writable) stream.write(chunk, error => done(error ?? null));
-        // What a command does not want to read any more is no failure of whoever writes it.
-        else done();
-      },
-      final: done => {
-        if (!hasTerminal) stream.end();
-        done();
-      },
-    });
+    this.stdout = new Readable({ read: resumeUnlessFull(() => this.stderr) });
+    this.stderr = new Readable({ read: resumeUnlessFull(() => this.stdout) });
+    // What a command does not want to read any more is no failure of whoever writes it.
+    const write = (chunk: Buffer, _encoding: unknown, done: () => void) => {
+      if (this.#isOver || !stream.writable) done();
+      else stream.write(chunk, () => done());
+    };
+    const final = (done: () => void) => {
+      if (!hasTerminal && stream.writable) stream.end();
+      done();
+    };
+    this.stdin = new Writable({ write, final });
     for (const each of [this.stdin, this.stdout, this.stderr]) each.on('error', () => undefined);
-    const splitter = new FrameSplitter();
     if (hasTerminal) this.stderr.push(null);
-    stream.on('data', (chunk: Buffer) => {
-      const takers = hasTerminal
-        ? [this.stdout.push(chunk)]
-        : splitter.push(chunk).map(({ isStderr, data }) => (isStderr ? this.stderr : this.stdout).push(data));
-      if (takers.includes(false)) stream.pause();
-    });
     this.ended = new Promise((resolve, reject) => {
-      // An end while the command runs is the container's, or the daemon's.
-      const finish = () => this.#finish().then(resolve, reject);
+      const settle = <T>(end: (value: T) => void) => {
+        return (value: T) => {
+          if (this.#isOver) return;
+          this.#isOver = true;
+          stream.destroy();
+          end(value);
+        };
+      };
+      const succeed = settle<number>(code => {
+        this.stdout.push(null);
+        if (!hasTerminal) this.stderr.push(null);
+        resolve(code);
+      });
+      this.#fail = settle<Error>(error => {
+        for (const each of [this.stdin, this.stdout, this.stderr]) each.destroy(error);
+        reject(error);
+      });
+      stream.on('data', (chunk: Buffer) => this.#take(chunk));
       stream.on('error', () => undefined);
-      stream.once('end', finish);
-      stream.once('close', finish);
+      // An end while the command runs is the container's, or the daemon's.
+      stream.once('close', () => this.#readCode(!stream.readableEnded).then(succeed, this.#fail));
+      stream.once('end', () => stream.destroy());
     });
     this.ended.catch(() => undefined);
   }
 
   resize({ columns, rows }: TerminalSize): void {
-    if (!this.#hasTerminal || this.#hasEnded) return;
-    this.#engine
-      .request('resize a terminal', () => this.#exec.resize({ w: columns, h: rows }))
-      // It has ended, or has not quite begun: a terminal has some size then as well.
-      .catch(error => this.#logger.debug({ container: this.#container, err: error }, 'a terminal was not resized'));
+    if (!this.#parts.hasTerminal || this.#isOver) return;
+    // One after the other, so that the last one holds.
+    this.#resized = this.#resized.then(() => this.#resize(columns, rows));
+  }
+
+  /** Tried again while the command is just being started. */
+  async #resize(columns: number, rows: number): Promise<void> {
+    const { engine, exec, container, logger } = this.#parts;
+    for (let tried = 1; !this.#isOver; tried += 1) {
+      try {
+        await engine.request('resize a terminal', () => exec.resize({ w: columns, h: rows }));
+        return;
+      } catch (error) {
+        if (tried === RESIZE_TRIES) {
+          logger.debug({ container, err: error }, 'a terminal was not resized');
+          return;
+        }
+      }
+      await delay(END_STEP_MS);
+    }
   }
 
   kill(): void {
-    if (this.#hasEnded) return;
-    this.#killing ??= this.#kill();
+    const { engine, container, exec, logger } = this.#parts;
+    if (!this.#isOver) this.#killing ??= killCommand(engine, container, exec, logger);
   }
 
   /** Nobody waits for it any more. */
   giveUp(): void {
     this.kill();
-    this.#stream.destroy();
-    for (const each of [this.stdin, this.stdout, this.stderr]) each.destroy();
+    this.#fail(deadlineExceeded('the command was given up by its caller'));
   }
 
-  async #kill(): Promise<void> {
-    await killCommand(this.#engine, this.#container, this.#exec, this.#logger);
+  #take(chunk: Buffer): void {
+    const { stream, hasTerminal } = this.#parts;
+    const frames = hasTerminal ? [{ isStderr: false, data: chunk }] : this.#splitter.push(chunk);
+    for (const { isStderr, data } of frames) {
+      if (isStderr ? !this.stderr.push(data) : !this.#takeOutput(data)) stream.pause();
+    }
+  }
+
+  /** False when the reader has enough for now. */
+  #takeOutput(data: Buffer): boolean {
+    if (this.#held === null) return this.stdout.push(data);
+    const held = Buffer.concat([this.#held, data]);
+    const isDaemon = DAEMON_SAYS.startsWith(held.toString('latin1', 0, DAEMON_SAYS.length));
+    if (isDaemon && held.length < MAX_HELD_BYTES) {
+      this.#held = held;
+      return true;
+    }
+    this.#held = null;
+    return this.stdout.push(held);
   }
 
   #inspect() {
-    return this.#engine.request('inspect a command', () => this.#exec.inspect());
+    return this.#parts.engine.request('inspect a command', () => this.#parts.exec.inspect());
   }
 
-  #finished: Promise<number> | null = null;
-
-  #finish(): Promise<number> {
-    this.#finished ??= this.#readCode().finally(() => {
-      this.#hasEnded = true;
-      if (!this.stdout.destroyed) this.stdout.push(null);
-      if (!this.stderr.destroyed && !this.#hasTerminal) this.stderr.push(null);
-      this.stdin.destroy();
-      this.#stream.destroy();
-    });
-    return this.#finished;
+  async #readCode(isCut: boolean): Promise<number> {
+    const code = await this.#knownCode(isCut);
+    // The end of the container kills what runs in it.
+    const isKilled = code === EXIT_KILLED && this.#killing === null;
+    if (code === null || (isKilled && !(await this.#containerRuns()))) {
+      throw unavailable('the sandbox ended before the command did');
+    }
+    const held = this.#held ?? Buffer.alloc(0);
+    const problem = problemOf(this.#parts.program, code, held.toString());
+    if (problem === null) this.stdout.push(held);
+    else (this.#parts.hasTerminal ? this.stdout : this.stderr).push(problem.stderr);
+    return problem?.returncode ?? code;
   }
 
-  async #readCode(): Promise<number> {
-    const isCut = !this.#stream.readableEnded;
+  /** Null when it runs and its connection was lost, or it is not known any more. */
+  async #knownCode(isCut: boolean): Promise<number | null> {
     try {
-      for (let tried = 0; ; tried += 1) {
+      for (let tried = 0; tried < END_TRIES; tried += 1) {
         const { Running: isRunning, ExitCode: code } = await this.#inspect();
         if (!isRunning && code !== null) return code;
-        // One that has been given up runs until it has been killed.
-        if (this.#killing !== null) await this.#killing;
-        else if (isCut) break;
-        if (tried >= END_TRIES) break;
-        await new Promise(resolve => setTimeout(resolve, END_STEP_MS));
+        if (isCut) return null;
+        await delay(END_STEP_MS);
       }
     } catch (error) {
       if (statusOf(error) !== 404) throw error;
     }
-    throw unavailable('the sandbox ended before the command did');
+    return null;
+  }
+
+  async #containerRuns(): Promise<boolean> {
+    const { engine, container } = this.#parts;
+    return (await inspectExit(engine, container)) === 'running';
   }
 }

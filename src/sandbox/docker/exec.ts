@@ -13,6 +13,8 @@ const END_STEP_MS = 25;
 const HIDDEN_VARIABLES = ['ROOKERY_RUNTIME_SECRET', 'ROOKERY_RUNTIME_SOCKET'];
 /** What the daemon writes in place of the command's output when it cannot be run. */
 const CANNOT_RUN = /^OCI runtime exec failed: exec failed: .*?(?:exec: )?"([^"]*)"\)?:? ?(.*?)(?:: unknown)?\s*$/s;
+/** The beginning of that. */
+export const DAEMON_SAYS = 'OCI runtime exec failed: ';
 const EXIT_CANNOT_RUN = 126;
 const EXIT_NOT_FOUND = 127;
 
@@ -104,15 +106,22 @@ function endOf(stream: Duplex, timeoutMs: number, signal: AbortSignal): Promise<
   });
 }
 
-/** What a shell says of a program that is not there, in place of what the daemon says; null when it ran. */
 function cannotRun(request: ExecRequest, code: number, stdout: Output): ExecResult | null {
+  const problem = problemOf(request.argv[0] ?? '', code, stdout.text());
+  return problem === null ? null : { ...problem, stdout: '', truncated: false };
+}
+
+/** What a shell says of a program that is not there, in place of what the daemon says; null when it ran. */
+export function problemOf(
+  program: string,
+  code: number,
+  said: string,
+): { readonly returncode: number; readonly stderr: string } | null {
   if (code !== EXIT_CANNOT_RUN && code !== EXIT_NOT_FOUND) return null;
-  const said = stdout.text();
-  if (!said.startsWith('OCI runtime exec failed: ')) return null;
+  if (!said.startsWith(DAEMON_SAYS)) return null;
   const [, , why = said.trim()] = CANNOT_RUN.exec(said) ?? [];
   const isMissing = /not found|no such file/i.test(why);
-  const stderr = `cannot run ${request.argv[0]}: ${why}\n`;
-  return { returncode: isMissing ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, stdout: '', stderr, truncated: false };
+  return { returncode: isMissing ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, stderr: `cannot run ${program}: ${why}\n` };
 }
 
 function result(returncode: number, stdout: Output, stderr: Output): ExecResult {
