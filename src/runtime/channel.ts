@@ -182,7 +182,7 @@ export class Channel {
         reject(unavailable('the caller went away'));
         return;
       }
-      const header = JSON.stringify({ ...call.header, remainingMs: call.timeoutMs });
+      const header = headerOf(call);
       const headerBytes = Buffer.byteLength(header);
       if (headerBytes > MAX_CALL_HEADER_BYTES) {
         reject(invalidRequest(`headers of ${headerBytes} bytes exceed the limit of ${MAX_CALL_HEADER_BYTES}`));
@@ -337,4 +337,10 @@ export class Channel {
 
 function encodeInit(init: Init): Buffer {
   return encodeFrame(FRAME.INIT, 0, JSON.stringify(init));
+}
+
+/** The JSON of a `CallHeader`: spreading it into a new object costs as much as writing it. */
+function headerOf({ header, timeoutMs }: Call): string {
+  const json = JSON.stringify(header);
+  return `{"remainingMs":${timeoutMs},${json.slice(1)}`;
 }

@@ -102,21 +102,38 @@ export class LiveInstance {
    * One call. Fails as `Channel.call` does, but says why when the connection ended (`unavailable`), and refuses at once
    * when too many wait (`resource_exhausted`). A call that comes while the connection is being made again waits for that.
    */
-  async call(asked: Call): Promise<CallOutcome> {
+  call(asked: Call): Promise<CallOutcome> {
     const call = asked.timeoutMs <= this.#maxCallMs ? asked : { ...asked, timeoutMs: this.#maxCallMs };
-    let channel = this.#channel;
-    if (this.#overBecause !== undefined) throw unavailable(this.#overBecause);
+    const channel = this.#channel;
+    if (this.#overBecause !== undefined) return Promise.reject(unavailable(this.#overBecause));
     const bodyBytes = call.body.length;
     const waiting = channel.inFlight + this.#parked - this.#concurrency;
-    if (!this.#room.hasPlace(waiting, channel.unsentBytes, bodyBytes)) throw tooManyWaiting();
+    if (!this.#room.hasPlace(waiting, channel.unsentBytes, bodyBytes)) return Promise.reject(tooManyWaiting());
     this.#room.enter(bodyBytes);
+    const running = channel.isClosed ? this.#callLater(channel, call) : channel.call(call);
+    return running.then(
+      outcome => {
+        this.#room.leave(bodyBytes);
+        return outcome;
+      },
+      (error: unknown) => this.#callFailed(error, channel, bodyBytes),
+    );
+  }
+
+  /** Over the connection that is made in place of `lost`. */
+  async #callLater(lost: Channel, call: Call): Promise<CallOutcome> {
+    const sinceMs = performance.now();
+    const channel = await this.#nextChannel(lost);
+    const timeoutMs = Math.max(1, Math.round(call.timeoutMs - (performance.now() - sinceMs)));
     try {
-      if (!channel.isClosed) return await channel.call(call);
-      const sinceMs = performance.now();
-      channel = await this.#nextChannel(channel);
-      const timeoutMs = Math.max(1, Math.round(call.timeoutMs - (performance.now() - sinceMs)));
       return await channel.call({ ...call, timeoutMs });
     } catch (error) {
+      throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
+    }
+  }
+
+  async #callFailed(error: unknown, channel: Channel, bodyBytes: number): Promise<never> {
+    try {
       throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
     } finally {
       this.#room.leave(bodyBytes);

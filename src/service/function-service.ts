@@ -9,6 +9,7 @@ import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import { CodeFailure } from './failure.ts';
 import type { Lease } from './group.ts';
 import type { ServiceLauncher, ServingInstance } from './launcher.ts';
+import { LeftBehind } from './left-behind.ts';
 import { LogMerge, prefixed } from './log-merge.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
 import { type FunctionServiceLog, type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
@@ -63,8 +64,6 @@ export interface FunctionResult {
 
 /** A place that turned out to be on a broken instance before the call was sent is given up this often. */
 const MAX_PLACES = 8;
-/** How long a handler whose caller left may take to heed that; then its instance is replaced. */
-const LEFT_BEHIND_MS = 2_000;
 
 /** Invokes versions of functions as services: finds the version, groups its instances, and places each call. */
 export class FunctionService {
@@ -97,18 +96,21 @@ export class FunctionService {
     const { fn } = served;
     if (invocation.tenant !== null && invocation.tenant !== fn.tenant) throw unknownFunction();
     const { observe } = this.#options;
-    if (!observe) return await this.#invoke(served, invocation);
     const startMs = performance.now();
+    let result: FunctionResult;
     try {
-      const result = await this.#invoke(served, invocation);
-      const { outcome, timings } = result;
-      observe(fn.name, outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000, timings);
-      return result;
+      result = await this.#run(served, placeFor(served, invocation.headers), invocation);
     } catch (error) {
-      const code = invocation.call.signal?.aborted ? 'cancelled' : codeOf(error);
-      observe(fn.name, code, (performance.now() - startMs) / 1000, null);
-      throw error;
+      if (!(error instanceof CodeFailure)) {
+        const code = invocation.call.signal?.aborted ? 'cancelled' : codeOf(error);
+        observe?.(fn.name, code, (performance.now() - startMs) / 1000, null);
+        throw error;
+      }
+      result = loadFailed(error);
     }
+    const { outcome, timings } = result;
+    observe?.(fn.name, outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000, timings);
+    return result;
   }
 
   /** Ends a session of a function version; false when it is not known. */
@@ -194,33 +196,6 @@ export class FunctionService {
     const counts = new Map<string, number>();
     for (const { state } of this.instances(null)) counts.set(state, (counts.get(state) ?? 0) + 1);
     return counts;
-  }
-
-  async #invoke(served: Served, invocation: FunctionInvocation): Promise<FunctionResult> {
-    const { fn, labels } = served;
-    const { headers } = invocation;
-    if (headers.label !== '' && !labels.has(headers.label)) {
-      throw failedPrecondition(`no instances are reserved for the label ${headers.label}`, { number: 150444 });
-    }
-    const { concurrency } = fn.scaling;
-    if (headers.session && headers.session.concurrency > concurrency) {
-      throw failedPrecondition(
-        `X-Instance-Session: concurrency ${headers.session.concurrency} is above the function's ${concurrency}`,
-        { number: 4037 },
-      );
-    }
-    const key = groupKeyOf(served, headers);
-    try {
-      return await this.#run(served, key, invocation);
-    } catch (error) {
-      if (!(error instanceof CodeFailure)) throw error;
-      const { code, message, runMicros } = error.error;
-      return {
-        outcome: { ok: false, code, text: message, runMicros: runMicros ?? 0 },
-        instanceId: '',
-        timings: { queueMs: 0, placeMs: 0, ...NO_START, runMs: 0 },
-      };
-    }
   }
 
   async #run(
@@ -345,41 +320,38 @@ export class FunctionService {
   }
 }
 
-/**
- * The place of a call whose caller left. It is given back when the handler has really ended, or its next call would wait behind the
- * old one; a handler that does not heed the cancellation costs its instance.
- */
-class LeftBehind {
-  readonly #lease: Lease;
-  readonly #clock: ServiceClock;
-  #cancelTimer: (() => void) | undefined;
-  #hasEnded = false;
-
-  constructor(lease: Lease, clock: ServiceClock) {
-    this.#lease = lease;
-    this.#clock = clock;
-  }
-
-  readonly onEnd = (): void => {
-    this.#hasEnded = true;
-    this.#cancelTimer?.();
-    if (this.#cancelTimer) this.#lease.release('done');
-  };
-
-  wait(): void {
-    if (this.#hasEnded) this.#lease.release('done');
-    else this.#cancelTimer = this.#clock.after(LEFT_BEHIND_MS, () => this.#lease.release('replace'));
-  }
-}
-
 async function* inTurn(sources: readonly AsyncIterable<Buffer>[]): AsyncGenerator<Buffer> {
   for (const source of sources) yield* source;
 }
 
 const NO_START = { startMs: 0, loadMs: 0 };
 
-function groupKeyOf({ fn, service }: Served, headers: FunctionCallHeaders): GroupKey {
-  if (headers === PLAIN_CALL) return service.homeKey;
+/** The group that a call belongs to. Fails with `failed_precondition` (150444, 4037) when there can be none. */
+function placeFor(served: Served, headers: FunctionCallHeaders): GroupKey {
+  if (headers === PLAIN_CALL) return served.service.homeKey;
+  const { fn, labels } = served;
+  if (headers.label !== '' && !labels.has(headers.label)) {
+    throw failedPrecondition(`no instances are reserved for the label ${headers.label}`, { number: 150444 });
+  }
+  const { concurrency } = fn.scaling;
+  if (headers.session && headers.session.concurrency > concurrency) {
+    throw failedPrecondition(
+      `X-Instance-Session: concurrency ${headers.session.concurrency} is above the function's ${concurrency}`,
+      { number: 4037 },
+    );
+  }
+  return groupKeyOf(served, headers);
+}
+
+function loadFailed({ error: { code, message, runMicros } }: CodeFailure): FunctionResult {
+  return {
+    outcome: { ok: false, code, text: message, runMicros: runMicros ?? 0 },
+    instanceId: '',
+    timings: { queueMs: 0, placeMs: 0, ...NO_START, runMs: 0 },
+  };
+}
+
+function groupKeyOf({ fn }: Served, headers: FunctionCallHeaders): GroupKey {
   return {
     cpuMillis: headers.cpuMillis ?? fn.cpuMillis,
     memoryMb: headers.memoryMb ?? fn.memoryMb,
