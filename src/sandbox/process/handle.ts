@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { internal } from '../../core/error.ts';
-import type { PortMapping } from '../../core/instance.ts';
+import type { PortMapping, SandboxType } from '../../core/instance.ts';
 import type { ExitResult, SandboxHandle } from '../driver.ts';
 import type { ControlGroups } from './control-groups.ts';
 import type { ProcessName } from './kernel.ts';
@@ -32,10 +32,18 @@ export interface SandboxStateFile {
   readonly address?: string | null;
 }
 
-export function makeHandle(instanceId: string, directory: string, state: SandboxStateFile | null): SandboxHandle {
+/** Handles of which drivers are of this kind. */
+const DRIVERS: ReadonlySet<string> = new Set<SandboxType>(['process', 'supervisor']);
+
+export function makeHandle(
+  driver: SandboxType,
+  instanceId: string,
+  directory: string,
+  state: SandboxStateFile | null,
+): SandboxHandle {
   return {
     version: 1,
-    driver: 'process',
+    driver,
     instanceId,
     endpoint: { kind: 'unix', path: join(directory, 'sock', 'runtime.sock') },
     data: { directory, ...state },
@@ -45,9 +53,9 @@ export function makeHandle(instanceId: string, directory: string, state: Sandbox
 /** Fails with `internal` when the handle is not one of ours. */
 export function readHandle(handle: SandboxHandle): ProcessSandbox {
   const { directory, pid, startTime, bootId, groups, groupVersions, address, portMappings } = handle.data;
-  if (handle.version !== 1 || handle.driver !== 'process' || typeof directory !== 'string') {
+  if (handle.version !== 1 || !DRIVERS.has(handle.driver) || typeof directory !== 'string') {
     throw internal(
-      `expected a handle of the process driver, version 1; got driver ${handle.driver}, version ${handle.version}`,
+      `expected a handle of the process or supervisor driver, version 1; got driver ${handle.driver}, version ${handle.version}`,
     );
   }
   const known = typeof pid === 'number' && typeof startTime === 'number' && typeof bootId === 'string';

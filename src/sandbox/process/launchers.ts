@@ -23,9 +23,8 @@ const START_SOCKET = '.start.sock';
 const TITLE_ROOM = ' '.repeat(64);
 
 export interface LauncherOptions {
-  /** The server's data directory; launchers and sandboxes keep their files in `run` below it, unless `runDir` says where. */
+  /** The server's data directory; launchers and sandboxes keep their files in `run` below it. */
   readonly dataDir: string;
-  readonly runDir: string | null;
   /** Sandboxes without code that each launcher keeps ready. */
   readonly spares: number;
   /** A version (`3.11`) → the path of its interpreter. */
@@ -77,7 +76,7 @@ export class Launchers {
   }
 
   get runDir(): string {
-    return this.#options.runDir ?? join(this.#options.dataDir, 'run');
+    return join(this.#options.dataDir, 'run');
   }
 
   /** The launcher of this Python version; of any when `version` is null. Bounded; fails with `failed_precondition` or `unavailable`. */

@@ -1,30 +1,15 @@
 import { createHash } from 'node:crypto';
-import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type ErrorCode, internal, messageOf, ServiceError, unavailable } from '../../core/error.ts';
+import { type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { MountPolicy } from '../../core/mount.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import type { SandboxAccess } from '../access.ts';
-import type {
-  ExecRequest,
-  ExecResult,
-  ExitResult,
-  ListedSandbox,
-  LogRequest,
-  ProbeResult,
-  SandboxDriver,
-  SandboxHandle,
-  SandboxSpec,
-  SandboxState,
-  SandboxStats,
-  StartedSandbox,
-} from '../driver.ts';
+import type { ListedSandbox, ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { bounded } from '../process/bounded.ts';
-import { ProcessDriver } from '../process/driver.ts';
-import { makeHandle, readState, type SandboxStateFile } from '../process/handle.ts';
+import { readState, type SandboxStateFile } from '../process/handle.ts';
+import { HostDriver } from '../process/host-driver.ts';
 import { Interpreters } from '../process/interpreters.ts';
 import { findPythonDir } from '../process/launchers.ts';
-import { type NetworkOptions, SHARED_NETWORK, sharedNetworkSentence } from '../process/network.ts';
+import { type NetworkOptions, SHARED_NETWORK } from '../process/network.ts';
 import {
   isolationOf,
   ownerWarnings,
@@ -78,22 +63,23 @@ export interface SupervisorDriverOptions {
  * Instances as programs of the operator's supervisord. Inside they are process sandboxes, and once started they are served as those are,
  * by their own first process; supervisord begins them and owns their life. See docs/supervisor.md.
  */
-export class SupervisorDriver implements SandboxDriver {
+export class SupervisorDriver extends HostDriver {
   readonly name = 'supervisor';
   readonly #options: SupervisorDriverOptions;
   readonly #network: NetworkOptions;
   readonly #runDir: string;
   readonly #programs: Programs;
   readonly #keepers: Keepers;
-  /** For all that is done with a sandbox that runs; it starts none. */
-  readonly #sandboxes: ProcessDriver;
   #swept: Promise<void> | null = null;
 
   constructor(options: SupervisorDriverOptions) {
+    const { dataDir, logger } = options;
+    const runDir = join(dataDir, 'run', 'supervisor');
+    const network = options.network ?? SHARED_NETWORK;
+    super(runDir, network, logger);
     this.#options = options;
-    this.#network = options.network ?? SHARED_NETWORK;
-    this.#runDir = join(options.dataDir, 'run', 'supervisor');
-    const { dataDir, logger, mountPolicy } = options;
+    this.#network = network;
+    this.#runDir = runDir;
     const pythonDir = options.pythonDir ?? findPythonDir();
     const supervisord = new Supervisord(() => readAddress(options.url, options.credentialsFile));
     // Two services on one supervisord tell their programs apart by their data directories.
@@ -110,29 +96,12 @@ export class SupervisorDriver implements SandboxDriver {
       programs: this.#programs,
       logger,
     });
-    this.#sandboxes = new ProcessDriver({ dataDir, runDir: this.#runDir, mountPolicy, logger, pythonDir });
   }
 
   async probe(): Promise<ProbeResult> {
     try {
       const keeper = await bounded(this.#tryKeeper(), PROBE_TIMEOUT_MS, NO_PROGRAM);
-      const { isolation, privileged, networkMissing } = keeper.hello;
-      const has = (layer: string) => isolation.includes(layer);
-      return {
-        available: true,
-        capabilities: {
-          images: false,
-          mounts: has('mount'),
-          ports: networkMissing === null,
-          users: privileged,
-          cpuLimit: has('cgroup.cpu'),
-          memoryLimit: has('cgroup.memory'),
-          pidsLimit: has('cgroup.pids'),
-          exec: true,
-          isolation,
-        },
-        degraded: this.#degraded(keeper),
-      };
+      return this.probed(keeper.hello);
     } catch (error) {
       return { available: false, reason: messageOf(error) };
     }
@@ -148,12 +117,7 @@ export class SupervisorDriver implements SandboxDriver {
     const owners = sourceOwners(spec);
     try {
       const { keeper, file, uid, warnings } = await this.#tryStarts(spec, version, signal);
-      const made = makeHandle(spec.instanceId, this.#directoryOf(spec.instanceId), file);
-      const published = await this.#sandboxes.publish(made, spec).catch(async error => {
-        await this.remove(asOurs(made));
-        throw error;
-      });
-      const handle = asOurs(published.handle);
+      const { handle, portMappings } = await this.publish(this.handleOf(spec.instanceId, file), spec);
       return {
         handle,
         endpoint: handle.endpoint,
@@ -161,13 +125,13 @@ export class SupervisorDriver implements SandboxDriver {
           sandboxId: keeper.program,
           nodeIp: '127.0.0.1',
           sandboxIp: file.address ?? '',
-          portMappings: published.portMappings,
+          portMappings,
           isolation: isolationOf(spec, keeper, file.address),
           warnings: [
-            ...this.#degraded(keeper),
+            ...this.degraded(keeper.hello),
             ...warnings,
             ...ownerWarnings(await owners, spec, keeper, uid),
-            ...portWarnings(spec, published.portMappings, keeper),
+            ...portWarnings(spec, portMappings, keeper),
           ],
         },
       };
@@ -176,53 +140,24 @@ export class SupervisorDriver implements SandboxDriver {
     }
   }
 
-  wait(handle: SandboxHandle, signal?: AbortSignal): Promise<ExitResult> {
-    return this.#sandboxes.wait(asTheirs(handle), signal);
-  }
-
-  async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
-    await this.#sandboxes.stop(asTheirs(handle), graceMs);
-  }
-
-  async remove(handle: SandboxHandle): Promise<void> {
+  override async remove(handle: SandboxHandle): Promise<void> {
     const program = await this.#programOf(handle);
-    await this.#sandboxes.stop(asTheirs(handle), 0);
+    await this.stop(handle, 0);
     // Before its directory: as long as that is there, the program is known to belong to an instance.
     if (program !== null) await this.#programs.remove(program);
-    await this.#sandboxes.remove(asTheirs(handle));
+    await super.remove(handle);
   }
 
-  inspect(handle: SandboxHandle): Promise<SandboxState> {
-    return this.#sandboxes.inspect(asTheirs(handle));
-  }
-
-  async list(): Promise<readonly ListedSandbox[]> {
+  override async list(): Promise<readonly ListedSandbox[]> {
     void this.#sweep();
-    const listed = await this.#sandboxes.list();
-    return listed.map(one => ({ ...one, handle: asOurs(one.handle) }));
+    return await super.list();
   }
 
-  exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
-    return this.#sandboxes.exec(asTheirs(handle), request, signal);
-  }
-
-  stats(handle: SandboxHandle): Promise<SandboxStats> {
-    return this.#sandboxes.stats(asTheirs(handle));
-  }
-
-  logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
-    return this.#sandboxes.logs(asTheirs(handle), request, signal);
-  }
-
-  access(handle: SandboxHandle): SandboxAccess {
-    return this.#sandboxes.access(asTheirs(handle));
-  }
-
-  async close(): Promise<void> {
+  override async close(): Promise<void> {
     await this.#swept;
     await this.#keepers.close();
     await this.#programs.settle();
-    await this.#sandboxes.close();
+    await super.close();
   }
 
   /** One that waits for an instance, and goes on doing so. */
@@ -238,15 +173,6 @@ export class SupervisorDriver implements SandboxDriver {
       await this.#dismiss(keeper);
     }
     throw unavailable(NO_PROGRAM);
-  }
-
-  #degraded({ hello }: Keeper): readonly string[] {
-    const missing = this.#network.use === 'own' ? hello.networkMissing : null;
-    return missing === null ? hello.degraded : [...hello.degraded, sharedNetworkSentence(missing)];
-  }
-
-  #directoryOf(instanceId: string): string {
-    return join(this.#runDir, 'instances', instanceId);
   }
 
   /** Once, beside the first use: nothing waits for it. */
@@ -276,7 +202,7 @@ export class SupervisorDriver implements SandboxDriver {
   async #tryStart(spec: SandboxSpec, keeper: Keeper, signal: AbortSignal): Promise<Started | null> {
     const { program, argv, connection, reply } = keeper;
     connection.send(startRequest(spec, this.#options.mountPolicy, this.#network.use));
-    const named = this.#programs.name(program, argv, spec.instanceId, join(this.#directoryOf(spec.instanceId), 'log'));
+    const named = this.#programs.name(program, argv, spec.instanceId, join(this.directoryOf(spec.instanceId), 'log'));
     let answer: Record<string, unknown> | null;
     try {
       answer = await bounded(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
@@ -305,9 +231,7 @@ export class SupervisorDriver implements SandboxDriver {
     keeper.connection.endSending();
     await bounded(keeper.reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
     await named;
-    const directory = this.#directoryOf(instanceId);
-    const isThere = await stat(directory).catch(() => null);
-    if (isThere !== null) await this.remove(asOurs(makeHandle(instanceId, directory, await readState(directory))));
+    await this.removeStarted(instanceId);
     await this.#dismiss(keeper);
   }
 
@@ -319,7 +243,7 @@ export class SupervisorDriver implements SandboxDriver {
   }
 
   async #programOf(handle: SandboxHandle): Promise<string | null> {
-    const told = handle.data.launcher ?? (await readState(this.#directoryOf(handle.instanceId)))?.launcher;
+    const told = handle.data.launcher ?? (await readState(this.directoryOf(handle.instanceId)))?.launcher;
     return typeof told === 'string' ? told : null;
   }
 }
@@ -329,14 +253,4 @@ interface Started {
   readonly file: SandboxStateFile;
   readonly uid: number;
   readonly warnings: readonly string[];
-}
-
-/** Their handles differ in the name of the driver only. */
-function asTheirs(handle: SandboxHandle): SandboxHandle {
-  if (handle.driver === 'supervisor') return { ...handle, driver: 'process' };
-  throw internal(`expected a handle of the supervisor driver; got one of driver ${handle.driver}`);
-}
-
-function asOurs(handle: SandboxHandle): SandboxHandle {
-  return { ...handle, driver: 'supervisor' };
 }
