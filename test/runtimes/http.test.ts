@@ -1,34 +1,11 @@
 import { join, resolve } from 'node:path';
 import { describeWith } from '../probe.ts';
-import { describeRuntime, type RuntimeEntries } from '../suites/runtime.ts';
+import { describeRuntime } from '../suites/runtime.ts';
+import { HTTP_ENTRIES } from './http-entries.ts';
 import { startProgram } from './program.ts';
 
 const PYTHON = resolve(import.meta.dirname, '../../runtimes/python');
 const FIXTURE = resolve(import.meta.dirname, '../fixtures/http');
-
-/** Of test/fixtures/http/server.py. */
-const ENTRIES: RuntimeEntries = {
-  echo: 'echo',
-  fail: 'fail',
-  exit: 'exit',
-  count: 'count',
-  gate: 'gate',
-  sleep: 'sleep',
-  notJson: 'not_json',
-  text: 'text',
-  deep: 'deep',
-  stream: 'stream',
-  log: 'log',
-  flood: 'flood',
-  facts: 'facts',
-  start: 'start',
-  startFails: 'start_fails',
-  startSlow: 'start_slow',
-  stop: '',
-  stopFails: '',
-  stopSlow: '',
-  unloadable: {},
-};
 
 /** Becomes its arguments, in a network of its own: the port of all servers is the same one. */
 const ISOLATED = [
@@ -45,7 +22,7 @@ describeWith(['root', 'namespaces'], 'servers of HTTP', () => {
     const server = ['python3', '-B', '-m', 'rookery_runtime', flag, 'python3', join(FIXTURE, 'server.py')];
     describeRuntime(name, {
       codePath: FIXTURE,
-      entries: ENTRIES,
+      entries: HTTP_ENTRIES,
       kind: 'server',
       start: options =>
         startProgram([...ISOLATED, ...server], 'socket', {

@@ -71,6 +71,8 @@ export interface RuntimeUnderTest {
    * loaded, a text is a value, the context is headers, a stream has no value after it, and the end is SIGTERM.
    */
   readonly kind?: 'code' | 'server';
+  /** Its log goes another way than its answers. */
+  readonly isLogLate?: boolean;
   /** With `slowToStop`, a server takes no notice of SIGTERM. */
   start(options?: { readonly slowToStop: boolean }): Promise<StartedRuntime>;
 }
@@ -248,6 +250,8 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       test('lines are in the log when the call is answered', async () => {
         const channel = await ready(entries.log);
         await channel.call(callOf({}));
+        if (subject.isLogLate)
+          await expect.poll(() => runtime.log(), { timeout: WAIT_MS }).toContain('a line on stderr\n');
         expect(runtime.log()).toContain('a line on stdout\n');
         expect(runtime.log()).toContain('a line on stderr\n');
       });

@@ -4,24 +4,19 @@ Its orders are one JSON object on standard input, which come when the container 
 as long as the container, whatever becomes of the server.
 """
 
-import ctypes
 import json
 import os
-import select
 import socket
 import sys
-import time
 
 from rookery_runtime import http_bridge, http_program
 
-from . import inside, process, syscalls
+from . import inside, process
+from .container import Container
 from .failure import Refusal
 
 _BACKLOG = 128
 _READY = 3
-_SYS_PIDFD_OPEN = 434
-#: Where the kernel has no descriptor that tells the end of a process.
-_LOOK_SECONDS = 0.5
 _EXIT_ENDED = 70
 _NAME = "the program of the image"
 
@@ -36,7 +31,7 @@ def main():
     try:
         title.set("rookery: bridge %s" % orders["instanceId"])
         listener = _listen(orders["socket"])
-        program = _Program(_Container(orders["pid"]))
+        program = _Program(Container(orders["pid"]))
         if orders["startSeconds"] is not None:
             os.environ["HTTP_START_SECONDS"] = orders["startSeconds"]
         if orders["address"] is None:
@@ -104,36 +99,3 @@ class _Program(http_program.HttpProgram):
         except OSError:  # it has ended, or belongs to another user: then the server ends it
             pass
 
-
-class _Container(object):
-    """The first process of a container, like a `subprocess.Popen` that does not know how its process ended."""
-
-    def __init__(self, pid):
-        self.pid = pid
-        self.returncode = None
-        end = syscalls.LIBC.syscall(ctypes.c_long(_SYS_PIDFD_OPEN), ctypes.c_int(pid), ctypes.c_uint(0))
-        self._end = end if end >= 0 else None
-
-    def poll(self):
-        if self.returncode is None and self._has_ended(0):
-            self.returncode = 0
-        return self.returncode
-
-    def wait(self):
-        while not self._has_ended(None):
-            pass
-        self.returncode = 0
-        return 0
-
-    def _has_ended(self, seconds):
-        if self._end is not None:
-            return bool(select.select([self._end], [], [], seconds)[0])
-        if seconds is None:
-            time.sleep(_LOOK_SECONDS)
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            pass
-        return False

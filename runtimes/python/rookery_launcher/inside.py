@@ -3,8 +3,10 @@
 import ctypes
 import os
 import sys
+import threading
 
 from . import access, command, dial, files, frames, syscalls
+from .container import Container
 from .failure import Refusal
 
 #: What each way needs of a container. Its pid namespace is not among it: nobody inside sees whoever serves.
@@ -23,7 +25,9 @@ def serve(connection):
         if place is None or request is None:
             return
         try:
+            container = Container(place["pid"])
             enter(place, _NAMESPACES[place["way"]])
+            threading.Thread(target=_end_with, args=(container,), daemon=True).start()
             command.enter_directory(place["workingDir"])
             _WAYS[place["way"]](connection, request)
         except Refusal as refusal:
@@ -31,6 +35,12 @@ def serve(connection):
     except (OSError, frames.FrameError):
         # The caller went away: there is nobody to tell.
         pass
+
+
+def _end_with(container):
+    """What is open does not outlive the container, although its files would be there as long as somebody looks at them."""
+    container.wait()
+    os._exit(0)
 
 
 def enter(place, namespaces):

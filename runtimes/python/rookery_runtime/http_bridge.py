@@ -116,6 +116,7 @@ class _Code(object):
             return connection.post(path, body, headers)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
+            self._program.wait_for_end()
             raise HttpFailure('POST %s was not answered: %s: %s' % (path, type(error).__name__, error))
         except BaseException:  # cancelled: the server sees that nobody waits for it
             connection.close()

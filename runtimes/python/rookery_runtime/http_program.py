@@ -20,6 +20,8 @@ _HEALTH_SECONDS = 2.0
 _NO_HEALTH_PAGE = (404, 405, 501)
 #: What a server that is asked to end has, when the grace of the stop is not shorter.
 _END_SECONDS = 10.0
+#: How much later the end of a program may be seen than that of its connections.
+_LOST_SECONDS = 0.2
 
 
 class NotServing(Exception):
@@ -69,6 +71,15 @@ class HttpProgram(object):
             if time.monotonic() >= deadline:
                 raise NotServing('%s did not serve within %g s: %s' % (self._name, seconds, seen))
             time.sleep(_STEP_SECONDS)
+
+    def wait_for_end(self):
+        """A moment, after a connection that broke: the end of the program is seen later than that of its connections."""
+        deadline = time.monotonic() + _LOST_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(_STEP_SECONDS)
+            if self.has_ended():
+                # Whoever watches ends this process now.
+                time.sleep(_LOST_SECONDS)
 
     def watch(self):
         """From now on its end is the end of this process, whose exit code becomes its own."""

@@ -12,6 +12,7 @@ import { killCommand } from './processes.ts';
 /** The daemon closes the streams of a command a moment before it knows how it ended. */
 const END_TRIES = 20;
 const END_STEP_MS = 25;
+const CONTAINER_END_TRIES = 20;
 const RESIZE_TRIES = 40;
 
 const EXIT_KILLED = 137;
@@ -213,7 +214,7 @@ class OpenCommand implements OpenExec {
     const code = await this.#knownCode(isCut);
     // The end of the container kills what runs in it.
     const isKilled = code === EXIT_KILLED && this.#killing === null;
-    if (code === null || (isKilled && !(await this.#containerRuns()))) {
+    if (code === null || (isKilled && (await this.#containerEnds()))) {
       throw unavailable('the sandbox ended before the command did');
     }
     const held = this.#held ?? Buffer.alloc(0);
@@ -238,8 +239,13 @@ class OpenCommand implements OpenExec {
     return null;
   }
 
-  async #containerRuns(): Promise<boolean> {
+  /** The daemon hears of the end of a container after that of what ran in it. */
+  async #containerEnds(): Promise<boolean> {
     const { engine, container } = this.#parts;
-    return (await inspectExit(engine, container)) === 'running';
+    for (let tried = 0; tried < CONTAINER_END_TRIES; tried += 1) {
+      if ((await inspectExit(engine, container)) !== 'running') return true;
+      await delay(END_STEP_MS);
+    }
+    return false;
   }
 }
