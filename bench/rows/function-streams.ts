@@ -13,7 +13,7 @@ export const functionStreams: Row = {
   name: 'function-streams',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();
-    const streams = bed.isQuick ? 200 : 1000;
+    const streams = 1000;
     const seconds = bed.isQuick ? 8 : 30;
     const path = await registerFunction(rookery, bed.python.version, 'streams', {
       handler: 'handler.tick',

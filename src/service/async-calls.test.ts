@@ -1,8 +1,9 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { resourceExhausted, unavailable } from '../core/error.ts';
+import { failedPrecondition, resourceExhausted, unavailable } from '../core/error.ts';
 import { readFunctionCallHeaders } from '../core/function-call.ts';
+import { listUntoldAsyncCalls } from '../storage/async-calls.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { type DurableWrites, openDurableWrites } from '../storage/durable.ts';
 import { AsyncCalls, type AsyncCallsOptions } from './async-calls.ts';
@@ -128,6 +129,14 @@ describe('a call', () => {
   });
 });
 
+it('a call that no instance could ever fit fails at once', async () => {
+  const calls = asyncCalls();
+  const id = await calls.submit(submission());
+  (await next()).refuse(failedPrecondition('larger than the machine', { number: 150510, retryAfterSeconds: 60 }));
+  await expect.poll(() => statusOf(calls, id)).toBe('failed');
+  expect((await calls.get(null, id)).error).toEqual({ code: 150510, message: 'larger than the machine' });
+});
+
 describe('bounds', () => {
   it('of one tenant, and of all: 429 (150429); an end makes room', async () => {
     const calls = asyncCalls({ maxOpen: 3, maxOpenPerTenant: 2 });
@@ -245,6 +254,19 @@ describe('webhooks', () => {
     await (await next()).run(1);
     await (await next()).run(2);
     await expect.poll(() => statusOf(calls, second)).toBe('completed');
+  });
+
+  it('an end that was not told when the server ended is told by the next, once', async () => {
+    const before = asyncCalls({ deliver: () => new Promise(() => undefined) });
+    const id = await before.submit(submission({ webhookUrl: url() }));
+    await (await next()).run('done');
+    await expect.poll(() => statusOf(before, id)).toBe('completed');
+    await before.close(0);
+    await asyncCalls({ deliver }).start();
+    await expect.poll(() => posted).toMatchObject([{ requestId: id, status: 'completed', result: 'done' }]);
+    await expect.poll(() => listUntoldAsyncCalls(database)).toEqual([]);
+    await asyncCalls({ deliver }).start();
+    expect(posted.length).toBe(1);
   });
 
   it('calls that a crash interrupted are told too', async () => {

@@ -8,9 +8,10 @@ import {
   failProcessingAsyncCalls,
   findAsyncCall,
   finishAsyncCall,
+  forgetWebhook,
   insertAsyncCall,
-  listProcessingAsyncCalls,
   listQueuedAsyncCalls,
+  listUntoldAsyncCalls,
   oldestCompletionMs,
   readAsyncCall,
   sumAsyncCallBytes,
@@ -59,7 +60,7 @@ export interface AsyncSubmission {
 }
 
 const UNKNOWN_OUTCOME = 150427;
-/** The room was full, or no instance came free in time: the call has not run, and may try again. */
+/** The room was full, or no instance came free in time: the call has not run, and may try again (not when none could ever fit). */
 const NOT_PLACED = [150429, 150431, 150510];
 /** How long the calls of a function rest after its waiting room was full. */
 const FULL_ROOM_PAUSE_MS = 500;
@@ -73,6 +74,8 @@ interface CallEnd {
   /** JSON text. */
   readonly result?: string;
   readonly error?: { readonly code: number; readonly message: string };
+  /** It failed before it had a place, and for a reason that may pass. */
+  readonly mayPass?: boolean;
 }
 
 /**
@@ -107,15 +110,14 @@ export class AsyncCalls {
       code: UNKNOWN_OUTCOME,
       message: 'the server ended while the call was running: whether its handler finished is not known',
     });
-    const interrupted = await listProcessingAsyncCalls(database);
     await failProcessingAsyncCalls(database, error, this.#now());
-    for (const { id, webhook_url } of interrupted) await this.#deliver(id, webhook_url);
     for (const { id, tenant, urn, created_at_ms } of await listQueuedAsyncCalls(database)) {
       this.#usage.opened(tenant);
       this.#lanes.push({ id, tenant, urn, createdAtMs: created_at_ms });
     }
     await this.#dropOld();
     this.#pump();
+    if (this.#options.deliver !== null) void this.#tell(await listUntoldAsyncCalls(database));
   }
 
   /** Queued calls stay queued; running ones may end within `graceMs` and are marked by the next start otherwise. */
@@ -227,7 +229,7 @@ export class AsyncCalls {
       };
       const call = { header, body: Buffer.from(row.body) };
       end = await this.#outcomeOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun }));
-      if (!isPlaced && this.#mayTryAgain(queued, end.error?.code)) {
+      if (!isPlaced && this.#mayTryAgain(queued, end)) {
         this.#putBack(queued, end.error?.code);
         isPlaced = true;
         return;
@@ -248,8 +250,8 @@ export class AsyncCalls {
   }
 
   /** It never ran, so it may wait on; while the server stops it waits for the next one. */
-  #mayTryAgain({ createdAtMs }: QueuedCall, code: number | undefined): boolean {
-    if (code === undefined || !NOT_PLACED.includes(code)) return false;
+  #mayTryAgain({ createdAtMs }: QueuedCall, { mayPass }: CallEnd): boolean {
+    if (mayPass !== true) return false;
     return this.#isStopping || this.#now() - createdAtMs < this.#options.keepMs;
   }
 
@@ -266,18 +268,30 @@ export class AsyncCalls {
     this.#pauses.add(pause);
   }
 
-  /** Tells the end of a call to the address that wants to hear of it. Waits only when too many are being told. */
+  /**
+   * Tells the end of a call to the address that wants to hear of it; one that was not told when the server ended is told by the
+   * next, while its result is kept. Waits only when too many are being told.
+   */
   async #deliver(id: string, url: string): Promise<void> {
     const { deliver } = this.#options;
     if (url === '' || deliver === null) return;
     const delivery = this.get(null, id)
       .then(answer => deliver(url, answer))
+      .then(() => forgetWebhook(this.#options.database, id))
       .catch((error: unknown) => {
         this.#options.log.warn({ requestId: id, reason: messageOf(error) }, 'a webhook could not be delivered');
       })
       .finally(() => this.#deliveries.delete(delivery));
     this.#deliveries.add(delivery);
     if (this.#deliveries.size >= MAX_DELIVERIES) await Promise.race(this.#deliveries);
+  }
+
+  /** What an earlier server left untold; beside everything else, since an address may take long. */
+  async #tell(untold: Awaited<ReturnType<typeof listUntoldAsyncCalls>>): Promise<void> {
+    for (const { id, webhook_url } of untold) {
+      if (this.#isStopping) return;
+      await this.#deliver(id, webhook_url);
+    }
   }
 
   async #outcomeOf(invoke: () => Promise<FunctionResult>): Promise<CallEnd> {
@@ -287,7 +301,8 @@ export class AsyncCalls {
       return { error: { code: outcome.code, message: outcome.text } };
     } catch (error) {
       const code = error instanceof ServiceError ? (error.number ?? 500) : 500;
-      return { error: { code, message: messageOf(error) } };
+      const isForGood = error instanceof ServiceError && error.code === 'failed_precondition';
+      return { error: { code, message: messageOf(error) }, mayPass: NOT_PLACED.includes(code) && !isForGood };
     }
   }
 

@@ -1,4 +1,4 @@
-import { resourceExhausted, unavailable } from '../core/error.ts';
+import { failedPrecondition, unavailable } from '../core/error.ts';
 import type { CallSignal } from '../runtime/channel.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
 import { Group, type GroupOwner, type Lease, waitedTooLong, waitingRoomFull } from './group.ts';
@@ -239,7 +239,8 @@ export class Service implements GroupOwner, CapacityUser {
   #refuse(group: Group, options: AcquireOptions): Error | undefined {
     if (options.signal?.aborted) return unavailable('the caller went away');
     if (!this.#ports.capacity.fits(group.key)) {
-      return resourceExhausted(
+      // No waiting would help, unlike where a room is full.
+      return failedPrecondition(
         `an instance with cpu ${group.key.cpuMillis} and memory ${group.key.memoryMb} is larger than the machine`,
         { number: 150510, retryAfterSeconds: 60 },
       );

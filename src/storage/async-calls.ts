@@ -78,15 +78,6 @@ export async function finishAsyncCall(
     .execute();
 }
 
-/** Those that were running when the server ended, with the address that wants to hear of it (`''`: none). */
-export async function listProcessingAsyncCalls(database: Database) {
-  return await database
-    .selectFrom('async_calls')
-    .select(['id', 'webhook_url'])
-    .where('status', '=', 'processing')
-    .execute();
-}
-
 export async function failProcessingAsyncCalls(queries: Queries, error: string, nowMs: number): Promise<number> {
   const { numUpdatedRows } = await queries
     .updateTable('async_calls')
@@ -94,6 +85,22 @@ export async function failProcessingAsyncCalls(queries: Queries, error: string, 
     .where('status', '=', 'processing')
     .executeTakeFirstOrThrow();
   return Number(numUpdatedRows);
+}
+
+/** Ended calls whose webhook was not told yet (nor given up), oldest first. */
+export async function listUntoldAsyncCalls(database: Database) {
+  return await database
+    .selectFrom('async_calls')
+    .select(['id', 'webhook_url'])
+    .where('completed_at_ms', 'is not', null)
+    .where('webhook_url', '!=', '')
+    .orderBy('completed_at_ms')
+    .execute();
+}
+
+/** Its webhook was told, or given up: nobody needs the address any more. */
+export async function forgetWebhook(database: Database, id: string): Promise<void> {
+  await database.updateTable('async_calls').set({ webhook_url: '' }).where('id', '=', id).execute();
 }
 
 export async function deleteAsyncCallsCompletedBefore(database: Database, ms: number): Promise<void> {
