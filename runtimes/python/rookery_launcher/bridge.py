@@ -81,6 +81,8 @@ class _Program(http_program.HttpProgram):
             http_program.HttpProgram.wait_until_ready(self)
         except http_program.NotServing:
             self._exit_when_ended()
+            # Whoever connects is told why, and not beyond the end of the container.
+            self.watch()
             raise
 
     def _end_with_it(self):

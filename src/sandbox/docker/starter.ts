@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import type Docker from 'dockerode';
 import { LRUCache } from 'lru-cache';
 import { deadlineExceeded, failedPrecondition, ServiceError } from '../../core/error.ts';
@@ -40,6 +41,8 @@ const MOST_IMAGES = 1000;
 /** A daemon that starts many at once takes its time; the create's own bound is mostly shorter. */
 const START_TIMEOUT_MS = 120_000;
 const EXIT_NOT_FOUND = 127;
+/** How much later the daemon tells the end of a container than it is seen otherwise. */
+const END_TIMEOUT_MS = 500;
 /** How a program learns where it must listen, and what opens each connection. */
 const SOCKET_VARIABLE = 'ROOKERY_RUNTIME_SOCKET';
 const SECRET_VARIABLE = 'ROOKERY_RUNTIME_SECRET';
@@ -265,7 +268,7 @@ export class Starter {
       return inspected;
     });
     verified.catch(() => undefined);
-    const exit = await firstOf(ready(inspecting), ended, signal);
+    const exit = await firstOf(unlessEnded(ready(inspecting), ended), ended, signal);
     if (exit === null) return await verified;
     throw await this.#explainExit(attempt, id, exit);
   }
@@ -305,6 +308,16 @@ function createContainer(
       },
     );
   });
+}
+
+/** What is not ready because its container has ended is told as that end. */
+async function unlessEnded(ready: Promise<void>, ended: Promise<ExitResult>): Promise<void> {
+  try {
+    await ready;
+  } catch (error) {
+    await Promise.race([ended, delay(END_TIMEOUT_MS)]);
+    throw error;
+  }
 }
 
 /** Null when `ready` was first. Fails with `deadline_exceeded` when `signal` was. */
