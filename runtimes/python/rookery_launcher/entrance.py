@@ -14,8 +14,8 @@ import sys
 from . import access, inside, process
 
 _BACKLOG = 128
-#: More children than these are not made; whoever comes then is told.
-_MOST_CHILDREN = 256
+#: More children than these are not made, for all containers together; whoever comes then is told. The server bounds those of each.
+_MOST_CHILDREN = 1024
 _REQUEST_SECONDS = 10
 _READY = 3
 

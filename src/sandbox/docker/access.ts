@@ -19,6 +19,7 @@ import { listFiles, makeDirectory, openFile, writeFile } from '../process/access
 import { openCommand } from './access-exec.ts';
 import { type Engine, statusOf } from './engine.ts';
 import type { Entrance } from './entrance.ts';
+import type { OpenWays } from './open-ways.ts';
 import { addressOf, mayEnter } from './reach.ts';
 
 /** Open commands in one container at a time, as `SandboxAccess` says. */
@@ -29,6 +30,7 @@ const CONNECT_TIMEOUT_MS = 5_000;
 export interface AccessParts {
   readonly engine: Engine;
   readonly entrance: Entrance;
+  readonly ways: OpenWays;
   readonly logger: Logger;
   /** Container → open commands. */
   readonly commands: Map<string, number>;
@@ -103,9 +105,9 @@ export class ContainerAccess implements SandboxAccess {
       throw failedPrecondition('files of a container can be reached only by a server that runs as root on its machine');
     }
     const { State: state, Config: config } = await this.#inspect();
-    const { entrance } = await this.#parts();
+    const { entrance, ways } = await this.#parts();
     const place = { container: this.#container, pid: state.Pid, workingDir: config.WorkingDir || '/' };
-    return await entrance.open(place, way, request, signal);
+    return await ways.add(this.#container, way, () => entrance.open(place, way, request, signal));
   };
 
   #parts(): Promise<AccessParts> {

@@ -36,6 +36,7 @@ import { Javas } from './java.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
 import { readLogs } from './logs.ts';
 import { TenantNetworks } from './networks.ts';
+import { OpenWays } from './open-ways.ts';
 import { removeContainer } from './removal.ts';
 import { Starter } from './starter.ts';
 import { readStats } from './stats.ts';
@@ -68,6 +69,7 @@ interface Parts {
   readonly starter: Starter;
   readonly installation: string;
   readonly entrance: Entrance;
+  readonly ways: OpenWays;
 }
 
 /** Instances as containers of a Docker daemon of this machine. See docs/docker.md. */
@@ -271,7 +273,8 @@ export class DockerDriver implements SandboxDriver {
       runtimeDir: join(pythonDir, 'rookery_runtime'),
     });
     const entrance = new Entrance(hostPython, this.#dockerDir);
-    return { engine, exits, networks, starter, installation, entrance };
+    const ways = new OpenWays(container => exits.wait(container));
+    return { engine, exits, networks, starter, installation, entrance, ways };
   }
 
   #daemonFacts(): Promise<DaemonFacts> {

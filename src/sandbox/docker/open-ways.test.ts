@@ -1,0 +1,82 @@
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { rmSync } from 'node:fs';
+import { createServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { AccessConnection, frameOf } from '../process/access-connection.ts';
+import { OpenWays } from './open-ways.ts';
+
+let server: Server;
+let path: string;
+let ends: Map<string, () => void>;
+let served: Socket[];
+
+beforeEach(async () => {
+  path = join(tmpdir(), `rookery-ways-${randomUUID().slice(0, 8)}`);
+  served = [];
+  ends = new Map();
+  server = createServer(socket => {
+    served.push(socket);
+    socket.on('error', () => undefined);
+    socket.write(frameOf(Buffer.from('{"ok":true}')));
+  }).listen(path);
+  await once(server, 'listening');
+});
+
+afterEach(async () => {
+  for (const socket of served) socket.destroy();
+  server.close();
+  await once(server, 'close');
+  rmSync(path, { force: true });
+});
+
+/** Its error is no rejection here. */
+const closed = ({ socket }: AccessConnection) =>
+  new Promise<void>(resolve => (socket.closed ? resolve() : socket.once('close', () => resolve())));
+
+const make = () => new OpenWays(container => new Promise<void>(resolve => ends.set(container, resolve)));
+const open = () => AccessConnection.open(path, [], new AbortController().signal);
+
+test('what is open ends with its container, and with no other', async () => {
+  const ways = make();
+  const one = await ways.add('one', 'files', open);
+  const two = await ways.add('two', 'files', open);
+  ends.get('one')?.();
+  await closed(one);
+  expect(one.failure()).toMatchObject({ code: 'unavailable', message: 'the sandbox ended' });
+  expect(two.socket.destroyed).toBe(false);
+  two.socket.destroy();
+});
+
+test('what is opened while its container ends, ends too', async () => {
+  const connection = await make().add('one', 'dial', async () => {
+    ends.get('one')?.();
+    return await open();
+  });
+  await closed(connection);
+  expect(connection.failure().code).toBe('unavailable');
+});
+
+test('64 files of one container, and then resource_exhausted for it alone; one that has closed makes room', async () => {
+  const ways = make();
+  const first = await ways.add('one', 'files', open);
+  const files = await Promise.all(Array.from({ length: 63 }, () => ways.add('one', 'files', open)));
+  await expect(ways.add('one', 'files', open)).rejects.toMatchObject({
+    code: 'resource_exhausted',
+    message: 'too many files and directories are open in this sandbox (64)',
+  });
+  const others = [await ways.add('one', 'dial', open), await ways.add('two', 'files', open)];
+  const gone = new Promise(resolve => first.socket.once('close', resolve));
+  first.socket.destroy();
+  await gone;
+  others.push(await ways.add('one', 'files', open));
+  for (const { socket } of [...files, ...others]) socket.destroy();
+});
+
+test('one that could not be opened holds no place', async () => {
+  const ways = make();
+  const refuse = () => Promise.reject(new Error('no'));
+  for (let count = 0; count < 65; count += 1) await expect(ways.add('one', 'files', refuse)).rejects.toThrow('no');
+});
