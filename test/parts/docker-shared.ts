@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { DockerDaemon } from './docker.ts';
+import { DockerDaemon, runDocker } from './docker.ts';
 import { IMAGES, type ImageName } from './docker-images.ts';
 
 /**
@@ -17,12 +17,14 @@ const HOLDER = Symbol.for('rookery.test.docker');
 /** What a test file gets. The images of `IMAGES` are there. */
 export interface SharedDocker {
   readonly host: string;
+  /** Runs the docker command line client to its end. Fails with what it wrote. */
+  docker(...args: readonly string[]): Promise<string>;
 }
 
 /** The daemon of this test run, started when it is the first that asks. In `beforeAll`, with a timeout of `DOCKER_START_MS`. */
 export async function sharedDocker(): Promise<SharedDocker> {
   const given = process.env[GIVEN];
-  if (given !== undefined) return { host: given };
+  if (given !== undefined) return sharedAt(given);
   const socket = process.env[OFFER];
   if (socket === undefined || !existsSync(socket)) throw new Error('this run of Vitest offers no docker daemon');
   const text = await new Promise<string>((resolve, reject) => {
@@ -34,7 +36,11 @@ export async function sharedDocker(): Promise<SharedDocker> {
   });
   const answer = JSON.parse(text) as { readonly host?: string; readonly error?: string };
   if (answer.host === undefined) throw new Error(answer.error);
-  return { host: answer.host };
+  return sharedAt(answer.host);
+}
+
+function sharedAt(host: string): SharedDocker {
+  return { host, docker: (...args) => runDocker({ DOCKER_HOST: host }, args) };
 }
 
 export const DOCKER_START_MS = 180_000;

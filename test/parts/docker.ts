@@ -123,12 +123,7 @@ export class DockerDaemon implements AsyncDisposable {
 
   /** Runs the docker command line client to its end. Fails with what it wrote. */
   async docker(...args: readonly string[]): Promise<string> {
-    const { stdout } = await execute('docker', args, {
-      env: { ...process.env, ...this.environment, DOCKER_CONTEXT: '' },
-      timeout: COMMAND_TIMEOUT_MS,
-      maxBuffer: 64 * 1024 * 1024,
-    });
-    return stdout.trim();
+    return await runDocker(this.environment, args);
   }
 
   /** Brings an image of the tests in, and returns its reference. */
@@ -221,6 +216,19 @@ export class DockerDaemon implements AsyncDisposable {
  */
 export function withDaemonsLeftAlone<T>(body: () => Promise<T>): Promise<T> {
   return withMachineLock('docker', LOCK_TIMEOUT_MS, body);
+}
+
+/** Runs the docker command line client to its end. Fails with what it wrote. */
+export async function runDocker(
+  environment: Readonly<Record<string, string>>,
+  args: readonly string[],
+): Promise<string> {
+  const { stdout } = await execute('docker', args, {
+    env: { ...process.env, ...environment, DOCKER_CONTEXT: '' },
+    timeout: COMMAND_TIMEOUT_MS,
+    maxBuffer: 64 * 1024 * 1024,
+  });
+  return stdout.trim();
 }
 
 /** A range of addresses that nothing on this machine uses. */

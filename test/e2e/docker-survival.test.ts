@@ -1,0 +1,78 @@
+import { expect, test } from 'vitest';
+import { DockerDaemon } from '../parts/docker.ts';
+import { describeWith } from '../probe.ts';
+import { DockerBed } from './docker-bed.ts';
+
+const TIMEOUT_MS = 300_000;
+const AGENTS = 100;
+/** As many at once as the daemon makes without one waiting longer than a create may take. */
+const AT_ONCE = 8;
+
+async function createMany(under: DockerBed, count: number): Promise<readonly string[]> {
+  const names = Array.from({ length: count }, (_, index) => `d${index}`);
+  const ids: string[] = [];
+  const work = async () => {
+    for (let name = names.shift(); name !== undefined; name = names.shift())
+      ids.push(await under.create(name, 'code.count'));
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  return ids;
+}
+
+const invokeAll = async ({ bed }: DockerBed, ids: readonly string[]) =>
+  (await Promise.all(ids.map(id => bed.invoke(id)))).map(({ body }) => body.data);
+
+// Each has a daemon of its own: it is restarted, or everything that it has is counted.
+describeWith(['docker'], 'containers outlive', () => {
+  test(`kill -9 of the server: ${AGENTS} agents serve again with what their handlers kept, and none is leaked`, {
+    timeout: TIMEOUT_MS,
+  }, async () => {
+    await using daemon = await DockerDaemon.start({ images: ['python'] });
+    {
+      await using under = await DockerBed.start(daemon);
+      const ids = await createMany(under, AGENTS);
+      await invokeAll(under, ids);
+      const before = await under.containers();
+      expect(before.length).toBe(AGENTS);
+      await under.bed.killAndRestart();
+      expect(await invokeAll(under, ids)).toEqual(ids.map(() => 2));
+      expect([...(await under.containers())].sort()).toEqual([...before].sort());
+    }
+    expect(await daemon.docker('ps', '--all', '--quiet')).toBe('');
+    expect(await daemon.docker('network', 'ls', '--quiet', '--filter', 'label=rookery.installation')).toBe('');
+  });
+
+  test('a restart of the daemon with live restore', { timeout: TIMEOUT_MS }, async () => {
+    await using daemon = await DockerDaemon.start({ images: ['python'], liveRestore: true });
+    await using under = await DockerBed.start(daemon);
+    const ids = await createMany(under, 10);
+    await invokeAll(under, ids);
+    await daemon.halt();
+    // Calls do not need the daemon.
+    expect(await invokeAll(under, ids)).toEqual(ids.map(() => 2));
+    await daemon.resume();
+    expect(await invokeAll(under, ids)).toEqual(ids.map(() => 3));
+    // The end of one is noticed all the same.
+    const [first = ''] = ids;
+    await daemon.docker('kill', (await under.record(first)).sandbox_id);
+    await under.isFailed(first, 'SIGKILL');
+    expect((await under.containers()).length).toBe(ids.length);
+  });
+
+  test('not a restart of the daemon without live restore: all are FAILED with the reason, and a delete removes them', {
+    timeout: TIMEOUT_MS,
+  }, async () => {
+    await using daemon = await DockerDaemon.start({ images: ['python'] });
+    await using under = await DockerBed.start(daemon);
+    const ids = await createMany(under, 10);
+    await invokeAll(under, ids);
+    await daemon.halt();
+    await daemon.resume();
+    for (const id of ids) await under.isFailed(id, 'exited');
+    const restarted = await under.bed.ask('POST', `/api/agent/${ids[0]}/restart`);
+    expect(restarted.status).toBe(200);
+    expect((await under.bed.invoke(String(ids[0]))).body.data).toBe(1);
+    for (const id of ids) expect((await under.bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+    expect(await daemon.docker('ps', '--all', '--quiet')).toBe('');
+  });
+});

@@ -1,0 +1,89 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { IMAGES } from '../parts/docker-images.ts';
+import { DOCKER_START_MS, sharedDocker } from '../parts/docker-shared.ts';
+import { describeWith } from '../probe.ts';
+import { DockerBed } from './docker-bed.ts';
+
+describeWith(['docker'], 'agents with sandbox_type docker', () => {
+  let under: DockerBed;
+  beforeAll(async () => {
+    under = await DockerBed.start(await sharedDocker());
+  }, DOCKER_START_MS);
+  afterAll(() => under?.[Symbol.asyncDispose]());
+
+  test('are created, called, entered and read; a delete leaves no container', async () => {
+    const { bed, daemon } = under;
+    const id = await under.create('first', 'code.count');
+    expect((await bed.invoke(id)).body.data).toBe(1);
+    expect((await bed.invoke(id)).body.data).toBe(2);
+    const { sandbox_id: container, rootfs } = await under.record(id);
+    expect(rootfs.type).toBe('image');
+    const command = ['sh', '-c', 'echo $ROOKERY_INSTANCE_ID'];
+    const executed = await bed.ask('POST', `/api/agent/${id}/exec`, { command });
+    expect(executed).toMatchObject({ status: 200, body: { returncode: 0, stdout: `${id}\n` } });
+    const logs = await fetch(`${bed.server.frontendUrl}/api/agent/${id}/logs`);
+    expect(await logs.text()).toBe('call 1\ncall 2\n');
+    const listed = await bed.ask('GET', `/api/agent/${id}/files/list?path=/code`);
+    expect(listed.status).toBe(200);
+    expect(JSON.stringify(listed.body)).toContain('/code/code.py');
+    expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+    expect(await daemon.docker('ps', '--all', '--quiet', '--filter', `id=${container}`)).toBe('');
+  });
+
+  test('that eat all their memory, or are killed, or end, are FAILED with the reason', async () => {
+    const { bed, daemon } = under;
+    const [eater, victim, ender] = await Promise.all([
+      under.create('eater', 'code.eat'),
+      under.create('victim', 'code.count'),
+      under.create('ender', 'code.end'),
+    ]);
+    expect(await bed.invoke(eater)).toMatchObject({
+      status: 500,
+      body: { message: expect.stringContaining('invoke failed: instance exited: ') },
+    });
+    await under.isFailed(eater, 'out of memory');
+    await daemon.docker('kill', (await under.record(victim)).sandbox_id);
+    await under.isFailed(victim, 'SIGKILL');
+    expect((await bed.invoke(ender, 7)).body.message).toContain('exit code 7');
+    await under.isFailed(ender, 'exit code 7');
+    for (const id of [eater, victim, ender]) expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+  });
+
+  test('whose image is missing, or not there to be pulled, or without a fitting Python, are not created', async () => {
+    const { bed } = under;
+    const refused = async (spec: Readonly<Record<string, unknown>>) => {
+      const answer = await bed.ask('POST', '/api/agent', bed.createBody('refused', 'code.count', under.spec(spec)));
+      expect(answer.status).toBe(500);
+      return answer.body.message;
+    };
+    const absent = await refused({ rootfs: { imageurl: 'localhost:1/nothing:here' } });
+    expect(absent).toMatch(/^failed to create agent: .*localhost:1\/nothing:here/);
+    const bare = await refused({ rootfs: { imageurl: IMAGES.plain } });
+    expect(bare).toMatch(
+      /^failed to create agent: invalid function: runtime python3.11 is not available: .*rookery-test\/plain/,
+    );
+    const stranger = await refused({ rootfs: { imageurl: IMAGES.python, user: 'nobody-here' } });
+    expect(stranger).toContain('user nobody-here does not exist in');
+    const none = await bed.ask(
+      'POST',
+      '/api/agent',
+      bed.createBody('refused', 'code.count', under.spec({ rootfs: {} })),
+    );
+    expect(none).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('runtime_spec.rootfs.imageurl') },
+    });
+    expect(await under.containers()).toEqual([]);
+  });
+});
+
+describeWith(['docker'], 'without a daemon', () => {
+  test('a create says that docker is not available, and why', async () => {
+    const daemon = { host: 'unix:///nowhere/docker.sock', docker: () => Promise.resolve('') };
+    await using under = await DockerBed.start(daemon);
+    const { bed } = under;
+    const answer = await bed.ask('POST', '/api/agent', bed.createBody('none', 'code.count', under.spec()));
+    expect(answer.status).toBe(500);
+    expect(answer.body.message).toMatch(/^failed to create agent: docker is not available: .*\/nowhere\/docker.sock/);
+  });
+});
