@@ -9,11 +9,14 @@ import json
 import os
 import sys
 import threading
+import time
 
 from rookery_runtime import entry, process, values
 
 _CODE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rehearsed")
 _NAME = "rookery_rehearsed.handler"
+_THREAD_SECONDS = 2
+_STEP_SECONDS = 0.0005
 
 
 def load_agent():
@@ -40,5 +43,13 @@ def rehearse():
     thread = threading.Thread(target=os.getpid)
     thread.start()
     thread.join()
+    _wait_for_threads()
     for flush in process.make_standard_streams():
         flush()
+
+
+def _wait_for_threads():
+    """A thread that was joined is the kernel's for another moment, and a process of two threads may not enter a user namespace."""
+    deadline = time.monotonic() + _THREAD_SECONDS
+    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
+        time.sleep(_STEP_SECONDS)
