@@ -48,7 +48,7 @@ export const PLAIN_CALL: FunctionCallHeaders = Object.freeze({
 });
 
 export function readFunctionCallHeaders(headers: HeaderSource): FunctionCallHeaders {
-  if (isPlain(headers)) return PLAIN_CALL;
+  if (isPlainCall(headers)) return PLAIN_CALL;
   return {
     cpuMillis: readCount(headers, 'X-Instance-Cpu', LIMITS.cpuMillis),
     memoryMb: readCount(headers, 'X-Instance-Memory', LIMITS.memoryMb),
@@ -60,8 +60,8 @@ export function readFunctionCallHeaders(headers: HeaderSource): FunctionCallHead
   };
 }
 
-/** On the path of every call, so it looks at the names as Node has them and makes nothing. */
-function isPlain(headers: HeaderSource): boolean {
+/** Whether a call asks for nothing special. On the path of every call, so it looks at the names as Node has them and makes nothing. */
+export function isPlainCall(headers: HeaderSource): boolean {
   return (
     headers['x-instance-cpu'] === undefined &&
     headers['x-instance-memory'] === undefined &&

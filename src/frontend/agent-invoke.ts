@@ -36,6 +36,13 @@ export function addInvokeRoute(app: FastifyInstance, options: InvokeRouteOptions
     parameter: 'instanceId',
     bodyLimit: LIMITS.invokeBodyBytes,
     config: { access: 'invoke', docs: AGENT_DOCS.invoke },
+    early: (exchange, instanceId) => {
+      const refusal = options.instances.refusal(exchange.tenant, instanceId);
+      if (refusal === undefined) return false;
+      options.invoked(refusal.code, 0);
+      refuse(exchange, refusal);
+      return true;
+    },
     handle: (exchange, instanceId) => {
       try {
         invoke(exchange, instanceId, options);

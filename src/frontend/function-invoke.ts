@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance } from 'fastify';
 import { invalidRequest, ServiceError } from '../core/error.ts';
-import { readFunctionCallHeaders } from '../core/function-call.ts';
+import { isPlainCall, readFunctionCallHeaders } from '../core/function-call.ts';
 import { parseJson } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
 import { formatUrn, LATEST, parseUrn } from '../core/urn.ts';
@@ -40,6 +40,7 @@ export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionR
     parameter: 'urn',
     bodyLimit,
     config: { access: 'invoke', docs: FUNCTION_DOCS.invoke },
+    early: (exchange, urn) => refuseEarly(exchange, urn, options),
     handle: (exchange, urn) => orFail(exchange, () => invoke(exchange, readUrn(urn), options)),
   });
   for (const [url, docs] of [
@@ -55,6 +56,21 @@ export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionR
       },
     );
   }
+}
+
+/** Under overload most calls are refused: before their bodies are read, when they ask for nothing special. */
+function refuseEarly(
+  exchange: Exchange,
+  sentUrn: string,
+  { functions, ownTenantOnly }: FunctionRoutesOptions,
+): boolean {
+  const { headers } = exchange.raw;
+  const urn = readUrns.get(sentUrn);
+  if (urn === undefined || headers['x-invoke-type'] !== undefined || !isPlainCall(headers)) return false;
+  const refusal = functions.refusal(urn, ownTenantOnly ? exchange.tenant : null);
+  if (refusal === undefined) return false;
+  failExchange(exchange, functionFailure(refusal, exchange.traceId));
+  return true;
 }
 
 function orFail(exchange: Exchange, run: () => void): void {

@@ -8,12 +8,15 @@ export interface HotRoute {
   readonly parameter: string | null;
   readonly bodyLimit: number;
   readonly config: FastifyContextConfig;
+  /** Answers at once what would be refused whatever its body says, and then returns true; else nothing has happened. */
+  readonly early?: (exchange: Exchange, parameter: string) => boolean;
   /** Answers the exchange, now or later. Never throws. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
 }
 
 /** A `POST` that is called very often: the router knows it as any other, and what is plain takes the lane past the router. */
-export function addHotRoute(app: FastifyInstance, { url, parameter, bodyLimit, config, handle }: HotRoute): void {
+export function addHotRoute(app: FastifyInstance, hotRoute: HotRoute): void {
+  const { url, parameter, bodyLimit, config, early, handle } = hotRoute;
   app.post<{ Params: Record<string, string> }>(url, { bodyLimit, config }, (request, reply) => {
     handle(Exchange.ofRouter(request, reply), parameter === null ? '' : (request.params[parameter] ?? ''));
   });
@@ -22,5 +25,6 @@ export function addHotRoute(app: FastifyInstance, { url, parameter, bodyLimit, c
     bodyLimit,
     route: { ...config, url },
     handle,
+    ...(early === undefined ? {} : { early }),
   });
 }

@@ -110,6 +110,26 @@ describe('the lane answers as the router does', () => {
     }
   });
 
+  test('a call that would be refused whatever it says is refused before its body has come', async () => {
+    await using frontend = testFrontend();
+    frontend.instances.put(AGENT);
+    frontend.instances.full = resourceExhausted('too many calls are waiting', { retryAfterSeconds: 1 });
+    const url = await frontend.listen();
+    const headers = { 'content-length': '7', ...TRACE };
+    const request = http.request(`${url}${PATH}`, { method: 'POST', headers, agent: false });
+    const answer = new Promise<http.IncomingMessage>((resolve, reject) => {
+      request.on('response', resolve);
+      request.on('error', reject);
+    });
+    request.flushHeaders();
+    const { statusCode, headers: answered } = await answer;
+    expect({ statusCode, retry: answered['retry-after'] }).toEqual({ statusCode: 429, retry: '1' });
+    request.end('{"a":1}');
+    expect(frontend.outcomes).toEqual(['resource_exhausted']);
+    expect(frontend.requests).toMatchObject([{ status: 429 }]);
+    expect(frontend.instances.calls).toEqual([]);
+  });
+
   test('a refusal says when to come again', async () => {
     await using frontend = testFrontend();
     frontend.instances.put(AGENT);

@@ -14,6 +14,8 @@ export interface LaneRoute {
   readonly pattern: RegExp;
   readonly bodyLimit: number;
   readonly route: Route;
+  /** Answers at once what would be refused whatever its body says, and then returns true; else nothing has happened. */
+  readonly early?: (exchange: Exchange, parameter: string) => boolean;
   /** Answers the exchange, now or later. Never throws. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
 }
@@ -55,7 +57,7 @@ export class Lane {
     return false;
   }
 
-  #serve(raw: IncomingMessage, response: ServerResponse, { route, handle }: LaneRoute, parameter: string): void {
+  #serve(raw: IncomingMessage, response: ServerResponse, { route, early, handle }: LaneRoute, parameter: string): void {
     const startMs = performance.now();
     const { gate, connections } = this.#options;
     connections.requestBegan(raw.socket);
@@ -67,9 +69,9 @@ export class Lane {
         exchange.fail(verdict.reason, verdict, errorHeaders(verdict.reason, verdict.status));
         return;
       }
-      readBody(raw, body => {
-        handle(new Exchange({ raw, route, traceId, tenant: verdict, body }, response, onAnswered), parameter);
-      });
+      const request = { raw, route, traceId, tenant: verdict };
+      if (early?.(new Exchange({ ...request, body: undefined }, response, onAnswered), parameter)) return;
+      readBody(raw, body => handle(new Exchange({ ...request, body }, response, onAnswered), parameter));
     };
     const verdict = gate(raw, route);
     if (verdict instanceof Promise) void verdict.then(pass);

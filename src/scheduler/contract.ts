@@ -1,3 +1,4 @@
+import type { ServiceError } from '../core/error.ts';
 import type { Instance, InstanceSpec, InstanceStatus } from '../core/instance.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
@@ -25,6 +26,9 @@ export interface Instances {
    * (`timed out after <n> s`), `unavailable` (`instance exited: <exit code or signal>`, or the caller went away).
    */
   invoke(tenant: string, id: string, call: Call): Promise<CallOutcome>;
+
+  /** What `invoke` would be refused with now whatever the call says; undefined when it would not be, or when that cannot be told at once. */
+  refusal(tenant: string, id: string): ServiceError | undefined;
 
   get(tenant: string, id: string): Promise<Instance>;
 

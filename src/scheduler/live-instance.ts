@@ -98,6 +98,11 @@ export class LiveInstance {
     return this.#channel.inFlight;
   }
 
+  /** Whether as many calls wait in it as may. */
+  get isFull(): boolean {
+    return this.#waiting >= this.#room.maxWaitingCalls;
+  }
+
   /**
    * One call. Fails as `Channel.call` does, but says why when the connection ended (`unavailable`), and refuses at once
    * when too many wait (`resource_exhausted`). A call that comes while the connection is being made again waits for that.
@@ -107,8 +112,7 @@ export class LiveInstance {
     const channel = this.#channel;
     if (this.#overBecause !== undefined) return Promise.reject(unavailable(this.#overBecause));
     const bodyBytes = call.body.length;
-    const waiting = channel.inFlight + this.#parked - this.#concurrency;
-    if (!this.#room.hasPlace(waiting, channel.unsentBytes, bodyBytes)) return Promise.reject(tooManyWaiting());
+    if (!this.#room.hasPlace(this.#waiting, channel.unsentBytes, bodyBytes)) return Promise.reject(tooManyWaiting());
     this.#room.enter(bodyBytes);
     const running = channel.isClosed ? this.#callLater(channel, call) : channel.call(call);
     return running.then(
@@ -118,6 +122,10 @@ export class LiveInstance {
       },
       (error: unknown) => this.#callFailed(error, channel, bodyBytes),
     );
+  }
+
+  get #waiting(): number {
+    return this.#channel.inFlight + this.#parked - this.#concurrency;
   }
 
   /** Over the connection that is made in place of `lost`. */

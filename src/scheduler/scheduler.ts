@@ -24,6 +24,7 @@ import {
   notRunning,
   serverStopping,
   tooManyStarting,
+  tooManyWaiting,
 } from './refusals.ts';
 import { Removals } from './removals.ts';
 import { toSandboxSpec } from './sandbox-spec.ts';
@@ -136,6 +137,11 @@ export class Scheduler implements Instances {
     const live = this.#live.get(id);
     if (live !== undefined && live.tenant === tenant && !this.#isStopping) return live.call(call);
     return this.#invokeMissing(tenant, id, call);
+  }
+
+  refusal(tenant: string, id: string): ServiceError | undefined {
+    const live = this.#live.get(id);
+    return live !== undefined && live.tenant === tenant && live.isFull ? tooManyWaiting() : undefined;
   }
 
   async get(tenant: string, id: string): Promise<Instance> {

@@ -113,6 +113,18 @@ export class FunctionService {
     return result;
   }
 
+  /**
+   * What a call that asks for nothing special would be refused with now, because too many wait; undefined when it would not be, or
+   * when that cannot be told at once. A refusal is counted as one.
+   */
+  refusal(urn: string, tenant: string | null): ServiceError | undefined {
+    const served = this.#versions.find(urn);
+    if (!served || (tenant !== null && tenant !== served.fn.tenant)) return undefined;
+    const refusal = served.service.refusal();
+    if (refusal) this.#options.observe?.(served.fn.name, codeOf(refusal), 0, null);
+    return refusal;
+  }
+
   /** Ends a session of a function version; false when it is not known. */
   async endSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
     const served = await this.#find(urn, tenant);

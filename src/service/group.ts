@@ -1,4 +1,4 @@
-import { resourceExhausted, unavailable } from '../core/error.ts';
+import { resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
 import type { Member, ServiceInstance, Session } from './member.ts';
 import type { GroupKey, ServicePolicy, SessionRequest } from './policy.ts';
 
@@ -89,7 +89,7 @@ export class Group {
   /** A place now, or undefined when the call must wait. Never overtakes a call that waits for any instance. */
   tryPlace(session: SessionRequest | undefined, sinceMs: number): Lease | undefined {
     if (session) return this.#placeSession(session, sinceMs, this.#hasUnbound());
-    if (this.#waiting.size > 0 && this.#hasUnbound()) return undefined;
+    if (this.isBusy) return undefined;
     const member = this.#leastLoaded(1);
     return member && this.#takeShared(member, undefined, sinceMs);
   }
@@ -199,6 +199,11 @@ export class Group {
 
   #isBound(request: SessionRequest | undefined): boolean {
     return request !== undefined && this.sessions.get(request.id)?.member.state === 'ready';
+  }
+
+  /** Whether a call waits for whichever instance is free first: those that come wait behind it. */
+  get isBusy(): boolean {
+    return this.#waiting.size > 0 && this.#hasUnbound();
   }
 
   #hasUnbound(): boolean {
@@ -325,7 +330,7 @@ export class Group {
 }
 
 /** The room in which calls wait is full: tell the caller at once, and why. */
-export function waitingRoomFull(atMaximum: boolean, waiting: number): Error {
+export function waitingRoomFull(atMaximum: boolean, waiting: number): ServiceError {
   return atMaximum
     ? resourceExhausted(`all instances are busy and ${waiting} calls are waiting already`, {
         number: 150429,

@@ -1,4 +1,4 @@
-import { failedPrecondition, unavailable } from '../core/error.ts';
+import { failedPrecondition, type ServiceError, unavailable } from '../core/error.ts';
 import type { CallSignal } from '../runtime/channel.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
 import { Group, type GroupOwner, type Lease, waitedTooLong, waitingRoomFull } from './group.ts';
@@ -113,6 +113,13 @@ export class Service implements GroupOwner, CapacityUser {
     // Most calls ask for nothing special: their key is the very object.
     const text = key === this.#homeKey ? this.#homeText : formatGroupKey(key);
     return this.#groups.get(text)?.tryPlace(session, this.now());
+  }
+
+  /** What a call that asks for nothing special would be refused with now, because too many wait; undefined when it would not be. */
+  refusal(): ServiceError | undefined {
+    if (this.#waiting < this.#policy.maxWaiting) return undefined;
+    const group = this.#groups.get(this.#homeText);
+    return group?.isBusy ? waitingRoomFull(this.#room(group) <= 0, this.#waiting) : undefined;
   }
 
   /** Takes over an instance that ran before this service did (after a restart of the server). */

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { alreadyExists, failedPrecondition, notFound } from '../../src/core/error.ts';
+import { alreadyExists, failedPrecondition, notFound, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
 import type { SandboxAccess } from '../../src/sandbox/access.ts';
@@ -50,6 +50,13 @@ export class MemoryInstances implements Instances {
     if (this.#find(tenant, id).status !== 'RUNNING') throw notFound(`instance not found: ${id}`);
     this.calls.push({ id, call });
     return await this.onInvoke(call);
+  }
+
+  /** What tests put here is what `refusal` answers. */
+  full: ServiceError | undefined;
+
+  refusal(): ServiceError | undefined {
+    return this.full;
   }
 
   async get(tenant: string, id: string): Promise<Instance> {
