@@ -5,6 +5,7 @@ const ALL: RuntimeFacts = {
   jdk: version => (version === '17' ? { java: '/jvm/17/bin/java' } : `no Java ${version} was found`),
   jar: { jar: '/rookery-runtime.jar' },
   isolation: ['mount', 'net'],
+  hasDocker: true,
 };
 
 const find = (name: string, changes: Partial<RuntimeFacts> = {}) =>
@@ -35,6 +36,14 @@ test('http needs network namespaces', () => {
   expect(find('http', { isolation: ['mount'] })).toMatchObject({ status: 'warn', text: 'not available' });
 });
 
+test('the command of an image needs docker, and nothing else does', () => {
+  expect(find('custom image')).toMatchObject({ status: 'ok' });
+  expect(find('custom image', { hasDocker: false })).toMatchObject({ status: 'warn', text: 'not available' });
+  expect(find('http', { hasDocker: false })).toMatchObject({ status: 'ok' });
+});
+
 test('without the process sandbox none of them is available', () => {
-  expect(runtimeFindings({ ...ALL, isolation: null }).map(({ status }) => status)).not.toContain('ok');
+  expect(runtimeFindings({ ...ALL, isolation: null, hasDocker: false }).map(({ status }) => status)).not.toContain(
+    'ok',
+  );
 });

@@ -8,13 +8,15 @@ export interface RuntimeFacts {
   readonly jar: { readonly jar: string } | string;
   /** The layers of isolation of the process sandbox; null where it does not work. */
   readonly isolation: readonly string[] | null;
+  /** Whether the docker sandbox works. */
+  readonly hasDocker: boolean;
 }
 
 const JAVA_VERSIONS = ['8', '11', '17', '21'];
 
-/** Which runtime values besides Python the process sandbox can run here. None of them has to be there. */
+/** Which runtime values besides Python the process sandbox can run here, and docker where only it does. None of them has to be there. */
 export function runtimeFindings(facts: RuntimeFacts): readonly Finding[] {
-  return [programs(facts), java(facts), http(facts), customImage()];
+  return [programs(facts), java(facts), http(facts), customImage(facts)];
 }
 
 function programs({ isolation }: RuntimeFacts): Finding {
@@ -48,9 +50,11 @@ function http({ isolation }: RuntimeFacts): Finding {
   return { name: 'http', status: 'warn', text: 'not available', notes: [note] };
 }
 
-function customImage(): Finding {
-  const note = 'No sandbox runs the command of an image yet: start the server from a bootstrap with runtime http.';
-  return { name: 'custom image', status: 'warn', text: 'not available', notes: [note] };
+function customImage({ hasDocker }: RuntimeFacts): Finding {
+  const name = 'custom image';
+  if (hasDocker) return { name, status: 'ok', text: 'the command of an image, with sandbox_type docker', notes: [] };
+  const note = 'Only the docker sandbox runs the command of an image, and it does not work here.';
+  return { name, status: 'warn', text: 'not available', notes: [note] };
 }
 
 function noSandbox(name: string): Finding {

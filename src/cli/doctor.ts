@@ -76,13 +76,15 @@ async function probeDrivers(config: Config): Promise<readonly Finding[]> {
   try {
     const names = drivers.names.filter(name => name !== 'kubernetes');
     const probes = await Promise.all(names.map(async name => [name, await drivers.probe(name)] as const));
-    const ofProcess = probes.find(([name]) => name === 'process')?.[1];
+    const of = new Map(probes);
+    const ofProcess = of.get('process');
     return [
       ...probes.map(([name, probe]) => driverFinding(name, probe, config)),
       ...runtimeFindings({
         jdk: jdks.findJdk,
         jar: jdks.findRuntimeJar(),
         isolation: ofProcess?.available ? ofProcess.capabilities.isolation : null,
+        hasDocker: of.get('docker')?.available === true,
       }),
     ];
   } finally {

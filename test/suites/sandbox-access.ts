@@ -188,6 +188,15 @@ export function describeAccess(
         if (isReal()) expect(await output(access, 'pwd')).toBe('/usr\n');
       });
 
+      test('in a directory that is not there it does not run anywhere else', async context => {
+        // A fake sandbox runs programs of this machine, and has no first process to say so.
+        if (!isReal()) return context.skip();
+        const { access } = await start();
+        const exec = await shell(access, 'echo ran', { workingDir: '/no-such-directory' });
+        expect(await text(exec.stdout)).toBe('');
+        expect(await exec.ended).toBe(127);
+      });
+
       test('a signal that ends it is 128 and its number', async () => {
         const { access } = await start();
         expect(await (await shell(access, 'kill -TERM $$')).ended).toBe(143);

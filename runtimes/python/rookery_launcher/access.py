@@ -78,7 +78,7 @@ def _do(connection, sandbox, way, request):
         if way == "exec":
             env = dict(sandbox.env)
             env.update(request["env"])
-            stream.serve(connection, dict(request, env=env, workingDir=request["workingDir"] or sandbox.working_dir))
+            stream.serve(connection, dict(request, env=env, workingDir=sandbox.working_dir, askedDir=request["workingDir"]))
         elif way == "dial":
             dial.serve(connection, request)
         else:

@@ -36,14 +36,23 @@ def arrange(descriptors):
     process.close_all_but(range(len(descriptors)))
 
 
-def run(argv, env, working_dir):
-    """Becomes the program, or ends with 127 and a line that says why not."""
+def run(argv, env, working_dir, asked_dir=""):
+    """
+    Becomes the program, or ends with 127 and a line that says why not. `asked_dir`: where somebody wants it to run, if anywhere; a relative
+    one counts from `working_dir`.
+    """
     enter_directory(working_dir)
+    what = argv[0]
     try:
+        if asked_dir:
+            # What was meant for that directory may do harm in another one.
+            what = "%s in %s" % (argv[0], asked_dir)
+            os.chdir(asked_dir)
+            what = argv[0]
         os.execvpe(argv[0], argv, env)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        os.write(2, ("cannot run %s: %s\n" % (argv[0], reason)).encode("utf-8", "replace"))
+        os.write(2, ("cannot run %s: %s\n" % (what, reason)).encode("utf-8", "replace"))
     os._exit(127)
 
 

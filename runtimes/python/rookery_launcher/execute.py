@@ -106,8 +106,7 @@ class _Command:
             user_process.become_command(self._sandbox, (stdin, stdout, stderr))
             env = dict(self._sandbox.env)
             env.update(self._request["env"])
-            directory = self._request["workingDir"] or self._sandbox.working_dir
-            command.run(self._request["argv"], env, directory)
+            command.run(self._request["argv"], env, self._sandbox.working_dir, self._request["workingDir"])
         finally:
             os._exit(126)
 

@@ -77,6 +77,8 @@ def _refusal(error, path, doing):
         return Refusal("resource_exhausted", "%s cannot be %s: %s" % (shown, doing, reason))
     if number in _WRONG:
         return Refusal("invalid_request", "%s cannot be %s: %s" % (shown, doing, reason))
+    if number == errno.EBUSY:
+        return Refusal("failed_precondition", "%s cannot be %s: something is mounted there" % (shown, doing))
     return Refusal("unavailable", "%s cannot be %s: %s" % (shown, doing, reason))
 
 

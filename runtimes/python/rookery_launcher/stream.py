@@ -35,8 +35,8 @@ _TERMINAL_SECONDS = 0.1
 
 def serve(connection, request):
     """
-    Runs `argv` with `env` in `workingDir`, with the terminal or with pipes, until it ends or the caller leaves, which is its end.
-    Fails with Refusal before it has answered.
+    Runs `argv` with `env` in `workingDir` (or in `askedDir`, and nowhere else), with the terminal or with pipes, until it ends or the caller
+    leaves, which is its end. Fails with Refusal before it has answered.
     """
     running = _start(request)
     connection.setblocking(False)
@@ -93,7 +93,7 @@ def _start(request):
             command.detach(theirs)
             if terminal is not None:
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            command.run(request["argv"], env, request["workingDir"])
+            command.run(request["argv"], env, request["workingDir"], request.get("askedDir", ""))
         finally:
             os._exit(126)
     for descriptor in set(theirs):
