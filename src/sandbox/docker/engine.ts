@@ -1,5 +1,6 @@
 import http from 'node:http';
 import https from 'node:https';
+import { inspect } from 'node:util';
 import type Docker from 'dockerode';
 import { type ErrorCode, failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import { bounded } from '../process/bounded.ts';
@@ -32,6 +33,9 @@ export class Engine {
       this.#agent = new http.Agent(keep);
     }
     const options = { ...connection, agent: this.#agent };
+    // The library writes each request out for its debug log, which is off, with everything that hangs on the agent: milliseconds a request,
+    // and many more with every open connection.
+    Object.defineProperty(this.#agent, inspect.custom, { value: () => 'Agent' });
     this.docker = new Client(options);
   }
 
