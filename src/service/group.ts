@@ -51,6 +51,8 @@ export class Group {
   readonly sessions = new Map<string, Session>();
   readonly #owner: GroupOwner;
   readonly #waiting = new Set<Waiter>();
+  /** Of those that wait: who asks for a session. With none of them nobody has to be looked at twice. */
+  #waitingForSession = 0;
 
   /** Failed starts and early deaths in a row; 0 after a call that ended well. */
   failures = 0;
@@ -103,8 +105,9 @@ export class Group {
   ) {
     const waiter: Waiter = { session, sinceMs, places: this.#placesOf(session), grant, fail };
     this.#waiting.add(waiter);
+    if (session) this.#waitingForSession += 1;
     return () => {
-      if (this.#waiting.delete(waiter)) this.#owner.rescale(this);
+      if (this.#leave(waiter)) this.#owner.rescale(this);
     };
   }
 
@@ -118,11 +121,12 @@ export class Group {
         ? this.#placeSession(waiter.session, waiter.sinceMs, false)
         : this.#placePlain(waiter.sinceMs);
       if (lease) {
-        this.#waiting.delete(waiter);
+        this.#leave(waiter);
         waiter.grant(lease);
       } else if (!bound) {
         // Nobody behind it may take what it waits for, or a large request would wait for ever.
         blocked = true;
+        if (this.#waitingForSession === 0) return;
       }
     }
   }
@@ -131,19 +135,21 @@ export class Group {
   failWaiting(error: Error): void {
     for (const waiter of [...this.#waiting]) {
       if (this.#isBound(waiter.session)) continue;
-      this.#waiting.delete(waiter);
+      this.#leave(waiter);
       waiter.fail(error);
     }
   }
 
-  /** Places that waiting calls need and that no living instance can promise them; `dueMs` leaves out those that came later. */
-  demandInstances(dueMs: number): number {
+  /** Places that waiting calls need and that no living instance can promise them; `dueMs` leaves out those that came later, null nobody. */
+  demandInstances(dueMs: number | null): number {
+    const { concurrency } = this.#owner.policy;
+    if (this.#waitingForSession === 0 && dueMs === null) return Math.ceil(this.#waiting.size / concurrency);
     let places = 0;
     for (const waiter of this.#waiting) {
-      if (waiter.sinceMs > dueMs) break;
+      if (dueMs !== null && waiter.sinceMs > dueMs) break;
       if (!this.#isBound(waiter.session)) places += waiter.places;
     }
-    return Math.ceil(places / this.#owner.policy.concurrency);
+    return Math.ceil(places / concurrency);
   }
 
   /** A member left: its sessions may bind to another. */
@@ -206,7 +212,14 @@ export class Group {
     return this.#waiting.size > 0 && this.#hasUnbound();
   }
 
+  #leave(waiter: Waiter): boolean {
+    if (!this.#waiting.delete(waiter)) return false;
+    if (waiter.session) this.#waitingForSession -= 1;
+    return true;
+  }
+
   #hasUnbound(): boolean {
+    if (this.#waitingForSession === 0) return this.#waiting.size > 0;
     for (const waiter of this.#waiting) if (!this.#isBound(waiter.session)) return true;
     return false;
   }

@@ -288,7 +288,7 @@ export class Service implements GroupOwner, CapacityUser {
     const { slaQuotaMs } = this.#policy;
     // With a quota, only those that have waited that long count, unless nothing at all would ever serve them.
     const patient = slaQuotaMs !== null && (starting > 0 || group.count('ready') > 0);
-    const demand = group.demandInstances(patient ? now - slaQuotaMs : now);
+    const demand = group.demandInstances(patient ? now - slaQuotaMs : null);
     const forMinimum = this.#minimum(group) - starting - group.count('ready');
     let missing = Math.max(demand - starting, forMinimum);
     while (missing > 0) {
@@ -351,11 +351,12 @@ export class Service implements GroupOwner, CapacityUser {
   }
 
   #scaleDown(group: Group): void {
+    if (group.waiting > 0) return;
     const now = this.now();
     const idle = group.members.filter(member => this.#isIdle(member));
     let spare = group.count('ready') + group.count('starting') - this.#minimum(group);
     for (const member of idle.sort((a, b) => a.idleSinceMs - b.idleSinceMs)) {
-      if (spare <= 0 || group.waiting > 0) return;
+      if (spare <= 0) return;
       if (!this.#draining && now - member.idleSinceMs < this.#policy.scaleDownMs) return;
       this.stopMember(member);
       spare -= 1;
