@@ -23,6 +23,8 @@ _SHOWN_CHARS = 1000
 _CONNECTIONS_OF_A_CLIENT = 2
 _REFUSE_SECONDS = 10.0
 _EXIT_NOT_SERVING = 70
+#: Headers of a call that are about its connection or the form of its bodies, and so not about ours: the answer is read as it comes.
+_OF_THE_CONNECTION = frozenset(('accept-encoding', 'connection', 'content-encoding', 'content-length', 'host', 'transfer-encoding'))
 
 
 class HttpFailure(Exception):
@@ -189,12 +191,15 @@ class _Events(object):
 
 
 def _headers(context, handler):
-    headers = {name: value for name, value in context.headers.items() if name not in ('content-length', 'host')}
-    headers.update({'Content-Type': 'application/json', 'X-Instance-Id': context.instance_id})
+    """Those of the call, and ours in place of any of the same name: a server may join two of one name to nonsense."""
+    ours = {'Content-Type': 'application/json', 'X-Instance-Id': context.instance_id}
     for name, value in (('X-Trace-Id', context.trace_id), ('X-Request-Id', context.request_id),
                         ('traceparent', context.traceparent), ('X-Instance-Session', context.session_id), ('X-Rookery-Handler', handler)):
         if value:
-            headers[name] = value
+            ours[name] = value
+    taken = _OF_THE_CONNECTION.union(name.lower() for name in ours)
+    headers = {name: value for name, value in context.headers.items() if name.lower() not in taken}
+    headers.update(ours)
     return {name: value.encode('utf-8') for name, value in headers.items()}
 
 
