@@ -12,6 +12,7 @@ import { Bed, NotHere, type Row } from './bed.ts';
 import { generatorName } from './load.ts';
 import { type Machine, markdown, type Section } from './report.ts';
 import { createRate, createToResult } from './rows/create.ts';
+import { docker } from './rows/docker.ts';
 import { files } from './rows/files.ts';
 import { floorAlone } from './rows/floor.ts';
 import { functionStreams } from './rows/function-streams.ts';
@@ -28,7 +29,7 @@ import { warmInvoke } from './rows/warm-invoke.ts';
 /** In the order of the design's table. `floor` alone is measured only when it is asked for. */
 const ROWS: readonly Row[] = [
   ...[warmInvoke, throughput, createToResult, createRate, idleMemory, idleCpu, overload, jobs, registry, runtimes],
-  ...[supervisor, files],
+  ...[docker, supervisor, files],
   ...[functionWarm, functionThroughput, functionColdStart, functionOverload, functionStreams],
 ];
 const ASKED_ONLY: readonly Row[] = [floorAlone];

@@ -55,7 +55,12 @@ export class Rookery {
   /** Creates one agent of `code` (default: the echo handler of the bench); returns its id. `spec`: another runtime. */
   async create(
     code = AGENT_CODE,
-    spec: { readonly runtime?: string; readonly handler?: string; readonly sandbox_type?: string } = {},
+    spec: {
+      readonly runtime?: string;
+      readonly handler?: string;
+      readonly sandbox_type?: string;
+      readonly rootfs?: { readonly imageurl: string };
+    } = {},
   ): Promise<string> {
     const answer = await this.#post('/api/agent', {
       namespace: 'bench',
