@@ -194,6 +194,7 @@ export function describeAccess(
         const { access } = await start();
         const exec = await shell(access, 'echo ran', { workingDir: '/no-such-directory' });
         expect(await text(exec.stdout)).toBe('');
+        expect(await text(exec.stderr)).toMatch(/^cannot run sh in \/no-such-directory: no such file/i);
         expect(await exec.ended).toBe(127);
       });
 

@@ -13,6 +13,8 @@ const END_STEP_MS = 25;
 const HIDDEN_VARIABLES = ['ROOKERY_RUNTIME_SECRET', 'ROOKERY_RUNTIME_SOCKET'];
 /** What the daemon writes in place of the command's output when it cannot be run. */
 const CANNOT_RUN = /^OCI runtime exec failed: exec failed: .*?(?:exec: )?"([^"]*)"\)?:? ?(.*?)(?:: unknown)?\s*$/s;
+/** The directory that it was to run in, and why it cannot. */
+const CANNOT_ENTER = /chdir to cwd \("([^"]*)"\) set in config\.json failed: ([^:\r\n]*)/;
 /** The beginning of that. */
 export const DAEMON_SAYS = 'OCI runtime exec failed: ';
 const EXIT_CANNOT_RUN = 126;
@@ -119,6 +121,10 @@ export function problemOf(
 ): { readonly returncode: number; readonly stderr: string } | null {
   if (code !== EXIT_CANNOT_RUN && code !== EXIT_NOT_FOUND) return null;
   if (!said.startsWith(DAEMON_SAYS)) return null;
+  const [, directory, cannotEnter] = CANNOT_ENTER.exec(said) ?? [];
+  if (directory !== undefined) {
+    return { returncode: EXIT_NOT_FOUND, stderr: `cannot run ${program} in ${directory}: ${cannotEnter}\n` };
+  }
   const [, , why = said.trim()] = CANNOT_RUN.exec(said) ?? [];
   const isMissing = /not found|no such file/i.test(why);
   return { returncode: isMissing ? EXIT_NOT_FOUND : EXIT_CANNOT_RUN, stderr: `cannot run ${program}: ${why}\n` };
