@@ -5,7 +5,7 @@ import type { AccessConnection } from '../process/access-connection.ts';
 const MOST = { dial: 256, files: 64 } as const;
 const WHAT = { dial: 'connections to ports', files: 'files and directories' } as const;
 
-export type EnteringWay = keyof typeof MOST;
+type EnteringWay = keyof typeof MOST;
 
 interface Open {
   readonly counts: Record<EnteringWay, number>;
