@@ -18,7 +18,7 @@ export interface Residue {
 
 /** Removes processes, mounts, interfaces, firewall rules and cgroups. What was never there is no failure. */
 export async function removeResidue({ directory, bridge, cgroup, addresses }: Residue): Promise<void> {
-  await killProcesses(shims(directory));
+  await killProcesses(shims(directory, cgroup));
   unmountBelow(directory);
   const bridges = bridgesWith(addresses);
   for (const name of [bridge, ...bridges]) run('ip', ['link', 'delete', name]);
@@ -39,12 +39,13 @@ export function isAlive(pid: number): boolean {
   return stat !== '' && !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2));
 }
 
-/** Containers that outlived their daemon: their shims name the daemon's directory. Both are in it. */
-function shims(directory: string): readonly number[] {
+/** Containers that outlived their daemon, with their shims, which name its directory or its namespace in a containerd of the machine. */
+function shims(directory: string, namespace: string): readonly number[] {
   const found: number[] = [];
   for (const pid of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
     const command = readOr(`/proc/${pid}/cmdline`).split('\0');
-    if (!command[0]?.includes('containerd') || !command.some(part => part.startsWith(directory))) continue;
+    if (!command[0]?.includes('containerd') || !command.some(part => part.startsWith(directory) || part === namespace))
+      continue;
     const children = readOr(`/proc/${pid}/task/${pid}/children`).split(' ').filter(Boolean);
     found.push(...children.map(Number), Number(pid));
   }
