@@ -1,3 +1,6 @@
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { IMAGES } from '../parts/docker-images.ts';
 import { DOCKER_START_MS, sharedDocker } from '../parts/docker-shared.ts';
@@ -47,6 +50,27 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
     expect((await bed.invoke(ender, 7)).body.message).toContain('exit code 7');
     await under.isFailed(ender, 'exit code 7');
     for (const id of [eater, victim, ender]) expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+  });
+
+  test('of runtime custom image run the command of their image, in its directory, before and after a restart of the server', async () => {
+    const { bed, daemon } = under;
+    const image = `rookery-test/e2e-${process.pid}`;
+    const directory = mkdtempSync(join(tmpdir(), 'rookery-custom-'));
+    cpSync(join(import.meta.dirname, '../fixtures/http/server.py'), join(directory, 'server.py'));
+    const lines = [`FROM ${IMAGES.python}`, 'WORKDIR /app', 'COPY server.py .', 'CMD ["python3", "server.py"]', ''];
+    writeFileSync(join(directory, 'Dockerfile'), lines.join('\n'));
+    await daemon.docker('build', '--quiet', '--tag', image, directory);
+    rmSync(directory, { recursive: true });
+    const spec = { runtime: 'custom image', handler: 'count', codePath: '/code', rootfs: { imageurl: image } };
+    const id = await bed.create('custom', 'count', under.spec(spec), { mounts: [] });
+    expect(await bed.invoke(id)).toMatchObject({ status: 200, body: { data: 1 } });
+    await bed.killAndRestart();
+    expect(await bed.invoke(id)).toMatchObject({ status: 200, body: { data: 2 } });
+    // It listens on loopback inside.
+    const direct = await fetch(`${bed.server.frontendUrl}/serverless/v1/http/healthz?instance=${id}&port=8000`);
+    expect(direct.status).toBe(200);
+    expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+    await daemon.docker('rmi', image);
   });
 
   test('whose image is missing, or not there to be pulled, or without a fitting Python, are not created', async () => {

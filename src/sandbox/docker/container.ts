@@ -41,8 +41,8 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
     Image: spec.rootfs.imageUrl,
     ...(plan.argv === null ? {} : { Entrypoint: [...plan.argv], Cmd: [] }),
     User: spec.rootfs.user,
-    // Of the image's own command, unless something was asked for.
-    ...(plan.argv === null && spec.workingDir === '/' ? {} : { WorkingDir: spec.workingDir }),
+    // The image's own command begins in the image's own directory, unless the caller has mounted another one: a code path may be a mere label.
+    ...(plan.argv === null && !isMounted(spec, spec.workingDir) ? {} : { WorkingDir: spec.workingDir }),
     Env: Object.entries({ ...spec.env, ...plan.env }).map(([name, value]) => `${name}=${value}`),
     Labels: {
       [LABEL_INSTALLATION]: installation,
@@ -82,6 +82,10 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
       },
     },
   };
+}
+
+function isMounted({ mounts }: SandboxSpec, directory: string): boolean {
+  return mounts.some(({ target }) => `${directory}/`.startsWith(`${target.replace(/\/+$/, '')}/`));
 }
 
 function portsOf(spec: SandboxSpec): readonly string[] {
