@@ -77,7 +77,7 @@ export function isPlainCall(headers: HeaderSource): boolean {
 export function readSessionContext(text: string | undefined): string {
   if (text === undefined) return '';
   const value = parseJson(text, 'X-Session-Context', BAD_SESSION);
-  const context = isRecord(value) ? value['sessionCtx'] : undefined;
+  const context = isRecord(value) ? value.sessionCtx : undefined;
   if (typeof context !== 'string' || context.length > 63) {
     throw bad(
       'X-Session-Context must be a JSON object whose sessionCtx is a text of at most 63 characters',
@@ -129,15 +129,15 @@ function readSession(text: string | undefined): SessionHeader | undefined {
   if (!text.startsWith('{')) return { id: sessionId(text), concurrency: 1, ttlMs: 0 };
   const value = parseJson(text, 'X-Instance-Session', BAD_SESSION);
   if (!isRecord(value)) throw bad('X-Instance-Session must be a JSON object or a bare id', BAD_SESSION);
-  const concurrency = value['concurrency'] ?? 1;
+  const concurrency = value.concurrency ?? 1;
   if (!Number.isInteger(concurrency) || (concurrency !== -1 && !((concurrency as number) >= 1))) {
     throw bad('X-Instance-Session: concurrency must be a positive integer, or -1 for the whole instance', BAD_SESSION);
   }
-  const ttl = value['sessionTTL'] ?? 0;
+  const ttl = value.sessionTTL ?? 0;
   if (!Number.isInteger(ttl) || (ttl as number) < 0 || (ttl as number) > MAX_SESSION_TTL_SECONDS) {
     throw bad(`X-Instance-Session: sessionTTL must be whole seconds from 0 to ${MAX_SESSION_TTL_SECONDS}`, BAD_SESSION);
   }
-  return { id: sessionId(value['sessionID']), concurrency: concurrency as number, ttlMs: (ttl as number) * 1000 };
+  return { id: sessionId(value.sessionID), concurrency: concurrency as number, ttlMs: (ttl as number) * 1000 };
 }
 
 function sessionId(value: unknown): string {

@@ -17,9 +17,7 @@ const claims = lines.flatMap(line => {
 test('every table of claims names tests', () => {
   const tables = lines.filter(line => /^\| Claim \| Test \|$/.test(line));
   expect(tables.length).toBeGreaterThan(3);
-  const rows = lines
-    .slice(lines.indexOf('| Claim | Test |'))
-    .filter(line => / `[^`]+\.ts`: /.test(line));
+  const rows = lines.slice(lines.indexOf('| Claim | Test |')).filter(line => / `[^`]+\.ts`: /.test(line));
   expect(claims).toHaveLength(rows.length);
 });
 
