@@ -59,8 +59,8 @@ export class DockerBed implements AsyncDisposable {
     return (await this.bed.ask('GET', `/api/agent/${id}`)).body.instance as never;
   }
 
-  async isFailed(id: string, reason: string): Promise<void> {
-    const expected = { status: 'FAILED', status_reason: expect.stringContaining(reason) };
+  async isFailed(id: string, reason: RegExp): Promise<void> {
+    const expected = { status: 'FAILED', status_reason: expect.stringMatching(reason) };
     await vi.waitFor(async () => expect(await this.record(id)).toMatchObject(expected), {
       timeout: WAIT_MS,
       interval: 20,

@@ -154,7 +154,12 @@ export class DockerDaemon implements AsyncDisposable {
     await withDaemonsLeftAlone(() => this.#launch());
   }
 
+  /** Once more when it ends: another daemon may have changed the packet filter in the very moment in which this one did. */
   async #launch(): Promise<void> {
+    await this.#tryLaunch().catch(() => this.#tryLaunch());
+  }
+
+  async #tryLaunch(): Promise<void> {
     const { directory } = this.#residue;
     const log = openSync(join(directory, 'log'), 'a');
     // It must not outlive the tests, whatever becomes of them.

@@ -390,7 +390,9 @@ function footprint(dataDir: string): object {
     descriptors: count('/proc/self/fd'),
     instances: count(join(run, 'instances')),
     spares: count(join(run, 'spares')),
-    mounts: readFileSync('/proc/self/mountinfo', 'utf8').split('\n').length,
+    mounts: readFileSync('/proc/self/mountinfo', 'utf8')
+      .split('\n')
+      .filter(line => line.includes(dataDir)).length,
     groups: groupParents().map(parent => readdirSync(parent).filter(name => name.startsWith(`${launcher}-`)).length),
   };
 }

@@ -40,7 +40,8 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
     name: containerName(spec.instanceId),
     Image: spec.rootfs.imageUrl,
     ...(plan.argv === null ? {} : { Entrypoint: [...plan.argv], Cmd: [] }),
-    User: spec.rootfs.user,
+    // None is root, whatever user the image names.
+    User: spec.rootfs.user === '' ? '0' : spec.rootfs.user,
     // The image's own command begins in the image's own directory, unless the caller has mounted another one: a code path may be a mere label.
     ...(plan.argv === null && !isMounted(spec, spec.workingDir) ? {} : { WorkingDir: spec.workingDir }),
     Env: Object.entries({ ...spec.env, ...plan.env }).map(([name, value]) => `${name}=${value}`),
