@@ -100,13 +100,16 @@ export abstract class HostDriver implements SandboxDriver {
 
   async inspect(handle: SandboxHandle): Promise<SandboxState> {
     const sandbox = readHandle(handle);
+    // Its first process writes this down, tells it, and is there for another moment.
+    const exit = await readExit(sandbox.directory);
+    if (exit !== null) return { state: 'exited', exit };
     const { firstProcess } = sandbox;
     if (firstProcess !== null && (await isAlive(firstProcess))) {
       await this.#ports.reopen(handle);
       return { state: 'running' };
     }
-    const exit = await readExit(sandbox.directory);
-    if (exit !== null) return { state: 'exited', exit };
+    const late = await readExit(sandbox.directory);
+    if (late !== null) return { state: 'exited', exit: late };
     if (!(await exists(sandbox.directory))) return { state: 'gone' };
     return { state: 'exited', exit: await recordKilled(sandbox) };
   }
@@ -115,10 +118,12 @@ export abstract class HostDriver implements SandboxDriver {
     const ids = await readdir(this.#instancesDir).catch(() => []);
     return await Promise.all(
       ids.map(async instanceId => {
-        const directory = join(this.#instancesDir, instanceId);
+        const directory = this.directoryOf(instanceId);
         const handle = this.handleOf(instanceId, await readState(directory));
         const { firstProcess } = readHandle(handle);
-        return { instanceId, handle, running: firstProcess !== null && (await isAlive(firstProcess)) };
+        const isRunning =
+          firstProcess !== null && (await readExit(directory)) === null && (await isAlive(firstProcess));
+        return { instanceId, handle, running: isRunning };
       }),
     );
   }
