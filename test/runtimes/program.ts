@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -36,12 +36,20 @@ export async function startProgram(
   const portFile = join(directory, 'port');
   const logPath = join(directory, 'log');
   const secret = randomUUID();
+  const mark = `ROOKERY_TEST_PROGRAM=${randomUUID()}`;
   const settings = settingsOf(listening, path, portFile);
   const inherited = typeof listening === 'object' ? ['python3', '-c', INHERIT, path, `${listening.inheritedAs}`] : [];
   const [command = '', ...rest] = [...inherited, ...argv];
   const log = openSync(logPath, 'a');
   const child = spawn(command, rest, {
-    env: { PATH: process.env.PATH, HOME: process.env.HOME, ...settings, ROOKERY_RUNTIME_SECRET: secret, ...variables },
+    env: {
+      PATH: process.env.PATH,
+      HOME: process.env.HOME,
+      ...settings,
+      ROOKERY_RUNTIME_SECRET: secret,
+      ...variables,
+      ROOKERY_TEST_PROGRAM: mark.slice(mark.indexOf('=') + 1),
+    },
     stdio: ['ignore', log, log],
   });
   closeSync(log);
@@ -52,6 +60,7 @@ export async function startProgram(
   const dispose = async () => {
     child.kill('SIGKILL');
     await exited;
+    killMarked(mark);
     rmSync(directory, { recursive: true, force: true });
   };
   try {
@@ -60,6 +69,19 @@ export async function startProgram(
   } catch (error) {
     await dispose();
     throw error;
+  }
+}
+
+/** What it has started may outlive it here, outside of any sandbox: it has the mark in the environment that it began with. */
+function killMarked(mark: string): void {
+  for (const pid of readdirSync('/proc')) {
+    if (!/^\d+$/.test(pid)) continue;
+    try {
+      if (readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').includes(mark))
+        process.kill(Number(pid), 'SIGKILL');
+    } catch {
+      // It has ended.
+    }
   }
 }
 
