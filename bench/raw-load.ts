@@ -23,6 +23,7 @@ export interface LoadResult {
   readonly refused: number;
   /** Any other status, and lost connections. */
   readonly failed: number;
+  /** From the moment when all are connected; what is answered later does not count. */
   readonly seconds: number;
   /** Of the 2xx ones. */
   readonly p50Micros: number;
@@ -50,8 +51,13 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
   const refused: number[] = [];
   let failed = 0;
   let next = 0;
-  const startedAt = performance.now();
-  const endsAt = startedAt + request.durationMs;
+  /** Set once every caller has its connection: opening them is no part of what is measured. */
+  let endsAt = Number.POSITIVE_INFINITY;
+  const begins: (() => void)[] = [];
+  const begin = () => {
+    endsAt = performance.now() + request.durationMs;
+    for (const send of begins) send();
+  };
 
   const caller = () =>
     new Promise<void>(resolve => {
@@ -77,7 +83,9 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
         sentAt = performance.now();
         socket.write(message);
       };
-      socket.on('connect', send);
+      socket.on('connect', () => {
+        if (begins.push(send) === request.connections) begin();
+      });
       socket.on('data', chunk => {
         const answer = rest === undefined ? chunk : Buffer.concat([rest, chunk]);
         const headEnd = answer.indexOf('\r\n\r\n');
@@ -88,9 +96,14 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
           return;
         }
         rest = undefined;
+        const now = performance.now();
+        if (now >= endsAt) {
+          finish();
+          return;
+        }
         const status = Number(head.slice(9, 12));
         const closes = head.includes('connection: close');
-        const tookMicros = (performance.now() - sentAt) * 1000;
+        const tookMicros = (now - sentAt) * 1000;
         if (status >= 200 && status < 300) ok.push(tookMicros);
         else if (status === 429 || status === 503) refused.push(tookMicros);
         else failed += 1;
@@ -103,19 +116,21 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
         finish();
       });
       socket.on('close', finish);
-      // A caller who is never answered must not keep the bench.
-      setTimeout(finish, request.durationMs + 10_000).unref();
+      // A caller who is never answered, or connected, must not keep the bench.
+      setTimeout(() => {
+        if (!isDone) failed += 1;
+        finish();
+      }, request.durationMs + 10_000).unref();
     });
 
   await Promise.all(Array.from({ length: request.connections }, caller));
-  const seconds = (performance.now() - startedAt) / 1000;
   ok.sort((a, b) => a - b);
   refused.sort((a, b) => a - b);
   return {
     requests: ok.length,
     refused: refused.length,
     failed,
-    seconds,
+    seconds: request.durationMs / 1000,
     p50Micros: percentile(ok, 0.5),
     p99Micros: percentile(ok, 0.99),
     maxMicros: ok.at(-1) ?? 0,
