@@ -14,6 +14,7 @@ import { type LoadResult, load } from '../load.ts';
 import { atLeast, type Measurement, median, type Target } from '../measure.ts';
 
 const FLOOR = fileURLToPath(new URL('../floor/same-bytes.ts', import.meta.url));
+const DURABLE_FLOOR = fileURLToPath(new URL('../floor/durable-insert.ts', import.meta.url));
 const FUNCTIONS = '/serverless/v1/functions';
 const FEW = 100;
 const MANY = 100_000;
@@ -58,19 +59,31 @@ export const registry: Row = {
       const versions = Array.from({ length: READ }, (_, index) => versionPath(nameOf(index)));
       const list = `${FUNCTIONS}?pageSize=200`;
       const shortList = `${FUNCTIONS}?pageSize=${FEW}`;
-      const floor = await BareServer.start(scratch, many, [...versions, list, shortList]);
+      const answers = await answersOf(many, [...versions, list, shortList]);
+      const file = join(scratch, 'answers.json');
+      writeFileSync(file, JSON.stringify(answers));
+      const floor = await BareServer.start(FLOOR, file);
       floors.push(floor);
+      const answerFile = join(scratch, 'answer.json');
+      writeFileSync(answerFile, answers[FUNCTIONS] ?? '');
+      const durableFloor = await BareServer.start(DURABLE_FLOOR, scratch, answerFile);
+      floors.push(durableFloor);
 
-      const measure = (request: Omit<Parameters<typeof load>[0], 'url' | 'durationMs'>) => {
-        const side = (url: string, name: string) => () =>
-          load({ ...request, body: request.body.replace('%SIDE%', `${name}-${runs++}`), durationMs: bed.roundMs, url });
-        return interleave(bed, { floor: side(floor.url, 'f'), few: side(few, 's'), many: side(many, 'l') });
-      };
+      type Request = Omit<Parameters<typeof load>[0], 'url' | 'durationMs'>;
+      const side = (request: Request, url: string, name: string) => () =>
+        load({ ...request, body: request.body.replace('%SIDE%', `${name}-${runs++}`), durationMs: bed.roundMs, url });
+      const sidesOf = (request: Request) => ({
+        floor: side(request, floor.url, 'f'),
+        few: side(request, few, 's'),
+        many: side(request, many, 'l'),
+      });
+      const measure = (request: Request) => interleave(bed, sidesOf(request));
       const get = await measure({ paths: versions, method: 'GET', body: '', connections: READERS });
       const lists = await measure({ paths: [list], method: 'GET', body: '', connections: READERS });
       const shortLists = await measure({ paths: [shortList], method: 'GET', body: '', connections: READERS });
       const body = JSON.stringify(spec('0@bench@%SIDE%-%UNIQUE%'));
-      const register = await measure({ paths: [FUNCTIONS], method: 'POST', body, connections: WRITERS });
+      const request: Request = { paths: [FUNCTIONS], method: 'POST', body, connections: WRITERS };
+      const register = await interleave(bed, { ...sidesOf(request), durable: side(request, durableFloor.url, 'd') });
       bed.raw.registry = { get, lists, shortLists, register };
       return [
         ...rows(`GET of one version, ${READERS} callers`, get, atLeast('ratio', 0.5)),
@@ -79,6 +92,12 @@ export const registry: Row = {
           what: `list of ${FEW} functions, ${READERS} callers`,
         }),
         ...rows(`register, ${WRITERS} callers, durable`, register, atLeast('ratio', 0.4)),
+        {
+          what: `the same, beside the least that SQLite allows`,
+          value: perSecond(register.many),
+          unit: '/s',
+          against: { what: 'bare node:http, one insert, one flush', value: perSecond(register.durable) },
+        },
       ];
     } finally {
       for (const floor of floors) await floor.stop();
@@ -92,6 +111,9 @@ let runs = 0;
 
 type Sides = Readonly<Record<'floor' | 'few' | 'many', readonly LoadResult[]>>;
 
+const perSecond = (results: readonly LoadResult[]) =>
+  median(results.map(({ requests, seconds }) => requests / seconds));
+
 /** Against the floor, and how it grows: with many functions against few. */
 function rows(
   what: string,
@@ -99,8 +121,6 @@ function rows(
   target: Target,
   growth: { many: readonly LoadResult[]; what: string } = { many: sides.many, what },
 ): Measurement[] {
-  const perSecond = (results: readonly LoadResult[]) =>
-    median(results.map(({ requests, seconds }) => requests / seconds));
   const p50 = (results: readonly LoadResult[]) => median(results.map(result => result.p50Micros)) / 1000;
   return [
     {
@@ -153,7 +173,16 @@ function rowOf(name: string) {
   return { ...toStored(fn), default_published_at_ms: 0 };
 }
 
-/** The bare server of `floor/same-bytes.ts`, with what Rookery answers on these paths and to a register. */
+/** What Rookery answers on these paths and to a register. */
+async function answersOf(source: string, paths: readonly string[]): Promise<Record<string, string>> {
+  const texts: Record<string, string> = {};
+  for (const path of paths) texts[path] = await textOf(await fetch(`${source}${path}`));
+  const body = JSON.stringify(spec('0@bench@first'));
+  texts[FUNCTIONS] = await textOf(await fetch(`${source}${FUNCTIONS}`, { method: 'POST', body }));
+  return texts;
+}
+
+/** A bare server of `floor/`. */
 class BareServer {
   readonly url: string;
   readonly #process: ReturnType<typeof spawn>;
@@ -163,14 +192,10 @@ class BareServer {
     this.url = url;
   }
 
-  static async start(scratch: string, source: string, paths: readonly string[]): Promise<BareServer> {
-    const texts: Record<string, string> = {};
-    for (const path of paths) texts[path] = await textOf(await fetch(`${source}${path}`));
-    const body = JSON.stringify(spec('0@bench@first'));
-    texts[FUNCTIONS] = await textOf(await fetch(`${source}${FUNCTIONS}`, { method: 'POST', body }));
-    const file = join(scratch, 'answers.json');
-    writeFileSync(file, JSON.stringify(texts));
-    const child = spawn(process.execPath, ['--import', 'tsx', FLOOR, file], { stdio: ['ignore', 'pipe', 'inherit'] });
+  static async start(program: string, ...args: readonly string[]): Promise<BareServer> {
+    const child = spawn(process.execPath, ['--import', 'tsx', program, ...args], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
     const line = await new Promise<string>((resolve, reject) => {
       child.stdout.once('data', data => resolve(String(data)));
       child.once('error', reject);
@@ -180,6 +205,7 @@ class BareServer {
   }
 
   async stop(): Promise<void> {
+    if (this.#process.exitCode !== null) return;
     const ended = new Promise(resolve => this.#process.once('exit', resolve));
     this.#process.kill('SIGTERM');
     await ended;
