@@ -18,8 +18,8 @@ export class Exchange {
   readonly route: Route;
   readonly traceId: string;
   readonly tenant: string;
-  /** Undefined when there is none. */
-  readonly body: Buffer | undefined;
+  /** Undefined when there is none, and until it has been read. */
+  body: Buffer | undefined;
   /** Why it was refused or failed, for the access log. */
   failure: ServiceError | string | null = null;
   readonly #onAnswered: (exchange: Exchange) => void;
@@ -49,7 +49,6 @@ export class Exchange {
       readonly route: Route;
       readonly traceId: string;
       readonly tenant: string;
-      readonly body: Buffer | undefined;
     },
     response: ServerResponse,
     onAnswered: (exchange: Exchange) => void,
@@ -58,7 +57,7 @@ export class Exchange {
     this.route = request.route;
     this.traceId = request.traceId;
     this.tenant = request.tenant;
-    this.body = request.body;
+    this.body = undefined;
     this.response = response;
     this.#onAnswered = onAnswered;
   }
@@ -66,12 +65,8 @@ export class Exchange {
   /** Takes a request out of the router's hands; its hooks still run when the answer has been written. */
   static ofRouter(request: FastifyRequest, reply: FastifyReply): Exchange {
     reply.hijack();
-    const { raw, route, traceId, tenant, body } = request;
-    const exchange = new Exchange(
-      { raw, route, traceId, tenant, body: body as Buffer | undefined },
-      reply.raw,
-      () => undefined,
-    );
+    const exchange = new Exchange(request, reply.raw, () => undefined);
+    exchange.body = request.body as Buffer | undefined;
     exchange.#routed = request;
     return exchange;
   }

@@ -64,14 +64,17 @@ export class Lane {
     const traceId = traceIdOf(raw.headers);
     const onAnswered = (exchange: Exchange) => this.#answered(exchange, startMs);
     const pass = (verdict: Verdict) => {
-      if (typeof verdict !== 'string') {
-        const exchange = new Exchange({ raw, route, traceId, tenant: '', body: undefined }, response, onAnswered);
+      const isRefused = typeof verdict !== 'string';
+      const exchange = new Exchange({ raw, route, traceId, tenant: isRefused ? '' : verdict }, response, onAnswered);
+      if (isRefused) {
         exchange.fail(verdict.reason, verdict, errorHeaders(verdict.reason, verdict.status));
         return;
       }
-      const request = { raw, route, traceId, tenant: verdict };
-      if (early?.(new Exchange({ ...request, body: undefined }, response, onAnswered), parameter)) return;
-      readBody(raw, body => handle(new Exchange({ ...request, body }, response, onAnswered), parameter));
+      if (early?.(exchange, parameter)) return;
+      readBody(raw, body => {
+        exchange.body = body;
+        handle(exchange, parameter);
+      });
     };
     const verdict = gate(raw, route);
     if (verdict instanceof Promise) void verdict.then(pass);

@@ -33,9 +33,9 @@ export interface Call {
   /** Bound of the whole call, waiting included, milliseconds. At its end the call is cancelled. */
   readonly timeoutMs: number;
   /** The caller going away, or an interrupt (`signal.reason === 'interrupt'`): the call is cancelled. */
-  readonly signal?: CallSignal;
+  readonly signal?: CallSignal | undefined;
   /** Makes it a stream: one event each. Grant more with `Channel.credit` as the reader takes them. */
-  readonly onChunk?: (event: Buffer, callId: number) => void;
+  readonly onChunk?: ((event: Buffer, callId: number) => void) | undefined;
   /** Told when a call that was given up has ended inside after all, or its connection has: its place there is free again. */
   readonly onLateEnd?: () => void;
 }

@@ -110,9 +110,7 @@ export class Service implements GroupOwner, CapacityUser {
 
   /** A place that is free now; undefined when the call would have to wait. */
   tryAcquire(key: GroupKey, session: SessionRequest | undefined): Lease | undefined {
-    // Most calls ask for nothing special: their key is the very object.
-    const text = key === this.#homeKey ? this.#homeText : formatGroupKey(key);
-    return this.#groups.get(text)?.tryPlace(session, this.now());
+    return this.#groups.get(this.#textOf(key))?.tryPlace(session, this.now());
   }
 
   /** What a call that asks for nothing special would be refused with now, because too many wait; undefined when it would not be. */
@@ -193,8 +191,13 @@ export class Service implements GroupOwner, CapacityUser {
     else this.#dropIfEmpty(group);
   }
 
+  /** Most calls ask for nothing special: their key is the very object. */
+  #textOf(key: GroupKey): string {
+    return key === this.#homeKey ? this.#homeText : formatGroupKey(key);
+  }
+
   #group(key: GroupKey): Group {
-    const text = formatGroupKey(key);
+    const text = this.#textOf(key);
     let group = this.#groups.get(text);
     if (!group) {
       group = new Group(key, this);
