@@ -212,7 +212,10 @@ export interface FunctionUpdate {
 export function readUpdate(body: JsonObject): Checked<FunctionUpdate> {
   const problems = new Problems();
   const revisionId = readRequiredText(body, 'revisionId', problems);
-  const { present: changes } = readPresent(FUNCTION_FIELDS, body, '', problems.add);
+  // An empty kind is the function's own, as in a publish.
+  const sent = body.kind === '' ? { ...body, kind: null } : body;
+  const { present: changes } = readPresent(FUNCTION_FIELDS, sent, '', problems.add);
+  checkInstances(changes, problems);
   return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: { revisionId, changes } };
 }
 
@@ -240,9 +243,7 @@ export function readRequiredText(body: JsonObject, field: string, problems: Prob
 
 /** Rules that several fields have together. */
 function checkTogether(spec: FunctionSpec, problems: Problems): void {
-  if (spec.minInstance > spec.maxInstance) {
-    problems.add('minInstance', `must not be larger than maxInstance: ${spec.minInstance} > ${spec.maxInstance}`);
-  }
+  checkInstances(spec, problems);
   if (spec.kind !== 'faas') return;
   if (spec.handler === '') problems.add('handler', 'is required for kind faas');
   if (spec.storageType === '') {
@@ -254,4 +255,9 @@ function checkTogether(spec: FunctionSpec, problems: Problems): void {
   } else if (spec.codePath === '') {
     problems.add('codePath', `is required for storageType ${spec.storageType}`);
   }
+}
+
+function checkInstances({ minInstance, maxInstance }: Partial<FunctionSpec>, problems: Problems): void {
+  if (minInstance === undefined || maxInstance === undefined || minInstance <= maxInstance) return;
+  problems.add('minInstance', `must not be larger than maxInstance: ${minInstance} > ${maxInstance}`);
 }

@@ -4,10 +4,10 @@ import { LIMITS } from '../core/limits.ts';
 import { readPublish } from '../core/publish.ts';
 import { LATEST } from '../core/urn.ts';
 import { wrongRequest } from '../registry/errors.ts';
-import { type NamedFunction, readFunctionName } from '../registry/function-name.ts';
+import { knownName, type NamedFunction, readFunctionName } from '../registry/function-name.ts';
 import type { Registry } from '../registry/registry.ts';
 import { FUNCTION_DOCS } from './function-docs.ts';
-import { accept, MAX_PAGE, type Query, queryPositive, queryText, queryVersion, readObject } from './requests.ts';
+import { accept, type Query, queryPage, queryPositive, queryText, queryVersion, readObject } from './requests.ts';
 
 interface ByName {
   Params: { name: string };
@@ -33,8 +33,8 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     async (request, reply) => {
       const { query, tenant } = request;
       const filter = { tenant, version: queryVersion(query), namePart: queryText(query, 'name') };
-      const { pageIndex, pageSize } = readPage(query);
-      return reply.type(JSON_TYPE).send(await listing.page(filter, pageIndex, pageSize));
+      const { page, pageSize } = readPage(query);
+      return reply.type(JSON_TYPE).send(await listing.page(filter, page.index, pageSize));
     },
   );
 
@@ -46,7 +46,7 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
       const fn = named(request);
       const version = oneVersion(fn.version, asked);
       if (version === null) throw wrongRequest(['versionNumber is required']);
-      return sendFunction(reply, await functions.read(request.tenant, fn.name, version));
+      return sendFunction(reply, await functions.read(request.tenant, knownName(fn), version));
     },
   );
 
@@ -60,7 +60,7 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
       if (update.changes.name !== undefined && update.changes.name !== fn.name) {
         throw wrongRequest([`name of a function cannot change: it is "${fn.name}", got "${update.changes.name}"`]);
       }
-      return sendFunction(reply, (await functions.update(request.tenant, fn.name, update)).record);
+      return sendFunction(reply, (await functions.update(request.tenant, knownName(fn), update)).record);
     },
   );
 
@@ -70,7 +70,8 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     async request => {
       const asked = queryVersion(request.query);
       const fn = named(request);
-      await functions.delete(request.tenant, fn.name, oneVersion(fn.version, asked) ?? LATEST);
+      const version = oneVersion(fn.version, asked) ?? LATEST;
+      await functions.delete(request.tenant, knownName(fn), version);
       return { code: 0, message: 'SUCCESS' };
     },
   );
@@ -79,10 +80,10 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     '/serverless/v1/functions/:name/versions',
     { config: { access: 'read', wrongRequestStatus, docs: FUNCTION_DOCS.versions } },
     async (request, reply) => {
-      const { pageIndex, pageSize } = readPage(request.query);
-      const { total, records } = await versionsOf(request, pageIndex, pageSize);
+      const { page, pageSize } = readPage(request.query);
+      const { total, records } = await versionsOf(request, page.index, pageSize);
       const list = total === 0 ? 'null' : `[${records.join(',')}]`;
-      const pageInfo = JSON.stringify({ total, pageSize: String(pageSize), pageIndex: String(pageIndex) });
+      const pageInfo = JSON.stringify({ total, pageSize: String(pageSize), pageIndex: page.text });
       return sendJson(reply, `{"code":0,"message":"","functions":${list},"pageInfo":${pageInfo}}`);
     },
   );
@@ -94,29 +95,21 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
       const publish = accept(readPublish(readObject(request.body)));
       const fn = named(request);
       onlyLatest(fn, 'published');
-      return sendFunction(reply, (await functions.publish(request.tenant, fn.name, publish)).record);
+      return sendFunction(reply, (await functions.publish(request.tenant, knownName(fn), publish)).record);
     },
   );
 
   /** Another tenant's function has no versions, as one that does not exist. */
   async function versionsOf(request: FastifyRequest<ByName>, pageIndex: number, pageSize: number) {
-    const fn = namedOrNull(request);
-    if (fn === null) return { total: 0, records: [] };
-    return functions.versions(request.tenant, fn.name, pageIndex, pageSize);
-  }
-
-  function namedOrNull(request: FastifyRequest<ByName>): NamedFunction | null {
-    try {
-      return named(request);
-    } catch {
-      return null;
-    }
+    const { name, foreignUrn } = named(request);
+    if (foreignUrn !== null) return { total: 0, records: [] };
+    return functions.versions(request.tenant, name, pageIndex, pageSize);
   }
 }
 
 function readPage(query: Query) {
   return {
-    pageIndex: queryPositive(query, 'pageIndex', 1, MAX_PAGE),
+    page: queryPage(query, 'pageIndex'),
     pageSize: queryPositive(query, 'pageSize', LIMITS.functionList.default, LIMITS.functionList.max),
   };
 }

@@ -5,7 +5,7 @@ import { readPoolUpdate } from '../core/pool-fields.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { failedPools, type PoolRegistry } from '../registry/pools.ts';
 import { POOL_DOCS } from './pool-docs.ts';
-import { accept, MAX_PAGE, type Query, queryPositive, queryText, readObject } from './requests.ts';
+import { accept, type Query, queryPage, queryPositive, queryText, readObject } from './requests.ts';
 
 /** The specification lists no 400 for pools. */
 const wrongRequestStatus = 200;
@@ -32,7 +32,7 @@ export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
     async ({ query }) => {
       const filter = { id: queryText(query, 'id'), group: queryText(query, 'group') };
       const limit = queryPositive(query, 'limit', LIMITS.poolList.default, LIMITS.poolList.max);
-      const page = /^0+$/.test(queryText(query, 'offset')) ? 1 : queryPositive(query, 'offset', 1, MAX_PAGE);
+      const page = /^0+$/.test(queryText(query, 'offset')) ? 1 : queryPage(query, 'offset').index;
       const found = await pools.list(filter, page, limit);
       return { code: 0, message: '', result: { count: found.count, pools: found.pools.map(poolRecord) } };
     },

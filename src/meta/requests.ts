@@ -50,9 +50,24 @@ export function queryPositive(query: Query, name: string, absent: number, max: n
   if (value === '') return absent;
   const number = Number(value);
   if (/^\d+$/.test(value) && number >= 1 && number <= max) return number;
-  const expected = max === MAX_PAGE ? 'a positive integer' : `an integer between 1 and ${max}`;
-  throw wrongRequest([`${name} must be ${expected}, got ${quote(value)}`]);
+  throw wrongRequest([`${name} must be an integer between 1 and ${max}, got ${quote(value)}`]);
 }
 
-/** A page that no list reaches; its offset stays an exact number. */
-export const MAX_PAGE = 2 ** 40;
+/** A page of a list, counted from 1. */
+export interface QueriedPage {
+  /** To compute an offset from, which stays an exact number: pages that no list reaches are all as empty as this one. */
+  readonly index: number;
+  /** As it was asked for. */
+  readonly text: string;
+}
+
+/** The page that is asked for, the first when the parameter is absent or empty. */
+export function queryPage(query: Query, name: string): QueriedPage {
+  const value = queryText(query, name);
+  if (value === '') return { index: 1, text: '1' };
+  const text = /^\d+$/.test(value) ? value.replace(/^0+/, '') : '';
+  if (text === '') throw wrongRequest([`${name} must be a positive integer, got ${quote(value)}`]);
+  return { index: Math.min(Number(text), MAX_PAGE), text };
+}
+
+const MAX_PAGE = 2 ** 40;

@@ -7,7 +7,7 @@ import {
   readReservationBase,
 } from '../core/reservation.ts';
 import { wrongRequest } from '../registry/errors.ts';
-import { readFunctionName } from '../registry/function-name.ts';
+import { knownName, readFunctionName } from '../registry/function-name.ts';
 import type { Registry } from '../registry/registry.ts';
 import { accept, type Query, queryText, readObject } from './requests.ts';
 import { RESERVATION_DOCS } from './reservation-docs.ts';
@@ -20,11 +20,11 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
 
   /** With the plain name of the function, however the caller wrote it. */
   const withName = <T extends Pick<ReservationRequest, 'funcName' | 'version'>>(request: T, tenant: string): T => {
-    const { name, version } = readFunctionName(request.funcName, tenant, business);
-    if (version !== null && version !== request.version) {
-      throw wrongRequest([`version "${request.version}" and the version "${version}" of the URN differ`]);
+    const fn = readFunctionName(request.funcName, tenant, business);
+    if (fn.version !== null && fn.version !== request.version) {
+      throw wrongRequest([`version "${request.version}" and the version "${fn.version}" of the URN differ`]);
     }
-    return { ...request, funcName: name };
+    return { ...request, funcName: knownName(fn) };
   };
 
   app.post(PATH, { config: { access: 'write', docs: RESERVATION_DOCS.create } }, async request => {

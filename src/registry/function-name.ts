@@ -3,18 +3,28 @@ import { functionNotFound } from './errors.ts';
 
 /** What a caller called a function. */
 export interface NamedFunction {
+  /** The plain name. Who asks the registry for it takes `knownName`. */
   readonly name: string;
   /** Of a URN that has one, normalized; else null. */
   readonly version: string | null;
+  /** The URN of a function that this caller cannot have: of another tenant or business, or no URN after all. */
+  readonly foreignUrn: string | null;
+}
+
+/** Reads a function's name as paths and bodies carry it: `0@<service>@<name>`, or a URN with or without its version. */
+export function readFunctionName(text: string, tenant: string, business: string): NamedFunction {
+  if (!text.startsWith('sn:')) return { name: text, version: null, foreignUrn: null };
+  const urn = parseUrn(text);
+  if (urn === null) return { name: text, version: null, foreignUrn: text };
+  const isOurs = urn.tenant === tenant && urn.business === business;
+  return { name: urn.name, version: urn.version, foreignUrn: isOurs ? null : text };
 }
 
 /**
- * Reads a function's name as paths and bodies carry it: `0@<service>@<name>`, or a URN with or without its version.
- * A URN of another tenant or business fails with `not_found` (4115), as an unknown function does.
+ * The name to ask the registry for, once the request is right in itself: so a function of another tenant answers as an unknown one to
+ * wrong requests too. Fails with `not_found` (4115) for a URN that this caller cannot have.
  */
-export function readFunctionName(text: string, tenant: string, business: string): NamedFunction {
-  if (!text.startsWith('sn:')) return { name: text, version: null };
-  const urn = parseUrn(text);
-  if (urn === null || urn.tenant !== tenant || urn.business !== business) throw functionNotFound(text);
-  return { name: urn.name, version: urn.version };
+export function knownName({ name, foreignUrn }: NamedFunction): string {
+  if (foreignUrn !== null) throw functionNotFound(foreignUrn);
+  return name;
 }

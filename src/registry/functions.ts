@@ -1,3 +1,4 @@
+import { isAbsolute } from 'node:path';
 import type { FunctionSpec, FunctionVersion } from '../core/function.ts';
 import type { FunctionUpdate } from '../core/function-fields.ts';
 import type { PublishRequest } from '../core/publish.ts';
@@ -74,7 +75,8 @@ export class FunctionRegistry {
     const found = isShared ? await load() : await this.#cache.read(`${tenant}:${name}:${version}`, load);
     if (found === null) throw await this.#missing(tenant, name, version);
     const { record, host_code_path: path } = found;
-    return path === '' || (await exists(path)) ? record : asUnavailable(record);
+    // A relative path is no place on the host, whatever stands below the directory that the service was started in.
+    return path === '' || (isAbsolute(path) && (await exists(path))) ? record : asUnavailable(record);
   }
 
   /** One version, to run it. Fails with `not_found` (4115). */
