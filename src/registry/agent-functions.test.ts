@@ -72,8 +72,12 @@ describe('invalid function', () => {
     ['what is no URN', 'hello', 'hello is not a URN; expected sn:cn:<business>:<tenant>:function:<name>:<version>'],
     ['an unknown function', `sn:cn:yrk:${T}:function:0@demo@no:$latest`, 'function [0@demo@no] is not found'],
     ['an unknown version', `${URN}:v9`, `function [${NAME}:v9] is not found`],
-    ['a function of another tenant', `sn:cn:yrk:acme:function:${NAME}:$latest`, 'is not found'],
-    ['a function of another business', `sn:cn:other:${T}:function:${NAME}:$latest`, 'is not found'],
+    ['a function of another tenant', `sn:cn:yrk:acme:function:${NAME}:$latest`, 'is not found. check input parameters'],
+    [
+      'a function of another business',
+      `sn:cn:other:${T}:function:${NAME}:$latest`,
+      'is not found. check input parameters',
+    ],
     [
       'a function of kind faas',
       `sn:cn:yrk:${T}:function:0@demo@faas:$latest`,

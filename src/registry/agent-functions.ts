@@ -3,6 +3,7 @@ import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { FunctionVersion } from '../core/function.ts';
 import { parsePorts } from '../core/port.ts';
 import { LATEST, parseUrn } from '../core/urn.ts';
+import { functionNotFound } from './errors.ts';
 import type { FunctionRegistry } from './functions.ts';
 
 /** Registered mode of agent create: a URN → what the function version says. A URN without a version means `$latest`. */
@@ -14,7 +15,7 @@ export function createFunctionResolver(functions: FunctionRegistry, business: st
         throw invalidFunction(`${urn} is not a URN; expected sn:cn:<business>:<tenant>:function:<name>:<version>`);
       }
       if (parsed.tenant !== tenant || parsed.business !== business) {
-        throw invalidFunction(`function [${urn}] is not found`);
+        throw invalidFunction(messageOf(functionNotFound(urn)));
       }
       const fn = await functions.get(tenant, parsed.name, parsed.version ?? LATEST).catch(error => {
         if (error instanceof ServiceError && error.code === 'not_found') throw invalidFunction(messageOf(error));
