@@ -55,11 +55,32 @@ test('a pending threshold of 0 is 120 seconds', () => {
 
 test('both spellings of the recycle label are read', () => {
   for (const label of ['svc-idle-to-recycle', 'yr-idle-to-recycle']) {
-    for (const value of ['0', '300', 'unlimited']) expect(problemsOf({ labels: { [label]: value } })).toBe('');
+    for (const value of ['0', '300', '2147483647', 'unlimited'])
+      expect(problemsOf({ labels: { [label]: value } })).toBe('');
     for (const value of ['-1', '1.5', 'never', '']) {
       expect(problemsOf({ labels: { [label]: value } })).toContain(`labels.${label} must be`);
     }
   }
+});
+
+test('every problem of a pool is told at once, of labels and sizes too', () => {
+  const body = { id: 'A', size: 3, max_size: 2, labels: { 'a b': 'c', 'svc-idle-to-recycle': 'x' } };
+  expect(readPool(body)).toEqual({
+    ok: false,
+    problems: [
+      'resources is required',
+      expect.stringContaining('id must be'),
+      'labels.a b must be a valid label key',
+      expect.stringContaining('labels.svc-idle-to-recycle must be'),
+      'max_size is less than size',
+    ],
+  });
+});
+
+test('a size that is itself wrong is not compared with the other', () => {
+  expect(problemsOf({ size: 'x', max_size: 2, horizontal_pod_autoscaler_spec: '{"maxReplicas":3}' })).toBe(
+    'size must be an integer',
+  );
 });
 
 describe('what is refused', () => {

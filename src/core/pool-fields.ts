@@ -9,6 +9,7 @@ import {
   mapOf,
   objectOf,
   Problems,
+  quote,
   type Read,
   readPresent,
   text,
@@ -54,16 +55,14 @@ const labels: Read<Record<string, string>> = (value, path, problem) => {
     if (!isLabelKey(key)) return 'must be a valid label key';
     return isOwnLabel(key) ? 'cannot be set: labels under rookery.io/ belong to the platform' : undefined;
   })(value, path, problem);
-  if (read === undefined) return undefined;
+  let wrong = read === undefined;
   for (const name of RECYCLE_LABELS) {
-    const seconds = Object.hasOwn(read, name) ? read[name] : undefined;
-    if (seconds === undefined || seconds === 'unlimited' || /^\d{1,9}$/.test(seconds)) continue;
-    return problem(
-      `${path}.${name}`,
-      `must be an integer of seconds, at least 0, or "unlimited", got "${seconds}"`,
-    ) as undefined;
+    const seconds = isJsonObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
+    if (typeof seconds !== 'string' || seconds === 'unlimited' || /^\d+$/.test(seconds)) continue;
+    wrong = true;
+    problem(`${path}.${name}`, `must be an integer of seconds, at least 0, or "unlimited", got ${quote(seconds)}`);
   }
-  return read;
+  return wrong ? undefined : read;
 };
 
 const quantities: Read<Record<string, string>> = (value, path, problem) => {
@@ -161,11 +160,12 @@ export function readPool(body: JsonObject): Checked<PoolSpec> {
     if (body[field] === undefined || body[field] === null) problems.add(field, 'is required');
   }
   const { present } = readPresent(POOL_FIELDS, body, '', problems.add);
-  if (problems.any) return { ok: false, problems: problems.found };
   const pool = { ...absentValues(POOL_FIELDS), ...present };
   const max_size = pool.max_size === 0 ? pool.size : pool.max_size;
   const spec = { ...pool, max_size, scalable: max_size > pool.size };
-  checkSizes(spec, problems);
+  // A size that is itself wrong is no size to compare with.
+  if (UPDATABLE.every(field => (body[field] ?? null) === null || present[field] !== undefined))
+    checkSizes(spec, problems);
   return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: spec };
 }
 
