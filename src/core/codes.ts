@@ -114,6 +114,12 @@ export const CALL_CODES: readonly NumericCode[] = [
   },
   { code: 150444, where: 'function service', http: '400', meaning: 'No instances are reserved for the label.' },
   {
+    code: 150500,
+    where: 'function service',
+    http: '500',
+    meaning: 'An instance could not be started, and not because of the user’s code; the message says why.',
+  },
+  {
     code: 150510,
     where: 'function service',
     http: '429',

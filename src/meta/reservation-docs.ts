@@ -12,7 +12,7 @@ const label = Type.String({
 });
 const count = Type.Union([
   Type.Integer({ minimum: 0, maximum: LIMITS.functionInstances.max }),
-  Type.String({ pattern: '^[0-9]{1,3}$', description: 'Decimal digits.' }),
+  Type.String({ pattern: `^([0-9]{1,3}|${LIMITS.functionInstances.max})$`, description: 'Decimal digits.' }),
 ]);
 
 const Requested = Type.Object({

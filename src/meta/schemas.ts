@@ -22,7 +22,10 @@ const path = Type.String({ maxLength: 4096, pattern: NO_NUL });
 const digitsOrInteger = (max: number, min: number) =>
   Type.Union([
     Type.Integer({ minimum: min, maximum: max }),
-    Type.String({ pattern: '^[1-9][0-9]{0,2}$', description: 'Decimal digits.' }),
+    Type.String({
+      pattern: `^(${min === 0 ? '[0-9]{1,3}' : '[1-9][0-9]{0,2}'}|${max})$`,
+      description: 'Decimal digits.',
+    }),
   ]);
 const environment = Type.Record(
   Type.String({ pattern: '^(?!ROOKERY_)[A-Za-z_][A-Za-z0-9_]*$' }),
