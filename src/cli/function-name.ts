@@ -1,7 +1,8 @@
-import { isFunctionName, LATEST, normalizeVersion, parseUrn } from '../core/urn.ts';
+import { formatUrn, isFunctionName, LATEST, normalizeVersion, parseUrn } from '../core/urn.ts';
 import { usageError } from './exit.ts';
 
 export interface NamedVersion {
+  /** The whole name, or the URN without its version: whose function that is, the service says. */
   readonly name: string;
   /** `$latest` when none was given. */
   readonly version: string;
@@ -23,9 +24,30 @@ export function expandName(given: string): string {
 
 /** A function and one of its versions: `hello`, `hello:v1`, `0@demo@hello:v1`, or a URN. */
 export function parseNamedVersion(given: string): NamedVersion {
-  const urn = parseUrn(given);
-  if (urn !== null) return { name: urn.name, version: urn.version ?? LATEST };
+  if (given.startsWith('sn:')) return parseUrnVersion(given);
   const colon = given.indexOf(':');
   if (colon === -1) return { name: expandName(given), version: LATEST };
-  return { name: expandName(given.slice(0, colon)), version: normalizeVersion(given.slice(colon + 1)) };
+  const version = normalizeVersion(given.slice(colon + 1));
+  if (version === '') throw usageError(`${JSON.stringify(given)} names no version behind its ":".`);
+  return { name: expandName(given.slice(0, colon)), version };
+}
+
+function parseUrnVersion(given: string): NamedVersion {
+  const urn = parseUrn(given);
+  if (urn !== null) return { name: formatUrn({ ...urn, version: null }), version: urn.version ?? LATEST };
+  throw usageError(
+    `${JSON.stringify(given)} is not the URN of a function: it is sn:cn:<business>:<tenant>:function:<name>, with or without :<version>.`,
+  );
+}
+
+/** A function as a whole, as `NamedVersion.name` has it; the version of its latest revision may be said. */
+export function parseFunction(given: string): string {
+  const { name, version } = parseNamedVersion(given);
+  if (version === LATEST) return name;
+  throw usageError(`${JSON.stringify(given)} names a version: give the function without it.`);
+}
+
+/** Where the meta_service has the function. */
+export function functionUrl(name: string): string {
+  return `/functions/${encodeURIComponent(name)}`;
 }

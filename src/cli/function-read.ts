@@ -1,7 +1,7 @@
 import { normalizeVersion } from '../core/urn.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { usageError } from './exit.ts';
-import { expandName, parseNamedVersion } from './function-name.ts';
+import { functionUrl, parseFunction, parseNamedVersion } from './function-name.ts';
 import type { Io } from './io.ts';
 import { callMeta, metaPath } from './meta-call.ts';
 import { printFields, printJson, printTable } from './print.ts';
@@ -44,7 +44,7 @@ const PAGE = 1000;
 export async function getFunction(io: Io, given: string, options: ReadOptions): Promise<void> {
   const { name, version } = parseNamedVersion(given);
   const client = await Client.open(options, io);
-  const answer = await callMeta(client, 'GET', metaPath(`/functions/${name}`, { versionNumber: version }));
+  const answer = await callMeta(client, 'GET', metaPath(functionUrl(name), { versionNumber: version }));
   const fn = answer.function as FunctionRecord;
   if (options.json === true) {
     printJson(io, fn);
@@ -80,9 +80,9 @@ export async function getFunction(io: Io, given: string, options: ReadOptions): 
 }
 
 export async function listVersions(io: Io, given: string, options: ReadOptions): Promise<void> {
+  const name = parseFunction(given);
   const client = await Client.open(options, io);
-  const name = expandName(given);
-  const answer = await callMeta(client, 'GET', `/functions/${name}/versions`);
+  const answer = await callMeta(client, 'GET', `${functionUrl(name)}/versions`);
   const versions = answer.functions as readonly FunctionRecord[] | null;
   show(io, options, versions ?? []);
   if (versions === null && options.json !== true) io.err.write(`There is no function ${name}.\n`);

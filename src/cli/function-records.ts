@@ -1,6 +1,6 @@
 import { Client, type ClientOptions } from './client.ts';
 import { CliError, EXIT } from './exit.ts';
-import { parseNamedVersion } from './function-name.ts';
+import { functionUrl, parseNamedVersion } from './function-name.ts';
 import { type Io, pump } from './io.ts';
 import { callMeta, metaPath } from './meta-call.ts';
 import { age, coloured, printJson, printTable } from './print.ts';
@@ -9,7 +9,7 @@ import { age, coloured, printJson, printTable } from './print.ts';
 export async function resolveFunction(client: Client, given: string): Promise<string> {
   if (given.startsWith('sn:')) return given;
   const { name, version } = parseNamedVersion(given);
-  const path = metaPath(`/functions/${encodeURIComponent(name)}`, { versionNumber: version });
+  const path = metaPath(functionUrl(name), { versionNumber: version });
   const { function: found } = await callMeta(client, 'GET', path);
   return String((found as { functionVersionUrn: unknown }).functionVersionUrn);
 }

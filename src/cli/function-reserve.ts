@@ -29,10 +29,12 @@ const PATH = '/functions/reserve-instance';
 
 export async function reserve(io: Io, given: string, options: ReserveOptions): Promise<void> {
   const { name: funcName, version } = parseNamedVersion(given);
-  const { label, min, max } = options;
+  const { label, cluster, min, max } = options;
   const changes = min !== undefined || max !== undefined;
   if (changes && label === undefined) throw usageError('--min and --max need the --label that they are for.');
   if (changes && options.delete === true) throw usageError('--delete takes neither --min nor --max.');
+  if (cluster !== undefined && !changes)
+    throw usageError('--cluster says what --min and --max are for: give one of them.');
   const client = await Client.open(options, io);
   const base = { funcName, version };
 
@@ -47,7 +49,7 @@ export async function reserve(io: Io, given: string, options: ReserveOptions): P
     return;
   }
   const isThere = all.some(reserved => reserved.instanceLabel === label);
-  const info = { clusterId: options.cluster, minInstance: min, maxInstance: max };
+  const info = { clusterId: cluster, minInstance: min, maxInstance: max };
   const answer = await callMeta(client, isThere ? 'PUT' : 'POST', PATH, {
     ...base,
     instanceLabel: label,

@@ -1,14 +1,14 @@
 import { resolve } from 'node:path';
-import type { JsonObject } from '../core/field-reader.ts';
+import { isJsonObject, type JsonObject } from '../core/field-reader.ts';
 import { readRegister, readUpdate } from '../core/function-fields.ts';
 import { LATEST } from '../core/urn.ts';
 import { parsePairs } from './agent-create.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { parseDurationMs } from './duration.ts';
 import { usageError } from './exit.ts';
-import { expandName, parseNamedVersion } from './function-name.ts';
+import { expandName, functionUrl, type NamedVersion, parseFunction, parseNamedVersion } from './function-name.ts';
 import type { Io } from './io.ts';
-import { callMeta, metaPath } from './meta-call.ts';
+import { callMeta, forEach, metaPath } from './meta-call.ts';
 import { printJson, withSpinner } from './print.ts';
 import { readRequestFile, refuseProblems } from './request-file.ts';
 
@@ -35,7 +35,7 @@ interface FunctionFlags extends ClientOptions {
   readonly json?: boolean;
 }
 
-interface FunctionAnswer {
+interface FunctionAnswer extends JsonObject {
   readonly functionVersionUrn: string;
   readonly revisionId: string;
   readonly name: string;
@@ -52,7 +52,7 @@ export async function registerFunction(
   isKindDefault: boolean,
 ): Promise<void> {
   const file = await readFile(io, options);
-  const kind = file?.kind !== undefined && isKindDefault ? String(file.kind) : options.kind;
+  const kind = isKindDefault ? String(file?.kind ?? options.kind) : options.kind;
   const name = given === undefined ? file?.name : expandName(given);
   if (name === undefined && options.file === undefined) {
     throw usageError(
@@ -60,7 +60,8 @@ export async function registerFunction(
     );
   }
   const usual = options.file === undefined ? { cpu: 1000, memory: 2048 } : {};
-  const body = { ...usual, ...file, ...(name === undefined ? {} : { name }), kind, ...fieldsFromFlags(options, kind) };
+  const flags = fieldsFromFlags(options, kind, file ?? {});
+  const body = { ...usual, ...file, ...(name === undefined ? {} : { name }), kind, ...flags };
   const read = readRegister(body);
   if (!read.ok) refuseProblems(options.file ?? 'The function', read.problems);
   const client = await Client.open(options, io);
@@ -73,16 +74,17 @@ export async function updateFunction(
   given: string,
   options: FunctionFlags & { readonly revision?: string },
 ): Promise<void> {
-  const name = expandName(given);
+  const name = parseFunction(given);
   const client = await Client.open(options, io);
   const file = await readFile(io, options);
   const latest = await getLatest(client, name);
-  const sent = { ...file, ...fieldsFromFlags(options, latest.kind) };
+  const ofFile = Object.entries(file ?? {}).filter(([, value]) => value !== null);
+  const sent = { ...file, ...fieldsFromFlags(options, latest.kind, { ...latest, ...Object.fromEntries(ofFile) }) };
   if (Object.keys(sent).length === 0) throw usageError('Say what is to change: a flag, or -f FILE.');
   const body = { ...sent, revisionId: options.revision ?? (file?.revisionId as string) ?? latest.revisionId };
   const read = readUpdate(body);
   if (!read.ok) refuseProblems(options.file ?? 'The update', read.problems);
-  const answer = await callMeta(client, 'PUT', `/functions/${name}`, body);
+  const answer = await callMeta(client, 'PUT', functionUrl(name), body);
   print(io, options, answer.function as FunctionAnswer);
 }
 
@@ -96,9 +98,9 @@ export async function publishFunction(
     readonly json?: boolean;
   },
 ): Promise<void> {
-  const name = expandName(given);
+  const name = parseFunction(given);
   const client = await Client.open(options, io);
-  const answer = await callMeta(client, 'POST', `/functions/${name}/versions`, {
+  const answer = await callMeta(client, 'POST', `${functionUrl(name)}/versions`, {
     revisionId: options.revision ?? (await getLatest(client, name)).revisionId,
     versionNumber: options.as ?? '',
     versionDesc: options.description ?? '',
@@ -113,16 +115,19 @@ export async function deleteFunctions(
 ): Promise<void> {
   const named = given.map(parseNamedVersion);
   const client = await Client.open(options, io);
-  for (const { name, version } of named) {
-    await callMeta(client, 'DELETE', metaPath(`/functions/${name}`, { versionNumber: version }));
-    const gone = version === LATEST ? name : `${name}:${version}`;
-    if (options.json !== true) io.out.write(`${gone}\n`);
-  }
-  if (options.json === true) printJson(io, { deleted: named });
+  const deleted: NamedVersion[] = [];
+  await forEach(named, async fn => {
+    const { name, version } = fn;
+    await callMeta(client, 'DELETE', metaPath(functionUrl(name), { versionNumber: version }));
+    deleted.push(fn);
+    if (options.json !== true) io.out.write(`${version === LATEST ? name : `${name}:${version}`}\n`);
+  }).finally(() => {
+    if (options.json === true) printJson(io, { deleted });
+  });
 }
 
 async function getLatest(client: Client, name: string): Promise<FunctionAnswer> {
-  const answer = await callMeta(client, 'GET', metaPath(`/functions/${name}`, { versionNumber: LATEST }));
+  const answer = await callMeta(client, 'GET', metaPath(functionUrl(name), { versionNumber: LATEST }));
   return answer.function as FunctionAnswer;
 }
 
@@ -140,11 +145,12 @@ async function readFile(io: Io, { file }: FunctionFlags): Promise<JsonObject | u
   return value as JsonObject;
 }
 
-/** The fields that the flags stand for; those that are not given are left out. */
-function fieldsFromFlags(flags: FunctionFlags, kind: string): JsonObject {
-  const rootfs = without({ imageurl: flags.image, user: flags.user, ports: flags.publish });
-  const extendedHandler = without({ initializer: flags.initializer, pre_stop: flags.preStop });
-  const code = codeFields(flags, kind, rootfs);
+/**
+ * The fields that the flags stand for; those that are not given are left out. Of a field with several parts (the root file system, the
+ * environment) a flag changes one, and the others stay as `base` has them: the file, the latest revision.
+ */
+function fieldsFromFlags(flags: FunctionFlags, kind: string, base: JsonObject): JsonObject {
+  const { codePath, storageType, mounts } = codeFields(flags, kind, base);
   return without({
     runtime: flags.runtime,
     handler: flags.handler,
@@ -156,20 +162,42 @@ function fieldsFromFlags(flags: FunctionFlags, kind: string): JsonObject {
     minInstance: wholeOf(flags.min, '--min'),
     maxInstance: wholeOf(flags.max, '--max'),
     concurrentNum: wholeOf(flags.concurrency, '--concurrency'),
-    environment: flags.env === undefined ? undefined : parsePairs(flags.env, '--env'),
-    extendedHandler: Object.keys(extendedHandler).length === 0 ? undefined : extendedHandler,
-    rootfs: Object.keys(rootfs).length === 0 ? undefined : rootfs,
-    ...code,
+    environment: changed(base.environment, flags.env === undefined ? {} : parsePairs(flags.env, '--env')),
+    extendedHandler: changed(base.extendedHandler, { initializer: flags.initializer, pre_stop: flags.preStop }),
+    rootfs: changed(base.rootfs, { imageurl: flags.image, user: flags.user, ports: flags.publish, mounts }),
+    storageType,
+    codePath,
   });
 }
 
+/** The object with what is given of its parts; undefined when nothing is. */
+function changed(object: unknown, given: JsonObject): JsonObject | undefined {
+  const parts = without(given);
+  if (Object.keys(parts).length === 0) return undefined;
+  return { ...(isJsonObject(object) ? object : {}), ...parts };
+}
+
+interface CodeFields {
+  readonly codePath?: string | undefined;
+  readonly storageType?: string;
+  readonly mounts?: readonly unknown[];
+}
+
 /** The code of a function service is named by its place on the host; that of an agent is mounted where its `codePath` says. */
-function codeFields(flags: FunctionFlags, kind: string, rootfs: JsonObject): JsonObject {
-  if (flags.code === undefined) return without({ codePath: flags.codePath });
-  const source = resolve(flags.code);
-  if (kind !== 'agent') return { storageType: 'local', codePath: source };
-  const target = flags.codePath ?? CODE_PATH;
-  return { codePath: target, rootfs: { ...rootfs, mounts: [{ source, target, readonly: true }] } };
+function codeFields({ code, codePath }: FunctionFlags, kind: string, base: JsonObject): CodeFields {
+  if (kind !== 'agent') {
+    if (code === undefined) return { codePath };
+    return { storageType: base.storageType === 'copy' ? 'copy' : 'local', codePath: resolve(code) };
+  }
+  const mounts = isJsonObject(base.rootfs) && Array.isArray(base.rootfs.mounts) ? base.rootfs.mounts : [];
+  const isCode = (mount: unknown) => isJsonObject(mount) && mount.target === base.codePath;
+  if (code === undefined) {
+    if (codePath === undefined || !mounts.some(isCode)) return { codePath };
+    return { codePath, mounts: mounts.map(mount => (isCode(mount) ? { ...mount, target: codePath } : mount)) };
+  }
+  const target = codePath ?? (String(base.codePath ?? '') || CODE_PATH);
+  const others = mounts.filter(mount => !isCode(mount));
+  return { codePath: target, mounts: [{ source: resolve(code), target, readonly: true }, ...others] };
 }
 
 function wholeOf(text: string | undefined, flag: string): number | undefined {

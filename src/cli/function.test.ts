@@ -161,11 +161,101 @@ describe('function', () => {
     });
   });
 
-  test('what is no name is told before anything is sent', async () => {
-    expect(await cli('function', 'get', 'He_llo')).toMatchObject({
-      code: 2,
-      err: expect.stringContaining('is not the name of a function'),
+  test.each([
+    ['get', 'He_llo', 'is not the name of a function'],
+    ['get', 'sn:cn:nothing', 'is not the URN of a function'],
+    ['get', 'hello:', 'names no version'],
+    ['delete', 'hello:', 'names no version'],
+    ['delete', `${URN}:`, 'is not the URN of a function'],
+    ['update', 'hello:v1', 'names a version'],
+    ['publish', `${URN}:v1`, 'names a version'],
+    ['versions', 'hello:v1', 'names a version'],
+  ])('%s %s is told before anything is sent: it %s', async (command, name, why) => {
+    await cli(...REGISTER);
+    expect(await cli('function', command, name)).toMatchObject({ code: 2, err: expect.stringContaining(why) });
+    expect((await meta.send('GET', '/functions')).body.result.total).toBe(1);
+  });
+
+  test('a URN names a function to every command', async () => {
+    await cli(...REGISTER);
+    expect(await cli('function', 'update', URN, '--cpu', '5')).toMatchObject({ code: 0 });
+    expect(await cli('function', 'publish', `${URN}:$latest`, '--as', 'v1')).toMatchObject({ out: `${URN}:v1\n` });
+    expect((await cli('function', 'versions', URN, '-q')).out).toBe(`${URN}:v1\n${URN}:$latest\n`);
+    expect(await cli('function', 'reserve', `${URN}:v1`, '--label', 'a', '--min', '1')).toMatchObject({ code: 0 });
+    expect(await cli('function', 'delete', `${URN}:v1`)).toMatchObject({ code: 0, out: `${URN}:v1\n` });
+    expect(await cli('function', 'delete', URN)).toMatchObject({ code: 0, out: `${URN}\n` });
+  });
+
+  test.each([['get'], ['update', '--cpu', '5'], ['publish'], ['reserve', '--label', 'a', '--min', '1'], ['delete']])(
+    '%s: a URN of another tenant is not the function of the same name of one’s own',
+    async (command, ...flags) => {
+      await cli(...REGISTER);
+      const before = await meta.send('GET', '/functions');
+      expect(await cli('function', command, URN.replace(':default:', ':acme:'), ...flags)).toMatchObject({
+        code: 1,
+        err: expect.stringContaining('(code 4115)'),
+      });
+      expect(await meta.send('GET', '/functions')).toEqual(before);
+    },
+  );
+
+  test('a flag of an update changes its part, and everything else is kept', async () => {
+    await cli(...REGISTER, '--code', directory, '-p', '8080', '--initializer', 'app.begin', '-e', 'A=1', '-e', 'B=2');
+    const changes = ['--user', 'nobody', '--image', 'i:1', '--pre-stop', 'app.end', '-e', 'B=3', '-e', 'C=4'];
+    expect(await cli('function', 'update', 'hello', ...changes)).toMatchObject({ code: 0 });
+    const get = async () => JSON.parse((await cli('function', 'get', 'hello', '--json')).out);
+    const code = { source: directory, target: '/opt/function/code', readonly: true };
+    expect(await get()).toMatchObject({
+      codePath: '/opt/function/code',
+      rootfs: { imageurl: 'i:1', user: 'nobody', ports: ['8080'], mounts: [code] },
+      extendedHandler: { initializer: 'app.begin', pre_stop: 'app.end' },
+      environment: { A: '1', B: '3', C: '4' },
     });
+    await cli('function', 'update', 'hello', '--code-path', '/app');
+    expect(await get()).toMatchObject({
+      codePath: '/app',
+      rootfs: { user: 'nobody', mounts: [{ ...code, target: '/app' }] },
+    });
+    await cli('function', 'update', 'hello', '--code', tmpdir());
+    expect(await get()).toMatchObject({ codePath: '/app', rootfs: { mounts: [{ source: tmpdir(), target: '/app' }] } });
+  });
+
+  test('a flag beside a file changes its part of what the file says', async () => {
+    const path = await file(
+      'f.yaml',
+      'name: 0@demo@hello\nkind:\nruntime: go\ncpu: 1\nmemory: 16\nenvironment: {A: "1", B: "2"}\nrootfs: {imageurl: i, mounts: [{source: /srv, target: /srv}]}\n',
+    );
+    expect(await cli('function', 'register', '-f', path, '--user', 'u', '-e', 'B=3')).toMatchObject({ code: 0 });
+    expect(JSON.parse((await cli('function', 'get', 'demo@hello', '--json')).out)).toMatchObject({
+      kind: 'agent',
+      environment: { A: '1', B: '3' },
+      rootfs: { imageurl: 'i', user: 'u', mounts: [{ source: '/srv', target: '/srv' }] },
+    });
+    await file('f.yaml', 'environment: {C: "4"}\n');
+    expect(await cli('function', 'update', 'demo@hello', '-f', path, '-e', 'D=5')).toMatchObject({ code: 0 });
+    expect(JSON.parse((await cli('function', 'get', 'demo@hello', '--json')).out)).toMatchObject({
+      environment: { C: '4', D: '5' },
+    });
+  });
+
+  test('delete: one that is missing does not keep the others', async () => {
+    await cli(...REGISTER);
+    await cli('function', 'register', 'other', '--runtime', 'go');
+    expect(await cli('function', 'delete', 'hello', 'no', 'other', 'none')).toEqual({
+      code: 1,
+      out: '0@default@hello\n0@default@other\n',
+      err: ['no', 'none']
+        .map(name => `function [0@default@${name}] is not found. check input parameters (code 4115)\n`)
+        .join(''),
+    });
+  });
+
+  test('reserve: --cluster without --min and --max is refused, and takes nothing away', async () => {
+    await cli(...REGISTER);
+    await cli('function', 'reserve', 'hello', '--label', 'gold', '--min', '1');
+    const deleted = await cli('function', 'reserve', 'hello', '--label', 'gold', '--cluster', 'c2', '--delete');
+    expect(deleted).toMatchObject({ code: 2, err: expect.stringContaining('--cluster') });
+    expect((await cli('function', 'reserve', 'hello')).out).toContain('gold');
   });
 });
 
@@ -203,6 +293,45 @@ describe('pool', () => {
     expect(err).toContain('  - pool A: resources is required');
     expect(err).toContain('  - pool b: size must be between 0 and');
     expect((await cli('pool', 'list', '-q')).out).toBe('');
+  });
+
+  test('the pools that were created are printed, whatever became of the others', async () => {
+    await cli(...SMALL);
+    const resources = 'resources: {requests: {cpu: 1m, memory: 1Mi}, limits: {cpu: 1m, memory: 1Mi}}';
+    const path = await file('pools.yaml', ['a', 'small', 'a', 'b'].map(id => `- id: ${id}\n  ${resources}\n`).join(''));
+    expect(await cli('pool', 'create', '-f', path)).toMatchObject({
+      code: 1,
+      out: 'a\nb\n',
+      err: expect.stringContaining('id: small, err: pool id already exists or is deleting'),
+    });
+  });
+
+  test('create: a file beside an id or flags is refused', async () => {
+    const path = await file('pool.yaml', 'id: a\n');
+    for (const flags of [['b'], ['--size', '3'], ['--label', 'a=b']]) {
+      expect(await cli('pool', 'create', '-f', path, ...flags)).toMatchObject({
+        code: 2,
+        err: 'Describe pools by the file or by an id and flags, not by both.\n',
+      });
+    }
+  });
+
+  test('delete: one that is missing does not keep the others', async () => {
+    await cli(...SMALL);
+    expect(await cli('pool', 'delete', 'none', 'small', '--json')).toMatchObject({
+      code: 1,
+      out: '{"deleted":["small"]}\n',
+      err: expect.stringContaining('(code 4120)'),
+    });
+  });
+
+  test('update: an empty --hpa takes it away', async () => {
+    await cli(...SMALL);
+    const hpa = async () => JSON.parse((await cli('pool', 'list', '--json')).out)[0].horizontal_pod_autoscaler_spec;
+    await cli('pool', 'update', 'small', '--hpa', '{"maxReplicas":3}');
+    expect(await hpa()).toBe('{"maxReplicas":3}');
+    expect(await cli('pool', 'update', 'small', '--hpa', '')).toMatchObject({ code: 0 });
+    expect(await hpa()).toBe('');
   });
 
   test('a failure of the service is its text, and exit code 1', async () => {

@@ -4,7 +4,8 @@ import { append } from './config-flags.ts';
 import { addServiceCommands } from './function-service.ts';
 import type { Context } from './io.ts';
 
-const FUNCTION = 'its name (hello, demo@hello or 0@demo@hello), or a URN';
+const NAME = 'hello, demo@hello or 0@demo@hello';
+const FUNCTION = `its name (${NAME}), or a URN`;
 const VERSION = `${FUNCTION}; with :<version>, else the latest`;
 
 /** Describes the commands; what they do stands in `function-write.ts`, `function-read.ts` and `function-reserve.ts`. */
@@ -23,7 +24,7 @@ export function register(program: Command, context: Context): void {
         '  rookery function register hello --code ./hello --handler handler.handle --runtime python3.11\n' +
         '  rookery function register -f function.yaml',
     )
-    .argument('[name]', FUNCTION)
+    .argument('[name]', `its name: ${NAME}`)
     .option('--kind <kind>', 'agent, faas, yrlib or custom', 'agent')
     .option('--json', 'print the whole record')
     .action(async (name, options, command) => {
@@ -33,7 +34,10 @@ export function register(program: Command, context: Context): void {
 
   addFunctionFlags(add('update'))
     .summary('change the latest revision of a function')
-    .description('Changes what is given; everything else is kept. Published versions never change.')
+    .description(
+      'Changes what is given; everything else is kept, each variable of the environment too. A map or a list of a file replaces the old one ' +
+        'whole. Published versions never change.',
+    )
     .argument('<name>', FUNCTION)
     .option('--revision <id>', 'only if this is the latest revision; else whatever is the latest now')
     .option('--json', 'print the whole record')
@@ -57,6 +61,7 @@ export function register(program: Command, context: Context): void {
 
   add('get')
     .summary('show one version of a function')
+    .description('Shows what a version of a function says.')
     .argument('<name>', VERSION)
     .option('--json', 'print the whole record')
     .action(async (name, options) => {
@@ -66,6 +71,7 @@ export function register(program: Command, context: Context): void {
 
   add('versions')
     .summary('list the versions of a function')
+    .description('Lists the latest revision of a function and what was published of it, the newest change first.')
     .argument('<name>', FUNCTION)
     .option('--json', 'print JSON')
     .option('-q, --quiet', 'print URNs only')
@@ -91,8 +97,8 @@ export function register(program: Command, context: Context): void {
   add('delete')
     .alias('rm')
     .summary('delete functions, or one version of each')
-    .description('With :<version> only that version; without, the function and all its versions.')
-    .argument('<names...>', VERSION)
+    .description('With :<version> only that version; without, or with :latest, the function and all its versions.')
+    .argument('<names...>', `${FUNCTION}; with :<version>, else all of it`)
     .option('--json', 'print JSON')
     .action(async (names, options) => {
       const { deleteFunctions } = await import('./function-write.ts');

@@ -1,16 +1,44 @@
 import type { Client } from './client.ts';
-import { CliError } from './exit.ts';
+import { CliError, EXIT } from './exit.ts';
 
 export type MetaAnswer = Readonly<Record<string, unknown>>;
 
 /** One call of the meta_service, whose failures come with status 200 too: then its message is the error. */
 export async function callMeta(client: Client, method: string, path: string, body?: unknown): Promise<MetaAnswer> {
-  const answer = await client.json(method, `/serverless/v1${path}`, {
+  const answer = await askMeta(client, method, path, body);
+  if (answer.code === 0) return answer;
+  throw metaFailure(answer);
+}
+
+/** As `callMeta`, for whoever has to read more of a failure than its message. */
+export function askMeta(client: Client, method: string, path: string, body?: unknown): Promise<MetaAnswer> {
+  return client.json(method, `/serverless/v1${path}`, {
     entry: 'meta',
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
   });
-  if (answer.code === 0) return answer;
-  throw new CliError(`${String(answer.message)} (code ${String(answer.code)})`);
+}
+
+export function metaFailure({ message, code }: MetaAnswer): CliError {
+  return new CliError(`${String(message)} (code ${String(code)})`);
+}
+
+/**
+ * Does it for each, one after another: what the service refuses of one does not keep the others, and all failures are told together.
+ * A service that cannot be reached, or does not know the caller, ends it.
+ */
+export async function forEach<T>(items: readonly T[], act: (item: T) => Promise<void>): Promise<void> {
+  const failures: CliError[] = [];
+  for (const item of items) {
+    try {
+      await act(item);
+    } catch (error) {
+      if (!(error instanceof CliError)) throw error;
+      failures.push(error);
+      if (error.exitCode !== EXIT.failure) break;
+    }
+  }
+  const last = failures.at(-1);
+  if (last !== undefined) throw new CliError(failures.map(failure => failure.message).join('\n'), last.exitCode);
 }
 
 /** A path that names a function, with a query of those parameters that are set. */

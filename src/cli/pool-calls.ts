@@ -5,7 +5,7 @@ import { Client, type ClientOptions } from './client.ts';
 import { usageError } from './exit.ts';
 import { readJsonArgument } from './input.ts';
 import type { Io } from './io.ts';
-import { callMeta, metaPath } from './meta-call.ts';
+import { askMeta, callMeta, forEach, type MetaAnswer, metaFailure, metaPath } from './meta-call.ts';
 import { printJson, printTable } from './print.ts';
 import { readRequestFile, refuseProblems } from './request-file.ts';
 
@@ -22,6 +22,8 @@ interface CreateOptions extends ClientOptions {
   readonly json?: boolean;
 }
 
+const FIELD_FLAGS = ['size', 'maxSize', 'group', 'cpu', 'memory', 'image', 'label', 'env'] as const;
+
 /** Fields that are JSON texts on the wire; a file may write them as what they are. */
 const JSON_TEXTS = [
   'volumes',
@@ -33,6 +35,9 @@ const JSON_TEXTS = [
 ];
 
 export async function createPools(io: Io, id: string | undefined, options: CreateOptions): Promise<void> {
+  if (options.file !== undefined && (id !== undefined || FIELD_FLAGS.some(flag => options[flag] !== undefined))) {
+    throw usageError('Describe pools by the file or by an id and flags, not by both.');
+  }
   const pools = (options.file === undefined ? [poolFromFlags(id, options)] : await poolsFromFile(io, options.file)).map(
     writeJsonTexts,
   );
@@ -43,10 +48,24 @@ export async function createPools(io: Io, id: string | undefined, options: Creat
   });
   if (problems.length > 0) refuseProblems(options.file ?? 'The pool', problems);
   const client = await Client.open(options, io);
-  await callMeta(client, 'POST', '/podpools', { pools });
-  const ids = pools.map(pool => (pool as JsonObject).id);
-  if (options.json === true) printJson(io, { created: ids });
-  else for (const created of ids) io.out.write(`${String(created)}\n`);
+  const answer = await askMeta(client, 'POST', '/podpools', { pools });
+  const created = createdIds(pools, answer);
+  if (options.json === true) printJson(io, { created });
+  else for (const each of created) io.out.write(`${each}\n`);
+  if (answer.code !== 0) throw metaFailure(answer);
+}
+
+/** Each pool stands alone. Of one id that was sent twice the first was created. */
+function createdIds(pools: readonly unknown[], { code, result }: MetaAnswer): string[] {
+  const ids = pools.map(pool => String((pool as JsonObject).id));
+  const failed = isJsonObject(result) && Array.isArray(result.failed_pools) ? [...result.failed_pools] : [];
+  if (code !== 0 && failed.length === 0) return [];
+  const created = ids.reverse().filter(id => {
+    const at = failed.indexOf(id);
+    if (at !== -1) failed.splice(at, 1);
+    return at === -1;
+  });
+  return created.reverse();
 }
 
 interface PoolRecord {
@@ -99,7 +118,7 @@ export async function updatePool(
   const body = without({
     size: wholeOf(options.size, '--size'),
     max_size: wholeOf(options.maxSize, '--max-size'),
-    horizontal_pod_autoscaler_spec: options.hpa === undefined ? undefined : await readJsonArgument(io, options.hpa),
+    horizontal_pod_autoscaler_spec: options.hpa ? await readJsonArgument(io, options.hpa) : options.hpa,
   });
   if (Object.keys(body).length === 0) throw usageError('Say what is to change: --size, --max-size or --hpa.');
   const client = await Client.open(options, io);
@@ -116,10 +135,19 @@ export async function deletePools(
   const { group } = options;
   if (ids.length === 0 && group === undefined) throw usageError('Say which pools: their ids, or --group.');
   const client = await Client.open(options, io);
-  const queries = ids.length === 0 ? [{ group }] : ids.map(id => ({ id, group }));
-  for (const query of queries) await callMeta(client, 'DELETE', metaPath('/podpools', query));
-  if (options.json === true) printJson(io, { deleted: ids.length === 0 ? { group } : ids });
-  else for (const id of ids) io.out.write(`${id}\n`);
+  if (ids.length === 0) {
+    await callMeta(client, 'DELETE', metaPath('/podpools', { group }));
+    if (options.json === true) printJson(io, { deleted: { group } });
+    return;
+  }
+  const deleted: string[] = [];
+  await forEach(ids, async id => {
+    await callMeta(client, 'DELETE', metaPath('/podpools', { id, group }));
+    deleted.push(id);
+    if (options.json !== true) io.out.write(`${id}\n`);
+  }).finally(() => {
+    if (options.json === true) printJson(io, { deleted });
+  });
 }
 
 const STATUS = ['new', 'creating', 'update requested', 'updating', 'running', 'failed', 'deleting'];

@@ -15,7 +15,8 @@ export function register(program: Command, context: Context): void {
   add('create')
     .summary('create pools')
     .description(
-      'Creates a pool, or all pools of a file; each stands alone. Everything that is wrong is told at once.\n\n' +
+      'Creates a pool, or all pools of a file. Everything that is wrong with them is told at once, and then nothing is sent. What is sent ' +
+        'stands alone: those that the service could create are printed, whatever became of the others.\n\n' +
         '  rookery pool create small --size 2 --cpu 500m --memory 512Mi\n' +
         '  rookery pool create -f pools.yaml',
     )
@@ -38,6 +39,7 @@ export function register(program: Command, context: Context): void {
   add('list')
     .alias('ls')
     .summary('list pools')
+    .description('Lists the pools of the cluster, the newest change first.')
     .option('--id <id>', 'only this one')
     .option('--group <group>', 'only those of this group')
     .option('--json', 'print JSON')
@@ -49,10 +51,13 @@ export function register(program: Command, context: Context): void {
 
   add('update')
     .summary('change the size of a pool')
+    .description(
+      'Changes what is given; everything else is kept. Whether a pool can grow above its size is fixed when it is created.',
+    )
     .argument('<id>', 'the pool')
     .option('--size <count>', 'how many pods there are')
     .option('--max-size <count>', 'how many there may be')
-    .option('--hpa <json>', 'the HorizontalPodAutoscalerSpec: JSON, @file, or - for stdin')
+    .option('--hpa <json>', 'the HorizontalPodAutoscalerSpec: JSON, @file, or - for stdin; an empty text: none')
     .option('--json', 'print JSON')
     .action(async (id, options) => {
       const { updatePool } = await import('./pool-calls.ts');
@@ -62,6 +67,7 @@ export function register(program: Command, context: Context): void {
   add('delete')
     .alias('rm')
     .summary('delete pools')
+    .description('Deletes pools by their ids, or all of a group; with both, those of the ids that are in the group.')
     .argument('[ids...]', 'the pools')
     .option('--group <group>', 'all pools of this group')
     .option('--json', 'print JSON')
