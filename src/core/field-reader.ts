@@ -37,8 +37,17 @@ const MAX_PROBLEMS = 32;
 const MAX_QUOTED_CHARS = 80;
 
 export function quote(value: unknown): string {
+  if (isTooDeep(value)) return Array.isArray(value) ? '[…]' : '{…}';
   const text = JSON.stringify(value) ?? String(value);
   return text.length <= MAX_QUOTED_CHARS ? text : `${text.slice(0, MAX_QUOTED_CHARS)}…`;
+}
+
+/** How deep a value of any shape may go: writing one costs stack, level by level. */
+const MAX_LEVELS = 100;
+
+function isTooDeep(value: unknown, levels = MAX_LEVELS): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return levels === 0 || Object.values(value).some(item => isTooDeep(item, levels - 1));
 }
 
 interface TextRules {
@@ -101,8 +110,13 @@ function inRange(value: number, min: number, max: number, path: string, problem:
 export const boolean: Read<boolean> = (value, path, problem) =>
   typeof value === 'boolean' ? value : (problem(path, 'must be a boolean') as undefined);
 
-export const anyObject: Read<JsonObject> = (value, path, problem) =>
-  isJsonObject(value) ? value : (problem(path, 'must be an object') as undefined);
+export const anything: Read<unknown> = (value, path, problem) =>
+  isTooDeep(value) ? problem(path, `must have at most ${MAX_LEVELS} levels of arrays and objects`) : value;
+
+export const anyObject: Read<JsonObject> = (value, path, problem) => {
+  if (!isJsonObject(value)) return problem(path, 'must be an object') as undefined;
+  return anything(value, path, problem) as JsonObject | undefined;
+};
 
 /** A map whose values are all read by `read`; null inside it is a wrong value. `checkKey` answers what is wrong with a name. */
 export function mapOf<T>(read: Read<T>, checkKey?: (key: string) => string | undefined): Read<Record<string, T>> {

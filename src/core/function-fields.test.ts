@@ -53,6 +53,19 @@ test('null counts as absent, unknown fields are ignored', () => {
   expect(specOf({ ...nulls, ...SMALLEST, unknown: 1 })).toEqual(specOf(SMALLEST));
 });
 
+test('values of any shape have at most 100 levels, and a wrong value that is deeper is told too', () => {
+  const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels));
+  const problemOf = (changes: Record<string, unknown>) => problemsOf({ ...SMALLEST, ...changes }).join('; ');
+  const tooDeep = 'must have at most 100 levels of arrays and objects';
+  for (const field of ['layers', 'schedulePolicies']) {
+    expect(problemOf({ [field]: [nested(100)] })).toBe('');
+    expect(problemOf({ [field]: [nested(101)] })).toBe(`${field}[0] ${tooDeep}`);
+    expect(problemOf({ [field]: [nested(200_000)] })).toBe(`${field}[0] ${tooDeep}`);
+  }
+  expect(problemOf({ device: { a: nested(200_000) } })).toBe(`device ${tooDeep}`);
+  expect(problemOf({ minInstance: nested(200_000) })).toContain('minInstance must be an integer');
+});
+
 test('every problem is told at once', () => {
   expect(
     problemsOf({ name: 'hello', kind: 'faas', cpu: '500', memory: 15, timeout: 0, rootfs: { ports: ['x'] } }),

@@ -3,6 +3,7 @@ import { messageOf } from './error.ts';
 import {
   absentValues,
   anyObject,
+  anything,
   boolean,
   type FieldTable,
   integer,
@@ -38,7 +39,6 @@ const MAX_MILLISECONDS = 2 ** 31 - 1;
 const INITIALIZER_SECONDS = LIMITS.initializerTimeoutMs / 1000;
 const MAX_SECONDS = LIMITS.functionTimeoutSeconds.max;
 
-const anything: Read<unknown> = value => value;
 const shortText = text({ maxChars: MAX_TEXT_CHARS });
 const pathText = text({ maxChars: MAX_PATH_CHARS });
 

@@ -32,6 +32,7 @@ const environment = Type.Record(
   Type.String({ maxLength: 131_072, pattern: NO_NUL }),
   { additionalProperties: false },
 );
+const LEVELS = 'Values of any shape, at most 100 levels deep.';
 const milliseconds = { maximum: 2 ** 31 - 1 };
 
 export const FunctionName = Type.String({
@@ -131,14 +132,14 @@ const changeable = {
   concurrentNum: optional(digitsOrInteger(LIMITS.functionConcurrency.max, 1)),
   customResources: optional(Type.Record(Type.String(), Type.Number({ minimum: 0 }))),
   tags: optional(Type.Record(Type.String(), shortText)),
-  layers: optional(Type.Array(Type.Unknown(), { maxItems: 100 })),
-  device: optional(Type.Record(Type.String(), Type.Unknown())),
+  layers: optional(Type.Array(Type.Unknown(), { maxItems: 100, description: LEVELS })),
+  device: optional(Type.Record(Type.String(), Type.Unknown(), { description: LEVELS })),
   poolId: optional(Type.String({ maxLength: 64, pattern: NO_NUL })),
   idleTime: optional(
     Type.Integer({ minimum: -1, maximum: LIMITS.functionTimeoutSeconds.max, description: 'Seconds.' }),
   ),
   autoScaleConfig: optional(AutoScaleConfig),
-  schedulePolicies: optional(Type.Array(Type.Unknown(), { maxItems: 100 })),
+  schedulePolicies: optional(Type.Array(Type.Unknown(), { maxItems: 100, description: LEVELS })),
   enableSessionCtx: optional(Type.Boolean()),
   enableAgentSession: optional(Type.Boolean()),
   isFuncPublic: optional(Type.Boolean()),
