@@ -176,6 +176,14 @@ describe('query (GET)', () => {
     });
   });
 
+  test('a label asks for that one', async () => {
+    await using meta = await testMeta();
+    await meta.register();
+    for (const instanceLabel of ['a', 'b']) await meta.send('POST', PATH, { ...BODY, instanceLabel });
+    const one = await meta.send('GET', `${PATH}?funcName=${NAME}&version=latest&instanceLabel=b`);
+    expect(one.body).toMatchObject({ total: 1, results: [{ instanceLabel: 'b' }] });
+  });
+
   test('nothing reserved: an empty list; no such function: 4115; a missing parameter: 400 with code 4104', async () => {
     await using meta = await testMeta();
     expect(await meta.send('GET', `${PATH}?funcName=${NAME}&version=latest`)).toEqual(NOT_FOUND(NAME));
@@ -196,6 +204,15 @@ describe('delete', () => {
     expect((await list(meta)).total).toBe(2);
     expect(await meta.send('DELETE', `${PATH}?funcName=${NAME}&version=latest`)).toEqual(done);
     expect((await list(meta)).total).toBe(0);
+  });
+
+  test('what the body does not have is taken from the query: a label there never means all labels', async () => {
+    await using meta = await testMeta();
+    await meta.register();
+    for (const instanceLabel of ['a', 'b', 'c']) await meta.send('POST', PATH, { ...BODY, instanceLabel });
+    await meta.send('DELETE', `${PATH}?instanceLabel=a`, { funcName: NAME, version: 'latest' });
+    await meta.send('DELETE', `${PATH}?instanceLabel=b`, { funcName: NAME, version: 'latest', instanceLabel: null });
+    expect((await list(meta)).results).toMatchObject([{ instanceLabel: 'c' }]);
   });
 
   test('what was never created is 200 with code 4104', async () => {

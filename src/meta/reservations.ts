@@ -38,8 +38,12 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
   });
 
   app.get<{ Querystring: Query }>(PATH, { config: { access: 'read', docs: RESERVATION_DOCS.list } }, async request => {
-    const { funcName, version } = withName(accept(readReservationBase(fromQuery(request.query))), request.tenant);
-    const found = await reservations.list(request.tenant, funcName, version);
+    const { funcName, version, instanceLabel } = withName(
+      accept(readReservationBase(fromQuery(request.query))),
+      request.tenant,
+    );
+    const all = await reservations.list(request.tenant, funcName, version);
+    const found = instanceLabel === '' ? all : all.filter(({ label }) => label === instanceLabel);
     return {
       code: 0,
       message: '',
@@ -53,7 +57,11 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
     { config: { access: 'write', docs: RESERVATION_DOCS.delete } },
     async request => {
       const body = request.body as Buffer | undefined;
-      const source = body === undefined || body.length === 0 ? fromQuery(request.query) : readObject(body);
+      const sent = body === undefined || body.length === 0 ? {} : readObject(body);
+      // A label in the query alone must not mean all labels.
+      const source = Object.fromEntries(
+        Object.entries(fromQuery(request.query)).map(([field, value]) => [field, sent[field] ?? value]),
+      );
       await reservations.delete(request.tenant, withName(accept(readReservationBase(source)), request.tenant));
       return { code: 0, message: '' };
     },
