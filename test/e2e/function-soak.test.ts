@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { soakFunctions } from '../soak/function-load.ts';
 
-const SMALL = { functions: 10, instancesEach: 3, callers: 16, killEveryMs: 250 };
+const SMALL = { functions: 10, instancesEach: 3, callers: 16, handlerMs: 80, killEveryMs: 250 };
 
 it('functions under mixed load while instances are killed: only calls on a killed instance fail, and nothing is left', async () => {
   const report = await soakFunctions({ ...SMALL, durationMs: 6_000, killServer: false });

@@ -11,6 +11,8 @@ export interface SoakOptions {
   /** `maxInstance` of each function. */
   readonly instancesEach: number;
   readonly callers: number;
+  /** Handlers take up to this long; with 600 callers and 400 ms, 50 functions keep their 4 instances busy. */
+  readonly handlerMs: number;
   readonly durationMs: number;
   /** Between two `kill -9` of an instance. */
   readonly killEveryMs: number;
@@ -201,7 +203,7 @@ class Soak {
         method: 'POST',
         dispatcher: this.#agent,
         headers,
-        body: JSON.stringify({ ms: random(80) }),
+        body: JSON.stringify({ ms: random(this.#options.handlerMs) }),
       });
       const text = await body.text();
       const tookMs = performance.now() - startMs;

@@ -1,5 +1,5 @@
 /**
- * `npm run soak [-- --seconds 300] [--functions 50] [--callers 64] [--kill-server]`: many functions under mixed load while instances are
+ * `npm run soak [-- --seconds 300] [--functions 50] [--callers 64] [--handler-ms 80] [--kill-server]`: many functions under mixed load while instances are
  * killed. Exit code 1 when a call failed that should not have, or when something is left. Needs a build.
  */
 import { parseArgs } from 'node:util';
@@ -13,6 +13,7 @@ const { values } = parseArgs({
     functions: { type: 'string', default: '50' },
     instances: { type: 'string', default: '4' },
     callers: { type: 'string', default: '64' },
+    'handler-ms': { type: 'string', default: '80' },
     'kill-every': { type: 'string', default: '500' },
     'kill-server': { type: 'boolean', default: false },
   },
@@ -22,6 +23,7 @@ const report = await soakFunctions({
   functions: Number(values.functions),
   instancesEach: Number(values.instances),
   callers: Number(values.callers),
+  handlerMs: Number(values['handler-ms']),
   durationMs: Number(values.seconds) * 1000,
   killEveryMs: Number(values['kill-every']),
   killServer: values['kill-server'],
