@@ -1,11 +1,15 @@
 import type { SandboxType } from '../core/instance.ts';
-import { reach } from './adopt.ts';
+import { ANSWER_MS, reach } from './adopt.ts';
 import type { CallRoom } from './call-room.ts';
 import { LiveInstance } from './live-instance.ts';
 import type { SchedulerOptions } from './options.ts';
 import type { InstanceRecord, InstanceRecords } from './records.ts';
+import { notAnswering } from './refusals.ts';
 
-type Options = Pick<SchedulerOptions, 'drivers' | 'log' | 'metrics'> & {
+/** How long a sandbox of an earlier server may stay silent before it is given up: on a stalled machine a healthy one does. */
+const SILENCE_MS = 30_000;
+
+type Options = Pick<SchedulerOptions, 'drivers' | 'log' | 'metrics' | 'adoption'> & {
   readonly records: InstanceRecords;
   readonly room: CallRoom;
   /** True while something else is being done to the instance, or nothing may become live any more. */
@@ -14,11 +18,19 @@ type Options = Pick<SchedulerOptions, 'drivers' | 'log' | 'metrics'> & {
   readonly onUnwritten: () => void;
 };
 
+interface Adoption {
+  /** Settles with the adoption, or rejects when that takes longer than a runtime that lives needs to answer. */
+  readonly soon: Promise<LiveInstance | undefined>;
+  /** When nothing of the adoption runs any more. Never rejects. */
+  readonly over: Promise<void>;
+  readonly abandon: AbortController;
+}
+
 /** The RUNNING instances of this process: what calls need. Each leaves by itself when its sandbox ends. */
 export class LiveInstances {
   readonly byId = new Map<string, LiveInstance>();
   readonly #options: Options;
-  readonly #adopting = new Map<string, Promise<LiveInstance | undefined>>();
+  readonly #adopting = new Map<string, Adoption>();
 
   constructor(options: Options) {
     this.#options = options;
@@ -34,20 +46,42 @@ export class LiveInstances {
     });
   }
 
+  /** Looked for now, perhaps for longer than anybody waits. */
+  isAdopting(id: string): boolean {
+    return this.#adopting.has(id);
+  }
+
   /**
    * Makes a RUNNING instance live that an earlier server started, once for all who ask; undefined when it is dead (it is
-   * FAILED then) or going. Rejects when its driver does not answer.
+   * FAILED then) or going. Rejects when its driver does not answer, and when its runtime does not answer soon: then it is
+   * waited for in the background, and ended when it stays silent.
    */
   adopt(record: InstanceRecord): Promise<LiveInstance | undefined> {
     const { id } = record.instance;
     const live = this.byId.get(id);
     if (live) return Promise.resolve(live);
-    let adopting = this.#adopting.get(id);
-    if (!adopting) {
-      adopting = this.#reach(record).finally(() => this.#adopting.delete(id));
-      this.#adopting.set(id, adopting);
+    let adoption = this.#adopting.get(id);
+    if (!adoption) {
+      adoption = this.#begin(record);
+      this.#adopting.set(id, adoption);
     }
-    return adopting;
+    return adoption.soon;
+  }
+
+  /** Takes no more calls for it, and looks for it no longer: its end is somebody else's. */
+  take(id: string): LiveInstance | undefined {
+    const live = this.byId.get(id);
+    this.byId.delete(id);
+    this.#adopting.get(id)?.abandon.abort();
+    return live;
+  }
+
+  /** Looks for none any more; they live on. Returns how many were looked for. */
+  async abandonAdoptions(): Promise<number> {
+    const adoptions = [...this.#adopting.values()];
+    for (const { abandon } of adoptions) abandon.abort();
+    await Promise.all(adoptions.map(({ over }) => over));
+    return adoptions.length;
   }
 
   /** Lets go of all of them; they live on. */
@@ -56,7 +90,39 @@ export class LiveInstances {
     this.byId.clear();
   }
 
-  async #reach({ instance, handle, secret }: InstanceRecord): Promise<LiveInstance | undefined> {
+  #begin(record: InstanceRecord): Adoption {
+    const { id } = record.instance;
+    const { adoption = { answerMs: ANSWER_MS, silenceMs: SILENCE_MS }, log, onUnwritten } = this.#options;
+    const abandon = new AbortController();
+    const adopted = this.#reach(record, adoption.silenceMs, abandon.signal).finally(() => this.#adopting.delete(id));
+    let isLate = false;
+    const soon = new Promise<LiveInstance | undefined>((resolve, reject) => {
+      const timer = setTimeout(() => {
+        isLate = true;
+        reject(notAnswering(id));
+      }, adoption.answerMs);
+      adopted.then(resolve, reject).finally(() => clearTimeout(timer));
+    });
+    soon.catch(() => undefined);
+    const over = adopted.then(
+      live => {
+        if (isLate && live) log.info({ instanceId: id }, 'an instance answered late, and serves again');
+      },
+      (error: unknown) => {
+        // Whoever waited is told; after that nobody is.
+        if (!isLate || abandon.signal.aborted) return;
+        log.warn({ instanceId: id, err: error }, 'an instance could not be adopted');
+        onUnwritten();
+      },
+    );
+    return { soon, over, abandon };
+  }
+
+  async #reach(
+    { instance, handle, secret }: InstanceRecord,
+    silenceMs: number,
+    abandoned: AbortSignal,
+  ): Promise<LiveInstance | undefined> {
     const { id, spec } = instance;
     const { drivers, isTaken, log, room } = this.#options;
     if (isTaken(id)) return undefined;
@@ -65,7 +131,15 @@ export class LiveInstances {
       return undefined;
     }
     const driver = await drivers(spec.sandboxType);
-    const reached = await reach(driver, handle, secret);
+    const reached = await reach(driver, handle, secret, silenceMs, abandoned).catch(error => {
+      if (abandoned.aborted) return undefined;
+      throw error;
+    });
+    // Checked with nothing awaited before the write: what it is restarted as must not become FAILED.
+    if (reached === undefined || abandoned.aborted) {
+      if (reached && 'channel' in reached) reached.channel.close();
+      return undefined;
+    }
     if ('dead' in reached) {
       await this.#fail(id, driver.name, reached.dead);
       return undefined;

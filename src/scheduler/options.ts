@@ -41,6 +41,11 @@ export interface SchedulerOptions {
   readonly maxProcesses: number;
   readonly network: 'host' | 'none';
   readonly requireIsolation: boolean;
+  /**
+   * How long callers wait for an instance of an earlier server, and how long it may stay silent before it is ended;
+   * absent: the usual times.
+   */
+  readonly adoption?: { readonly answerMs: number; readonly silenceMs: number };
   /** How long a sandbox that belongs to no instance is left alone: somebody may be about to write its row. */
   readonly orphanGraceMs: number;
   /** Between two looks at everything (lost removals, orphans, drivers that were away). */

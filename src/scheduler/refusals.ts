@@ -19,4 +19,10 @@ export const notRunning = (id: string) => failedPrecondition(`instance ${id} is 
 
 export const isStarting = (id: string) => failedPrecondition(`instance ${id} is being started`);
 
+/** Also while it is waited for in the background. */
+export const notAnswering = (id: string) =>
+  unavailable(`instance ${id} has not answered yet since the server came back; it is waited for`, {
+    retryAfterSeconds: 1,
+  });
+
 export const noSandbox = (id: string) => failedPrecondition(`instance ${id} has no sandbox`);

@@ -64,7 +64,7 @@ export class Scheduler implements Instances {
     this.#removals = new Removals(options.log);
     this.#starter = new Starter(options, this.#room, this.#removals);
     this.#reconciler = new Reconciler({ ...options, now: this.#now }, this.#records, this.#removals, {
-      isBusy: id => this.#operations.of(id) !== undefined,
+      isBusy: id => this.#operations.of(id) !== undefined || this.#lives.isAdopting(id),
       isLive: id => this.#live.has(id),
       watchAgain: id => this.#live.get(id)?.watchSandbox(),
       adopt: record => this.#lives.adopt(record),
@@ -115,11 +115,11 @@ export class Scheduler implements Instances {
   async close({ stopAgents, graceMs }: { stopAgents: boolean; graceMs: number }): Promise<{ agentsLeft: number }> {
     this.#isStopping = true;
     this.#operations.abortStarts(serverStopping());
-    await this.#reconciler.close();
+    const [unanswered] = await Promise.all([this.#lives.abandonAdoptions(), this.#reconciler.close()]);
     await Promise.all([this.#operations.settled(), this.#room.idle(graceMs)]);
     if (stopAgents) await this.#deleteAll();
     this.#removals.close();
-    const agentsLeft = this.#live.size;
+    const agentsLeft = this.#live.size + (stopAgents ? 0 : unanswered);
     this.#lives.detachAll(serverStopping().message);
     return { agentsLeft };
   }
@@ -317,8 +317,7 @@ export class Scheduler implements Instances {
   async #endSandbox(driver: SandboxDriver, record: InstanceRecord, graceMs: number | null, why: string): Promise<void> {
     const { id, spec } = record.instance;
     const grace = graceMs ?? Math.max(LIMITS.deleteGraceMs, spec.preStopTimeoutMs);
-    const live = this.#live.get(id);
-    this.#lives.byId.delete(id);
+    const live = this.#lives.take(id);
     const handle = live?.handle ?? record.handle;
     if (handle === null) return;
     try {
@@ -370,7 +369,7 @@ export class Scheduler implements Instances {
     const { status, nodeId } = record.instance;
     if (status !== 'RUNNING' || nodeId !== this.#options.nodeId) throw notThere();
     const live = await this.#lives.adopt(record);
-    if (live === undefined) throw notThere();
+    if (live === undefined) throw this.#isStopping ? serverStopping() : notThere();
     return live;
   }
 

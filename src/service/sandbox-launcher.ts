@@ -4,7 +4,7 @@ import type { InstanceSpec, SandboxType } from '../core/instance.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import { reach } from '../scheduler/adopt.ts';
+import { ANSWER_MS, reach } from '../scheduler/adopt.ts';
 import { CallRoom } from '../scheduler/call-room.ts';
 import { LiveInstance } from '../scheduler/live-instance.ts';
 import type { DriverSource, SchedulerLog, SchedulerMetrics } from '../scheduler/options.ts';
@@ -167,7 +167,7 @@ export class SandboxLauncher implements ServiceLauncher {
     const handle = JSON.parse(row.handle) as SandboxHandle;
     try {
       const driver = await drivers(row.sandbox_type as SandboxType);
-      const reached = await reach(driver, handle, row.secret);
+      const reached = await reach(driver, handle, row.secret, ANSWER_MS);
       if ('channel' in reached) {
         codeStore.adopt(row.code_source, row.id);
         const live = this.#live(driver, handle, row, reached.channel);

@@ -92,6 +92,11 @@ export class FakeDriver implements SandboxDriver {
     this.#ofInstance(instanceId).runtime.becomeUnreachable();
   }
 
+  /** It lives, but answers no new connection before `until`. */
+  fallSilent(instanceId: string, until: Promise<void>): void {
+    this.#ofInstance(instanceId).runtime.fallSilent(until);
+  }
+
   /** Ends everything and removes its files. */
   async dispose(): Promise<void> {
     for (const sandbox of this.#sandboxes.values()) this.#end(sandbox, exitOf(0));

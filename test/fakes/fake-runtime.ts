@@ -63,6 +63,7 @@ export class FakeRuntime {
   #init: Init | undefined;
   #status: HelloOk['state'] = 'new';
   #failure: CallError | undefined;
+  #silence: Promise<void> | undefined;
 
   constructor(options: FakeRuntimeOptions) {
     this.#options = options;
@@ -85,6 +86,11 @@ export class FakeRuntime {
   becomeUnreachable(): void {
     this.#server.close();
     this.dropConnections();
+  }
+
+  /** Takes new connections, and reads nothing of them before `until`. */
+  fallSilent(until: Promise<void>): void {
+    this.#silence = until;
   }
 
   /** The process is gone: everything breaks. */
@@ -126,6 +132,10 @@ export class FakeRuntime {
         socket.destroy();
       }
     });
+    if (this.#silence) {
+      socket.pause();
+      void this.#silence.then(() => socket.resume());
+    }
     socket.on('error', () => undefined);
     socket.on('close', () => {
       this.#sockets.delete(socket);

@@ -3,7 +3,7 @@ import { expect, test, vi } from 'vitest';
 import { NO_SANDBOX } from '../../src/core/instance.ts';
 import { toSandboxSpec } from '../../src/scheduler/sandbox-spec.ts';
 import { insertInstance, updateInstance } from '../../src/storage/instances.ts';
-import { Harness, specOf, TENANT } from './harness.ts';
+import { gate, Harness, specOf, TENANT } from './harness.ts';
 
 const RULES = { maxProcesses: 10, network: 'host', requireIsolation: false } as const;
 
@@ -89,11 +89,74 @@ test('a sandbox that runs but does not answer is stopped, and its instance is FA
   const id = await harness.create('a');
   await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
   harness.driver.becomeUnreachable(id);
-  await harness.newScheduler().start();
-  const { status, statusReason } = await harness.scheduler.get(TENANT, id);
-  expect(status).toBe('FAILED');
-  expect(statusReason).toContain('the connection to the instance was lost');
+  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 50 } }).start();
+  await vi.waitFor(async () => expect((await harness.scheduler.get(TENANT, id)).status).toBe('FAILED'));
+  expect((await harness.scheduler.get(TENANT, id)).statusReason).toContain('the connection to the instance was lost');
   expect(harness.driver.runningIds).toEqual([]);
+});
+
+test('an instance that answers late is not ended: the server is up meanwhile, its calls are refused, then it serves', async () => {
+  await using harness = await Harness.open();
+  const [late, prompt] = [await harness.create('a', { handler: 'count' }), await harness.create('b')];
+  expect(await harness.value(late)).toBe(1);
+  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  const awake = gate();
+  harness.driver.fallSilent(late, awake.opened);
+  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
+  expect(harness.scheduler.readiness()).toEqual({});
+  expect(await harness.value(prompt, 1)).toBe(1);
+  const notYet = { code: 'unavailable', message: expect.stringContaining(`${late} has not answered yet`) };
+  await expect(harness.invoke(late)).rejects.toMatchObject(notYet);
+  await expect(harness.scheduler.access(TENANT, late)).rejects.toMatchObject(notYet);
+  await harness.scheduler.reconcile();
+  expect(await harness.scheduler.get(TENANT, late)).toMatchObject({ status: 'RUNNING' });
+  expect(harness.driver.runningIds).toContain(late);
+  awake.open();
+  await vi.waitFor(async () => expect(await harness.value(late)).toBe(2));
+  expect(harness.driver.starts).toHaveLength(2);
+});
+
+test('an instance that dies while its answer is waited for is FAILED at once, with its exit', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a');
+  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  harness.driver.fallSilent(id, new Promise(() => undefined));
+  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
+  harness.driver.kill(id, { code: 3 });
+  await vi.waitFor(async () => {
+    const { status, statusReason } = await harness.scheduler.get(TENANT, id);
+    expect({ status, statusReason }).toEqual({ status: 'FAILED', statusReason: 'instance exited: exit code 3' });
+  });
+});
+
+test('an instance whose answer is waited for can be restarted and deleted; its late answer changes nothing', async () => {
+  await using harness = await Harness.open();
+  const [restarted, deleted] = [await harness.create('a'), await harness.create('b')];
+  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  const awake = gate();
+  harness.driver.fallSilent(restarted, awake.opened);
+  harness.driver.fallSilent(deleted, awake.opened);
+  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 100 } }).start();
+  await harness.scheduler.delete(TENANT, deleted, 0);
+  await harness.scheduler.restart(TENANT, restarted);
+  awake.open();
+  await harness.scheduler.reconcile();
+  expect(await harness.value(restarted, 1)).toBe(1);
+  expect(harness.driver.instanceIds).toEqual([restarted]);
+});
+
+test('a server that ends while answers are waited for counts those instances as left, and leaves them alone', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a', { handler: 'count' });
+  expect(await harness.value(id)).toBe(1);
+  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  const awake = gate();
+  harness.driver.fallSilent(id, awake.opened);
+  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
+  expect(await harness.scheduler.close({ stopAgents: false, graceMs: 0 })).toEqual({ agentsLeft: 1 });
+  awake.open();
+  await harness.newScheduler().start();
+  expect(await harness.value(id)).toBe(2);
 });
 
 test('a RUNNING row whose runtime was never initialized is dead', async () => {
