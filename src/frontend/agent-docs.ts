@@ -101,7 +101,14 @@ export const AGENT_DOCS = {
     operationId: 'restartAgent',
     summary: 'Restart an agent instance: the same id, a new sandbox',
     params: byId,
-    response: { 200: json('It runs again.', AgentCreated), ...unknown, 409: busy[409] },
+    response: {
+      200: json('It runs again.', AgentCreated),
+      ...unknown,
+      409: errorDocs(
+        'It is being created, restarted or deleted, which the message says, or was deleted in the middle of the restart.',
+      ),
+      500: errorDocs('`failed to restart agent: <cause>`; the instance is `FAILED`.'),
+    },
   },
   invoke: {
     tags,

@@ -3,6 +3,7 @@ import { SPEC, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { deadlineExceeded, failedPrecondition } from '../core/error.ts';
 import type { Instance } from '../core/instance.ts';
+import { isBeing } from '../scheduler/refusals.ts';
 
 const RICH: Instance = {
   ...newInstance({
@@ -232,6 +233,15 @@ describe('restart', () => {
     expect(await frontend.send({ method: 'POST', url: `/api/agent/${RICH.id}/restart` })).toMatchObject({
       status: 500,
       body: { code: 500, message: 'failed to restart agent: workspace does not exist: /w' },
+    });
+  });
+
+  test('one while something else is done to the instance is 409 and says what', async () => {
+    await using frontend = testFrontend();
+    frontend.instances.restart = () => Promise.reject(isBeing('delete', RICH.id));
+    expect(await frontend.send({ method: 'POST', url: `/api/agent/${RICH.id}/restart` })).toMatchObject({
+      status: 409,
+      body: { code: 409, message: `failed to restart agent: instance ${RICH.id} is being deleted` },
     });
   });
 });

@@ -37,7 +37,10 @@ export interface Instances {
   /** pre_stop, end and removal under `graceMs` (null = the default rule). A second delete of one that is going fails with `not_found`. */
   delete(tenant: string, id: string, graceMs: number | null): Promise<void>;
 
-  /** Same id and name, new sandbox; also for a FAILED or stuck one. Fails as `create` does; it is FAILED then. */
+  /**
+   * Same id and name, new sandbox; also for a FAILED or stuck one. Fails as `create` does; it is FAILED then. Fails with `already_exists`
+   * while it is being created, restarted or deleted (`instance <id> is being …`), and when it is deleted in the middle.
+   */
   restart(tenant: string, id: string): Promise<Instance>;
 
   exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult>;

@@ -17,7 +17,17 @@ export const keyUsed = (key: string) => alreadyExists(`idempotency key ${key} wa
 
 export const notRunning = (id: string) => failedPrecondition(`instance ${id} is not running`);
 
-export const isStarting = (id: string) => failedPrecondition(`instance ${id} is being started`);
+const DOING = { create: 'created', restart: 'restarted', delete: 'deleted' } as const;
+
+/** Something else is being done to it as a whole. */
+export const isBeing = (doing: keyof typeof DOING, id: string) =>
+  alreadyExists(`instance ${id} is being ${DOING[doing]}`);
+
+/** What a start is told that a delete has ended; nobody was told of an instance that was being created. */
+export const deletedMeanwhile = (doing: 'create' | 'restart', id: string) =>
+  doing === 'create'
+    ? unavailable('the instance was deleted while it was starting')
+    : alreadyExists(`instance ${id} was deleted while it was starting`);
 
 /** Also while it is waited for in the background. */
 export const notAnswering = (id: string) =>

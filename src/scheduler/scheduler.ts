@@ -16,8 +16,9 @@ import type { SchedulerOptions } from './options.ts';
 import { Reconciler } from './reconciler.ts';
 import { type InstanceRecord, InstanceRecords } from './records.ts';
 import {
+  deletedMeanwhile,
   instanceNotFound,
-  isStarting,
+  isBeing,
   keyUsed,
   nameTaken,
   noSandbox,
@@ -162,8 +163,10 @@ export class Scheduler implements Instances {
     if (before?.kind === 'delete' || !isAllowed(instance.status, 'delete')) throw instanceNotFound(id);
     await this.#operations.run(id, 'delete', async () => {
       if (!(await this.#records.move(id, 'delete'))) throw instanceNotFound(id);
-      before?.abort.abort(unavailable('the instance was deleted while it was starting'));
-      await before?.done.catch(() => undefined);
+      if (before !== undefined) {
+        before.abort.abort(deletedMeanwhile(before.kind === 'create' ? 'create' : 'restart', id));
+        await before.done.catch(() => undefined);
+      }
       await this.#tearDown(id, graceMs);
       return undefined;
     });
@@ -173,7 +176,7 @@ export class Scheduler implements Instances {
     const { instance } = await this.#record(tenant, id);
     if (instance.nodeId !== this.#options.nodeId) throw instanceNotFound(id);
     const before = this.#operations.of(id);
-    if (before !== undefined) throw before.kind === 'delete' ? instanceNotFound(id) : isStarting(id);
+    if (before !== undefined) throw isBeing(before.kind, id);
     this.#assertMayStart();
     return await this.#operations.run(id, 'restart', signal => this.#restart(id, signal));
   }
@@ -257,7 +260,7 @@ export class Scheduler implements Instances {
   async #restart(id: string, signal: AbortSignal): Promise<Instance> {
     const record = await this.#records.find(id);
     const restarts = (record?.instance.restarts ?? 0) + 1;
-    if (record === null || !(await this.#records.move(id, 'restart', { restarts }))) throw instanceNotFound(id);
+    if (record === null || !(await this.#records.move(id, 'restart', { restarts }))) throw await this.#whyNoRestart(id);
     let isOldGone = false;
     try {
       const { spec } = record.instance;
@@ -272,6 +275,15 @@ export class Scheduler implements Instances {
       await this.#unlessWritten(id, this.#records.move(id, 'restartFailed', { statusReason, ...sandbox }));
       throw error;
     }
+  }
+
+  /** It was found neither RUNNING nor FAILED: its delete has begun, or an earlier server was in the middle of something. */
+  async #whyNoRestart(id: string): Promise<ServiceError> {
+    const record = await this.#records.find(id);
+    if (record === null) return instanceNotFound(id);
+    const { status, restarts } = record.instance;
+    if (status === 'CREATING') return isBeing(restarts > 0 ? 'restart' : 'create', id);
+    return isBeing(status === 'STOPPING' ? 'delete' : 'restart', id);
   }
 
   /** Starts a sandbox for an instance that is CREATING, writes that it runs, and takes calls for it. */

@@ -167,13 +167,68 @@ test('of two restarts at the same moment one is refused; a delete in the middle 
   const id = await harness.create('a');
   const held = gate();
   harness.driver.faults.startGate = held.opened;
-  const restart = expect(harness.scheduler.restart(TENANT, id)).rejects.toThrow('deleted while it was starting');
+  const restart = expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({
+    code: 'already_exists',
+    message: `instance ${id} was deleted while it was starting`,
+  });
   await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(2));
-  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({ code: 'failed_precondition' });
+  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({
+    code: 'already_exists',
+    message: `instance ${id} is being restarted`,
+  });
   await harness.scheduler.delete(TENANT, id, null);
   await restart;
   expect(harness.driver.instanceIds).toEqual([]);
   await expect(harness.scheduler.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+});
+
+test('a restart of an instance that is being created is refused, and the create goes on', async () => {
+  await using harness = await Harness.open();
+  const held = gate();
+  harness.driver.faults.startGate = held.opened;
+  const created = harness.create('a');
+  await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(1));
+  const id = harness.driver.starts[0]?.instanceId ?? '';
+  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({
+    code: 'already_exists',
+    message: `instance ${id} is being created`,
+  });
+  held.open();
+  expect(await created).toBe(id);
+  expect(await harness.value(id, 1)).toBe(1);
+});
+
+test('a restart of an instance that is being deleted is refused, also when the delete is to be tried again', async () => {
+  await using harness = await Harness.open();
+  const stopped = gate();
+  harness.driver.handlers.set('stop', () => stopped.opened);
+  const id = await harness.create('a', { preStop: 'stop' });
+  const isDeleted = { code: 'already_exists', message: `instance ${id} is being deleted` };
+  harness.driver.faults.removeFailures = 1;
+  const deleted = harness.scheduler.delete(TENANT, id, null);
+  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject(isDeleted);
+  stopped.open();
+  await expect(deleted).rejects.toMatchObject({ code: 'unavailable' });
+  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject(isDeleted);
+  await harness.scheduler.reconcile();
+  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+  expect(harness.driver.instanceIds).toEqual([]);
+});
+
+test('of a delete and a restart at the same moment the delete wins, whichever was first', async () => {
+  await using harness = await Harness.open();
+  for (const order of ['delete first', 'restart first']) {
+    const id = await harness.create(order);
+    const restart = () => harness.scheduler.restart(TENANT, id);
+    const remove = () => harness.scheduler.delete(TENANT, id, null);
+    const results = order === 'delete first' ? [remove(), restart()] : [restart(), remove()];
+    const [first, second] = await Promise.allSettled(results);
+    const [deleted, restarted] = order === 'delete first' ? [first, second] : [second, first];
+    expect(deleted).toMatchObject({ status: 'fulfilled' });
+    expect(restarted).toMatchObject({ status: 'rejected', reason: { code: 'already_exists' } });
+    await expect(harness.scheduler.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+  }
+  expect(harness.driver.instanceIds).toEqual([]);
 });
 
 test('close lets running calls end, then lets go of the instances, which live on', async () => {
