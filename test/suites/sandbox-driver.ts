@@ -537,6 +537,28 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await driver.list()).toEqual([]);
       });
 
+      test.for(['/', '//', '/proc', '/proc/self', '/dev', '/dev/pts', '/data/../proc'])(
+        'a mount at %s, which the sandbox itself needs, fails the start with a sentence',
+        async (target, context) => {
+          if (!capabilities.mounts) return context.skip();
+          const mounts = [...under.spec().mounts, { source: directory(), target, readonly: true }];
+          await expect(start({ mounts })).rejects.toSatisfy(isError('failed_precondition', /^mount target .*\//));
+          expect(await driver.list()).toEqual([]);
+        },
+      );
+
+      test('shared memory and most of what an image or a host brings may be mounted over', async context => {
+        const { real } = under.entries;
+        if (real === undefined || !capabilities.mounts) return context.skip();
+        const source = directory();
+        writeFileSync(join(source, 'file'), 'mine');
+        for (const target of ['/dev/shm', '/usr/share', '/tmp', '/etc/ssl']) {
+          const mounts = [...under.spec().mounts, { source, target, readonly: false }];
+          const { channel } = await startWith(real.read, { mounts });
+          expect(await call(channel, { path: `${target}/file` })).toBe('mine');
+        }
+      });
+
       test('a source that turned unsafe since the request was checked fails the start', async context => {
         if (!capabilities.mounts) return context.skip();
         const link = join(directory(), 'link');

@@ -9,6 +9,10 @@ from .failure import StartFailure
 
 _FORBIDDEN_TREES = ("/etc", "/proc", "/sys", "/dev", "/boot")
 _MOST_LINKS = 40
+#: What is not only a directory of files: in these nothing may be mounted either.
+_KERNEL_TREES = ("/proc", "/dev")
+#: The part of it that is for whoever wants it.
+_SHARED_MEMORY = "/dev/shm"
 
 
 def is_unsafe(resolved, data_dir, docker_socket):
@@ -44,14 +48,19 @@ def open_path(path):
         raise StartFailure("mount source cannot be opened: %s: %s" % (path, error.strerror))
 
 
-def mount_source(descriptor, target, readonly, root):
-    """Binds an opened source at `target` of the root at `root`."""
+def mount_source(descriptor, target, readonly, root, needed=()):
+    """Binds an opened source at `target` of the root at `root`, unless that hides one of the directories `needed`."""
     wants_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
     normal = normalize_target(target)
     try:
         place = open_target(root, normal, wants_directory)
     except OSError as error:
         raise StartFailure("mount target cannot be made: %s: %s" % (target, error.strerror))
+    try:
+        check_target(os.readlink("/proc/self/fd/%d" % place)[len(os.path.realpath(root)) :], target, needed)
+    except StartFailure:
+        os.close(place)
+        raise
     try:
         # The path through the descriptor, so that nothing can be swapped between the look and the mount.
         syscalls.bind("/proc/self/fd/%d" % descriptor, "/proc/self/fd/%d" % place)
@@ -67,6 +76,16 @@ def mount_source(descriptor, target, readonly, root):
         raise StartFailure("mount cannot be restricted: %s: %s" % (target, error.strerror))
     finally:
         os.close(place)
+
+
+def check_target(resolved, target, needed):
+    """`resolved`: where `target` leads inside."""
+    for path in needed:
+        if _is_within(path, resolved):
+            raise StartFailure("mount target %s hides %s, which the sandbox needs" % (target, path))
+    for tree in _KERNEL_TREES:
+        if tree in needed and _is_within(resolved, tree) and not _is_within(resolved, _SHARED_MEMORY):
+            raise StartFailure("mount target %s is in %s, which the sandbox needs" % (target, tree))
 
 
 def normalize_target(target):

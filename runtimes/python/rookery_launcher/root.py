@@ -1,10 +1,14 @@
 """The root directory of a sandbox, and how the host's goes away behind it."""
 
 import os
+import sys
+
+import rookery_runtime
 
 from . import syscalls
 from .syscalls import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE
 
+#: Where what is in a sandbox finds the programs, the libraries and the kernel.
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = (
@@ -47,6 +51,20 @@ class RootPlan:
         self.shown = [path for path in shown if path != "/" and not _is_within(path, "/usr")]
         #: Host paths that must not be seen, whatever is shown (the data directory).
         self.hidden = hidden
+        #: What every sandbox runs on: nothing may be mounted over it.
+        self.needed = _needed_directories()
+        #: Where modules are loaded from that not every instance has need of.
+        self.runtime = os.path.dirname(os.path.realpath(rookery_runtime.__file__))
+
+
+def _needed_directories():
+    """Resolved, as a mount's target is."""
+    library = os.path.dirname(os.path.realpath(os.__file__))
+    found = ["/usr", "/proc", "/dev", library, os.path.join(library, "lib-dynload")]
+    found.append(os.path.dirname(os.path.realpath(sys.executable)))
+    found += ["/" + name for name in _SYSTEM]
+    found += ["/%s/%s" % (name, getattr(sys.implementation, "_multiarch", "")) for name in _SYSTEM]
+    return sorted({os.path.realpath(path) for path in found if os.path.isdir(path)} - {"/"})
 
 
 def build(plan, own_proc):

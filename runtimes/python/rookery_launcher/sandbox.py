@@ -216,9 +216,9 @@ class _Start:
             return
         root.set_size(self._plan.root, self._request["memoryMb"])
         inside = self._plan.root.mount_point
-        for item, source in self._open_sources():
+        for item, source, needed in self._open_sources():
             try:
-                mounts.mount_source(source, item["target"], item["readonly"], inside)
+                mounts.mount_source(source, item["target"], item["readonly"], inside, needed)
             finally:
                 os.close(source)
         if self._is_program:
@@ -226,17 +226,29 @@ class _Start:
         self._make_home(inside)
         root.enter(self._plan.root)
 
+    def _needed(self):
+        """What a mount of the caller's must not hide."""
+        needed = self._plan.root.needed + [item["target"] for item in self._request["platformMounts"]]
+        if self._is_program:
+            needed.append(_INSIDE_SOCKETS)
+        if self._may_serve_http or self._request["command"]["kind"] == "http":
+            needed.append(self._plan.root.runtime)
+        return needed
+
     def _open_sources(self):
-        """Each mount with a descriptor of its source, one at a time: the platform's own, then the caller's, which are checked."""
+        """
+        Each mount with a descriptor of its source and what it must not hide, one at a time: the platform's own, then the caller's, whose
+        sources are checked.
+        """
         for item in self._request["platformMounts"]:
-            yield item, mounts.open_path(item["source"])
-        policy = self._request["policy"]
+            yield item, mounts.open_path(item["source"]), ()
+        policy, needed = self._request["policy"], self._needed()
         for item in self._request["mounts"]:
-            yield item, mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"])
+            yield item, mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"]), needed
 
     def _accept_same_paths(self):
         """Without a mount namespace a mount can only be where it already is."""
-        for item, source in self._open_sources():
+        for item, source, _needed in self._open_sources():
             resolved = os.readlink("/proc/self/fd/%d" % source)
             os.close(source)
             if os.path.realpath(mounts.normalize_target(item["target"])) != resolved:

@@ -39,6 +39,31 @@ class Sources(unittest.TestCase):
             self.assertEqual(caught.exception.message, message)
 
 
+class NeededDirectories(unittest.TestCase):
+    NEEDED = ('/dev', '/opt/python', '/proc', '/usr', '/usr/bin')
+
+    def refusal(self, resolved):
+        try:
+            mounts.check_target(resolved, 'TARGET', self.NEEDED)
+        except StartFailure as failure:
+            return failure.message
+        return None
+
+    def test_nothing_may_be_mounted_over_what_the_sandbox_needs(self):
+        for resolved, hidden in (('/usr', '/usr'), ('/usr/bin', '/usr/bin'), ('/opt', '/opt/python')):
+            self.assertEqual(self.refusal(resolved), 'mount target TARGET hides %s, which the sandbox needs' % hidden)
+
+    def test_nothing_may_be_mounted_in_proc_and_dev_but_on_shared_memory(self):
+        for resolved, tree in (('/proc/self', '/proc'), ('/dev/null', '/dev'), ('/dev/pts', '/dev')):
+            self.assertEqual(self.refusal(resolved), 'mount target TARGET is in %s, which the sandbox needs' % tree)
+        self.assertIsNone(self.refusal('/dev/shm'))
+        self.assertIsNone(self.refusal('/dev/shm/of-two'))
+
+    def test_beside_and_below_it_mounts_are_free(self):
+        for resolved in ('/data', '/etc', '/opt/python/data', '/opt/pythons', '/usr/share/data', '/processes'):
+            self.assertIsNone(self.refusal(resolved), resolved)
+
+
 class Targets(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.mkdtemp(prefix='rookery-targets-')

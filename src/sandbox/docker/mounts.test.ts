@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { ownerWarnings, verifyMounts } from './mounts.ts';
+import { checkTargets, ownerWarnings, verifyMounts } from './mounts.ts';
 
 const mount = (source: string, ownerUid: number | null = 0, readonly = false) => ({
   source,
@@ -40,3 +40,40 @@ test('a source that is not among the mounts of a process was not what the daemon
 test('a process that is gone has nothing that could be compared', async () => {
   await verifyMounts(2 ** 22 + 1, [mount('/tmp')]);
 });
+
+const OURS = ['/run/rookery', '/opt/rookery/rookery_runtime'];
+const targetError = (target: string, readonly = false) => {
+  try {
+    checkTargets([{ source: '/data', target, readonly }], OURS);
+    return null;
+  } catch (error) {
+    return (error as Error).message;
+  }
+};
+
+test.each([
+  ['/', 'mount target must be a path below /: /'],
+  ['', 'mount target must be a path below /: '],
+  ['/a/..', 'mount target must be a path below /: /a/..'],
+  ['/proc', 'mount target /proc is in /proc, which the sandbox needs'],
+  ['/proc/1/', 'mount target /proc/1/ is in /proc, which the sandbox needs'],
+  ['/dev//null', 'mount target /dev//null is in /dev, which the sandbox needs'],
+  ['/run/rookery', 'mount target /run/rookery hides /run/rookery, which the sandbox needs'],
+  ['/run/rookery/a', 'mount target /run/rookery/a hides /run/rookery, which the sandbox needs'],
+  [OURS[1] as string, `mount target ${OURS[1]} hides ${OURS[1]}, which the sandbox needs`],
+])('nothing may be mounted at %j', (target, message) => {
+  expect(targetError(target)).toBe(message);
+});
+
+test('what is mounted above the directories of the platform must be writable', () => {
+  expect(targetError('/run')).toBe(null);
+  expect(targetError('/run', true)).toBe('mount target /run hides /run/rookery, which the sandbox needs');
+  expect(targetError('/opt/rookery', true)).toBe(`mount target /opt/rookery hides ${OURS[1]}, which the sandbox needs`);
+});
+
+test.each(['/usr', '/code', '/opt/function/code', '/dev/shm', '/devices', '/run/rooks'])(
+  '%s may be mounted at',
+  target => {
+    expect(targetError(target, true)).toBe(null);
+  },
+);

@@ -1,9 +1,13 @@
 import { readFile, realpath, stat } from 'node:fs/promises';
+import { posix } from 'node:path';
 import { failedPrecondition, messageOf } from '../../core/error.ts';
 import { checkSourceResolved, checkSourceText, type MountPolicy, type MountSpec } from '../../core/mount.ts';
 import type { SandboxSpec } from '../driver.ts';
 
 const WRITABLE_BY_ALL = 0o002;
+/** What the kernel shows there, and the part of it that is for whoever wants it. */
+const KERNEL_TREES = ['/proc', '/dev'];
+const SHARED_MEMORY = '/dev/shm';
 
 /** A mount whose source has been checked now. */
 export interface CheckedMount {
@@ -48,6 +52,26 @@ async function resolveMount(mount: MountSpec): Promise<Omit<CheckedMount, 'owner
     return { source: await realpath(mount.source), target: mount.target, readonly: mount.readonly };
   } catch {
     throw failedPrecondition(`mount source does not exist: ${mount.source}`);
+  }
+}
+
+/**
+ * What the platform itself has in a container must be seen there: `ours` are its directories. Links in the image are not followed. Fails
+ * with `failed_precondition`.
+ */
+export function checkTargets(mounts: readonly MountSpec[], ours: readonly string[]): void {
+  for (const { target, readonly } of mounts) {
+    const normal = posix.normalize(`/${target}`).replace(/(.)\/$/, '$1');
+    if (normal === '/') throw failedPrecondition(`mount target must be a path below /: ${target}`);
+    const isIn = (tree: string) => normal === tree || normal.startsWith(`${tree}/`);
+    const tree = KERNEL_TREES.find(isIn);
+    if (tree !== undefined && !isIn(SHARED_MEMORY)) {
+      throw failedPrecondition(`mount target ${target} is in ${tree}, which the sandbox needs`);
+    }
+    // What is mounted above ours is the place where the daemon makes them: only one that is read-only has none.
+    const hidden = ours.find(path => isIn(path) || (readonly && path.startsWith(`${normal}/`)));
+    if (hidden !== undefined)
+      throw failedPrecondition(`mount target ${target} hides ${hidden}, which the sandbox needs`);
   }
 }
 

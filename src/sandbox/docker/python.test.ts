@@ -27,11 +27,23 @@ test('an interpreter is looked for under its exact name first', () => {
   expect(interpreterNames(null)).toEqual(['python3', 'python']);
 });
 
+const withoutPython = (command: RuntimeCommand, targets: readonly string[], looked: readonly string[]) => {
+  const mounts = targets.map(target => ({ source: '/data', target, readonly: true }));
+  return missingPython({ command, rootfs: { type: 'image', imageUrl: 'img:1', user: '' }, mounts }, looked);
+};
+
 test('an image without Python is named with what was looked for', () => {
-  expect(missingPython({ kind: 'python', version: '3.9' }, 'img:1', ['python3.9: it is not there'])).toBe(
+  expect(withoutPython({ kind: 'python', version: '3.9' }, ['/code'], ['python3.9: it is not there'])).toBe(
     'invalid function: runtime python3.9 is not available: image img:1 has no Python 3.9 (python3.9: it is not there)',
   );
-  expect(missingPython({ kind: 'http', argv: [], deployDir: '' }, 'img:1', [])).toMatch(
+  expect(withoutPython({ kind: 'http', argv: [], deployDir: '' }, [], [])).toMatch(
     /^invalid function: image img:1 has no Python 3, which what speaks HTTP to its server needs/,
+  );
+});
+
+test('a mount that may hide the Python of the image is named too', () => {
+  const targets = ['/usr/', '/usr/local/bin', '/lib64', '/usr/share', '/library/x', '/code'];
+  expect(withoutPython({ kind: 'python', version: '3.9' }, targets, ['python3.9: it is not there'])).toContain(
+    '(python3.9: it is not there; a mount hides what the image has at /usr/, /usr/local/bin, /lib64)',
   );
 });

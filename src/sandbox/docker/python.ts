@@ -1,4 +1,4 @@
-import type { RuntimeCommand, SandboxSpec } from '../driver.ts';
+import type { SandboxSpec } from '../driver.ts';
 import { INSIDE_ORDERS, INSIDE_SOCKET } from './directory.ts';
 
 /** Where our runtime stands in a container; its path is told to the program that starts it and to nobody else. */
@@ -8,6 +8,9 @@ const STARTER = `${INSIDE_RUNTIME}/image.py`;
 export const EXIT_OTHER_PYTHON = 79;
 /** When the program that it is to start is not there or cannot be executed. */
 export const EXIT_NO_PROGRAM = 80;
+
+/** Where images have their interpreters and libraries. */
+const SYSTEM_PATH = /^\/*((usr|usr\/local)(\/(s?bin|lib\w*))?|s?bin|lib\w*|opt)\/*$/;
 
 /** What the starter is told. */
 export interface PythonOrders {
@@ -58,8 +61,14 @@ export function interpreterArgv(interpreter: string): readonly string[] {
 }
 
 /** Why an image without a fitting Python cannot run a command. */
-export function missingPython(command: RuntimeCommand, image: string, looked: readonly string[]): string {
-  const tried = looked.join('; ');
+export function missingPython(
+  { command, rootfs, mounts }: Pick<SandboxSpec, 'command' | 'rootfs' | 'mounts'>,
+  looked: readonly string[],
+): string {
+  const hiding = mounts.map(({ target }) => target).filter(target => SYSTEM_PATH.test(target));
+  const tried =
+    looked.join('; ') + (hiding.length === 0 ? '' : `; a mount hides what the image has at ${hiding.join(', ')}`);
+  const image = rootfs.imageUrl;
   if (command.kind === 'python') {
     const runtime = `python${command.version}`;
     return `invalid function: runtime ${runtime} is not available: image ${image} has no Python ${command.version} (${tried})`;

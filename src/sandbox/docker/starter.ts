@@ -8,6 +8,7 @@ import type { ExitResult, SandboxSpec } from '../driver.ts';
 import { containerName, containerOptions } from './container.ts';
 import { Bridge } from './custom-image.ts';
 import {
+  INSIDE_DIRECTORY,
   INSIDE_SOCKET,
   makeDirectory,
   removeDirectory,
@@ -22,7 +23,7 @@ import type { Exits } from './exits.ts';
 import type { HostPython } from './host-python.ts';
 import type { Images } from './images.ts';
 import type { Javas } from './java.ts';
-import { type CheckedMount, checkMounts, verifyMounts } from './mounts.ts';
+import { type CheckedMount, checkMounts, checkTargets, verifyMounts } from './mounts.ts';
 import type { NetworkLease, TenantNetworks } from './networks.ts';
 import {
   EXIT_OTHER_PYTHON,
@@ -116,6 +117,8 @@ export class Starter {
 
   async #startOnce(spec: SandboxSpec, signal: AbortSignal): Promise<StartedContainer> {
     const { networks, mountPolicy, engine } = this.#options;
+    const python = pythonNeed(spec);
+    checkTargets(spec.mounts, [INSIDE_DIRECTORY, ...(python.need === 'none' ? [] : [INSIDE_RUNTIME])]);
     const [mounts, network] = await settleBoth(
       checkMounts(spec, mountPolicy, socketPathOf(engine.endpoint)),
       spec.network === 'none' ? Promise.resolve(null) : networks.lease(spec.tenant),
@@ -126,7 +129,6 @@ export class Starter {
       if (command.kind === 'exec' && command.javaVersion !== undefined) {
         await this.#options.javas.assertVersion(rootfs.imageUrl, command.javaVersion, signal);
       }
-      const python = pythonNeed(spec);
       const attempt = { spec, mounts, network, signal };
       if (python.need !== 'none') {
         const started = await this.#startOnPython(attempt, python.orders, python.need === 'must');
@@ -168,7 +170,7 @@ export class Starter {
     }
     this.#interpreters.set(key, { name: null });
     if (!isNeeded) return null;
-    throw failedPrecondition(missingPython(attempt.spec.command, imageUrl, looked));
+    throw failedPrecondition(missingPython(attempt.spec, looked));
   }
 
   /** One container, running and listening; nothing of it is left when it fails. */
