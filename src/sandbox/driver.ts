@@ -187,7 +187,7 @@ export interface ListedSandbox {
 
 export interface ExecRequest {
   readonly argv: readonly string[];
-  /** `''`: the sandbox's working directory. */
+  /** `''`: the sandbox's working directory; a relative one counts from it. */
   readonly workingDir: string;
   /** Added to the sandbox's environment. */
   readonly env: Readonly<Record<string, string>>;

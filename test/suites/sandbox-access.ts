@@ -188,6 +188,15 @@ export function describeAccess(
         if (isReal()) expect(await output(access, 'pwd')).toBe('/usr\n');
       });
 
+      test('a relative directory counts from that of the sandbox', async context => {
+        if (!isReal()) return context.skip();
+        const { access } = await start({ workingDir: '/usr' });
+        expect(await text((await shell(access, 'pwd', { workingDir: 'share' })).stdout)).toBe('/usr/share\n');
+        const exec = await shell(access, 'echo ran', { workingDir: 'no-such-directory' });
+        expect(await text(exec.stderr)).toMatch(/^cannot run sh in (\/usr\/)?no-such-directory: no such file/i);
+        expect(await exec.ended).toBe(127);
+      });
+
       test('in a directory that is not there it does not run anywhere else', async context => {
         // A fake sandbox runs programs of this machine, and has no first process to say so.
         if (!isReal()) return context.skip();

@@ -294,6 +294,19 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(result.stdout).toBe('typed spec added\n/tmp\n');
       });
 
+      test('a relative directory counts from that of the sandbox', async context => {
+        if (under.entries.real === undefined) return context.skip();
+        const run = async (workingDir: string, asked: string) => {
+          const { handle } = await start({ workingDir });
+          return await driver.exec(handle, { ...command(['sh', '-c', 'pwd']), workingDir: asked }, signal());
+        };
+        expect(await run('/usr', 'share')).toMatchObject({ returncode: 0, stdout: '/usr/share\n' });
+        expect(await run('/', './usr')).toMatchObject({ returncode: 0, stdout: '/usr\n' });
+        const missing = await run('/usr', 'no-such-directory');
+        expect(missing).toMatchObject({ returncode: 127, stdout: '' });
+        expect(missing.stderr).toMatch(/^cannot run sh in (\/usr\/)?no-such-directory: no such file/i);
+      });
+
       test('reads large standard input and gives large outputs whole', async () => {
         const { handle } = await start();
         const stdin = 'x'.repeat(3_000_000);

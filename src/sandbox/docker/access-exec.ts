@@ -4,7 +4,7 @@ import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/er
 import type { Logger } from '../../telemetry/logger.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
 import { type Engine, statusOf } from './engine.ts';
-import { commandVariables, DAEMON_SAYS, problemOf } from './exec.ts';
+import { commandDirectory, commandVariables, DAEMON_SAYS, problemOf } from './exec.ts';
 import { inspectExit } from './exits.ts';
 import { FrameSplitter } from './multiplex.ts';
 import { killCommand } from './processes.ts';
@@ -63,6 +63,7 @@ async function begin(
 ): Promise<{ exec: Exec; stream: Duplex }> {
   const hasTerminal = terminal !== null;
   try {
+    const directory = await commandDirectory(engine, container, workingDir);
     const exec = await engine.request('run a command', docker =>
       docker.getContainer(container).exec({
         Cmd: [...argv],
@@ -71,7 +72,7 @@ async function begin(
         AttachStdout: true,
         AttachStderr: true,
         Tty: hasTerminal,
-        ...(workingDir === '' ? {} : { WorkingDir: workingDir }),
+        ...directory,
       }),
     );
     const start = { hijack: true, stdin: true, Tty: hasTerminal };

@@ -68,8 +68,23 @@ export function commandVariables(env: Readonly<Record<string, string>>): string[
   return Object.entries(all).map(([name, value]) => `${name}=${value}`);
 }
 
+/** The directory of a command as the daemon takes it: a relative one counts from that of the container. */
+export async function commandDirectory(
+  engine: Engine,
+  container: string,
+  asked: string,
+): Promise<{ readonly WorkingDir?: string }> {
+  if (asked === '') return {};
+  if (asked.startsWith('/')) return { WorkingDir: asked };
+  const { Config: config } = await engine.request('inspect the container', docker =>
+    docker.getContainer(container).inspect(),
+  );
+  return { WorkingDir: `${config.WorkingDir.replace(/\/+$/, '')}/${asked}` };
+}
+
 async function begin(engine: Engine, container: string, request: ExecRequest) {
   try {
+    const directory = await commandDirectory(engine, container, request.workingDir);
     const exec = await engine.request('run a command', docker =>
       docker.getContainer(container).exec({
         Cmd: [...request.argv],
@@ -77,7 +92,7 @@ async function begin(engine: Engine, container: string, request: ExecRequest) {
         AttachStdin: request.stdin !== '',
         AttachStdout: true,
         AttachStderr: true,
-        ...(request.workingDir === '' ? {} : { WorkingDir: request.workingDir }),
+        ...directory,
       }),
     );
     const stream: Duplex = await engine.request('run a command', () => exec.start({ hijack: true, stdin: true }));

@@ -20,7 +20,7 @@ export async function factsOf(
     sandboxId: started.id,
     nodeIp: '127.0.0.1',
     sandboxIp: networks.find(network => network.IPAddress !== '')?.IPAddress ?? '',
-    portMappings: portMappings(inspected),
+    portMappings: portMappings(spec, inspected),
     isolation: daemon.isolation,
     warnings: [
       ...daemon.degraded,
@@ -33,18 +33,18 @@ export async function factsOf(
   };
 }
 
-function portMappings(inspected: Docker.ContainerInspectInfo): readonly PortMapping[] {
-  const ports: Record<string, readonly { HostIp: string; HostPort: string }[] | null> =
+/** In the order in which they were asked for; the daemon has an order of its own. */
+function portMappings({ ports }: SandboxSpec, inspected: Docker.ContainerInspectInfo): readonly PortMapping[] {
+  const published: Record<string, readonly { HostIp: string; HostPort: string }[] | null> =
     inspected.NetworkSettings.Ports ?? {};
-  return Object.entries(ports).flatMap(([name, bindings]) => {
-    const [port, protocol] = name.split('/');
-    return (bindings ?? []).map(({ HostIp: hostIp, HostPort: hostPort }) => ({
-      protocol: protocol === 'udp' ? ('udp' as const) : ('tcp' as const),
-      containerPort: Number(port),
+  return ports.flatMap(({ protocol, port }) =>
+    (published[`${port}/${protocol}`] ?? []).map(({ HostIp: hostIp, HostPort: hostPort }) => ({
+      protocol,
+      containerPort: port,
       hostIp,
       hostPort: Number(hostPort),
-    }));
-  });
+    })),
+  );
 }
 
 /** The uid on the host of a container's first process; null when it cannot be seen. */
