@@ -8,6 +8,7 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -110,11 +111,29 @@ describe('the process driver', { timeout: 120_000 }, () => {
     const next = own.driver();
     await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
     await next.close();
-    const left = readdirSync(join(own.dataDir, 'run'))
-      .filter(name => !/\.(lock|log)$/.test(name))
-      .sort();
+    const left = readdirSync(join(own.dataDir, 'run')).sort();
     expect(left).toEqual(['instances', 'root', 'spares']);
     for (const name of left) expect(readdirSync(join(own.dataDir, 'run', name))).toEqual([]);
+    await own.dispose();
+  });
+
+  test('files of launchers that are no more are removed by the next one, and those of one that lives stay', async () => {
+    const own = new ProcessFixture();
+    const run = join(own.dataDir, 'run');
+    const driver = own.driver();
+    await startWith('echo', {}, driver).then(({ handle }) => driver.remove(handle));
+    const living = readdirSync(run).filter(name => name.startsWith('py3.11-'));
+    const old = ['py3.11-0ldver51.lock', 'py3.11-0ldver51.log', 'py3.6-0ldver51.lock', 'py3.6-0ldver51.start.sock'];
+    const anHourAgo = Date.now() / 1000 - 3600;
+    for (const name of [...old, ...living.filter(name => name.endsWith('.log'))]) {
+      writeFileSync(join(run, name), '', { flag: 'a' });
+      utimesSync(join(run, name), anHourAgo, anHourAgo);
+    }
+    // One with other settings has a launcher of its own.
+    const next = own.driver({ spares: 1 });
+    await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
+    expect(readdirSync(run).filter(name => old.includes(name))).toEqual([]);
+    expect(readdirSync(run)).toEqual(expect.arrayContaining(living));
     await own.dispose();
   });
 

@@ -4,7 +4,6 @@ It never reads a start request (environments and secrets are in it), so nothing 
 next one is forked from. Single-threaded; parked in `epoll` when there is nothing to do.
 """
 
-import fcntl
 import gc
 import json
 import os
@@ -15,7 +14,7 @@ import socket
 import sys
 import time
 
-from . import cgroups, frames, layers, network_names, plan, process, rehearsal, spare, syscalls
+from . import cgroups, frames, layers, lockfile, network_names, plan, process, rehearsal, spare, syscalls
 
 _BACKLOG = 4096
 _MOST_CONTROL_CONNECTIONS = 64
@@ -51,7 +50,7 @@ class Launcher:
     def __init__(self, config):
         self._config = config
         run = config["runDir"]
-        self._lock = os.open(os.path.join(run, config["name"] + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = lockfile.LockFile(run, config["name"])
         self._directory = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._controls = {}
         self._spares = {}
@@ -66,11 +65,7 @@ class Launcher:
 
     def lock(self):
         """False when another launcher of this name lives."""
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except OSError:
-            return False
+        return self._lock.take()
 
     def prepare(self):
         """Everything that takes time, before the first spare."""
@@ -357,7 +352,8 @@ class Launcher:
         self._remove_groups(name)
 
     def _sweep(self):
-        """Groups and directories of spares whose launcher was killed. Their names tell its pid."""
+        """What launchers that were killed have left: their files, and groups and directories of spares, whose names tell its pid."""
+        lockfile.sweep(self._config["runDir"])
         for parent in sorted({place.parent for place in self._plan.layers.places.values()} | {self._plan.spares}):
             for name in os.listdir(parent):
                 fields = name.split("-")
@@ -432,6 +428,8 @@ class Launcher:
                 pass
         self._plan.etc.remove()
         self._plan.networks.release()
+        self._lock.remove()
+        # The server takes this for the end.
         for connection in self._controls.values():
             connection.close()
 
