@@ -1,4 +1,5 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Bed } from './agents.ts';
 import { settled } from './footprint.ts';
 
@@ -33,6 +34,23 @@ describe('the server is killed with -9', () => {
     expect(answers.map(({ body }) => body.data)).toEqual(ids.map(() => 2));
     // The call that the old server was waiting for was cancelled: the instance is free.
     expect((await bed.invoke(sleeper, 0)).body.data).toBe('slept');
+  });
+
+  it('an agent whose processes are stopped is not ended: it serves again when they go on', async () => {
+    const id = await bed.create('stalled', 'counter.count');
+    expect((await bed.invoke(id)).body.data).toBe(1);
+    const { body } = await bed.ask('GET', `/api/agent/${id}`);
+    const first = Number((body.instance as { sandbox_id: string }).sandbox_id);
+    const processes = [first, ...descendants(first)];
+    for (const pid of processes) process.kill(pid, 'SIGSTOP');
+    await bed.killAndRestart();
+    expect((await bed.ask('GET', `/api/agent/${id}`)).body.instance).toMatchObject({ status: 'RUNNING' });
+    expect(await bed.invoke(id)).toMatchObject({
+      status: 500,
+      body: { message: expect.stringContaining(`instance ${id} has not answered yet`) },
+    });
+    for (const pid of processes) process.kill(pid, 'SIGCONT');
+    await vi.waitFor(async () => expect((await bed.invoke(id)).body.data).toBe(2), { timeout: 10_000 });
   });
 
   it('an agent that died meanwhile is FAILED with the reason', async () => {
@@ -70,3 +88,8 @@ describe('creating and deleting', () => {
     expect(await settled(bed, before)).toEqual(before);
   }, 180_000);
 });
+
+function descendants(pid: number): number[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+  return children.flatMap(child => [child, ...descendants(child)]);
+}
