@@ -145,7 +145,9 @@ export const TERMINAL_DOCS: RouteDocs = {
     tty: Type.Optional(flag('With a terminal.')),
     cols: Type.Optional(Type.Integer({ minimum: 1, maximum: 65_535, default: 80 })),
     rows: Type.Optional(Type.Integer({ minimum: 1, maximum: 65_535, default: 24 })),
-    working_dir: Type.Optional(Type.String({ description: 'Default: the working directory of the sandbox; a relative one counts from it.' })),
+    working_dir: Type.Optional(
+      Type.String({ description: 'Default: the working directory of the sandbox; a relative one counts from it.' }),
+    ),
     env: Type.Optional(Type.String({ description: '`NAME=value`, added to its environment; may be repeated.' })),
   }),
   response: { ...upgrade, ...errors },
