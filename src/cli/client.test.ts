@@ -1,4 +1,6 @@
+import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -99,4 +101,28 @@ test.each([
   const ran = await cli(['agent', 'list', ...args]);
   expect(ran.code).toBe(2);
   expect(ran.err).toContain(sentence);
+});
+
+test('what a service says in one breath with its handshake is heard', async () => {
+  const server = createHttpServer();
+  const frame = (opcode: number, payload: Buffer) =>
+    Buffer.concat([Buffer.from([0x80 | opcode, payload.length]), payload]);
+  server.on('upgrade', (request, socket) => {
+    const key = `${request.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
+    const accept = createHash('sha1').update(key).digest('base64');
+    const head = `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${accept}\r\n\r\n`;
+    const output = frame(2, Buffer.from('\x01abc'));
+    const exit = frame(1, Buffer.from('{"type":"exit","returncode":9}'));
+    socket.write(Buffer.concat([Buffer.from(head), output, exit, frame(8, Buffer.from([0x03, 0xe8]))]));
+    socket.on('error', () => undefined).on('data', () => socket.end());
+  });
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  try {
+    const id = '11111111-2222-4333-8444-555555555555';
+    const ran = await cli(['agent', 'shell', id, '--address', `http://127.0.0.1:${port}`, '--', 'true']);
+    expect(ran).toMatchObject({ code: 9, out: 'abc' });
+  } finally {
+    await new Promise(resolve => server.close(resolve));
+  }
 });

@@ -103,7 +103,7 @@ export class Client {
     throw refusal(status, await readText(answer));
   }
 
-  /** A WebSocket of the frontend, once it is open. */
+  /** A WebSocket of the frontend, open and paused: whoever listens resumes it. */
   async webSocket(path: string): Promise<WebSocket> {
     const { WebSocket } = await import('ws');
     const base = this.addresses.frontend;
@@ -118,7 +118,11 @@ export class Client {
     this.#signal.addEventListener('abort', leave, { once: true });
     socket.once('close', () => this.#signal.removeEventListener('abort', leave));
     return await new Promise((resolve, reject) => {
-      socket.once('open', () => resolve(socket));
+      socket.once('open', () => {
+        // What came with the handshake would be told before anybody can listen.
+        socket.pause();
+        resolve(socket);
+      });
       socket.once('unexpected-response', (request, answer) => {
         const { statusCode = 0 } = answer;
         readText(answer).then(text => reject(refusal(statusCode, text)), reject);

@@ -33,7 +33,7 @@ export function send(socket: WebSocket, data: Buffer | string): Promise<void> {
   });
 }
 
-/** Writes binary messages to `sink`, and reads no further ones while it is full; texts go to `onText`. */
+/** Writes binary messages to `sink`, and reads no further ones while it is full; texts go to `onText`. Resumes a socket that was paused. */
 export function receive(socket: WebSocket, sink: Writable, onText: (text: string) => void): void {
   const goOn = () => socket.resume();
   sink.on('drain', goOn).on('close', goOn);
@@ -41,4 +41,5 @@ export function receive(socket: WebSocket, sink: Writable, onText: (text: string
     if (!isBinary) onText(data.toString());
     else if (socket.readyState === socket.OPEN && sink.writable && !sink.write(data)) socket.pause();
   });
+  goOn();
 }
