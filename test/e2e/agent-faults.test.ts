@@ -1,4 +1,6 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Bed } from './agents.ts';
 
 const FAULTS = `
@@ -23,14 +25,21 @@ def fail(event, context):
 def leave(event, context):
     sys.exit(3)
 
+def together(event):
+    while not os.path.exists("/code/" + event["gate"]):
+        time.sleep(0.01)
+
 def exit(event, context):
+    together(event)
     os._exit(event["code"])
 
 def killed(event, context):
+    together(event)
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(30)
 
 def crash(event, context):
+    together(event)
     ctypes.string_at(0)
 
 def chatty(event, context):
@@ -78,6 +87,10 @@ describe('a handler that misbehaves', () => {
   let names = 0;
   const agent = (handler: string, spec: Record<string, unknown> = {}) =>
     bed.create(`a${++names}`, `faults.${handler}`, spec);
+  const openCalls = async () => {
+    const metrics = await (await fetch(`${bed.server.frontendUrl}/metrics`)).text();
+    return Number(/^rookery_open_calls (\d+)$/m.exec(metrics)?.[1]);
+  };
   const neighbourServes = async () => expect((await bed.invoke(neighbour)).status).toBe(200);
 
   it('sleeps past its time: 500 timed out, the instance stays and takes the next call', async () => {
@@ -106,7 +119,11 @@ describe('a handler that misbehaves', () => {
     ['crashes', 'crash', {}, 'invoke failed: instance exited: signal SIGSEGV'],
   ])('%s: running and waiting calls end at once with the reason, then 404', async (_title, handler, event, message) => {
     const id = await agent(handler);
-    const answers = await Promise.all([bed.invoke(id, event), bed.invoke(id, event), bed.invoke(id, event)]);
+    const gate = `gate-${handler}`;
+    const calls = Promise.all([1, 2, 3].map(() => bed.invoke(id, { ...event, gate })));
+    await vi.waitFor(async () => expect(await openCalls()).toBe(3), { timeout: 10_000 });
+    writeFileSync(join(bed.codeDir, gate), '');
+    const answers = await calls;
     for (const answer of answers) expect(answer).toMatchObject({ status: 500, body: { message } });
     expect(await bed.invoke(id)).toMatchObject({ status: 404, body: { message: `instance not found: ${id}` } });
     const { body } = await bed.ask('GET', `/api/agent/${id}`);
