@@ -32,9 +32,12 @@ describe('headers of a function invocation', () => {
     expect(a).toBe(read({ 'x-instance-custom-resource': '{"a":2,"b":1}' }).customResources);
   });
 
-  it.each(['[]', '{"a":"1"}', '{"a":-1}', 'x'])('X-Instance-Custom-Resource: %s is refused with 200400', value => {
-    expect(() => read({ 'x-instance-custom-resource': value })).toThrow(expect.objectContaining({ number: 200400 }));
-  });
+  it.each(['[]', '{"a":"1"}', '{"a":-1}', '{"a":1e400}', 'x'])(
+    'X-Instance-Custom-Resource: %s is refused with 200400',
+    value => {
+      expect(() => read({ 'x-instance-custom-resource': value })).toThrow(expect.objectContaining({ number: 200400 }));
+    },
+  );
 
   it('X-Pool-Label is a list, as JSON or with commas', () => {
     expect(read({ 'x-pool-label': 'a, b' }).poolLabels).toEqual(['a', 'b']);

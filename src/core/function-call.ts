@@ -106,7 +106,7 @@ function readCount(headers: HeaderSource, name: string, range: { min: number; ma
 function readCustomResources(text: string | undefined): string {
   if (text === undefined) return '';
   const value = parseJson(text, 'X-Instance-Custom-Resource', BAD_REQUEST);
-  if (!isRecord(value) || !Object.values(value).every(amount => typeof amount === 'number' && amount >= 0)) {
+  if (!isRecord(value) || !Object.values(value).every(amount => Number.isFinite(amount) && (amount as number) >= 0)) {
     throw bad('X-Instance-Custom-Resource must be a JSON object of numbers that are not negative', BAD_REQUEST);
   }
   const names = Object.keys(value).sort();

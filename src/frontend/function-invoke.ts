@@ -31,6 +31,7 @@ export interface FunctionRoutesOptions {
 
 const EMPTY_EVENT = Buffer.from('{}');
 const CALLER_LEFT_STATUS = 499;
+const EVENT_STREAM = /text\/event-stream/i;
 
 /** `POST …/functions/{urn}/invocations` and its short form: synchronous, as a stream, or asynchronous. */
 export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionRoutesOptions): void {
@@ -104,8 +105,9 @@ export function readUrn(text: string): string {
 }
 
 function shortUrn(params: { tenant: string; service: string; function: string }, business: string): string {
-  const [name, version = LATEST] = params.function.split(':', 2);
-  return readUrn(`sn:cn:${business}:${params.tenant}:function:0@${params.service}@${name}:${version}`);
+  const [name, version = LATEST, ...rest] = params.function.split(':');
+  const named = [version, ...rest].join(':');
+  return readUrn(`sn:cn:${business}:${params.tenant}:function:0@${params.service}@${name}:${named}`);
 }
 
 function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions): void {
@@ -115,7 +117,7 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
   const asked = readFunctionCallHeaders(headers);
   const isAsync = headers['x-invoke-type'] === 'async';
   const span = isAsync ? null : options.tracer.start('invoke function', 'server', sent);
-  const wantsStream = headers.accept?.includes('text/event-stream') ?? false;
+  const wantsStream = headers.accept !== undefined && EVENT_STREAM.test(headers.accept);
   const signal = exchange.caller;
   const header = {
     traceId: exchange.traceId,
@@ -161,7 +163,7 @@ async function submit(
   { functions, asyncCalls, webhookPrefixes }: FunctionRoutesOptions,
 ): Promise<void> {
   try {
-    const fn = await functions.check(urn, tenant);
+    const fn = await functions.check(urn, tenant, headers);
     const webhookUrl = readWebhookUrl(exchange.raw.headers['x-webhook-url'], webhookPrefixes);
     const { header, body } = call;
     const requestId = await asyncCalls.submit({ urn, tenant: fn.tenant, headers, header, body, webhookUrl });

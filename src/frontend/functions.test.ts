@@ -117,6 +117,7 @@ describe('a call that fails', () => {
   it.each([
     ['malformed URN', '/serverless/v1/functions/nonsense/invocations', {}, 400, 200400],
     ['URN without its version', `/serverless/v1/functions/${URN.replace(':$latest', '')}/invocations`, {}, 400, 200400],
+    ['short URL with more than a version', '/invocations/default/svc/hello:latest:x', {}, 400, 200400],
     ['unknown function', PATH.replace('hello', 'nosuch'), {}, 404, 150424],
     ['unknown label', PATH, { 'x-instance-label': 'gold' }, 400, 150444],
     ['bad session', PATH, { 'x-instance-session': '{' }, 400, 4037],
@@ -124,6 +125,14 @@ describe('a call that fails', () => {
     ['bad cpu', PATH, { 'x-instance-cpu': '-1' }, 400, 200400],
     ['bad custom resources', PATH, { 'x-instance-custom-resource': '[]' }, 400, 200400],
     ['bad pool labels', PATH, { 'x-pool-label': '[1]' }, 400, 200400],
+    ['async, unknown label', PATH, { 'x-invoke-type': 'async', 'x-instance-label': 'gold' }, 400, 150444],
+    [
+      'async, a session that is larger than an instance',
+      PATH,
+      { 'x-invoke-type': 'async', 'x-instance-session': '{"sessionID":"s","concurrency":2}' },
+      400,
+      4037,
+    ],
     ['larger than the machine', PATH, { 'x-instance-memory': '9999999' }, 429, 150510],
     ['webhooks are off', PATH, { 'x-invoke-type': 'async', 'x-webhook-url': 'http://x/' }, 400, 200400],
   ])('%s: %s', async (_title, path, headers, status, code) => {

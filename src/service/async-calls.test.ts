@@ -108,6 +108,12 @@ describe('a call', () => {
     expect(await calls.get(null, bad)).toMatchObject({ error: { code: 150427, message: expect.any(String) } });
   });
 
+  it('has one id for its caller and for its handler', async () => {
+    const calls = asyncCalls();
+    const id = await calls.submit(submission());
+    expect((await next()).invocation.call.header.requestId).toBe(id);
+  });
+
   it('is nobody else’s: another tenant’s id is unknown (200404)', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission());

@@ -148,7 +148,8 @@ export class AsyncCalls {
         tenant,
         urn,
         status: 'queued',
-        request: JSON.stringify({ headers: submission.headers, header: submission.header }),
+        // One id for the caller and for the handler.
+        request: JSON.stringify({ headers: submission.headers, header: { ...submission.header, requestId: id } }),
         body,
         webhook_url: submission.webhookUrl,
         result: null,

@@ -16,6 +16,8 @@ export interface CapacityUser {
   onCapacity(): void;
   /** Ends one idle instance that nobody is entitled to; false when it has none. */
   evictIdle(): boolean;
+  /** It still wants what it was refused. */
+  readonly wantsMore: boolean;
 }
 
 /**
@@ -25,7 +27,10 @@ export interface CapacityUser {
 export class Capacity {
   readonly #options: CapacityOptions;
   readonly #users = new Set<CapacityUser>();
-  readonly #refused = new Set<CapacityUser>();
+  /** Who was refused, and how many instances it wanted. */
+  readonly #refused = new Map<CapacityUser, number>();
+  /** Idle instances that are ending to make room. */
+  #leaving = 0;
   readonly #perTenant = new Map<string, number>();
   #taken = 0;
 
@@ -51,19 +56,42 @@ export class Capacity {
     return key.cpuMillis <= this.#options.machineCpuMillis && key.memoryMb <= this.#options.machineMemoryMb;
   }
 
-  /** Takes room for one instance. When there is none, an idle instance of somebody is ended, and `user` is told when that is done. */
-  tryTake(user: CapacityUser): boolean {
-    const ofTenant = this.#perTenant.get(user.tenant) ?? 0;
-    const tenantFull = ofTenant >= this.#options.maxInstancesPerTenant;
-    if (tenantFull || this.#taken >= this.#options.maxInstances) {
-      this.#refused.add(user);
+  /** True when `user` gets no further instance now. */
+  isFull(user: CapacityUser): boolean {
+    return this.#isTenantFull(user) || this.#taken >= this.#options.maxInstances;
+  }
+
+  /**
+   * Takes room for one of the `wanted` instances. When there is none, idle instances of others are ended, now or as soon as there are any
+   * (`isWanted`), and `user` is told when that is done.
+   */
+  tryTake(user: CapacityUser, wanted: number): boolean {
+    if (this.isFull(user)) {
+      const tenantFull = this.#isTenantFull(user);
+      this.#refused.set(user, wanted);
       for (const holder of this.#users) {
-        if ((!tenantFull || holder.tenant === user.tenant) && holder.evictIdle()) break;
+        if (tenantFull && holder.tenant !== user.tenant) continue;
+        while (this.#lacks() > 0 && holder.evictIdle()) this.#leaving += 1;
       }
       return false;
     }
     this.take(user);
     return true;
+  }
+
+  /** Whether an instance of `holder` that is idle should end, because somebody waits for its room. */
+  isWanted(holder: CapacityUser): boolean {
+    if (this.#refused.size === 0 || this.#lacks() <= 0) return false;
+    for (const user of this.#refused.keys()) {
+      if (this.#isTenantFull(user) ? holder.tenant === user.tenant : this.#taken >= this.#options.maxInstances)
+        return true;
+    }
+    return false;
+  }
+
+  /** An idle instance of somebody ends to make room. */
+  yielded(): void {
+    this.#leaving += 1;
   }
 
   /** Counts an instance that runs already (adopted after a restart), whatever the bounds say. */
@@ -74,10 +102,11 @@ export class Capacity {
 
   give(user: CapacityUser): void {
     this.#taken -= 1;
+    if (this.#leaving > 0) this.#leaving -= 1;
     const left = (this.#perTenant.get(user.tenant) ?? 1) - 1;
     if (left > 0) this.#perTenant.set(user.tenant, left);
     else this.#perTenant.delete(user.tenant);
-    const waiting = [...this.#refused];
+    const waiting = [...this.#refused.keys()];
     this.#refused.clear();
     const served: CapacityUser[] = [];
     for (const refused of waiting) {
@@ -87,7 +116,24 @@ export class Capacity {
     }
     // Whoever got something and wants more goes behind those who got nothing.
     for (const user of served) {
-      if (this.#refused.delete(user)) this.#refused.add(user);
+      const wanted = this.#refused.get(user);
+      if (wanted === undefined) continue;
+      this.#refused.delete(user);
+      this.#refused.set(user, wanted);
     }
+  }
+
+  #isTenantFull({ tenant }: CapacityUser): boolean {
+    return (this.#perTenant.get(tenant) ?? 0) >= this.#options.maxInstancesPerTenant;
+  }
+
+  /** Instances that somebody still waits for, beyond the room that is being made. */
+  #lacks(): number {
+    let wanted = -this.#leaving;
+    for (const [user, count] of this.#refused) {
+      if (user.wantsMore) wanted += count;
+      else this.#refused.delete(user);
+    }
+    return wanted;
   }
 }

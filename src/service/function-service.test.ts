@@ -145,6 +145,49 @@ describe('versions in memory', () => {
   });
 });
 
+describe('after a restart', () => {
+  const key = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };
+
+  it('what was taken over is the minimum: nothing is started beside it', async () => {
+    const harness = new ServiceHarness();
+    harness.catalog.functions.set(URN, servedFunction({}, { minInstances: 2, maxInstances: 2 }));
+    harness.launcher.adoptable.push(new FakeInstance('a', servedFunction(), key));
+    harness.launcher.adoptable.push(new FakeInstance('b', servedFunction(), key));
+    await harness.service.start();
+    await settle();
+    expect(harness.service.instances(null).map(({ instance }) => instance.id)).toEqual(['a', 'b']);
+  });
+
+  it('a call that came before does not pass the maximum', async () => {
+    const harness = new ServiceHarness();
+    harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
+    const { result, instance } = await running(harness);
+    const earlier = new FakeInstance('a', servedFunction(), key);
+    harness.launcher.adoptable.push(earlier);
+    await harness.service.start();
+    await settle();
+    expect(harness.service.instances(null)).toHaveLength(1);
+    expect(earlier.isStopped).toBe(true);
+    instance.calls[0]?.finish();
+    await result;
+  });
+});
+
+describe('where the time went', () => {
+  it('a call that waited before its instance was started says so', async () => {
+    const harness = new ServiceHarness();
+    harness.catalog.functions.set(URN, servedFunction({}, { slaQuotaMs: 500 }));
+    const first = await running(harness);
+    const late = harness.invoke();
+    await settle();
+    await harness.clock.advance(510);
+    harness.launcher.launched[1]?.calls[0]?.finish();
+    expect((await late).timings).toMatchObject({ queueMs: expect.closeTo(500 - 7, -1), startMs: 5, loadMs: 2 });
+    first.instance.calls[0]?.finish();
+    await first.result;
+  });
+});
+
 describe('tenants', () => {
   it('another tenant’s function answers as one that is not there, before anything is read', async () => {
     const harness = new ServiceHarness();

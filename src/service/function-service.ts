@@ -139,9 +139,11 @@ export class FunctionService {
     return true;
   }
 
-  /** Whether a version is there and may be called by `tenant`. Fails as `invoke` does. */
-  async check(urn: string, tenant: string | null): Promise<ServedFunction> {
-    return (await this.#find(urn, tenant)).fn;
+  /** Whether a version is there and may be called by `tenant`, with these headers. Fails as `invoke` does. */
+  async check(urn: string, tenant: string | null, headers: FunctionCallHeaders = PLAIN_CALL): Promise<ServedFunction> {
+    const served = await this.#find(urn, tenant);
+    placeFor(served, headers);
+    return served.fn;
   }
 
   /** The instances of a version (null: of all that this process serves) now. */
@@ -240,17 +242,10 @@ export class FunctionService {
       lease.release('done');
       const runMs = outcome.runMicros / 1000;
       const start = lease.cold ? instance.timings : NO_START;
-      return {
-        outcome,
-        instanceId: instance.id,
-        timings: {
-          queueMs: lease.cold ? 0 : lease.queueMs,
-          placeMs,
-          startMs: start.startMs,
-          loadMs: start.loadMs,
-          runMs,
-        },
-      };
+      // Of a start only what it took is no waiting; a call may have waited before it.
+      const { startMs, loadMs } = start;
+      const queueMs = Math.max(0, lease.queueMs - startMs - loadMs);
+      return { outcome, instanceId: instance.id, timings: { queueMs, placeMs, startMs, loadMs, runMs } };
     } catch (error) {
       if (isDeadline(error)) lease.release('replace');
       else if (isSent && call.signal?.aborted && instance.isConnected) leftBehind.wait();

@@ -145,10 +145,17 @@ export class Group {
     const { concurrency } = this.#owner.policy;
     if (this.#waitingForSession === 0 && dueMs === null) return Math.ceil(this.#waiting.size / concurrency);
     let places = 0;
-    for (const waiter of this.#waiting) {
-      if (dueMs !== null && waiter.sinceMs > dueMs) break;
-      if (!this.#isBound(waiter.session)) places += waiter.places;
+    const sessions = new Map<string, { kept: number; calls: number }>();
+    for (const { session, sinceMs, places: wanted } of this.#waiting) {
+      if (dueMs !== null && sinceMs > dueMs) break;
+      if (session === undefined) places += 1;
+      else if (!this.#isBound(session)) {
+        const { kept, calls } = sessions.get(session.id) ?? { kept: 0, calls: 0 };
+        sessions.set(session.id, { kept: Math.max(kept, wanted), calls: calls + 1 });
+      }
     }
+    // All calls of one session go to one instance, however many they are.
+    for (const { kept, calls } of sessions.values()) places += Math.min(concurrency, Math.max(kept, calls));
     return Math.ceil(places / concurrency);
   }
 
@@ -342,17 +349,16 @@ export class Group {
   }
 }
 
+const ROOM_FULL = {
+  maximum: { number: 150429, why: 'all instances are busy' },
+  machine: { number: 150510, why: 'the machine has no room for another instance' },
+  starting: { number: 150429, why: 'further instances are starting' },
+} as const;
+
 /** The room in which calls wait is full: tell the caller at once, and why. */
-export function waitingRoomFull(atMaximum: boolean, waiting: number): ServiceError {
-  return atMaximum
-    ? resourceExhausted(`all instances are busy and ${waiting} calls are waiting already`, {
-        number: 150429,
-        retryAfterSeconds: 1,
-      })
-    : resourceExhausted(`the machine has no room for another instance and ${waiting} calls are waiting already`, {
-        number: 150510,
-        retryAfterSeconds: 1,
-      });
+export function waitingRoomFull(cause: keyof typeof ROOM_FULL, waiting: number): ServiceError {
+  const { number, why } = ROOM_FULL[cause];
+  return resourceExhausted(`${why} and ${waiting} calls are waiting already`, { number, retryAfterSeconds: 1 });
 }
 
 export function waitedTooLong(waitMs: number, lastFailure: Error | undefined): Error {

@@ -57,6 +57,8 @@ export class ServedFunctions {
   /** URNs of `#cache`, `#current` and `#loading` by their functionUrn. */
   readonly #urnsOf = new Map<string, Set<string>>();
   readonly #draining = new Set<Service>();
+  /** Instances of an earlier server that nothing has taken over yet, by their functionVersionUrn. */
+  readonly #inherited = new Map<string, ServingInstance[]>();
   readonly #onStarted = new Set<(instance: ServingInstance) => void>();
   #stopListening: (() => void) | undefined;
   #isStopping = false;
@@ -70,7 +72,20 @@ export class ServedFunctions {
   async start(): Promise<void> {
     const { catalog, launcher } = this.#options;
     this.#stopListening = catalog.onChange((functionUrn, mayBeWarm) => this.#changed(functionUrn, mayBeWarm));
-    for (const instance of await launcher.adopt()) await this.#adopt(instance);
+    for (const instance of await launcher.adopt()) {
+      const { urn } = instance;
+      const served = this.#current.get(urn);
+      if (served) {
+        this.#adopt(served, instance);
+        served.service.start();
+      } else this.#inherited.set(urn, [...(this.#inherited.get(urn) ?? []), instance]);
+    }
+    // A version takes over what it has before it starts what it lacks.
+    for (const urn of [...this.#inherited.keys()]) {
+      await this.load(urn).catch(() => undefined);
+      for (const instance of this.#inherited.get(urn) ?? []) void instance.stop();
+      this.#inherited.delete(urn);
+    }
     await this.#warmUp(null);
   }
 
@@ -152,7 +167,12 @@ export class ServedFunctions {
       this.#cache.set(key, served);
       this.#index(key);
     }
-    if (served.service !== before?.service) served.service.start();
+    if (served.service !== before?.service) {
+      const inherited = this.#inherited.get(fn.urn) ?? [];
+      this.#inherited.delete(fn.urn);
+      for (const instance of inherited) this.#adopt(served, instance);
+      served.service.start();
+    }
     if (this.#current.size > this.#maxRemembered) this.#forgetUnused(served);
     return served;
   }
@@ -222,9 +242,8 @@ export class ServedFunctions {
     }
   }
 
-  async #adopt(instance: ServingInstance): Promise<void> {
-    const served = await this.load(instance.urn).catch(() => undefined);
-    if (served && served.fn.revisionId === instance.revisionId) served.service.adopt(instance.key, instance);
+  #adopt({ fn, service }: Served, instance: ServingInstance): void {
+    if (fn.revisionId === instance.revisionId) service.adopt(instance.key, instance);
     else void instance.stop();
   }
 

@@ -56,15 +56,19 @@ class World {
   failStarts: Error | undefined;
   readonly service: Service;
 
-  constructor(policy: Partial<ServicePolicy> = {}, machine: Partial<ConstructorParameters<typeof Capacity>[0]> = {}) {
-    const capacity = new Capacity({
+  constructor(
+    policy: Partial<ServicePolicy> = {},
+    machine: Partial<ConstructorParameters<typeof Capacity>[0]> = {},
+    capacity = new Capacity({
       maxInstances: 1000,
       maxInstancesPerTenant: 1000,
       machineCpuMillis: 4000,
       machineMemoryMb: 4096,
       ...machine,
-    });
-    this.service = new Service({ ...POLICY, ...policy }, HOME, {
+    }),
+    home = HOME,
+  ) {
+    this.service = new Service({ ...POLICY, ...policy }, home, {
       tenant: 't',
       clock: this.clock,
       capacity,
@@ -107,6 +111,17 @@ describe('service: starting', () => {
     expect(world.started).toBe(1);
   });
 
+  it('starts one instance for the parallel first calls of one session, however many', async () => {
+    const world = new World({ concurrency: 10, maxInstances: 100 });
+    world.holdStarts = true;
+    const calls = Array.from({ length: 60 }, (_, i) => world.acquire({ session: session('s', i % 2 ? -1 : 1) }));
+    await settle();
+    expect(world.starting.length).toBe(1);
+    for (const start of world.starting.splice(0)) start.ok();
+    for (const call of calls) (await call).release('done');
+    expect(world.alive.size).toBe(1);
+  });
+
   it('starts 6 instances, not 60, for 60 parallel first calls with concurrency 10', async () => {
     const world = new World({ concurrency: 10, maxInstances: 100 });
     world.holdStarts = true;
@@ -145,6 +160,78 @@ describe('service: starting', () => {
     const other = await world.acquire({}, { sessionContext: 'c' });
     expect(other.instance.id).toBe('i2');
     expect(world.alive.size).toBe(1);
+  });
+
+  it('an instance that becomes idle ends at once when another group waits for its place under the maximum', async () => {
+    const world = new World({ concurrency: 1, maxInstances: 2, scaleDownMs: 60_000 });
+    const leases = [await world.acquire(), await world.acquire()];
+    const other = world.acquire({}, { sessionContext: 'c' });
+    await settle();
+    for (const lease of leases) lease.release('done');
+    expect((await other).instance.id).toBe('i3');
+    // One was in the way, the other one was not.
+    expect(world.alive.size).toBe(2);
+  });
+
+  it('an instance that a session gave free ends at once when another group waits for its place', async () => {
+    const world = new World({ concurrency: 1, maxInstances: 1, scaleDownMs: 60_000 });
+    (await world.acquire({ session: session('a', 1, 5000) })).release('done');
+    const other = world.acquire({}, { sessionContext: 'c' });
+    await world.clock.advance(5001);
+    expect((await other).instance.id).toBe('i2');
+  });
+
+  it('an instance that becomes idle ends at once when another function waits for its room on the machine', async () => {
+    const capacity = new Capacity({
+      maxInstances: 2,
+      maxInstancesPerTenant: 2,
+      machineCpuMillis: 4000,
+      machineMemoryMb: 4096,
+    });
+    const policy = { concurrency: 1, scaleDownMs: 60_000 };
+    const [world, second] = [new World(policy, {}, capacity), new World(policy, {}, capacity)];
+    const leases = [await world.acquire(), await world.acquire()];
+    const other = second.acquire();
+    await settle();
+    for (const lease of leases) lease.release('done');
+    await other;
+    expect([world.alive.size, second.alive.size]).toEqual([1, 1]);
+  });
+
+  it('nobody is ended for a call that does not wait any more', async () => {
+    const capacity = new Capacity({
+      maxInstances: 1,
+      maxInstancesPerTenant: 1,
+      machineCpuMillis: 4000,
+      machineMemoryMb: 4096,
+    });
+    const policy = { concurrency: 1, scaleDownMs: 60_000 };
+    const [world, second] = [new World(policy, {}, capacity), new World(policy, {}, capacity)];
+    const lease = await world.acquire();
+    const late = second.acquire({ maxWaitMs: 500 });
+    await second.clock.advance(501);
+    await expect(late).rejects.toThrow('no instance was free');
+    lease.release('done');
+    await settle();
+    expect(world.alive.size).toBe(1);
+  });
+
+  it('what was taken over counts towards the minimum, and what the maximum leaves no room for ends', async () => {
+    const world = new World({ minInstances: 2, maxInstances: 2 });
+    const earlier = ['a', 'b', 'c'].map(id => new FakeInstance(id, HOME, () => undefined));
+    for (const instance of earlier) world.service.adopt(HOME, instance);
+    world.service.start();
+    await settle();
+    expect(world.started).toBe(0);
+    expect(earlier.map(({ stopped }) => stopped)).toEqual([false, false, true]);
+  });
+
+  it('a function with custom resources of its own keeps its minimum warm too', async () => {
+    const home = { ...HOME, customResources: '{"gpu":1}' };
+    const world = new World({ minInstances: 1, labels: new Map([['l', { min: 1, max: 1 }]]) }, {}, undefined, home);
+    world.service.start();
+    await settle();
+    expect([...world.alive].map(({ key }) => key.label)).toEqual(['', 'l']);
   });
 
   it('keeps minInstances warm from the start and replaces one that dies', async () => {
@@ -224,6 +311,16 @@ describe('service: refusals', () => {
     await world.acquire();
     void world.acquire();
     await expect(world.acquire()).rejects.toSatisfy(error => numberOf(error) === 150510);
+  });
+
+  it('150429 when the room is full while instances start that there is room for', async () => {
+    const world = new World({ concurrency: 1, maxWaiting: 1 });
+    world.holdStarts = true;
+    void world.acquire();
+    await expect(world.acquire()).rejects.toMatchObject({
+      number: 150429,
+      message: expect.stringContaining('further instances are starting'),
+    });
   });
 
   it('150510 for an instance that is larger than the machine', async () => {

@@ -37,6 +37,8 @@ export class Service implements GroupOwner, CapacityUser {
   readonly tenant: string;
   readonly #ports: ServicePorts;
   readonly #groups = new Map<string, Group>();
+  /** Groups that want more instances than the maximum leaves them, and how many. */
+  readonly #short = new Map<Group, number>();
   /** The group that `minInstances` is for. */
   readonly #homeKey: GroupKey;
   readonly #homeText: string;
@@ -117,16 +119,25 @@ export class Service implements GroupOwner, CapacityUser {
   refusal(): ServiceError | undefined {
     if (this.#waiting < this.#policy.maxWaiting) return undefined;
     const group = this.#groups.get(this.#homeText);
-    return group?.isBusy ? waitingRoomFull(this.#room(group) <= 0, this.#waiting) : undefined;
+    return group?.isBusy ? this.#roomFull(group) : undefined;
   }
 
-  /** Takes over an instance that ran before this service did (after a restart of the server). */
+  /**
+   * Takes over an instance that ran before this service did (after a restart of the server), or ends it when the maximum leaves no room.
+   * To be followed by `start`, which starts what is still missing then.
+   */
   adopt(key: GroupKey, instance: ServiceInstance): void {
     const group = this.#group(key);
+    if (this.#room(group) <= 0) {
+      this.#dropIfEmpty(group);
+      void instance.stop();
+      return;
+    }
     const member = new Member(this.#policy.concurrency);
     this.#ports.capacity.take(this);
     group.members.push(member);
-    this.#ready(group, member, instance);
+    this.#join(group, member, instance);
+    group.serve();
   }
 
   /** No new calls come (another revision serves them): waiting ones are served, then every instance ends. */
@@ -156,6 +167,11 @@ export class Service implements GroupOwner, CapacityUser {
     return false;
   }
 
+  get wantsMore(): boolean {
+    for (const group of this.#groups.values()) if (this.#wants(group)) return true;
+    return false;
+  }
+
   onCapacity(): void {
     for (const group of this.#groups.values()) if (this.#wants(group)) this.rescale(group);
   }
@@ -176,13 +192,14 @@ export class Service implements GroupOwner, CapacityUser {
 
   becameIdle(group: Group): void {
     const armed = group.cancelTimer !== undefined && group.timerAtMs <= this.now() + this.#policy.scaleDownMs;
-    if (!armed || this.#draining || group.waiting > 0) this.rescale(group);
+    if (!armed || this.#draining || group.waiting > 0 || this.#isRoomWanted(group)) this.rescale(group);
   }
 
   /** Brings the number of instances to what waits, what is kept warm and what may be. */
   rescale(group: Group): void {
     group.cancelTimer?.();
     group.cancelTimer = undefined;
+    this.#short.delete(group);
     if (group.expireSessions()) group.serve();
     this.#startFor(group);
     this.#scaleDown(group);
@@ -255,19 +272,23 @@ export class Service implements GroupOwner, CapacityUser {
         { number: 150510, retryAfterSeconds: 60 },
       );
     }
-    if (this.#waiting >= this.#policy.maxWaiting) {
-      return waitingRoomFull(this.#room(group) <= 0, this.#waiting);
-    }
+    if (this.#waiting >= this.#policy.maxWaiting) return this.#roomFull(group);
     // While starts are held back after failures and nothing else can serve it, waiting would only hide the reason.
     if (group.lastFailure && group.size === 0 && this.now() < group.backoffUntilMs) return group.lastFailure;
     return undefined;
   }
 
+  #roomFull(group: Group): ServiceError {
+    if (this.#room(group) <= 0) return waitingRoomFull('maximum', this.#waiting);
+    return waitingRoomFull(this.#ports.capacity.isFull(this) ? 'machine' : 'starting', this.#waiting);
+  }
+
   #minimum(group: Group): number {
     if (this.#draining) return 0;
     const { key } = group;
-    if (key.sessionContext !== '' || key.customResources !== '') return 0;
-    if (key.cpuMillis !== this.#homeKey.cpuMillis || key.memoryMb !== this.#homeKey.memoryMb) return 0;
+    const home = this.#homeKey;
+    if (key.sessionContext !== '' || key.customResources !== home.customResources) return 0;
+    if (key.cpuMillis !== home.cpuMillis || key.memoryMb !== home.memoryMb) return 0;
     return key.label === '' ? this.#policy.minInstances : (this.#policy.labels.get(key.label)?.min ?? 0);
   }
 
@@ -277,9 +298,12 @@ export class Service implements GroupOwner, CapacityUser {
 
   /** How many more instances this group may have. */
   #room(group: Group): number {
-    const { label } = group.key;
+    return this.#roomFor(group.key.label);
+  }
+
+  #roomFor(label: string): number {
     let size = 0;
-    for (const other of this.#groups.values()) if (other.key.label === label) size += other.size;
+    for (const { key, size: has } of this.#groups.values()) if (key.label === label) size += has;
     const maximum = label === '' ? this.#policy.maxInstances : (this.#policy.labels.get(label)?.max ?? 0);
     return maximum - size;
   }
@@ -296,10 +320,11 @@ export class Service implements GroupOwner, CapacityUser {
     let missing = Math.max(demand - starting, forMinimum);
     while (missing > 0) {
       if (this.#room(group) <= 0) {
+        this.#short.set(group, missing);
         this.#evictForMaximum(group);
         return;
       }
-      if (!this.#ports.capacity.fits(group.key) || !this.#ports.capacity.tryTake(this)) return;
+      if (!this.#ports.capacity.fits(group.key) || !this.#ports.capacity.tryTake(this, missing)) return;
       missing -= 1;
       this.#startMember(group);
     }
@@ -315,14 +340,18 @@ export class Service implements GroupOwner, CapacityUser {
   }
 
   #ready(group: Group, member: Member, instance: ServiceInstance): void {
+    this.#join(group, member, instance);
+    group.serve();
+    this.rescale(group);
+  }
+
+  #join(group: Group, member: Member, instance: ServiceInstance): void {
     const now = this.now();
     member.instance = instance;
     member.state = 'ready';
     member.readyAtMs = now;
     member.idleSinceMs = now;
     void instance.ended.then(reason => this.#ended(group, member, reason));
-    group.serve();
-    this.rescale(group);
   }
 
   #startFailed(group: Group, member: Member, error: Error): void {
@@ -355,6 +384,7 @@ export class Service implements GroupOwner, CapacityUser {
 
   #scaleDown(group: Group): void {
     if (group.waiting > 0) return;
+    this.#yieldRoom(group);
     const now = this.now();
     const idle = group.members.filter(member => this.#isIdle(member));
     let spare = group.count('ready') + group.count('starting') - this.#minimum(group);
@@ -394,10 +424,34 @@ export class Service implements GroupOwner, CapacityUser {
     return member.reservedPlaces === 0 || this.#draining;
   }
 
+  #isRoomWanted(group: Group): boolean {
+    return this.#mayEvictFor(group.key.label) || this.#ports.capacity.isWanted(this);
+  }
+
+  /** An idle instance keeps no room that calls of another group, or of another function, wait for. */
+  #yieldRoom(group: Group): void {
+    while (this.#mayEvictFor(group.key.label)) if (!this.#evictFrom(group)) return;
+    while (this.#ports.capacity.isWanted(this)) {
+      if (!this.#evictFrom(group)) return;
+      this.#ports.capacity.yielded();
+    }
+  }
+
   #evictForMaximum(group: Group): void {
     for (const other of this.#groups.values()) {
-      if (other !== group && other.key.label === group.key.label && this.#evictFrom(other)) return;
+      if (other === group || other.key.label !== group.key.label) continue;
+      while (this.#mayEvictFor(group.key.label)) if (!this.#evictFrom(other)) break;
     }
+  }
+
+  /** Whether groups of this label lack more instances than there is room for once those are gone that are ending. */
+  #mayEvictFor(label: string): boolean {
+    if (this.#short.size === 0) return false;
+    let lacking = 0;
+    for (const group of this.#groups.values()) {
+      if (group.key.label === label) lacking += (this.#short.get(group) ?? 0) - group.count('stopping');
+    }
+    return lacking > Math.max(0, this.#roomFor(label));
   }
 
   /** Ends one idle instance that its group is not entitled to keep. */
@@ -417,6 +471,7 @@ export class Service implements GroupOwner, CapacityUser {
     // The memory of failures outlives the instances for as long as the pause lasts.
     if (this.now() < group.backoffUntilMs) return;
     group.cancelTimer?.();
+    this.#short.delete(group);
     this.#groups.delete(formatGroupKey(group.key));
   }
 
