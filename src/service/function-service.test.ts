@@ -188,6 +188,14 @@ describe('where the time went', () => {
   });
 });
 
+it('an instance that cannot be started is 150500 wherever it is told', async () => {
+  const observed: string[] = [];
+  const harness = new ServiceHarness({ observe: (_name, code) => observed.push(code) });
+  harness.launcher.failure = unavailable('the driver is away');
+  await expect(harness.invoke()).rejects.toMatchObject({ number: 150500, message: 'the driver is away' });
+  expect(observed).toEqual(['150500']);
+});
+
 describe('tenants', () => {
   it('another tenant’s function answers as one that is not there, before anything is read', async () => {
     const harness = new ServiceHarness();

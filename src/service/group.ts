@@ -335,6 +335,7 @@ export class Group {
       this.failures = 0;
       member.servedWell = true;
     }
+    if (outcome === 'replace') member.isStuck = true;
     if (member.state === 'ready' && (outcome === 'replace' || this.#owner.policy.oneshot)) {
       member.state = 'draining';
       for (const session of member.sessions.values()) this.sessions.delete(session.id);

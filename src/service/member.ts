@@ -3,8 +3,8 @@ export interface ServiceInstance {
   readonly id: string;
   /** Resolves with the reason, a sentence, when it ends for any cause (also after `stop`). */
   readonly ended: Promise<string>;
-  /** pre_stop, end and removal. Never rejects. */
-  stop(): Promise<void>;
+  /** pre_stop, end and removal. `isStuck`: a handler that should have ended may never, so it gets little time. Never rejects. */
+  stop(isStuck?: boolean): Promise<void>;
 }
 
 /** A session that is bound to a member: all its calls go there while the member lives. */
@@ -39,6 +39,8 @@ export class Member {
   readyAtMs = 0;
   /** A call ended well on it: whatever kills it later is not its code being broken from the start. */
   servedWell = false;
+  /** A handler on it did not end when it should have. */
+  isStuck = false;
 
   constructor(capacity: number) {
     this.capacity = capacity;

@@ -1,10 +1,11 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { FakeDriver } from '../../test/fakes/fake-driver.ts';
 import { servedFunction } from '../../test/service/harness.ts';
 import { unavailable } from '../core/error.ts';
+import { LiveInstance } from '../scheduler/live-instance.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { listServiceInstances } from '../storage/service-instances.ts';
 import { CodeStore } from './code/code-store.ts';
@@ -92,6 +93,19 @@ describe('an instance that is launched', () => {
     expect(await instance.ended).toBe('stopped');
     expect(driver.instanceIds).toEqual([]);
     expect(await rows()).toEqual([]);
+  });
+
+  it('that is stuck gets less time to end, unless it has a pre_stop', async () => {
+    const terminate = vi.spyOn(LiveInstance.prototype, 'terminate');
+    const graceOf = async (changes: Parameters<typeof fn>[0], isStuck: boolean) => {
+      const instance = await newLauncher().launch(fn(changes), KEY);
+      await instance.stop(isStuck);
+      return terminate.mock.lastCall?.[0];
+    };
+    expect(await graceOf({}, false)).toBe(10_000);
+    expect(await graceOf({}, true)).toBe(2_000);
+    expect(await graceOf({ preStop: 'echo', preStopTimeoutMs: 20_000 }, true)).toBe(20_000);
+    terminate.mockRestore();
   });
 
   it('that dies tells the reason and leaves nothing', async () => {

@@ -39,6 +39,8 @@ export interface SandboxLauncherOptions extends SandboxRules {
 
 /** The least time that an instance's end gets, pre_stop included. */
 const STOP_GRACE_MS = 10_000;
+/** The same for an instance without pre_stop whose handler should have ended already: others wait for its place. */
+const STUCK_GRACE_MS = 2_000;
 /** The code that a failed load answers with when the runtime did not say one. */
 const LOAD_FAILED = 4001;
 
@@ -139,10 +141,10 @@ export class SandboxLauncher implements ServiceLauncher {
       code_source: placed.mount.source,
       started_at_ms: Date.now(),
     };
-    const timings = { startMs: performance.now() - startedMs - loadMs, loadMs };
     try {
       await insertServiceInstance(this.#options.database, row);
-      return this.#serve(live, row, timings);
+      const timings = { startMs: performance.now() - startedMs - loadMs, loadMs };
+      return this.#serve(live, row, timings, fn.preStop === '' ? STUCK_GRACE_MS : row.stop_grace_ms);
     } catch (error) {
       live.detach('it could not be recorded');
       await this.#removals.discard(driver, live.handle);
@@ -171,7 +173,7 @@ export class SandboxLauncher implements ServiceLauncher {
       if ('channel' in reached) {
         codeStore.adopt(row.code_source, row.id);
         const live = this.#live(driver, handle, row, reached.channel);
-        return this.#serve(live, row, NO_TIMINGS);
+        return this.#serve(live, row, NO_TIMINGS, row.stop_grace_ms);
       }
       log.info({ instanceId: row.id, reason: reached.dead }, 'a service instance did not outlive the server');
       await this.#removals.discard(driver, handle);
@@ -200,8 +202,8 @@ export class SandboxLauncher implements ServiceLauncher {
     });
   }
 
-  #serve(live: LiveInstance, row: ServiceInstanceTable, timings: StartTimings): SandboxInstance {
-    const instance = new SandboxInstance(live, row, timings, () => this.#gone(live, row));
+  #serve(live: LiveInstance, row: ServiceInstanceTable, timings: StartTimings, stuckGraceMs: number): SandboxInstance {
+    const instance = new SandboxInstance(live, row, timings, stuckGraceMs, () => this.#gone(live, row));
     this.#instances.set(row.id, instance);
     return instance;
   }
@@ -235,11 +237,18 @@ class SandboxInstance implements ServingInstance {
   readonly ended: Promise<string>;
   readonly live: LiveInstance;
   readonly #stopGraceMs: number;
+  readonly #stuckGraceMs: number;
   readonly #onGone: () => Promise<void>;
   #resolveEnded!: (reason: string) => void;
   #stopping: Promise<void> | undefined;
 
-  constructor(live: LiveInstance, row: ServiceInstanceTable, timings: StartTimings, onGone: () => Promise<void>) {
+  constructor(
+    live: LiveInstance,
+    row: ServiceInstanceTable,
+    timings: StartTimings,
+    stuckGraceMs: number,
+    onGone: () => Promise<void>,
+  ) {
     this.live = live;
     this.id = row.id;
     this.urn = row.urn;
@@ -248,6 +257,7 @@ class SandboxInstance implements ServingInstance {
     this.startedAtMs = row.started_at_ms;
     this.timings = timings;
     this.#stopGraceMs = row.stop_grace_ms;
+    this.#stuckGraceMs = stuckGraceMs;
     this.#onGone = onGone;
     this.ended = new Promise(resolve => {
       this.#resolveEnded = resolve;
@@ -279,14 +289,14 @@ class SandboxInstance implements ServingInstance {
     return this.live.driver.access?.(this.live.handle);
   }
 
-  stop(): Promise<void> {
-    this.#stopping ??= this.#stop();
+  stop(isStuck = false): Promise<void> {
+    this.#stopping ??= this.#stop(isStuck ? this.#stuckGraceMs : this.#stopGraceMs);
     return this.#stopping;
   }
 
-  async #stop(): Promise<void> {
+  async #stop(graceMs: number): Promise<void> {
     try {
-      await this.live.terminate(this.#stopGraceMs, 'it is not needed any more');
+      await this.live.terminate(graceMs, 'it is not needed any more');
     } catch {
       // Its sandbox did not answer: removing it, which is tried again until it succeeds, ends it too.
     }

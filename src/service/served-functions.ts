@@ -1,4 +1,4 @@
-import { messageOf, notFound, type ServiceError, unavailable } from '../core/error.ts';
+import { messageOf, notFound, ServiceError, unavailable } from '../core/error.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
 import type { Capacity } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
@@ -35,6 +35,8 @@ interface Loading {
 }
 
 const MAX_REMEMBERED = 10_000;
+/** An instance could not be started, and not for a reason in the user's code. */
+const START_FAILED = 150500;
 /** Changes that may come one after another while a version is read. */
 const MAX_READS = 100;
 /** How long the forced end of instances may take when the server closes. */
@@ -191,7 +193,9 @@ export class ServedFunctions {
       clock,
       capacity,
       start: async key => {
-        const instance = await launcher.launch(fn, key);
+        const instance = await launcher.launch(fn, key).catch((error: unknown) => {
+          throw asStartFailure(error);
+        });
         for (const listener of this.#onStarted) listener(instance);
         return instance;
       },
@@ -279,6 +283,14 @@ export class ServedFunctions {
     urns?.delete(urn);
     if (urns?.size === 0) this.#urnsOf.delete(functionUrn);
   }
+}
+
+/** What keeps an instance from starting has a code of its own, unless it is the user's code. */
+function asStartFailure(error: unknown): unknown {
+  if (!(error instanceof ServiceError) || error.number !== undefined) return error;
+  const { code, message, cause, retryAfterSeconds } = error;
+  const retry = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
+  return new ServiceError(code, message, { cause, number: START_FAILED, ...retry });
 }
 
 export function unknownFunction(): ServiceError {

@@ -26,6 +26,7 @@ class FakeInstance implements ServiceInstance {
   readonly key: GroupKey;
   running = 0;
   stopped = false;
+  wasStuck = false;
   #end!: (reason: string) => void;
   readonly ended = new Promise<string>(resolve => {
     this.#end = resolve;
@@ -36,8 +37,9 @@ class FakeInstance implements ServiceInstance {
     this.key = key;
     this.#onGone = onGone;
   }
-  async stop() {
+  async stop(isStuck = false) {
     this.stopped = true;
+    this.wasStuck = isStuck;
     this.kill('stopped');
   }
   kill(reason: string) {
@@ -340,6 +342,14 @@ describe('service: refusals', () => {
     expect(world.started).toBe(1);
   });
 
+  it('tells callers as it is why instances died before they ended a call well', async () => {
+    const world = new World();
+    const lease = await world.acquire();
+    (lease.instance as FakeInstance).kill('instance exited: exit code 7');
+    await settle();
+    await expect(world.acquire()).rejects.toMatchObject({ number: 150427, message: 'instance exited: exit code 7' });
+  });
+
   it('a caller that leaves frees its place in the room', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1, maxWaiting: 1 });
     await world.acquire();
@@ -437,7 +447,15 @@ describe('service: the end', () => {
     expect((await world.acquire()).instance.id).toBe('i2');
     expect((beside.instance as FakeInstance).stopped).toBe(false);
     beside.release('done');
-    expect((beside.instance as FakeInstance).stopped).toBe(true);
+    expect(beside.instance).toMatchObject({ stopped: true, wasStuck: true });
+  });
+
+  it('an instance that is not needed any more is not stuck', async () => {
+    const world = new World();
+    const lease = await world.acquire();
+    lease.release('done');
+    await world.clock.advance(1001);
+    expect(lease.instance).toMatchObject({ stopped: true, wasStuck: false });
   });
 });
 

@@ -187,7 +187,7 @@ export class Service implements GroupOwner, CapacityUser {
   stopMember(member: Member): void {
     if (member.state === 'stopping') return;
     member.state = 'stopping';
-    void member.instance?.stop();
+    void member.instance?.stop(member.isStuck);
   }
 
   becameIdle(group: Group): void {
@@ -367,7 +367,7 @@ export class Service implements GroupOwner, CapacityUser {
     const early = member.state === 'ready' && !member.servedWell && this.now() - member.readyAtMs < EARLY_DEATH_MS;
     group.forget(member);
     this.#ports.capacity.give(this);
-    if (early) this.#backOff(group, unavailable(`instance exited: ${reason}`, { number: 150427 }));
+    if (early) this.#backOff(group, unavailable(reason, { number: 150427 }));
     this.rescale(group);
     // A sibling group may have waited for its place under the maximum.
     for (const other of this.#groups.values()) if (other !== group && this.#wants(other)) this.rescale(other);
