@@ -57,6 +57,8 @@ export class Group {
   /** Failed starts and early deaths in a row; 0 after a call that ended well. */
   failures = 0;
   lastFailure: Error | undefined;
+  /** It was an early death: what ran on the instance may have caused it. */
+  diedEarly = false;
   /** No start before this moment. */
   backoffUntilMs = 0;
   /** The owner's one timer for this group, and when it fires. */

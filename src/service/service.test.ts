@@ -342,11 +342,24 @@ describe('service: refusals', () => {
     expect(world.started).toBe(1);
   });
 
-  it('tells callers as it is why instances died before they ended a call well', async () => {
+  it('a call that killed a new instance fails no call of others: they wait for the next start', async () => {
     const world = new World();
     const lease = await world.acquire();
     (lease.instance as FakeInstance).kill('instance exited: exit code 7');
     await settle();
+    const other = world.acquire();
+    await world.clock.advance(251);
+    expect((await other).instance.id).toBe('i2');
+  });
+
+  it('when instances keep dying before they end a call well, callers are told at once why, as it is', async () => {
+    const world = new World();
+    for (let death = 0; death < 4; death++) {
+      const lease = world.acquire();
+      await world.clock.advance(1001);
+      ((await lease).instance as FakeInstance).kill('instance exited: exit code 7');
+      await settle();
+    }
     await expect(world.acquire()).rejects.toMatchObject({ number: 150427, message: 'instance exited: exit code 7' });
   });
 

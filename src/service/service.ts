@@ -23,6 +23,8 @@ export interface AcquireOptions {
 /** First pause after a failed start; doubled by each further one. */
 const BACKOFF_FIRST_MS = 250;
 const BACKOFF_MAX_MS = 30_000;
+/** Calls of a function whose instances died early wait for the next start when it comes sooner than this. */
+const MAX_PATIENCE_MS = 1_000;
 /** An instance that dies sooner than this, before it ended a call well, counts as a failed start. */
 const EARLY_DEATH_MS = 10_000;
 
@@ -273,9 +275,11 @@ export class Service implements GroupOwner, CapacityUser {
       );
     }
     if (this.#waiting >= this.#policy.maxWaiting) return this.#roomFull(group);
-    // While starts are held back after failures and nothing else can serve it, waiting would only hide the reason.
-    if (group.lastFailure && group.size === 0 && this.now() < group.backoffUntilMs) return group.lastFailure;
-    return undefined;
+    // While starts are held back after failures and nothing else can serve it, waiting would only hide the reason. What one call did to
+    // its instance is another call's reason only once it goes on.
+    if (!group.lastFailure || group.size > 0) return undefined;
+    const pauseMs = group.backoffUntilMs - this.now();
+    return pauseMs > (group.diedEarly ? MAX_PATIENCE_MS : 0) ? group.lastFailure : undefined;
   }
 
   #roomFull(group: Group): ServiceError {
@@ -357,7 +361,7 @@ export class Service implements GroupOwner, CapacityUser {
   #startFailed(group: Group, member: Member, error: Error): void {
     group.forget(member);
     this.#ports.capacity.give(this);
-    this.#backOff(group, error);
+    this.#backOff(group, error, false);
     // Nothing is there or on its way that could serve them: tell them why instead of letting them wait for the next try.
     if (group.count('ready') === 0 && group.count('starting') === 0) group.failWaiting(error);
     this.rescale(group);
@@ -367,14 +371,15 @@ export class Service implements GroupOwner, CapacityUser {
     const early = member.state === 'ready' && !member.servedWell && this.now() - member.readyAtMs < EARLY_DEATH_MS;
     group.forget(member);
     this.#ports.capacity.give(this);
-    if (early) this.#backOff(group, unavailable(reason, { number: 150427 }));
+    if (early) this.#backOff(group, unavailable(reason, { number: 150427 }), true);
     this.rescale(group);
     // A sibling group may have waited for its place under the maximum.
     for (const other of this.#groups.values()) if (other !== group && this.#wants(other)) this.rescale(other);
   }
 
-  #backOff(group: Group, error: Error): void {
+  #backOff(group: Group, error: Error, diedEarly: boolean): void {
     group.lastFailure = error;
+    group.diedEarly = diedEarly;
     // Several that were started together and fail together are one failure.
     if (this.now() < group.backoffUntilMs) return;
     group.failures += 1;
