@@ -18,6 +18,8 @@ export interface CapacityUser {
   evictIdle(): boolean;
   /** It still wants what it was refused. */
   readonly wantsMore: boolean;
+  /** Since when its oldest waiting call has waited; undefined when none waits. */
+  readonly waitingSinceMs: number | undefined;
 }
 
 /**
@@ -89,7 +91,21 @@ export class Capacity {
     return false;
   }
 
-  /** An idle instance of somebody ends to make room. */
+  /**
+   * Instances that others want whose calls have waited since `sinceMs` at least, and for whom `holder` can make room, beyond the room
+   * that is being made.
+   */
+  lackedSince(sinceMs: number, holder: CapacityUser): number {
+    if (this.#refused.size === 0 || this.#lacks() <= 0) return 0;
+    let lacked = -this.#leaving;
+    for (const [user, wanted] of this.#refused) {
+      if (user === holder || (user.waitingSinceMs ?? Number.POSITIVE_INFINITY) > sinceMs) continue;
+      if (this.#isTenantFull(user) ? holder.tenant === user.tenant : this.isFull(user)) lacked += wanted;
+    }
+    return lacked;
+  }
+
+  /** An instance of somebody ends to make room. */
   yielded(): void {
     this.#leaving += 1;
   }

@@ -34,6 +34,8 @@ export interface GroupOwner {
   /** A member of the group has no call any more; cheap, since it comes after every call of a quiet service. */
   becameIdle(group: Group): void;
   stopMember(member: Member): void;
+  /** Whether an instance of the group, though calls wait for it, makes room for others whose calls have waited longer. */
+  givesWay(group: Group): boolean;
 }
 
 /** Sessions whose places were given back are remembered for their instance; above this many the oldest are forgotten. */
@@ -338,7 +340,8 @@ export class Group {
       member.servedWell = true;
     }
     if (outcome === 'replace') member.isStuck = true;
-    if (member.state === 'ready' && (outcome === 'replace' || this.#owner.policy.oneshot)) {
+    const isOver = outcome === 'replace' || this.#owner.policy.oneshot;
+    if (member.state === 'ready' && (isOver || (member.reservedPlaces === 0 && this.#owner.givesWay(this)))) {
       member.state = 'draining';
       for (const session of member.sessions.values()) this.sessions.delete(session.id);
     }

@@ -49,7 +49,7 @@ class FakeInstance implements ServiceInstance {
 }
 
 class World {
-  readonly clock = new FakeClock();
+  readonly clock: FakeClock;
   readonly alive = new Set<FakeInstance>();
   readonly starting: { key: GroupKey; ok(): void; fail(error: Error): void }[] = [];
   started = 0;
@@ -69,7 +69,9 @@ class World {
       ...machine,
     }),
     home = HOME,
+    clock = new FakeClock(),
   ) {
+    this.clock = clock;
     this.service = new Service({ ...POLICY, ...policy }, home, {
       tenant: 't',
       clock: this.clock,
@@ -199,6 +201,46 @@ describe('service: starting', () => {
     await other;
     expect([world.alive.size, second.alive.size]).toEqual([1, 1]);
   });
+
+  it.each([
+    ['another group of the function', 1],
+    ['another function', 2],
+  ])(
+    'a group that is never idle does not starve %s: who waited clearly longer gets the next room',
+    async (_title, services) => {
+      const capacity = new Capacity({
+        maxInstances: 1,
+        maxInstancesPerTenant: 1,
+        machineCpuMillis: 4000,
+        machineMemoryMb: 4096,
+      });
+      const policy = { concurrency: 1, maxInstances: 1, scaleDownMs: 60_000 };
+      const clock = new FakeClock();
+      const world = new World(policy, {}, capacity, HOME, clock);
+      const second = services === 1 ? world : new World(policy, {}, capacity, HOME, clock);
+      let lease = await world.acquire();
+      let next = world.acquire();
+      let isServed = false;
+      const other = second.acquire({}, { memoryMb: 1024 }).then(taken => {
+        isServed = true;
+        taken.release('done');
+      });
+      let rounds = 0;
+      // There is always one call that runs and one that waits.
+      while (!isServed && rounds++ < 30) {
+        await clock.advance(100);
+        lease.release('done');
+        await settle();
+        if (isServed) break;
+        lease = await next;
+        next = world.acquire();
+      }
+      await other;
+      expect(rounds).toBeGreaterThan(9);
+      expect(rounds).toBeLessThan(15);
+      (await next).release('done');
+    },
+  );
 
   it('nobody is ended for a call that does not wait any more', async () => {
     const capacity = new Capacity({
@@ -532,8 +574,10 @@ describe('service: model', () => {
                 instance.running += 1;
                 const id = options.session && `${options.session.id}/${key.label}/${key.sessionContext}`;
                 const bound = id && sticky.get(id);
-                if (bound && world.alive.has(bound) && !bound.stopped && !draining.has(bound))
-                  expect(instance).toBe(bound);
+                const takesCalls = [...world.service.groups].some(({ members }) =>
+                  members.some(member => member.instance === bound && member.state === 'ready'),
+                );
+                if (bound && takesCalls && !bound.stopped && !draining.has(bound)) expect(instance).toBe(bound);
                 if (id) sticky.set(id, instance);
                 running.push({ lease, instance });
               },

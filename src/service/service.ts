@@ -23,7 +23,10 @@ export interface AcquireOptions {
 /** First pause after a failed start; doubled by each further one. */
 const BACKOFF_FIRST_MS = 250;
 const BACKOFF_MAX_MS = 30_000;
-/** Calls of a function whose instances died early wait for the next start when it comes sooner than this. */
+/**
+ * Calls of a function whose instances died early wait for the next start when it comes sooner than this; and calls that have waited this
+ * much longer than others get one of their instances' room.
+ */
 const MAX_PATIENCE_MS = 1_000;
 /** An instance that dies sooner than this, before it ended a call well, counts as a failed start. */
 const EARLY_DEATH_MS = 10_000;
@@ -172,6 +175,14 @@ export class Service implements GroupOwner, CapacityUser {
   get wantsMore(): boolean {
     for (const group of this.#groups.values()) if (this.#wants(group)) return true;
     return false;
+  }
+
+  get waitingSinceMs(): number | undefined {
+    let since: number | undefined;
+    for (const { oldestWaitingSinceMs: oldest } of this.#groups.values()) {
+      if (oldest !== undefined && (since === undefined || oldest < since)) since = oldest;
+    }
+    return since;
   }
 
   onCapacity(): void {
@@ -372,9 +383,10 @@ export class Service implements GroupOwner, CapacityUser {
     group.forget(member);
     this.#ports.capacity.give(this);
     if (early) this.#backOff(group, unavailable(reason, { number: 150427 }), true);
-    this.rescale(group);
-    // A sibling group may have waited for its place under the maximum.
-    for (const other of this.#groups.values()) if (other !== group && this.#wants(other)) this.rescale(other);
+    // A sibling group may have waited for its place under the maximum: whoever waited longest first.
+    const since = (one: Group) => one.oldestWaitingSinceMs ?? Number.MAX_VALUE;
+    const groups = [...this.#groups.values()].filter(one => one === group || this.#wants(one));
+    for (const one of groups.sort((a, b) => since(a) - since(b))) this.rescale(one);
   }
 
   #backOff(group: Group, error: Error, diedEarly: boolean): void {
@@ -429,6 +441,31 @@ export class Service implements GroupOwner, CapacityUser {
     return member.reservedPlaces === 0 || this.#draining;
   }
 
+  givesWay(group: Group): boolean {
+    // A call that waits for a place here may be as old as those elsewhere; only who waited clearly longer comes first.
+    const sinceMs = Math.min(this.now(), group.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) - MAX_PATIENCE_MS;
+    if (this.#lackedSince(sinceMs, group) > 0) return group.count('ready') > this.#minimum(group);
+    if (this.#ports.capacity.lackedSince(sinceMs, this) <= 0 || group.count('ready') <= this.#minimum(group))
+      return false;
+    this.#ports.capacity.yielded();
+    return true;
+  }
+
+  /** Instances that other groups under the same maximum want, as `Capacity.lackedSince`. */
+  #lackedSince(sinceMs: number, group: Group): number {
+    if (this.#short.size === 0) return 0;
+    const { label } = group.key;
+    let lacked = 0;
+    for (const other of this.#groups.values()) {
+      if (other.key.label !== label) continue;
+      lacked -= other.count('stopping') + other.count('draining');
+      if (other !== group && (other.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) <= sinceMs) {
+        lacked += this.#short.get(other) ?? 0;
+      }
+    }
+    return lacked;
+  }
+
   #isRoomWanted(group: Group): boolean {
     return this.#mayEvictFor(group.key.label) || this.#ports.capacity.isWanted(this);
   }
@@ -454,7 +491,8 @@ export class Service implements GroupOwner, CapacityUser {
     if (this.#short.size === 0) return false;
     let lacking = 0;
     for (const group of this.#groups.values()) {
-      if (group.key.label === label) lacking += (this.#short.get(group) ?? 0) - group.count('stopping');
+      if (group.key.label === label)
+        lacking += (this.#short.get(group) ?? 0) - group.count('stopping') - group.count('draining');
     }
     return lacking > Math.max(0, this.#roomFor(label));
   }
