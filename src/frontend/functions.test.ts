@@ -84,6 +84,16 @@ describe('a call that succeeds', () => {
   });
 });
 
+it.each(['text/event-stream', 'application/json, Text/Event-Stream'])(
+  'a stream is asked for by Accept: %s',
+  async accept => {
+    await using it = bed();
+    const { headers, text } = await it.call(running => running.finish(), { accept });
+    expect(headers['content-type']).toContain('text/event-stream');
+    expect(text).toContain('data: [DONE]');
+  },
+);
+
 describe('a call that fails', () => {
   it.each([
     ['the handler raised', { code: 4002, text: 'Fail' }, 500],

@@ -4,6 +4,7 @@ import type { Capacity, CapacityUser } from './capacity.ts';
 import { Group, type GroupOwner, type Lease, waitedTooLong, waitingRoomFull } from './group.ts';
 import { Member, type ServiceInstance } from './member.ts';
 import { formatGroupKey, type GroupKey, type ServiceClock, type ServicePolicy, type SessionRequest } from './policy.ts';
+import { SharedRoom } from './shared-room.ts';
 
 export interface ServicePorts {
   readonly tenant: string;
@@ -42,8 +43,7 @@ export class Service implements GroupOwner, CapacityUser {
   readonly tenant: string;
   readonly #ports: ServicePorts;
   readonly #groups = new Map<string, Group>();
-  /** Groups that want more instances than the maximum leaves them, and how many. */
-  readonly #short = new Map<Group, number>();
+  readonly #sharedRoom = new SharedRoom(this.#groups, () => this.#policy);
   /** The group that `minInstances` is for. */
   readonly #homeKey: GroupKey;
   readonly #homeText: string;
@@ -212,7 +212,7 @@ export class Service implements GroupOwner, CapacityUser {
   rescale(group: Group): void {
     group.cancelTimer?.();
     group.cancelTimer = undefined;
-    this.#short.delete(group);
+    this.#sharedRoom.forget(group);
     if (group.expireSessions()) group.serve();
     this.#startFor(group);
     this.#scaleDown(group);
@@ -313,14 +313,7 @@ export class Service implements GroupOwner, CapacityUser {
 
   /** How many more instances this group may have. */
   #room(group: Group): number {
-    return this.#roomFor(group.key.label);
-  }
-
-  #roomFor(label: string): number {
-    let size = 0;
-    for (const { key, size: has } of this.#groups.values()) if (key.label === label) size += has;
-    const maximum = label === '' ? this.#policy.maxInstances : (this.#policy.labels.get(label)?.max ?? 0);
-    return maximum - size;
+    return this.#sharedRoom.left(group.key.label);
   }
 
   #startFor(group: Group): void {
@@ -335,7 +328,7 @@ export class Service implements GroupOwner, CapacityUser {
     let missing = Math.max(demand - starting, forMinimum);
     while (missing > 0) {
       if (this.#room(group) <= 0) {
-        this.#short.set(group, missing);
+        this.#sharedRoom.refused(group, missing);
         this.#evictForMaximum(group);
         return;
       }
@@ -444,35 +437,20 @@ export class Service implements GroupOwner, CapacityUser {
   givesWay(group: Group): boolean {
     // A call that waits for a place here may be as old as those elsewhere; only who waited clearly longer comes first.
     const sinceMs = Math.min(this.now(), group.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) - MAX_PATIENCE_MS;
-    if (this.#lackedSince(sinceMs, group) > 0) return group.count('ready') > this.#minimum(group);
+    if (this.#sharedRoom.lackedSince(sinceMs, group) > 0) return group.count('ready') > this.#minimum(group);
     if (this.#ports.capacity.lackedSince(sinceMs, this) <= 0 || group.count('ready') <= this.#minimum(group))
       return false;
     this.#ports.capacity.yielded();
     return true;
   }
 
-  /** Instances that other groups under the same maximum want, as `Capacity.lackedSince`. */
-  #lackedSince(sinceMs: number, group: Group): number {
-    if (this.#short.size === 0) return 0;
-    const { label } = group.key;
-    let lacked = 0;
-    for (const other of this.#groups.values()) {
-      if (other.key.label !== label) continue;
-      lacked -= other.count('stopping') + other.count('draining');
-      if (other !== group && (other.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) <= sinceMs) {
-        lacked += this.#short.get(other) ?? 0;
-      }
-    }
-    return lacked;
-  }
-
   #isRoomWanted(group: Group): boolean {
-    return this.#mayEvictFor(group.key.label) || this.#ports.capacity.isWanted(this);
+    return this.#sharedRoom.isLacking(group.key.label) || this.#ports.capacity.isWanted(this);
   }
 
   /** An idle instance keeps no room that calls of another group, or of another function, wait for. */
   #yieldRoom(group: Group): void {
-    while (this.#mayEvictFor(group.key.label)) if (!this.#evictFrom(group)) return;
+    while (this.#sharedRoom.isLacking(group.key.label)) if (!this.#evictFrom(group)) return;
     while (this.#ports.capacity.isWanted(this)) {
       if (!this.#evictFrom(group)) return;
       this.#ports.capacity.yielded();
@@ -482,19 +460,8 @@ export class Service implements GroupOwner, CapacityUser {
   #evictForMaximum(group: Group): void {
     for (const other of this.#groups.values()) {
       if (other === group || other.key.label !== group.key.label) continue;
-      while (this.#mayEvictFor(group.key.label)) if (!this.#evictFrom(other)) break;
+      while (this.#sharedRoom.isLacking(group.key.label)) if (!this.#evictFrom(other)) break;
     }
-  }
-
-  /** Whether groups of this label lack more instances than there is room for once those are gone that are ending. */
-  #mayEvictFor(label: string): boolean {
-    if (this.#short.size === 0) return false;
-    let lacking = 0;
-    for (const group of this.#groups.values()) {
-      if (group.key.label === label)
-        lacking += (this.#short.get(group) ?? 0) - group.count('stopping') - group.count('draining');
-    }
-    return lacking > Math.max(0, this.#roomFor(label));
   }
 
   /** Ends one idle instance that its group is not entitled to keep. */
@@ -514,7 +481,7 @@ export class Service implements GroupOwner, CapacityUser {
     // The memory of failures outlives the instances for as long as the pause lasts.
     if (this.now() < group.backoffUntilMs) return;
     group.cancelTimer?.();
-    this.#short.delete(group);
+    this.#sharedRoom.forget(group);
     this.#groups.delete(formatGroupKey(group.key));
   }
 
