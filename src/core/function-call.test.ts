@@ -27,6 +27,13 @@ describe('headers of a function invocation', () => {
     expect(() => read({ 'x-instance-cpu': value })).toThrow(expect.objectContaining({ number: 200400 }));
   });
 
+  it('a session id in UTF-8 is the text that it is in the URL of the session; other bytes stay as they are', () => {
+    const sent = (text: string) => read({ 'x-instance-session': Buffer.from(text).toString('latin1') }).session?.id;
+    expect(sent('é€')).toBe('é€');
+    expect(sent('{"sessionID":"日本"}')).toBe('日本');
+    expect(read({ 'x-instance-session': '\u00e9' }).session?.id).toBe('é');
+  });
+
   it('X-Instance-Custom-Resource is a map of numbers, the same in any order', () => {
     const a = read({ 'x-instance-custom-resource': '{"b":1,"a":2}' }).customResources;
     expect(a).toBe(read({ 'x-instance-custom-resource': '{"a":2,"b":1}' }).customResources);

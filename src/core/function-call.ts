@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { invalidRequest, type ServiceError } from './error.ts';
 import { LIMITS } from './limits.ts';
 
@@ -90,7 +91,15 @@ export function readSessionContext(text: string | undefined): string {
 function textOf(headers: HeaderSource, name: string): string | undefined {
   const value = headers[name.toLowerCase()];
   const text = (Array.isArray(value) ? value.join(',') : value)?.trim();
-  return text === '' ? undefined : text;
+  return text === '' || text === undefined ? undefined : asUtf8(text);
+}
+
+/** Node reads each byte of a header as one character; what callers send is UTF-8, as in a URL. */
+function asUtf8(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the range is what has to be told apart.
+  if (/^[\x00-\x7f]*$/.test(text)) return text;
+  const bytes = Buffer.from(text, 'latin1');
+  return isUtf8(bytes) ? bytes.toString() : text;
 }
 
 function readCount(headers: HeaderSource, name: string, range: { min: number; max: number }): number | undefined {
