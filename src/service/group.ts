@@ -367,6 +367,12 @@ export function waitingRoomFull(cause: keyof typeof ROOM_FULL, waiting: number):
   return resourceExhausted(`${why} and ${waiting} calls are waiting already`, { number, retryAfterSeconds: 1 });
 }
 
+/** A maximum of 0: no waiting would help until somebody changes it. */
+export function noneMayRun(label: string): ServiceError {
+  const whose = label === '' ? 'of this function without a label' : `of the label ${label}`;
+  return resourceExhausted(`no instance ${whose} may run: the maximum is 0`, { number: 150429, retryAfterSeconds: 60 });
+}
+
 export function waitedTooLong(waitMs: number, lastFailure: Error | undefined): Error {
   const why = lastFailure ? `; the last start failed: ${lastFailure.message}` : '';
   return unavailable(`no instance was free within ${waitMs / 1000} s${why}`, { number: 150431, retryAfterSeconds: 1 });

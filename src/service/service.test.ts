@@ -350,6 +350,16 @@ describe('service: refusals', () => {
     await expect(world.acquire()).rejects.toSatisfy(error => numberOf(error) === 150429);
   });
 
+  it('150429 at once where the maximum is 0, of a function or of a label', async () => {
+    const world = new World({ maxInstances: 0, labels: new Map([['gone', { min: 0, max: 0 }]]) });
+    for (const label of ['', 'gone']) {
+      await expect(world.acquire({}, { label })).rejects.toMatchObject({
+        number: 150429,
+        message: expect.stringContaining('the maximum is 0'),
+      });
+    }
+  });
+
   it('150510 at once when the room is full and the machine has no room', async () => {
     const world = new World({ concurrency: 1, maxWaiting: 1 }, { maxInstances: 1 });
     await world.acquire();

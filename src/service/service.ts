@@ -1,7 +1,7 @@
 import { failedPrecondition, type ServiceError, unavailable } from '../core/error.ts';
 import type { CallSignal } from '../runtime/channel.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
-import { Group, type GroupOwner, type Lease, waitedTooLong, waitingRoomFull } from './group.ts';
+import { Group, type GroupOwner, type Lease, noneMayRun, waitedTooLong, waitingRoomFull } from './group.ts';
 import { Member, type ServiceInstance } from './member.ts';
 import { formatGroupKey, type GroupKey, type ServiceClock, type ServicePolicy, type SessionRequest } from './policy.ts';
 import { SharedRoom } from './shared-room.ts';
@@ -285,6 +285,7 @@ export class Service implements GroupOwner, CapacityUser {
         { number: 150510, retryAfterSeconds: 60 },
       );
     }
+    if (this.#sharedRoom.maximum(group.key.label) === 0) return noneMayRun(group.key.label);
     if (this.#waiting >= this.#policy.maxWaiting) return this.#roomFull(group);
     // While starts are held back after failures and nothing else can serve it, waiting would only hide the reason. What one call did to
     // its instance is another call's reason only once it goes on.

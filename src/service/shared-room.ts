@@ -19,8 +19,13 @@ export class SharedRoom {
   left(label: string): number {
     let size = 0;
     for (const group of this.#sharing(label)) size += group.size;
+    return this.maximum(label) - size;
+  }
+
+  /** How many instances groups of this label may have together. */
+  maximum(label: string): number {
     const { maxInstances, labels } = this.#policy();
-    return (label === '' ? maxInstances : (labels.get(label)?.max ?? 0)) - size;
+    return label === '' ? maxInstances : (labels.get(label)?.max ?? 0);
   }
 
   /** The maximum keeps `missing` instances from the group. */
