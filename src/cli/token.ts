@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
+import { isTenant, TENANT_RULE } from '../core/tenant.ts';
 import { parseDurationMs } from './duration.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Context, Io } from './io.ts';
 
 const ROLES = ['developer', 'user', 'viewer'];
-const TENANT = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
 
 interface CreateOptions {
   readonly tenant: string;
@@ -33,8 +33,8 @@ export function register(program: Command, context: Context): void {
 }
 
 async function createToken(io: Io, options: CreateOptions): Promise<void> {
-  if (!TENANT.test(options.tenant)) {
-    throw usageError('--tenant must be 1 to 64 letters, digits, ".", "_" or "-", the first a letter or a digit.');
+  if (!isTenant(options.tenant)) {
+    throw usageError(`--tenant must be ${TENANT_RULE}, not ${JSON.stringify(options.tenant)}.`);
   }
   if (!ROLES.includes(options.role))
     throw usageError(`--role must be one of ${ROLES.join(', ')}, not ${JSON.stringify(options.role)}.`);

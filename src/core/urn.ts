@@ -1,3 +1,5 @@
+import { TENANT_PATTERN } from './tenant.ts';
+
 /**
  * Names, versions and URNs of functions: `sn:cn:<business>:<tenant>:function:0@<service>@<name>:<version>`.
  * Without its version it names the function (`functionUrn`), with it one version (`functionVersionUrn`).
@@ -21,8 +23,9 @@ export const VERSION_FORMAT =
 
 const FUNCTION_NAME = /^0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}$/;
 const VERSION = /^[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?$/;
-const URN =
-  /^sn:cn:([A-Za-z0-9][A-Za-z0-9_-]{0,63}):([A-Za-z0-9][A-Za-z0-9._-]{0,63}):function:(0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127})(?::([^:]+))?$/;
+const URN = new RegExp(
+  `^sn:cn:([A-Za-z0-9][A-Za-z0-9_-]{0,63}):(${TENANT_PATTERN}):function:(0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127})(?::([^:]+))?$`,
+);
 
 export function isFunctionName(text: string): boolean {
   return FUNCTION_NAME.test(text);

@@ -1,4 +1,5 @@
 import { Type } from 'typebox';
+import { TENANT_PATTERN } from '../core/tenant.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 
 const tags = ['function service'];
@@ -10,10 +11,9 @@ const Failure = Type.Object({
 });
 const failed = (description: string) => json(description, Failure);
 const NAME = '[A-Za-z0-9][A-Za-z0-9_-]{0,63}';
-const TENANT = '[A-Za-z0-9][A-Za-z0-9._-]{0,63}';
 const VERSION = '(\\$latest|[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?)';
 const Urn = Type.String({
-  pattern: `^sn:cn:${NAME}:${TENANT}:function:0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}:${VERSION}$`,
+  pattern: `^sn:cn:${NAME}:${TENANT_PATTERN}:function:0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}:${VERSION}$`,
   description: 'A functionVersionUrn.',
 });
 const byUrn = Type.Object({ urn: Urn });
@@ -68,7 +68,7 @@ export const FUNCTION_DOCS = {
     operationId: 'invokeFunctionShort',
     summary: 'Invoke a function by its names; `function` may end with `:<version>`',
     params: Type.Object({
-      tenant: Type.String({ pattern: `^${TENANT}$` }),
+      tenant: Type.String({ pattern: `^${TENANT_PATTERN}$` }),
       service: Type.String({ pattern: '^[A-Za-z0-9]{1,16}$' }),
       function: Type.String({ pattern: `^[a-z0-9-]{1,127}(:${VERSION})?$` }),
     }),

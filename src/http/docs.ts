@@ -1,4 +1,5 @@
 import type { RouteOptions } from 'fastify';
+import { TENANT_PATTERN } from '../core/tenant.ts';
 import type { RouteDocs } from './route-config.ts';
 
 /** `{"code":<status>,"message":"…"}` */
@@ -13,7 +14,7 @@ const TRACE_HEADERS = {
   traceparent: { type: 'string', description: 'W3C trace context; continued.' },
   tenantId: {
     type: 'string',
-    pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$',
+    pattern: `^${TENANT_PATTERN}$`,
     description: 'Tenant, default `default`. With authentication on it must be the tenant of the token.',
   },
 } as const;

@@ -2,8 +2,8 @@ import { createPublicKey, type KeyObject } from 'node:crypto';
 import { createRemoteJWKSet, errors, type JWTPayload, type JWTVerifyGetKey, jwtVerify } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { messageOf, permissionDenied, type ServiceError, unauthenticated } from '../core/error.ts';
+import { isTenant } from '../core/tenant.ts';
 import type { Identity, Role, TokenVerifier } from './credentials.ts';
-import { isTenant } from './tenant.ts';
 
 /** The one key source that is configured. The algorithms follow from it, never from a token. */
 export type JwtKey =

@@ -1,12 +1,8 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { invalidRequest, permissionDenied } from '../core/error.ts';
+import { isTenant, TENANT_RULE } from '../core/tenant.ts';
 
 export const DEFAULT_TENANT = 'default';
-const TENANT = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
-
-export function isTenant(text: string): boolean {
-  return TENANT.test(text);
-}
 
 /**
  * The tenant that a request speaks for: the token's, else the header `tenantId` or `X-Tenant-Id`, else `default`.
@@ -16,9 +12,7 @@ export function tenantOf(headers: IncomingHttpHeaders, ofToken: string | undefin
   const named = headerOf(headers, 'tenantid') ?? headerOf(headers, 'x-tenant-id');
   if (named === undefined) return ofToken ?? DEFAULT_TENANT;
   if (!isTenant(named)) {
-    throw invalidRequest(
-      `invalid tenant "${named}": expected 1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit`,
-    );
+    throw invalidRequest(`invalid tenant "${named}": expected ${TENANT_RULE}`);
   }
   const other = headerOf(headers, 'x-tenant-id');
   if (other !== undefined && other !== named) {

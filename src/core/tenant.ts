@@ -1,0 +1,10 @@
+/** What a tenant looks like, for schemas and for longer patterns; without anchors. */
+export const TENANT_PATTERN = '[A-Za-z0-9][A-Za-z0-9._-]{0,63}';
+/** The same in words, as the end of a sentence: "expected …". */
+export const TENANT_RULE = '1 to 64 letters, digits, ".", "_" or "-", beginning with a letter or digit';
+
+const TENANT = new RegExp(`^${TENANT_PATTERN}$`);
+
+export function isTenant(text: string): boolean {
+  return TENANT.test(text);
+}
