@@ -9,6 +9,7 @@ import { createFrontend } from './frontend/app.ts';
 import { createJwtVerifier } from './http/jwt.ts';
 import { createInstallation } from './installation.ts';
 import { createJobs } from './jobs/create-jobs.ts';
+import type { JobsLeft } from './jobs/jobs.ts';
 import { createPathExists } from './lib/path-exists.ts';
 import { createMeta } from './meta/app.ts';
 import { createRegistry } from './registry/registry.ts';
@@ -35,7 +36,10 @@ export interface Server {
   /** Listens at once, adopts what an earlier server left, and resolves when everything is ready. */
   start(): Promise<{ readonly frontendUrl: string | null; readonly metaUrl: string | null }>;
   /** Takes no more work, lets running calls end for at most `graceMs`; agents live on unless `stopAgents`. */
-  close(options: { readonly stopAgents: boolean; readonly graceMs: number }): Promise<{ readonly agentsLeft: number }>;
+  close(options: { readonly stopAgents: boolean; readonly graceMs: number }): Promise<{
+    readonly agentsLeft: number;
+    readonly jobsLeft: JobsLeft;
+  }>;
 }
 
 /** Starts at the same moment: a burst of creates is served, a flood is refused. */
@@ -102,8 +106,10 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
       ? path => checkSources(path, [], mountPolicy, each => realpath(each).catch(() => null))
       : null,
     sandbox: sandboxes,
+    metrics: metrics.jobs,
     ...jobLimits(config),
   });
+  metrics.readJobsFrom(() => jobs.jobs.byStatus());
   const scheduler = new Scheduler({
     ...sandboxes,
     sweptDrivers,
@@ -212,11 +218,11 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
       const [{ agentsLeft }] = await Promise.all([scheduler.close({ stopAgents, graceMs }), asyncCalls.close(left())]);
       await within(listeners, left());
       await functions.close(left());
-      await jobs.close(stopAgents ? left() : null);
+      const jobsLeft = await jobs.close(stopAgents ? left() : null);
       await drivers.close();
       await stores.close();
       dataDir.release();
-      return { agentsLeft };
+      return { agentsLeft, jobsLeft };
     },
   };
 }

@@ -1,10 +1,10 @@
 import { describe, expect, test, vi } from 'vitest';
-import { type RunOptions, runServer, type Server, type StopReason } from './run-server.ts';
+import { type LeftBehind, type RunOptions, runServer, type Server, type StopReason } from './run-server.ts';
 
 /** A server whose start and close end when the test says so. */
 function setUp(overrides: Partial<RunOptions> = {}) {
   const start = deferred<{ frontendUrl: string | null; metaUrl: string | null }>();
-  const close = deferred<{ agentsLeft: number }>();
+  const close = deferred<LeftBehind>();
   const server = { start: vi.fn(() => start.promise), close: vi.fn(() => close.promise) } satisfies Server;
   const lines: string[] = [];
   const logged: string[] = [];
@@ -46,6 +46,7 @@ function deferred<T>() {
   return { promise, resolve, reject };
 }
 
+const NO_JOBS = { running: 0, waiting: 0 };
 const URLS = { frontendUrl: 'http://127.0.0.1:1', metaUrl: 'http://127.0.0.1:2' };
 
 describe('runServer', () => {
@@ -55,7 +56,7 @@ describe('runServer', () => {
     await vi.waitFor(() => expect(run.lines).toEqual(['ready frontend=http://127.0.0.1:1 meta=http://127.0.0.1:2']));
     expect(run.server.close).not.toHaveBeenCalled();
     run.signal();
-    run.close.resolve({ agentsLeft: 3 });
+    run.close.resolve({ agentsLeft: 3, jobsLeft: NO_JOBS });
     expect(await run.code).toBe(0);
     expect(run.server.close).toHaveBeenCalledExactlyOnceWith({ stopAgents: false, graceMs: 1000 });
     expect(run.lines[1]).toBe('stopped: 3 agents live on and are adopted at the next start');
@@ -69,17 +70,38 @@ describe('runServer', () => {
     const run = setUp();
     run.start.resolve(URLS);
     run.signal();
-    run.close.resolve({ agentsLeft });
+    run.close.resolve({ agentsLeft, jobsLeft: NO_JOBS });
     await run.code;
     expect(run.lines.at(-1)).toBe(line);
   });
+
+  test.each([
+    [0, 1, 0, 'no agent is left; 1 job runs on and is adopted at the next start'],
+    [0, 0, 1, 'no agent is left; 1 job waits and is taken up at the next start'],
+    [
+      2,
+      3,
+      4,
+      '2 agents live on and are adopted at the next start; 3 jobs run on and are adopted at the next start; 4 jobs wait and are taken up at the next start',
+    ],
+  ])(
+    'with %i agents, %i running and %i waiting jobs it says what becomes of them',
+    async (agentsLeft, running, waiting, line) => {
+      const run = setUp();
+      run.start.resolve(URLS);
+      run.signal();
+      run.close.resolve({ agentsLeft, jobsLeft: { running, waiting } });
+      await run.code;
+      expect(run.lines.at(-1)).toBe(`stopped: ${line}`);
+    },
+  );
 
   test('an entry that is switched off is a dash', async () => {
     const run = setUp();
     run.start.resolve({ frontendUrl: null, metaUrl: URLS.metaUrl });
     await vi.waitFor(() => expect(run.lines).toEqual(['ready frontend=- meta=http://127.0.0.1:2']));
     run.signal();
-    run.close.resolve({ agentsLeft: 0 });
+    run.close.resolve({ agentsLeft: 0, jobsLeft: NO_JOBS });
     await run.code;
   });
 
@@ -87,7 +109,7 @@ describe('runServer', () => {
     const run = setUp({ stopAgents: true });
     run.start.resolve(URLS);
     run.signal('SIGINT');
-    run.close.resolve({ agentsLeft: 0 });
+    run.close.resolve({ agentsLeft: 0, jobsLeft: NO_JOBS });
     await run.code;
     expect(run.server.close).toHaveBeenCalledWith({ stopAgents: true, graceMs: 1000 });
   });
@@ -99,13 +121,13 @@ describe('runServer', () => {
     await vi.waitFor(() => expect(run.server.close).toHaveBeenCalled());
     run.signal();
     expect(await run.code).toBe(1);
-    expect(run.lines.at(-1)).toMatch(/^stopped: at once/);
+    expect(run.lines.at(-1)).toBe('stopped: at once; agents and jobs live on and are adopted at the next start');
   });
 
   test('a signal during the start closes what has begun, and it never says that it is ready', async () => {
     const run = setUp();
     run.signal();
-    run.close.resolve({ agentsLeft: 0 });
+    run.close.resolve({ agentsLeft: 0, jobsLeft: NO_JOBS });
     expect(await run.code).toBe(0);
     run.start.reject(new Error('closed'));
     expect(run.lines).toEqual(['stopped: no agent is left']);
@@ -114,7 +136,7 @@ describe('runServer', () => {
   test('a start that fails is closed and its error goes on', async () => {
     const run = setUp();
     run.start.reject(new Error('port is taken'));
-    run.close.resolve({ agentsLeft: 0 });
+    run.close.resolve({ agentsLeft: 0, jobsLeft: NO_JOBS });
     await expect(run.code).rejects.toThrow('port is taken');
     expect(run.server.close).toHaveBeenCalledExactlyOnceWith({ stopAgents: false, graceMs: 0 });
     expect(run.lines).toEqual([]);
@@ -125,7 +147,7 @@ describe('runServer', () => {
     run.start.resolve(URLS);
     await vi.waitFor(() => expect(run.lines).toHaveLength(1));
     run.fault(new Error('boom'));
-    run.close.resolve({ agentsLeft: 1 });
+    run.close.resolve({ agentsLeft: 1, jobsLeft: NO_JOBS });
     expect(await run.code).toBe(1);
     expect(run.logged[0]).toContain('a fault that nobody caught');
   });

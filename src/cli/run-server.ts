@@ -8,7 +8,14 @@ export interface Server {
    * Stops accepting, lets running calls end for at most `graceMs`, and lets go of the agents, or ends them.
    * May be called after a `start` that failed.
    */
-  close(options: { readonly stopAgents: boolean; readonly graceMs: number }): Promise<{ readonly agentsLeft: number }>;
+  close(options: { readonly stopAgents: boolean; readonly graceMs: number }): Promise<LeftBehind>;
+}
+
+/** What is there after the service has gone. */
+export interface LeftBehind {
+  readonly agentsLeft: number;
+  /** Jobs run on without the service; those that wait do not start before there is one again. */
+  readonly jobsLeft: { readonly running: number; readonly waiting: number };
 }
 
 export type StopReason =
@@ -84,9 +91,9 @@ async function close(
       return { line: `closing took longer than ${boundMs / 1000} s and was given up`, exitCode: EXIT.failure };
     }
     if ('kind' in result) {
-      return { line: 'at once; agents live on and are adopted at the next start', exitCode: EXIT.failure };
+      return { line: 'at once; agents and jobs live on and are adopted at the next start', exitCode: EXIT.failure };
     }
-    return { line: agentsLine(result.agentsLeft), exitCode: EXIT.ok };
+    return { line: lastLine(result), exitCode: EXIT.ok };
   } catch (error) {
     return { line: 'closing failed, the log says why', exitCode: EXIT.failure, error };
   } finally {
@@ -94,11 +101,20 @@ async function close(
   }
 }
 
-function agentsLine(count: number): string {
-  if (count === 0) return 'no agent is left';
-  return count === 1
-    ? '1 agent lives on and is adopted at the next start'
-    : `${count} agents live on and are adopted at the next start`;
+function lastLine({ agentsLeft, jobsLeft: { running, waiting } }: LeftBehind): string {
+  const agents =
+    agentsLeft === 0
+      ? 'no agent is left'
+      : counted(agentsLeft, 'agent lives on and is adopted', 'agents live on and are adopted');
+  const jobs = [
+    ...(running === 0 ? [] : [counted(running, 'job runs on and is adopted', 'jobs run on and are adopted')]),
+    ...(waiting === 0 ? [] : [counted(waiting, 'job waits and is taken up', 'jobs wait and are taken up')]),
+  ];
+  return [agents, ...jobs].join('; ');
+}
+
+function counted(count: number, one: string, many: string): string {
+  return `${count} ${count === 1 ? one : many} at the next start`;
 }
 
 /** The first and the second reason to stop, each as a promise. */

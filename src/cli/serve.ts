@@ -12,7 +12,7 @@ export function register(program: Command, context: Context): void {
     .summary('start the service in the foreground')
     .description(
       'Starts the service in the foreground. When it is ready it prints "ready frontend=<url> meta=<url>".\n' +
-        'SIGTERM or Ctrl-C stop it: running calls may end, agents live on. A second one ends it at once.',
+        'SIGTERM or Ctrl-C stop it: running calls may end, agents and jobs live on. A second one ends it at once.',
     )
     .action(async options => {
       context.exitCode = await serve(context.io, options);

@@ -125,7 +125,7 @@ export const SETTINGS = {
   }),
   stopAgents: boolean({
     default: false,
-    doc: 'Whether a stop of the service ends its agents too. Otherwise they live on and the next start adopts them.',
+    doc: 'Whether a stop of the service ends its agents and running jobs too. Otherwise they live on and the next start adopts them.',
     example: 'true',
     flag: '--stop-agents',
   }),

@@ -9,8 +9,9 @@ import { Housekeeping } from './housekeeping.ts';
 import { JobChanges } from './job-changes.ts';
 import { JobFiles } from './job-files.ts';
 import { JobLogs } from './job-logs.ts';
+import type { JobMetrics } from './job-metrics.ts';
 import { JobRunner } from './job-runner.ts';
-import { Jobs } from './jobs.ts';
+import { Jobs, type JobsLeft } from './jobs.ts';
 import { Packages } from './packages.ts';
 import { JobPlaces } from './places.ts';
 import { type JobPython, provePython } from './python.ts';
@@ -45,6 +46,7 @@ export interface JobServiceOptions {
   readonly stopGraceMs: number;
   readonly keepMs: number;
   readonly keepCount: number;
+  readonly metrics: JobMetrics;
   readonly log: SchedulerLog;
 }
 
@@ -55,7 +57,7 @@ export interface JobService {
   readonly schedules: JobSchedules;
   start(): Promise<void>;
   /** Running jobs run on; with `stopRunningMs` they are ended, within that time. */
-  close(stopRunningMs: number | null): Promise<void>;
+  close(stopRunningMs: number | null): Promise<JobsLeft>;
 }
 
 /** How long an uploaded package is kept that no job needs: Ray's clients count on 10 minutes. */
@@ -67,7 +69,7 @@ const MAX_SCHEDULES_PER_TENANT = 1000;
 
 /** Builds the parts of jobs. Nothing runs before `start`. */
 export function createJobs(options: JobServiceOptions): JobService {
-  const { database, writes, driver, dataDir, log } = options;
+  const { database, writes, driver, dataDir, metrics, log } = options;
   const places = new JobPlaces(dataDir);
   const changes = new JobChanges();
   const logs = new JobLogs(places.logs, changes);
@@ -110,6 +112,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     python: orNull(async () => await provePython(await options.python(), places), log),
     logs,
     changes,
+    metrics,
     rules,
     startTimeoutMs: options.startTimeoutMs,
     stopGraceMs: options.stopGraceMs,
@@ -125,6 +128,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     files,
     logs,
     changes,
+    metrics,
     maxOpen: options.maxOpen,
     maxOpenPerTenant: options.maxOpenPerTenant,
     log,
@@ -154,7 +158,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     async close(stopRunningMs) {
       schedules.close();
       await housekeeping.close();
-      await jobs.close(stopRunningMs);
+      return await jobs.close(stopRunningMs);
     },
   };
 }

@@ -21,6 +21,7 @@ import {
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles, PlacedFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
+import type { JobMetrics } from './job-metrics.ts';
 import { type JobParts, type JobSandboxRules, type PlacedEnvironment, toJobSandbox } from './job-sandbox.ts';
 import { endOf, failedEnd, RUNNING_MESSAGE, retryDelayMs } from './outcome.ts';
 import type { JobPython } from './python.ts';
@@ -38,6 +39,7 @@ export interface JobRunnerOptions {
   readonly python: () => Promise<JobPython | null>;
   readonly logs: JobLogs;
   readonly changes: JobChanges;
+  readonly metrics: JobMetrics;
   readonly rules: JobSandboxRules;
   readonly startTimeoutMs: number;
   readonly stopGraceMs: number;
@@ -66,8 +68,10 @@ export class JobRunner {
   readonly #options: JobRunnerOptions;
   readonly #removals: Removals;
   readonly #live = new Map<number, Live>();
+  readonly #running = new Set<number>();
   readonly #instances = new Set<string>();
   readonly #closing = new AbortController();
+  #startsMore = true;
 
   constructor(options: JobRunnerOptions) {
     this.#options = options;
@@ -77,6 +81,11 @@ export class JobRunner {
   /** Whether a sandbox is one that runs, or is about to. */
   owns(instanceId: string): boolean {
     return this.#instances.has(instanceId) || this.#options.environments.owns(instanceId);
+  }
+
+  /** Jobs that are RUNNING: not those whose files or sandboxes are being made ready. */
+  get running(): number {
+    return this.#running.size;
   }
 
   /** A job that waits. `signal` aborts when it was stopped before it started. */
@@ -95,14 +104,14 @@ export class JobRunner {
         python = await this.#options.python();
         if (pip !== null) environment = await this.#environment(job, pip, python);
       } catch (error) {
-        if (!signal.aborted && !this.#closing.signal.aborted) {
+        if (!signal.aborted && this.#startsMore) {
           const message = `runtime_env setup failed: ${messageOf(error)}`;
           result = await this.#end(job, failedEnd('RUNTIME_ENV_SETUP_FAILURE', message));
         } else if (signal.aborted) result = 'over';
         return result;
       }
       if (signal.aborted) result = 'over';
-      else if (!this.#closing.signal.aborted) result = await this.#start(job, { files: placed, python, environment });
+      else if (this.#startsMore) result = await this.#start(job, { files: placed, python, environment });
     } catch (error) {
       result = await this.#fault(job, error);
     } finally {
@@ -117,6 +126,7 @@ export class JobRunner {
     const { job } = stored;
     const { pip } = job.spec.runtimeEnv;
     this.#instances.add(job.instanceId);
+    if (job.status === 'RUNNING') this.#running.add(job.sequence);
     let result: RunResult = 'left';
     let python: JobPython | null = null;
     try {
@@ -136,9 +146,11 @@ export class JobRunner {
           result = await this.#neverBegan(job);
           return result;
         }
-        await this.#running(job, handle, pidOf(handle));
+        await this.#begin(job, handle, pidOf(handle));
       }
-      if (stored.stopReason !== '') this.#stopLive(job.sequence, live, this.#graceOf(job));
+      // Asked for again: a stop that came before it was live here has only left its reason.
+      const now = await readJob(this.#options.database, job.sequence);
+      if (now !== null && now.stopReason !== '') this.#stopLive(job.sequence, live, this.#graceOf(job));
       result = await this.#watch(job, driver, handle);
     } catch (error) {
       result = await this.#fault(job, error);
@@ -156,8 +168,15 @@ export class JobRunner {
     if (live) this.#stopLive(job.sequence, live, this.#graceOf(job));
   }
 
+  /** Nothing starts from now on: what has not begun waits for the next server. */
+  startNoMore(): void {
+    this.#startsMore = false;
+    this.#options.environments.close();
+  }
+
   /** Lets go of everything; jobs run on. */
   close(): void {
+    this.startNoMore();
     this.#closing.abort();
     this.#removals.close();
   }
@@ -186,6 +205,14 @@ export class JobRunner {
     try {
       // On the disk before it starts: after a crash only the sandbox itself can tell whether it has begun.
       if (!(await writes.write(claimJob, job.sequence, instanceId))) return 'over';
+      if (!this.#startsMore) {
+        await writes.write(requeueJob, job.sequence, {
+          attempt: job.attempt,
+          notBeforeMs: 0,
+          message: job.message,
+        });
+        return 'left';
+      }
       let started: Awaited<ReturnType<SandboxDriver['start']>>;
       try {
         started = await driver.start(spec, AbortSignal.timeout(startTimeoutMs));
@@ -197,7 +224,7 @@ export class JobRunner {
         );
       }
       live.handle = started.handle;
-      await this.#running(claimed, started.handle, started.facts.sandboxId);
+      await this.#begin(claimed, started.handle, started.facts.sandboxId);
       if (live.stopGraceMs !== null) this.#stopLive(job.sequence, live, live.stopGraceMs);
       return await this.#watch(claimed, driver, started.handle);
     } finally {
@@ -205,15 +232,19 @@ export class JobRunner {
     }
   }
 
-  async #running(job: Job, handle: SandboxHandle, pid: string): Promise<void> {
-    await markJobRunning(this.#options.database, job.sequence, {
+  async #begin(job: Job, handle: SandboxHandle, pid: string): Promise<void> {
+    const { database, metrics, changes } = this.#options;
+    const startedAtMs = Date.now();
+    await markJobRunning(database, job.sequence, {
       instanceId: job.instanceId,
       handle: JSON.stringify(handle),
       pid,
       message: RUNNING_MESSAGE,
-      startedAtMs: Date.now(),
+      startedAtMs,
     });
-    this.#options.changes.emit(job.sequence);
+    this.#running.add(job.sequence);
+    if (job.attempt === 1) metrics.started(Math.max(0, startedAtMs - job.submittedAtMs));
+    changes.emit(job.sequence);
   }
 
   async #watch(job: Job, driver: SandboxDriver, handle: SandboxHandle): Promise<RunResult> {
@@ -261,6 +292,8 @@ export class JobRunner {
     const stored = await readJob(this.#options.database, job.sequence);
     const stopReason: StopReason = stored?.stopReason ?? '';
     const end = endOf(exit, stopReason, job.spec.rules, lastLines);
+    const startedAtMs = stored?.job.startedAtMs ?? end.endedAtMs;
+    this.#options.metrics.attempted(end.status, Math.max(0, end.endedAtMs - startedAtMs));
     const result = await this.#end(job, end, stopReason === '');
     void this.#removals.discard(driver, handle);
     return result;
@@ -268,7 +301,7 @@ export class JobRunner {
 
   /** Its end, or another attempt when it failed and may be tried again. */
   async #end(job: Job, end: JobEnd, mayRetry = false): Promise<RunResult> {
-    const { writes, changes } = this.#options;
+    const { writes, changes, metrics } = this.#options;
     const { rules } = job.spec;
     if (mayRetry && end.status === 'FAILED' && job.attempt <= rules.retries) {
       const delayMs = retryDelayMs(rules, job.attempt);
@@ -281,7 +314,7 @@ export class JobRunner {
       changes.emit(job.sequence);
       return { againAtMs: again.notBeforeMs };
     }
-    await writes.write(finishJob, job.sequence, end);
+    if (await writes.write(finishJob, job.sequence, end)) metrics.ended(end.status);
     changes.emit(job.sequence);
     return 'over';
   }
@@ -349,6 +382,7 @@ export class JobRunner {
 
   #forget(job: Job): void {
     this.#live.delete(job.sequence);
+    this.#running.delete(job.sequence);
     this.#instances.delete(job.instanceId);
   }
 

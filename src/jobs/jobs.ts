@@ -15,6 +15,7 @@ import type { SchedulerLog } from '../scheduler/options.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {
+  countOpenJobs,
   deleteJob,
   findJob,
   finishJob,
@@ -34,6 +35,7 @@ import {
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
+import type { JobMetrics } from './job-metrics.ts';
 import type { JobRunner, RunResult } from './job-runner.ts';
 import { pendingMessage, stoppedEnd } from './outcome.ts';
 import type { JobQueue, QueueItem } from './queue.ts';
@@ -48,6 +50,7 @@ export interface JobsOptions {
   readonly files: JobFiles;
   readonly logs: JobLogs;
   readonly changes: JobChanges;
+  readonly metrics: JobMetrics;
   /** Jobs that are not over, of all tenants and of one. */
   readonly maxOpen: number;
   readonly maxOpenPerTenant: number;
@@ -63,6 +66,14 @@ interface OpenJob {
   /** Aborts what happens before its start. */
   readonly controller: AbortController;
   timer: NodeJS.Timeout | undefined;
+}
+
+/** What a stop of the service leaves behind. */
+export interface JobsLeft {
+  /** They run on, and the next start finds them. */
+  readonly running: number;
+  /** They start when a service runs again. */
+  readonly waiting: number;
 }
 
 /** What a log answers with at most. */
@@ -119,7 +130,7 @@ export class Jobs {
   }
 
   /** Running jobs run on, and the next start finds them; with `stopRunningMs` they are ended, within that time. */
-  async close(stopRunningMs: number | null = null): Promise<void> {
+  async close(stopRunningMs: number | null = null): Promise<JobsLeft> {
     this.#isClosing = true;
     if (stopRunningMs !== null) await this.#stopRunning(stopRunningMs);
     for (const { timer, controller } of this.#open.values()) {
@@ -128,6 +139,7 @@ export class Jobs {
     }
     this.#options.runner.close();
     await Promise.all(this.#runs);
+    return await countOpenJobs(this.#options.database, this.#options.nodeId);
   }
 
   /** Whether a sandbox belongs to a job, for whoever removes those that belong to nobody. */
@@ -147,9 +159,10 @@ export class Jobs {
     return false;
   }
 
-  count(): { readonly waiting: number; readonly running: number } {
-    const { queue } = this.#options;
-    return { waiting: this.#open.size - queue.running, running: queue.running };
+  /** How many are not over, as their records say. */
+  byStatus(): { readonly PENDING: number; readonly RUNNING: number } {
+    const { running } = this.#options.runner;
+    return { PENDING: this.#open.size - running, RUNNING: running };
   }
 
   /**
@@ -221,7 +234,7 @@ export class Jobs {
   /** Ends a job that waits or runs; false when it is over already. Answers before it has ended. */
   async stop(tenant: string, id: string): Promise<boolean> {
     this.#mustBeStarted();
-    const { writes, queue, runner, changes } = this.#options;
+    const { writes, queue, runner, changes, metrics } = this.#options;
     const { job } = await this.#find(tenant, id);
     if (isEnded(job.status)) return false;
     const { sequence } = job;
@@ -231,6 +244,7 @@ export class Jobs {
       runner.stop(job);
       return true;
     }
+    metrics.ended('STOPPED');
     changes.emit(sequence);
     if (!tracked) return true;
     clearTimeout(tracked.timer);
@@ -297,6 +311,8 @@ export class Jobs {
 
   async #stopRunning(timeoutMs: number): Promise<void> {
     const { database, nodeId, writes, runner } = this.#options;
+    // Else one that is about to start would be missed below, and run on.
+    runner.startNoMore();
     const running = (await listOpenJobs(database, nodeId)).filter(({ job }) => job.instanceId !== '');
     for (const { job } of running) {
       await writes.write(setJobStopReason, job.sequence, 'stopped');
@@ -364,15 +380,16 @@ export class Jobs {
   }
 
   async #run(tracked: OpenJob): Promise<RunResult> {
-    const stored = await readJob(this.#options.database, tracked.item.sequence);
+    const { database, writes, changes, metrics, runner } = this.#options;
+    const stored = await readJob(database, tracked.item.sequence);
     if (stored?.job.status !== 'PENDING') return 'over';
     if (stored.stopReason !== '') {
       // It was stopped while it was on its way back to the queue.
-      await this.#options.writes.write(finishJob, stored.job.sequence, stoppedEnd());
-      this.#options.changes.emit(stored.job.sequence);
+      if (await writes.write(finishJob, stored.job.sequence, stoppedEnd())) metrics.ended('STOPPED');
+      changes.emit(stored.job.sequence);
       return 'over';
     }
-    return await this.#options.runner.run(stored, tracked.controller.signal);
+    return await runner.run(stored, tracked.controller.signal);
   }
 
   /** Gives its place back when a run is over, and brings it back when it is to run again. */

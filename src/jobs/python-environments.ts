@@ -56,6 +56,7 @@ export class PythonEnvironments {
   /** Sandboxes that make environments now. */
   readonly #sandboxes = new Set<string>();
   readonly #uses = new Map<string, number>();
+  readonly #closing = new AbortController();
 
   constructor(options: PythonEnvironmentsOptions) {
     this.#options = options;
@@ -71,6 +72,11 @@ export class PythonEnvironments {
     for (const name of await readdir(environments).catch(() => [])) {
       if (name.includes('.')) await rm(join(environments, name), { recursive: true, force: true });
     }
+  }
+
+  /** Gives up what is being made; the next server makes it again. */
+  close(): void {
+    this.#closing.abort();
   }
 
   /**
@@ -160,13 +166,15 @@ export class PythonEnvironments {
       await writeFile(join(work, 'requirements.txt'), `${pip.packages.join('\n')}\n`);
       const spec = this.#specOf(instanceId, work, environment, path, pip, python);
       let lastLine = '';
-      const { handle } = await driver.start(spec, AbortSignal.timeout(START_TIMEOUT_MS));
-      const late = AbortSignal.timeout(timeoutMs);
+      const closing = this.#closing.signal;
+      const { handle } = await driver.start(spec, AbortSignal.any([AbortSignal.timeout(START_TIMEOUT_MS), closing]));
+      const late = AbortSignal.any([AbortSignal.timeout(timeoutMs), closing]);
       try {
         for await (const chunk of driver.logs(handle, { tail: null, sinceMs: null, follow: true }, late)) {
           lastLine = chunk.toString('utf8').trimEnd().split('\n').at(-1) ?? lastLine;
           await tell(chunk);
         }
+        if (closing.aborted) throw failedPrecondition('the service ends');
         if (late.aborted) throw failedPrecondition(`pip took longer than ${timeoutMs / 1000} s`);
         const exit = await driver.wait(handle, late);
         if (exit.code !== 0) throw failedPrecondition(`pip ended with ${describeExit(exit)}: ${lastLine}`);

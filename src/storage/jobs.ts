@@ -127,6 +127,22 @@ export async function listOpenJobs(database: Database, nodeId: string): Promise<
   return rows.map(toStored);
 }
 
+/** How many of this node are not over: those that have a sandbox, and those of which nothing runs. */
+export async function countOpenJobs(
+  database: Database,
+  nodeId: string,
+): Promise<{ readonly running: number; readonly waiting: number }> {
+  const rows = await database
+    .selectFrom('jobs')
+    .select(({ fn, eb }) => [eb('instance_id', '=', '').as('waits'), fn.countAll<number>().as('count')])
+    .where('status', 'in', ['PENDING', 'RUNNING'])
+    .where('node_id', '=', nodeId)
+    .groupBy('waits')
+    .execute();
+  const countOf = (waits: boolean) => Number(rows.find(row => Boolean(row.waits) === waits)?.count ?? 0);
+  return { running: countOf(false), waiting: countOf(true) };
+}
+
 export async function greatestJobSequence(database: Database): Promise<number> {
   const row = await database
     .selectFrom('jobs')

@@ -21,8 +21,12 @@ test('every metric of the Grafana dashboard is one that the service has', () => 
   expect([...queriedMetrics()].filter(name => !(name in METRICS))).toEqual([]);
 });
 
-test('the dashboard shows every metric of functions', () => {
+test.each([
+  ['functions', /^rookery_function_/],
+  ['jobs', /^rookery_jobs?(_|$)/],
+])('the dashboard shows every metric of %s', (_, pattern) => {
   const shown = queriedMetrics();
-  const functions = Object.keys(METRICS).filter(name => name.startsWith('rookery_function_'));
-  expect(functions.filter(name => !shown.has(name))).toEqual([]);
+  const wanted = Object.keys(METRICS).filter(name => pattern.test(name));
+  expect(wanted).not.toEqual([]);
+  expect(wanted.filter(name => !shown.has(name))).toEqual([]);
 });

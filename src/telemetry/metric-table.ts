@@ -10,6 +10,9 @@ export interface MetricDefinition {
 const CALL_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600];
 const START_SECONDS = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60];
 
+/** From `echo` to a training that takes days. */
+const JOB_SECONDS = [0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400];
+
 const ENTRY = '`frontend` or `meta_service`';
 const DRIVER = 'the sandbox driver: `process`, `docker`, …';
 
@@ -88,6 +91,28 @@ export const METRICS = {
     type: 'counter',
     help: 'Instances that ended by themselves.',
     labels: { driver: DRIVER },
+  },
+  rookery_jobs: {
+    type: 'gauge',
+    help: 'Jobs of this node that are not over.',
+    labels: { status: '`PENDING` (it waits, or its files and packages are being made ready) or `RUNNING`' },
+  },
+  rookery_job_ends_total: {
+    type: 'counter',
+    help: 'Jobs that are over, each once, whether or not it ever ran.',
+    labels: { status: '`SUCCEEDED`, `FAILED` or `STOPPED`' },
+  },
+  rookery_job_wait_seconds: {
+    type: 'histogram',
+    help: 'How long jobs waited, from the submit until their first attempt began; the making of their environment included.',
+    labels: {},
+    buckets: JOB_SECONDS,
+  },
+  rookery_job_run_seconds: {
+    type: 'histogram',
+    help: 'Attempts of jobs and how long each ran; a job that is tried again has more than one.',
+    labels: { status: 'how the attempt ended: `SUCCEEDED`, `FAILED` or `STOPPED`' },
+    buckets: JOB_SECONDS,
   },
   process_cpu_seconds_total: {
     type: 'counter',

@@ -58,6 +58,25 @@ test('calls, starts and ends of instances are counted by what became of them', a
   expect(body).toContain('rookery_instance_exits_total{driver="process"} 1');
 });
 
+test('jobs are counted by status, by how they ended, and by how long they waited and ran', async () => {
+  const metrics = createMetrics({ version: '1' });
+  expect(await page(metrics)).not.toMatch(/^rookery_jobs\{/m);
+  metrics.readJobsFrom(() => ({ PENDING: 3, RUNNING: 0 }));
+  metrics.jobs.started(2000);
+  metrics.jobs.attempted('FAILED', 500);
+  metrics.jobs.attempted('SUCCEEDED', 90_000);
+  metrics.jobs.ended('SUCCEEDED');
+  const body = await page(metrics);
+  expect(body).toContain('rookery_jobs{status="PENDING"} 3');
+  expect(body).toContain('rookery_jobs{status="RUNNING"} 0');
+  expect(body).toContain('rookery_job_ends_total{status="SUCCEEDED"} 1');
+  expect(body).toMatch(/^rookery_job_wait_seconds_sum 2$/m);
+  expect(body).toContain('rookery_job_wait_seconds_bucket{le="1"} 0');
+  expect(body).toContain('rookery_job_wait_seconds_bucket{le="5"} 1');
+  expect(body).toContain('rookery_job_run_seconds_sum{status="FAILED"} 0.5');
+  expect(body).toContain('rookery_job_run_seconds_count{status="SUCCEEDED"} 1');
+});
+
 test('gauges are read at the scrape, and 0 before there is somebody to ask', async () => {
   const metrics = createMetrics({ version: '1' });
   expect(await page(metrics)).toMatch(/^rookery_open_calls 0$/m);

@@ -17,6 +17,13 @@ export interface SchedulerMetrics {
   exited(driver: string): void;
 }
 
+/** What jobs report (`JobMetrics` of `jobs/job-metrics.ts`). */
+export interface JobMetrics {
+  started(waitedMs: number): void;
+  attempted(status: string, ranMs: number): void;
+  ended(status: string): void;
+}
+
 /** What is counted only when somebody looks. */
 export interface Gauges {
   readonly liveInstances: number;
@@ -34,6 +41,7 @@ export interface FunctionTimings {
 export interface Metrics {
   entry(name: 'frontend' | 'meta_service'): EntryMetrics;
   readonly scheduler: SchedulerMetrics;
+  readonly jobs: JobMetrics;
   /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
   readonly invoked: (outcome: string, seconds: number) => void;
   /** `code`: `ok`, or the code of the failure. `timings` are null when the call got no place. */
@@ -42,6 +50,8 @@ export interface Metrics {
   readGaugesFrom(gauges: Gauges): void;
   /** Where the states of service instances are counted. */
   readFunctionInstancesFrom(count: () => ReadonlyMap<string, number>): void;
+  /** Where the jobs that are not over are counted, by status. */
+  readJobsFrom(count: () => Readonly<Record<string, number>>): void;
 }
 
 /** Names of functions that have a label of their own; a label for everything that callers make up would have no bound. */
@@ -52,6 +62,7 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   const registry = new Registry();
   let gauges: Gauges | undefined;
   let functionInstances: (() => ReadonlyMap<string, number>) | undefined;
+  let openJobs: (() => Readonly<Record<string, number>>) | undefined;
 
   const gauge: AddGauge = (name, read) =>
     new Gauge({
@@ -76,6 +87,12 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   const coldStarts = histogram('rookery_function_cold_start_seconds', registry);
   const functionObservers = new Map<string, { queue: Observer; calls: Map<string, Observer> }>();
   const exits = new Counter(common('rookery_instance_exits_total', registry));
+  gauge('rookery_jobs', set => {
+    for (const [status, count] of Object.entries(openJobs?.() ?? {})) set(count, { status });
+  });
+  const jobEnds = new Counter(common('rookery_job_ends_total', registry));
+  const jobWaits = histogram('rookery_job_wait_seconds', registry);
+  const jobRuns = histogram('rookery_job_run_seconds', registry);
   addProcessMetrics(registry, gauge);
 
   const callObservers = new Map<string, Observer>();
@@ -87,6 +104,11 @@ export function createMetrics(options: { readonly version: string }): Metrics {
     scheduler: {
       created: (driver, outcome, durationMs) => creates.labels(driver, outcome).observe(durationMs / 1000),
       exited: driver => exits.labels(driver).inc(),
+    },
+    jobs: {
+      started: waitedMs => jobWaits.labels().observe(waitedMs / 1000),
+      attempted: (status, ranMs) => jobRuns.labels(status).observe(ranMs / 1000),
+      ended: status => jobEnds.labels(status).inc(),
     },
     invoked(outcome, seconds) {
       remembered(callObservers, outcome, () => calls.labels(outcome)).observe(seconds);
@@ -109,6 +131,9 @@ export function createMetrics(options: { readonly version: string }): Metrics {
     },
     readFunctionInstancesFrom(count) {
       functionInstances = count;
+    },
+    readJobsFrom(count) {
+      openJobs = count;
     },
   };
 }
