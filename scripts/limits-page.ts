@@ -44,6 +44,12 @@ const ROWS: {
   reservedLabelChars: ['`instanceLabel`', characters],
   clusterIdChars: ['`clusterId`', characters],
   functionList: ['Functions and versions on one page of a list', page],
+  jobEntrypointBytes: ['`entrypoint` of a job', bytes],
+  jobSettingsBytes: ['`runtime_env` and `metadata` of a job, together and as JSON', bytes],
+  jobNesting: [
+    'How deep objects and arrays in the body of a job may stand in each other',
+    levels => `${levels} levels`,
+  ],
   poolList: ['Pools on one page of the list', page],
   fileUploadBytes: ['One file of an upload into a sandbox; above it 413', bytes],
   filePathBytes: ['A path inside a sandbox', value => `${value} bytes`],

@@ -3,6 +3,10 @@ import { type Job, jobRecord, readJobSubmission } from './job.ts';
 
 const read = (body: unknown) => readJobSubmission(Buffer.from(JSON.stringify(body)));
 
+function nested(levels: number): unknown {
+  return levels === 0 ? 1 : { a: nested(levels - 1) };
+}
+
 test.each([
   ['a missing entrypoint', {}, 'invalid request body: entrypoint is required'],
   ['an entrypoint of a wrong type', { entrypoint: 5 }, 'invalid request body: entrypoint must be a string'],
@@ -16,6 +20,17 @@ test.each([
   ['an id that cannot stand in a path', { entrypoint: '', submission_id: 'a/b' }, 'submission_id must be 1 to 256'],
   ['an id that leads elsewhere', { entrypoint: '', submission_id: '..' }, 'submission_id must be 1 to 256'],
   ['a selector of labels', { entrypoint: '', entrypoint_label_selector: { a: 'b' } }, 'cannot be honoured'],
+  [
+    'an entrypoint that no program can be started with',
+    { entrypoint: 'x'.repeat(128_001) },
+    'entrypoint must have at most 128000 bytes, got 128001',
+  ],
+  [
+    'a runtime_env and metadata that fit in no variable',
+    { entrypoint: '', metadata: { a: 'x'.repeat(70_000) }, runtime_env: { env_vars: { A: 'x'.repeat(70_000) } } },
+    'runtime_env and metadata, together and as JSON, must have at most 128000 bytes',
+  ],
+  ['a body that is nested without end', { entrypoint: '', zzz: nested(101) }, 'the body must not be nested deeper'],
   ['a rule that is none', { entrypoint: '', metadata: { 'rookery.retry': '1' } }, 'is not a rule of jobs'],
   ['a rule out of range', { entrypoint: '', metadata: { 'rookery.retries': '21' } }, 'a whole number from 0 to 20'],
 ])('%s is refused with a sentence', (_what, body, sentence) => {
@@ -43,6 +58,15 @@ test('what is asked of the machine is read in our units', () => {
     entrypoint_resources: { license: 2 },
   });
   expect(spec.resources).toEqual({ cpuMillis: 500, memoryMb: 2, gpus: 1, custom: { license: 2 } });
+});
+
+test('a resource may have a name that every object has', () => {
+  const body = '{"entrypoint": "x", "entrypoint_resources": {"__proto__": 1, "constructor": 2}}';
+  const { custom } = readJobSubmission(Buffer.from(body)).spec.resources;
+  expect(Object.entries(custom)).toEqual([
+    ['__proto__', 1],
+    ['constructor', 2],
+  ]);
 });
 
 test('rules come from the metadata', () => {

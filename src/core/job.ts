@@ -1,5 +1,6 @@
 import { invalidRequest } from './error.ts';
 import { Fields, invalidBody, parseJson } from './json.ts';
+import { LIMITS } from './limits.ts';
 import { type RuntimeEnv, readRuntimeEnv } from './runtime-env.ts';
 
 /** The words of the Ray Jobs API; its client refuses any other. */
@@ -97,12 +98,18 @@ export function readJobSubmission(bytes: Buffer | undefined): JobSubmission {
 /** The same for a body that is part of another one, at `path`. */
 export function submissionOf(value: unknown, path: string): JobSubmission {
   const fields = Fields.of(value, path);
+  if (isDeeper(value, LIMITS.jobNesting)) {
+    throw invalidBody(`${path || 'the body'} must not be nested deeper than ${LIMITS.jobNesting} levels`);
+  }
   const entrypoint = fields.text('entrypoint');
   if (entrypoint === undefined) throw invalidBody(`${fields.pathOf('entrypoint')} is required`);
+  checkSize(entrypoint, LIMITS.jobEntrypointBytes, fields.pathOf('entrypoint'));
   const id = fields.text('submission_id') ?? fields.text('job_id') ?? null;
   if (id !== null) checkJobId(id, fields.pathOf('submission_id'));
   const metadata = fields.textMap('metadata') ?? {};
   const rawRuntimeEnv = (fields.object('runtime_env') && (value as { runtime_env: object }).runtime_env) ?? {};
+  const both = `${fields.pathOf('runtime_env')} and ${fields.pathOf('metadata')}, together and as JSON,`;
+  checkSize(JSON.stringify([rawRuntimeEnv, metadata]), LIMITS.jobSettingsBytes, both);
   if (fields.has('entrypoint_label_selector')) refuseSelector(fields);
   const spec: JobSpec = {
     entrypoint,
@@ -157,6 +164,18 @@ export function jobRecord(job: Job): Record<string, unknown> {
   };
 }
 
+/** Linux starts no program with a larger argument or variable: the job would be taken in, and then fail. */
+function checkSize(text: string, maxBytes: number, path: string): void {
+  const bytes = Buffer.byteLength(text);
+  if (bytes > maxBytes) throw invalidBody(`${path} must have at most ${maxBytes} bytes, got ${bytes}`);
+}
+
+/** Looks no deeper than it has to. */
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return levels === 0 || Object.values(value).some(item => isDeeper(item, levels - 1));
+}
+
 function refuseSelector(fields: Fields): void {
   const selector = fields.textMap('entrypoint_label_selector') ?? {};
   if (Object.keys(selector).length === 0) return;
@@ -169,13 +188,13 @@ function readResources(fields: Fields): JobResources {
   const amount = { min: 0, max: MAX_AMOUNT };
   const memoryBytes = fields.number('entrypoint_memory', { min: 0, max: Number.MAX_SAFE_INTEGER }) ?? 0;
   const resources = fields.object('entrypoint_resources');
-  const custom: Record<string, number> = {};
-  for (const name of resources?.names() ?? []) custom[name] = resources?.number(name, amount) ?? 0;
+  const custom = (resources?.names() ?? []).map(name => [name, resources?.number(name, amount) ?? 0]);
   return {
     cpuMillis: Math.ceil((fields.number('entrypoint_num_cpus', amount) ?? 0) * 1000),
     memoryMb: Math.ceil(memoryBytes / MEBIBYTE),
     gpus: fields.number('entrypoint_num_gpus', amount) ?? 0,
-    custom,
+    // Not by assignment: a name may be one that every object has.
+    custom: Object.fromEntries(custom) as Record<string, number>,
   };
 }
 

@@ -59,6 +59,11 @@ export const LIMITS = {
   clusterIdChars: 64,
   /** D§4: page size of the lists of functions and versions. */
   functionList: { default: 1000, max: 1000 },
+  /** One argument, or one variable, of a program: Linux takes 128 KiB. */
+  jobEntrypointBytes: 128_000,
+  /** As JSON; the job finds both in one variable. */
+  jobSettingsBytes: 128_000,
+  jobNesting: 100,
   /** D§5 */
   poolList: { default: 10, max: 1000 },
   /** D§3: one file of an upload. */

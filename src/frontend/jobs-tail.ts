@@ -2,7 +2,7 @@
 import type {} from '@fastify/websocket';
 import type { FastifyInstance } from 'fastify';
 import type { WebSocket } from 'ws';
-import { messageOf } from '../core/error.ts';
+import { invalidRequest, messageOf } from '../core/error.ts';
 import type { Jobs } from '../jobs/jobs.ts';
 
 const NORMAL = 1000;
@@ -28,17 +28,21 @@ export function addTailRoute(app: FastifyInstance, jobs: Jobs): void {
   });
 
   for (const url of ['/api/jobs/:id/logs/tail', '/api/jobs/:id/logs/tail/']) {
-    app.get<{ Params: { id: string } }>(
+    app.route<{ Params: { id: string } }>({
+      method: 'GET',
       url,
-      {
-        config: { access: 'read', longLived: true },
-        websocket: true,
-        exposeHeadRoute: false,
-        preValidation: async request => {
-          await jobs.get(request.tenant, request.params.id);
-        },
+      config: { access: 'read', longLived: true },
+      exposeHeadRoute: false,
+      preValidation: async request => {
+        await jobs.get(request.tenant, request.params.id);
       },
-      (socket, request) => {
+      handler: async (_request, reply) => {
+        reply.header('Upgrade', 'websocket').header('Connection', 'Upgrade');
+        throw invalidRequest('the log is followed over a WebSocket: the request must ask for an upgrade', {
+          number: 426,
+        });
+      },
+      wsHandler: (socket, request) => {
         const left = new AbortController();
         const leave = () => left.abort();
         closing.signal.addEventListener('abort', leave, { once: true });
@@ -60,7 +64,7 @@ export function addTailRoute(app: FastifyInstance, jobs: Jobs): void {
             closing.signal.removeEventListener('abort', leave);
           });
       },
-    );
+    });
   }
 }
 

@@ -1,6 +1,6 @@
 import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { failedPrecondition, invalidRequest } from '../core/error.ts';
+import { failedPrecondition, invalidRequest, messageOf } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { FileSource } from '../core/runtime-env.ts';
@@ -92,13 +92,22 @@ export class JobFiles {
     await mkdir(target, { recursive: true, mode: 0o755 });
     if (source === null) return { path: target, isHost: false };
     if (source.kind === 'host') {
-      await unpack(source.path, target, this.#options.limits);
+      await this.#unpack(source.path, target, source.path);
       return { path: await onlyDirectoryIn(target), isHost: false };
     }
     const found = await this.#options.packages.find(tenant, source.name);
     if (!found) throw failedPrecondition(`package gcs://${source.name} was not uploaded, or is not kept any more`);
-    await unpack(found.path, target, this.#options.limits);
+    await this.#unpack(found.path, target, `package gcs://${source.name}`);
     return { path: target, isHost: false };
+  }
+
+  /** `name` is what the caller calls it: a job may have several. */
+  async #unpack(archive: string, target: string, name: string): Promise<void> {
+    try {
+      await unpack(archive, target, this.#options.limits);
+    } catch (error) {
+      throw failedPrecondition(`${name}: ${messageOf(error)}`, { cause: error });
+    }
   }
 
   async #checkHost(path: string): Promise<void> {

@@ -93,7 +93,10 @@ function expand(
   const expanded = Object.entries(envVars).map(([name, value]): [string, string] => {
     const text = value.replace(
       /\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))/g,
-      (whole, braced?: string, bare?: string) => base[(braced ?? bare) as string] ?? whole,
+      (whole, braced?: string, bare?: string) => {
+        const name = (braced ?? bare) as string;
+        return Object.hasOwn(base, name) ? (base[name] as string) : whole;
+      },
     );
     return [name, name === 'PYTHONPATH' && base.PYTHONPATH ? `${text}:${base.PYTHONPATH}` : text];
   });

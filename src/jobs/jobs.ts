@@ -260,7 +260,8 @@ export class Jobs {
     if (!isEnded(job.status)) {
       throw failedPrecondition(`Attempted to delete job '${id}', but it is in a non-terminal state ${job.status}.`);
     }
-    await this.#options.writes.write(deleteJob, job.sequence);
+    // Of two at the same moment one has forgotten it.
+    if (!(await this.#options.writes.write(deleteJob, job.sequence))) throw notFound(`Job ${id} does not exist`);
     this.#options.changes.emit(job.sequence);
     await this.#options.logs.remove(job.sequence);
   }

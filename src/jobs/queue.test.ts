@@ -114,3 +114,13 @@ test('it ends as it began: nothing is left of jobs that are over', () => {
   }
   expect({ done, waiting: queue.waiting, running: queue.running }).toEqual({ done: 50, waiting: 0, running: 0 });
 });
+
+test.each(['constructor', 'toString', '__proto__'])(
+  'a resource named %s is one that is not there, and holds up nobody',
+  name => {
+    const custom = Object.fromEntries([[name, 1]]);
+    const queue = queueOf([item(1, 'a', { custom }), item(2), item(3, 'b')]);
+    expect(takeAll(queue)).toEqual([2, 3]);
+    expect(queue.shortage(item(1, 'a', { custom }).resources)).toBe(`it asks for 1 of ${name}, and there are 0`);
+  },
+);

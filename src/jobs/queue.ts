@@ -43,6 +43,8 @@ export class JobQueue {
   readonly #limits: QueueLimits;
   readonly #tenants = new Map<string, Tenant>();
   readonly #used: Used = { running: 0, cpuMillis: 0, memoryMb: 0 };
+  /** By name, which is a caller's own: it may be one that every object has. */
+  readonly #custom: ReadonlyMap<string, number>;
   readonly #usedCustom = new Map<string, number>();
   readonly #impossible = new Map<number, QueueItem>();
   #turn = 0;
@@ -50,6 +52,7 @@ export class JobQueue {
 
   constructor(limits: QueueLimits) {
     this.#limits = limits;
+    this.#custom = new Map(Object.entries(limits.custom));
   }
 
   get waiting(): number {
@@ -125,7 +128,7 @@ export class JobQueue {
     if (memoryMb > limits.memoryMb)
       return `it asks for ${memoryMb} MiB of memory, and there are ${limits.memoryMb} MiB`;
     for (const [name, amount] of Object.entries(custom)) {
-      const there = limits.custom[name] ?? 0;
+      const there = this.#custom.get(name) ?? 0;
       if (amount > there) return `it asks for ${amount} of ${name}, and there are ${there}`;
     }
     return null;
@@ -169,7 +172,7 @@ export class JobQueue {
     if (this.#used.cpuMillis + cpuMillis > limits.cpuMillis) return false;
     if (this.#used.memoryMb + memoryMb > limits.memoryMb) return false;
     return Object.entries(custom).every(
-      ([name, amount]) => (this.#usedCustom.get(name) ?? 0) + amount <= (limits.custom[name] ?? 0),
+      ([name, amount]) => (this.#usedCustom.get(name) ?? 0) + amount <= (this.#custom.get(name) ?? 0),
     );
   }
 

@@ -44,7 +44,15 @@ export class JobSchedules {
   }
 
   async start(): Promise<void> {
-    for (const row of await listJobSchedules(this.#options.database, null)) this.#run(row);
+    for (const row of await listJobSchedules(this.#options.database, null)) {
+      try {
+        this.#run(row);
+      } catch (error) {
+        // An earlier version took it in; it is no reason not to start.
+        const reason = messageOf(error);
+        this.#options.log.error({ schedule: row.id, tenant: row.tenant, reason }, 'a schedule is not valid any more');
+      }
+    }
   }
 
   close(): void {

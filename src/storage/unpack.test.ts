@@ -18,7 +18,7 @@ afterEach(async () => {
 });
 
 /** A zip with these entries, made by Python's own writer, which takes any name. */
-function zip(entries: { name: string; content?: string; mode?: number }[]): string {
+function zip(entries: { name: string; content?: string; mode?: number }[], compress = false): string {
   const path = join(directory, 'a.zip');
   const program = `
 import json, sys, zipfile
@@ -27,9 +27,10 @@ with zipfile.ZipFile(sys.argv[1], 'w') as z:
         info = zipfile.ZipInfo(e['name'])
         info.create_system = 3
         info.external_attr = e.get('mode', 0o100644) << 16
+        info.compress_type = zipfile.ZIP_DEFLATED if sys.argv[3] == 'true' else zipfile.ZIP_STORED
         z.writestr(info, e.get('content', ''))
 `;
-  execFileSync('python3', ['-c', program, path, JSON.stringify(entries)]);
+  execFileSync('python3', ['-c', program, path, JSON.stringify(entries), String(compress)]);
   return path;
 }
 
@@ -82,7 +83,7 @@ describe('unpack', () => {
 
   it.each(['../out', '/abs'])('refuses a tar entry named %s', async name => {
     const archive = await tarGz([{ header: { name }, content: 'x' }]);
-    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('leads out of the code directory');
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('leads out of its directory');
   });
 
   it('refuses links in a zip', async () => {
@@ -110,13 +111,78 @@ describe('unpack', () => {
       { header: { name: 'x' }, content: '1' },
       { header: { name: 'x' }, content: '2' },
     ]);
-    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('EEXIST');
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('the archive is refused: "x" is in it twice');
   });
 
   it('refuses what is no archive', async () => {
     const file = join(directory, 'x');
     await writeFile(file, 'hello');
-    await expect(unpack(file, await target(), LIMITS)).rejects.toThrow('neither a zip nor a tar.gz');
+    await expect(unpack(file, await target(), LIMITS)).rejects.toThrow(
+      'it is no archive that can be unpacked: expected a zip or a tar.gz archive',
+    );
+  });
+
+  it.each([
+    ['', 'it is empty: expected a zip or a tar.gz archive'],
+    ['\xfd7zXZ\0rest', 'a tar.xz archive cannot be unpacked: expected a zip or a tar.gz archive'],
+    ['BZh91AY', 'a tar.bz2 archive cannot be unpacked: expected a zip or a tar.gz archive'],
+  ])('names what begins with %j, and what it takes', async (content, message) => {
+    const file = join(directory, 'x');
+    await writeFile(file, content, 'latin1');
+    await expect(unpack(file, await target(), LIMITS)).rejects.toThrow(message);
+  });
+
+  it('refuses a file that is a directory too, without telling where it would have been', async () => {
+    const archive = zip([
+      { name: 'a', content: '1' },
+      { name: 'a/b', content: '2' },
+    ]);
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow(
+      'the archive is refused: "a/b" is in it as a file and as a directory',
+    );
+    const long = unpack(zip([{ name: 'x'.repeat(300) }]), await target(), LIMITS);
+    await expect(long).rejects.toThrow(/^the archive cannot be read: ENAMETOOLONG: name too long, open$/);
+  });
+
+  /** Offsets in the central directory, from its signature on (APPNOTE 4.3.12). */
+  it.each([
+    ['size that is too small', 24, 3],
+    ['size that is too large', 24, 200],
+    ['checksum that is wrong', 16, 1],
+    ['compressed size that is too small', 20, 3],
+    ['compression that is unknown', 10, 99],
+    ['flag of encryption', 8, 1],
+  ])('refuses a zip whose entry has a %s', async (_, offset, value) => {
+    for (const compress of [false, true]) {
+      const file = zip([{ name: 'a', content: 'x'.repeat(100) }], compress);
+      const bytes = await readFile(file);
+      bytes[bytes.indexOf('PK\x01\x02', 0, 'latin1') + offset] = value;
+      await writeFile(file, bytes);
+      await expect(unpack(file, await target(), LIMITS)).rejects.toMatchObject({ code: 'failed_precondition' });
+    }
+  });
+
+  it('refuses archives with any byte changed, or takes them whole; nothing else happens', async () => {
+    const good = await readFile(
+      zip(
+        [
+          { name: 'd/a', content: 'x'.repeat(50) },
+          { name: 'b', content: 'y' },
+        ],
+        true,
+      ),
+    );
+    const file = join(directory, 'changed');
+    for (let at = 0; at < good.length; at += 1) {
+      const bytes = Buffer.from(good);
+      bytes[at] = (bytes[at] as number) ^ (1 << (at % 8));
+      await writeFile(file, bytes);
+      const error = await unpack(file, await target(), LIMITS).then(
+        () => null,
+        (thrown: unknown) => thrown,
+      );
+      if (error !== null) expect(error).toMatchObject({ code: 'failed_precondition' });
+    }
   });
 
   it('refuses a broken archive with the reason', async () => {

@@ -3,9 +3,9 @@ import { chmod, mkdir, open } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { createGunzip } from 'node:zlib';
+import { crc32, createGunzip, createInflateRaw } from 'node:zlib';
 import tar from 'tar-stream';
-import yauzl from 'yauzl';
+import yauzl, { type Entry as ZipEntry, type ZipFile } from 'yauzl';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 
 export interface UnpackLimits {
@@ -35,25 +35,41 @@ export async function unpack(archive: string, target: string, limits: UnpackLimi
     else await unpackTarGz(archive, writer);
   } catch (error) {
     if (error instanceof ServiceError) throw error;
-    throw failedPrecondition(`the code archive cannot be read: ${messageOf(error)}`, { cause: error });
+    throw failedPrecondition(`the archive cannot be read: ${withoutPath(error)}`, { cause: error });
   }
 }
 
+/** What archives are sent that cannot be unpacked here, by their first bytes. */
+const OTHER_KINDS: readonly (readonly [magic: string, name: string])[] = [
+  ['\xfd7zXZ\0', 'a tar.xz archive cannot be unpacked'],
+  ['BZh', 'a tar.bz2 archive cannot be unpacked'],
+  ['\x28\xb5\x2f\xfd', 'a tar.zst archive cannot be unpacked'],
+  ['7z\xbc\xaf\x27\x1c', 'a 7z archive cannot be unpacked'],
+  ['', 'it is no archive that can be unpacked'],
+];
+
 async function kindOf(archive: string): Promise<'zip' | 'tar.gz'> {
+  let found = '';
   const file = await open(archive);
   try {
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(4), 0, 4, 0);
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(6), 0, 6, 0);
     const magic = buffer.subarray(0, bytesRead).toString('latin1');
     if (magic.startsWith('PK')) return 'zip';
     if (magic.startsWith('\x1f\x8b')) return 'tar.gz';
+    found = magic === '' ? 'it is empty' : (OTHER_KINDS.find(([start]) => magic.startsWith(start))?.[1] ?? '');
   } finally {
     await file.close();
   }
-  throw failedPrecondition('the code object is neither a zip nor a tar.gz archive');
+  throw failedPrecondition(`${found}: expected a zip or a tar.gz archive`);
 }
 
 async function unpackZip(archive: string, writer: Writer): Promise<void> {
-  const zip = await yauzl.openPromise(archive, { lazyEntries: true, strictFileNames: true });
+  const zip = await yauzl.openPromise(archive, {
+    lazyEntries: true,
+    strictFileNames: true,
+    // `checked` does, for each entry.
+    validateEntrySizes: false,
+  });
   try {
     for await (const entry of zip.eachEntry()) {
       // Unix mode in the upper half, when the archive was made on unix (APPNOTE 4.4.15).
@@ -62,10 +78,41 @@ async function unpackZip(archive: string, writer: Writer): Promise<void> {
       if (type !== 0 && type !== 0o100000 && type !== 0o040000)
         throw refuse(entry.fileName, 'is neither a file nor a directory');
       if (entry.fileName.endsWith('/')) await writer.directory(entry.fileName);
-      else await writer.file(entry.fileName, (mode & 0o111) !== 0, await zip.openReadStreamPromise(entry));
+      else await writer.file(entry.fileName, (mode & 0o111) !== 0, await contentOf(zip, entry));
     }
   } finally {
     zip.close();
+  }
+}
+
+/** Raw from the library: an error of its own inflating streams can reach nobody, and would end the service. */
+async function contentOf(zip: ZipFile, entry: ZipEntry): Promise<readonly [Readable, ...Transform[]]> {
+  const { fileName, compressionMethod } = entry;
+  if (entry.isEncrypted()) throw refuse(fileName, 'is encrypted');
+  if (compressionMethod !== STORED && compressionMethod !== DEFLATED) {
+    throw refuse(fileName, `is compressed by method ${compressionMethod}, expected none or deflate`);
+  }
+  const raw = await zip.openReadStreamPromise(entry, { decodeFileData: false });
+  return compressionMethod === STORED ? [raw, checked(entry)] : [raw, createInflateRaw(), checked(entry)];
+}
+
+const STORED = 0;
+const DEFLATED = 8;
+
+/** What comes through has the size and the checksum that the archive says. */
+function checked({ fileName, uncompressedSize, crc32: expected }: ZipEntry): Transform {
+  let bytes = 0;
+  let sum = 0;
+  return new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      bytes += chunk.length;
+      sum = crc32(chunk, sum);
+      done(bytes > uncompressedSize ? broken() : null, chunk);
+    },
+    flush: done => done(bytes === uncompressedSize && sum === expected ? null : broken()),
+  });
+  function broken(): ServiceError {
+    return refuse(fileName, 'is broken: its size or its checksum is not what the archive says');
   }
 }
 
@@ -80,7 +127,7 @@ async function unpackTarGz(archive: string, writer: Writer): Promise<void> {
       await writer.directory(name);
       entry.resume();
     } else if (type === 'file' || type === 'contiguous-file') {
-      await writer.file(name, ((mode ?? 0) & 0o111) !== 0, entry as unknown as Readable);
+      await writer.file(name, ((mode ?? 0) & 0o111) !== 0, [entry as unknown as Readable]);
     } else {
       throw refuse(name, `is a ${type}`);
     }
@@ -101,38 +148,58 @@ class Writer {
 
   async directory(name: string): Promise<void> {
     const entry = this.#admit(name, 'directory', false);
-    await mkdir(join(this.#target, entry.path), { recursive: true });
+    await this.#makeDirectory(entry.path, name);
   }
 
-  async file(name: string, executable: boolean, content: Readable): Promise<void> {
+  async file(name: string, executable: boolean, content: readonly [Readable, ...Transform[]]): Promise<void> {
     const entry = this.#admit(name, 'file', executable);
     const path = join(this.#target, entry.path);
-    await mkdir(dirname(path), { recursive: true });
+    await this.#makeDirectory(dirname(entry.path), name);
     const count = new Transform({
       transform: (chunk: Buffer, _encoding, done) => {
         this.#bytes += chunk.length;
         if (this.#bytes > this.#limits.maxBytes) {
-          done(failedPrecondition(`the code archive is larger than ${this.#limits.maxBytes} bytes when unpacked`));
+          done(failedPrecondition(`the archive is larger than ${this.#limits.maxBytes} bytes when unpacked`));
         } else done(null, chunk);
       },
     });
     // `wx`: two entries of one name are refused, so that the second cannot write through what the first made.
-    await pipeline(content, count, createWriteStream(path, { flags: 'wx', mode: 0o644 }));
+    await pipeline([...content, count, createWriteStream(path, { flags: 'wx', mode: 0o644 })]).catch(error => {
+      throw isThere(error) ? refuse(name, 'is in it twice') : error;
+    });
     if (entry.executable) await chmod(path, 0o755);
+  }
+
+  async #makeDirectory(path: string, name: string): Promise<void> {
+    await mkdir(join(this.#target, path), { recursive: true }).catch(error => {
+      throw isThere(error) ? refuse(name, 'is in it as a file and as a directory') : error;
+    });
   }
 
   #admit(name: string, kind: Entry['kind'], executable: boolean): Entry {
     this.#entries += 1;
     if (this.#entries > this.#limits.maxEntries) {
-      throw failedPrecondition(`the code archive has more than ${this.#limits.maxEntries} entries`);
+      throw failedPrecondition(`the archive has more than ${this.#limits.maxEntries} entries`);
     }
+    if (name === '') throw refuse(name, 'has no name');
     if (name.startsWith('/') || name.includes('\\') || name.includes('\0') || name.split('/').includes('..')) {
-      throw refuse(name, 'leads out of the code directory');
+      throw refuse(name, 'leads out of its directory');
     }
     return { path: name, kind, executable };
   }
 }
 
 function refuse(name: string, why: string): ServiceError {
-  return failedPrecondition(`the code archive is refused: ${JSON.stringify(name)} ${why}`);
+  return failedPrecondition(`the archive is refused: ${JSON.stringify(name)} ${why}`);
+}
+
+function isThere(error: unknown): boolean {
+  const { code } = error as NodeJS.ErrnoException;
+  return code === 'EEXIST' || code === 'ENOTDIR' || code === 'EISDIR';
+}
+
+/** Where things are kept on the host is nobody's business. */
+function withoutPath(error: unknown): string {
+  const message = messageOf(error);
+  return (error as NodeJS.ErrnoException).syscall === undefined ? message : message.replace(/ '.*$/s, '');
 }
