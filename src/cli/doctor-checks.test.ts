@@ -4,6 +4,7 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
+import type { Config } from '../config/config.ts';
 import { checkDatabase, checkDataDir, checkNode, checkPort, driverFinding, pythonFinding } from './doctor-checks.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'rookery-doctor-test-'));
@@ -142,6 +143,7 @@ describe('python', () => {
       networkRange: '10.213.0.0/16',
       setForwarding: false,
     },
+    jobs: { python: '' } as Config['jobs'],
   } as const;
   const only =
     (...versions: string[]) =>
@@ -161,6 +163,18 @@ describe('python', () => {
   test('none at all fails when processes are the default', async () => {
     expect((await pythonFinding(only(), config)).status).toBe('fail');
     expect((await pythonFinding(only(), { ...config, defaultExecutor: 'docker' })).status).toBe('warn');
+  });
+
+  test('one that jobs are to have and that is not here is told, with its setting', async () => {
+    const jobs = { ...config.jobs, python: '3.99' };
+    expect(await pythonFinding(only('3.11'), { ...config, jobs })).toMatchObject({
+      status: 'warn',
+      text: '3.11',
+      notes: ['jobs.python is 3.99: runtime python3.99 is not available; jobs have no python then.'],
+    });
+    expect(await pythonFinding(only('3.11'), { ...config, jobs: { ...jobs, python: '3.11' } })).toMatchObject({
+      status: 'ok',
+    });
   });
 
   test('one that is configured and does not work is told', async () => {

@@ -91,9 +91,10 @@ const PYTHON_VERSIONS = Array.from({ length: 9 }, (_, index) => `3.${index + 6}`
 /** `find` fails for a version that is not here. A configured interpreter that does not work is worth a note. */
 export async function pythonFinding(
   find: (version: string) => Promise<{ readonly version: string; readonly path: string }>,
-  config: Pick<Config, 'defaultExecutor' | 'process'>,
+  config: Pick<Config, 'defaultExecutor' | 'process' | 'jobs'>,
 ): Promise<Finding> {
-  const configured = Object.keys(config.process.pythons);
+  const ofJobs = config.jobs.python;
+  const configured = [...Object.keys(config.process.pythons), ...(ofJobs === '' ? [] : [ofJobs])];
   const versions = [...new Set([...PYTHON_VERSIONS, ...configured])];
   const notes: string[] = [];
   const found = await Promise.all(
@@ -101,7 +102,8 @@ export async function pythonFinding(
       try {
         return (await find(version)).version;
       } catch (error) {
-        if (configured.includes(version)) notes.push(messageOf(error));
+        if (version === ofJobs) notes.push(`jobs.python is ${ofJobs}: ${messageOf(error)}; jobs have no python then.`);
+        else if (configured.includes(version)) notes.push(messageOf(error));
         return null;
       }
     }),

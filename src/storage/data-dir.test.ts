@@ -1,4 +1,4 @@
-import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -37,6 +37,16 @@ describe('data directory', () => {
   it('says why it cannot be used', async () => {
     const file = join(directory, 'file');
     await writeFile(file, '');
-    await expect(openDataDir(file)).rejects.toThrow('cannot be made');
+    await expect(openDataDir(file)).rejects.toThrow(
+      `the data directory ${file} is not a directory; choose another with --data-dir`,
+    );
+    await expect(openDataDir(join(file, 'below'))).rejects.toThrow('cannot be made: ENOTDIR');
+    const link = join(directory, 'link');
+    await symlink(join(directory, 'nowhere'), link);
+    await expect(openDataDir(link)).rejects.toThrow('is not a directory');
+  });
+
+  it.runIf(process.platform === 'linux')('is told at once where nothing can be made', async () => {
+    await expect(openDataDir('/proc/rookery/data')).rejects.toThrow('cannot be made: ENOENT');
   });
 });

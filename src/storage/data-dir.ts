@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { constants } from 'node:fs';
+import { access, mkdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
 import { failedPrecondition, messageOf } from '../core/error.ts';
 
@@ -21,16 +22,54 @@ export interface DataDir {
  */
 export async function openDataDir(path: string): Promise<DataDir> {
   try {
-    await mkdir(path, { recursive: true, mode: 0o700 });
+    await make(path);
   } catch (error) {
     throw failedPrecondition(`the data directory ${path} cannot be made: ${messageOf(error)}`, { cause: error });
   }
+  await check(path);
   const release = lock(path);
   try {
     return { path, nodeId: await nodeIdOf(path), databaseFile: join(path, 'rookery.db'), release };
   } catch (error) {
     release();
     throw failedPrecondition(`the data directory ${path} cannot be used: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+/** With what is missing above it. Not by Node's own `recursive`, which never ends where nothing can be made (below /proc). */
+async function make(path: string): Promise<void> {
+  const above = dirname(path);
+  try {
+    await mkdir(path, { mode: 0o700 });
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST') return;
+    if (code !== 'ENOENT' || above === path || (await isThere(above))) throw error;
+    await make(above);
+    await make(path);
+  }
+}
+
+async function isThere(path: string): Promise<boolean> {
+  return await stat(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** What SQLite would only call a file that it cannot open. */
+async function check(path: string): Promise<void> {
+  const found = await stat(path).catch(() => null);
+  if (!found?.isDirectory()) {
+    throw failedPrecondition(`the data directory ${path} is not a directory; choose another with --data-dir`);
+  }
+  try {
+    await access(path, constants.R_OK | constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw failedPrecondition(
+      `the data directory ${path} must be one that this user (uid ${process.getuid?.() ?? '?'}) may read and write: ${messageOf(error)}; choose another with --data-dir`,
+      { cause: error },
+    );
   }
 }
 
