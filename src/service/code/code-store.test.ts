@@ -149,7 +149,7 @@ describeWith(['go'], 'code in an object store', () => {
   it.each([
     ['another checksum', { sha512: 'ab'.repeat(64) }, 'registered is'],
     ['no such object', { objectId: 'nope', sha512: '' }, 'could not be fetched'],
-    ['no archive', { objectId: 'not-an-archive', sha512: '' }, 'neither a zip nor a tar.gz'],
+    ['no archive', { objectId: 'not-an-archive', sha512: '' }, 'expected a zip or a tar.gz archive'],
     ['another server than those allowed', { bucketUrl: 'http://127.0.0.1:1' }, 'is not one of s3.endpoint'],
     ['wrong credentials of the function’s own', { token: 'a:b' }, 'could not be fetched'],
   ])('refuses %s and leaves nothing', async (_title, change, text) => {
