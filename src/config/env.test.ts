@@ -138,6 +138,8 @@ describe('what is wrong', () => {
     ['port: 8.5', 'port must be a whole number from 0 to 65535'],
     ['allowedHosts: example.com', 'allowedHosts must be a list of host names'],
     ['allowedHosts: ["http://x"]', 'allowedHosts must be a list of host names'],
+    ['clusters: []', 'clusters must be a list of at least one of names of 1 to 64 characters'],
+    ['clusters: ["[]"]', 'clusters must be a list of names of 1 to 64 characters without spaces, commas and brackets'],
     ['log: {level: loud}', 'log.level must be one of trace, debug'],
     ['process: {pythons: {python3: /x}}', 'process.pythons must be a map from a Python version'],
     ['business: "a:b"', 'business must be 1 to 64 letters'],

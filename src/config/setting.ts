@@ -112,13 +112,14 @@ export function choice<const C extends string>(
 
 /** In text: `a,b,c`. */
 export function texts(
-  options: Described<readonly string[]> & { pattern?: RegExp; shape?: string },
+  options: Described<readonly string[]> & { pattern?: RegExp; shape?: string; mayBeEmpty?: boolean },
 ): Setting<readonly string[]> {
   const pattern = options.pattern ?? /\S/;
   const shape = options.shape ?? 'texts that are not empty';
   const read = (value: unknown): readonly string[] => {
     const isList = Array.isArray(value) && value.every(item => typeof item === 'string' && pattern.test(item));
     if (!isList) throw new WrongValue(`a list of ${shape}`);
+    if (value.length === 0 && options.mayBeEmpty === false) throw new WrongValue(`a list of at least one of ${shape}`);
     return [...new Set(value as string[])];
   };
   return { type: 'list of texts', ...described(options), read, readText: given => read(splitList(given)) };

@@ -1,3 +1,4 @@
+import { LIMITS } from '../core/limits.ts';
 import {
   boolean,
   choice,
@@ -80,6 +81,9 @@ export const SETTINGS = {
     default: ['cluster001'],
     doc: 'The clusters that a reservation of instances may name; the first is the default.',
     example: '[cluster001, cluster002]',
+    pattern: new RegExp(`^[^\\s,[\\]\\0]{1,${LIMITS.clusterIdChars}}$`),
+    shape: `names of 1 to ${LIMITS.clusterIdChars} characters without spaces, commas and brackets`,
+    mayBeEmpty: false,
   }),
   enable_func_token_auth: boolean({
     default: false,
