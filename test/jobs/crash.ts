@@ -10,6 +10,8 @@ export interface CrashPlan {
 }
 
 const END_TIMEOUT_MS = 180_000;
+/** The port of a server that was killed may be somebody else's by now, who never answers. */
+const SUBMIT_TIMEOUT_MS = 10_000;
 const MAX_LINES = 12;
 
 interface Planned {
@@ -59,7 +61,11 @@ async function submitAll(url: () => string, planned: readonly Planned[], marks: 
     });
     // The same id and body may be sent again: whoever got no answer does not know whether it was taken in.
     for (;;) {
-      const status = await fetch(`${url()}/api/jobs/`, { method: 'POST', body }).then(
+      const status = await fetch(`${url()}/api/jobs/`, {
+        method: 'POST',
+        body,
+        signal: AbortSignal.timeout(SUBMIT_TIMEOUT_MS),
+      }).then(
         answer => answer.status,
         () => 503,
       );
