@@ -73,6 +73,8 @@ const AT_ONCE_MS = 1000;
 const LONGEST_CALL_MS = 20_000;
 /** What the heap may keep between two collections. */
 const MEMORY_ROOM_MB = 80;
+/** V8 gives memory back when it has been idle for half a minute. */
+const MEMORY_REST_MS = 90_000;
 
 /**
  * Mixed calls of many functions while instances are killed. Only calls that ran on a killed instance may fail, and nothing may be left
@@ -132,7 +134,7 @@ class Soak {
     await this.#agent.close();
     this.#agent = newAgent();
     const { rssMb, ...wanted } = before;
-    const after = { ...(await settled(this.#bed, wanted)), ...this.#memory() };
+    const after = { ...(await settled(this.#bed, wanted)), ...(await this.#memoryAtRest(rssMb + MEMORY_ROOM_MB)) };
     // Mounts and control groups are those of the whole machine, where others may be at work.
     for (const what of ['processes', 'files', 'descriptors'] as const) {
       const [count, left] = [wanted[what], after[what]];
@@ -327,6 +329,16 @@ class Soak {
         return;
       }
       await delay(100);
+    }
+  }
+
+  /** As soon as it is no more than `wantedMb`, else what it is at last. */
+  async #memoryAtRest(wantedMb: number): Promise<Memory> {
+    const untilMs = performance.now() + MEMORY_REST_MS;
+    for (;;) {
+      const memory = this.#memory();
+      if (memory.rssMb <= wantedMb || performance.now() > untilMs) return memory;
+      await delay(500);
     }
   }
 
