@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
 import { failedPrecondition } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
@@ -6,6 +7,9 @@ import { LABEL_INSTALLATION, LABEL_TENANT } from './labels.ts';
 
 /** How long a network without containers is kept: the next create of its tenant then has not to wait for one. */
 const KEEP_MS = 30_000;
+/** How often, and after which pause, one that seems to be in use by nobody is tried to be removed again. */
+const REMOVE_TRIES = 20;
+const REMOVE_PAUSE_MS = 100;
 
 /** A network in use by a start that is under way. */
 export interface NetworkLease {
@@ -84,7 +88,9 @@ export class TenantNetworks {
     const networks = await this.#engine.request('list networks', docker => docker.listNetworks({ filters }));
     await Promise.all(
       networks.map(async ({ Id: id, Name: name }) => {
-        if (this.#leases.has(name) || this.#removing.has(name)) return;
+        // One that began before the last container had gone may leave the network there.
+        while (this.#removing.has(name)) await this.#removing.get(name);
+        if (this.#leases.has(name)) return;
         const removing = this.#remove(id, name).finally(() => this.#removing.delete(name));
         this.#removing.set(
           name,
@@ -96,15 +102,31 @@ export class TenantNetworks {
   }
 
   async #remove(id: string, name: string): Promise<void> {
-    try {
-      await this.#engine.request('remove a network', docker => docker.getNetwork(id).remove());
-    } catch (error) {
-      const status = statusOf(error);
-      // 403: containers run on it.
-      if (status === 403) return;
-      if (status !== 404) throw error;
+    for (let tries = 0; ; tries += 1) {
+      try {
+        await this.#engine.request('remove a network', docker => docker.getNetwork(id).remove());
+        break;
+      } catch (error) {
+        const status = statusOf(error);
+        if (status === 404) break;
+        if (status !== 403) throw error;
+        // In use: by containers, or for a moment more by one that has just been removed.
+        if (tries >= REMOVE_TRIES || (await this.#hasContainers(id))) return;
+        await delay(REMOVE_PAUSE_MS);
+      }
     }
     this.#made.delete(name);
+  }
+
+  async #hasContainers(id: string): Promise<boolean> {
+    try {
+      const look = 'look at a network';
+      const { Containers: containers } = await this.#engine.request(look, docker => docker.getNetwork(id).inspect());
+      return Object.keys(containers ?? {}).length > 0;
+    } catch (error) {
+      if (statusOf(error) === 404) return false;
+      throw error;
+    }
   }
 
   #nameOf(tenant: string): string {
