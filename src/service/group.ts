@@ -167,7 +167,14 @@ export class Group {
   forget(member: Member): void {
     const index = this.members.indexOf(member);
     if (index >= 0) this.members.splice(index, 1);
-    for (const session of member.sessions.values()) this.sessions.delete(session.id);
+    this.#unbindAll(member);
+  }
+
+  /** No call of its sessions comes to it any more. One that has been bound to another member meanwhile stays there. */
+  #unbindAll(member: Member): void {
+    for (const session of member.sessions.values()) {
+      if (this.sessions.get(session.id) === session) this.sessions.delete(session.id);
+    }
     member.sessions.clear();
   }
 
@@ -343,7 +350,7 @@ export class Group {
     const isOver = outcome === 'replace' || this.#owner.policy.oneshot;
     if (member.state === 'ready' && (isOver || (member.reservedPlaces === 0 && this.#owner.givesWay(this)))) {
       member.state = 'draining';
-      for (const session of member.sessions.values()) this.sessions.delete(session.id);
+      this.#unbindAll(member);
     }
     if (member.inFlight === 0) {
       member.idleSinceMs = this.#owner.now();

@@ -479,6 +479,21 @@ describe('service: sessions', () => {
     await later;
   });
 
+  it('a session that went on elsewhere stays there when its old instance ends, and its places are given back in their time', async () => {
+    const world = new World({ concurrency: 2, maxInstances: 2, scaleDownMs: 1000 });
+    const [other, old] = [await world.acquire(), await world.acquire({ session: session('s', 1, 500) })];
+    const waiting = world.acquire({ session: session('s', 1, 500) });
+    // The instance takes no new calls, so what waits for the session goes to a new one.
+    other.release('replace');
+    const next = await waiting;
+    expect(next.instance).not.toBe(old.instance);
+    old.release('done');
+    await world.clock.advance(1);
+    next.release('done');
+    await world.clock.advance(2000);
+    expect(world.alive.size).toBe(0);
+  });
+
   it('ending a session frees its places at once', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1 });
     (await world.acquire({ session: session('a', 1, 60_000) })).release('done');
