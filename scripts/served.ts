@@ -20,6 +20,8 @@ export interface ServeOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** `node` by default; flags of node (a profiler) go here. */
   readonly nodeArgs?: readonly string[];
+  /** A program and its arguments that become the server: `prlimit --nofile=100:100`. */
+  readonly under?: readonly string[];
 }
 
 /**
@@ -54,15 +56,16 @@ export class Served {
   static async start(options: ServeOptions = {}): Promise<Served> {
     if (!existsSync(MAIN)) throw new Error('dist/main.js is not there: run `npm run build` first');
     const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), 'rookery-'));
-    const child = spawn(
-      process.execPath,
-      [
-        ...(options.nodeArgs ?? []),
-        ...[MAIN, 'serve', '--data-dir', dataDir, '--port', '0', '--meta-port', '0'],
-        ...(options.args ?? []),
-      ],
-      { env: { ...ownEnvironment(), ...options.env }, stdio: ['ignore', 'pipe', 'pipe'] },
-    );
+    const [program = process.execPath, ...args] = [
+      ...(options.under ?? []),
+      ...[process.execPath, ...(options.nodeArgs ?? [])],
+      ...[MAIN, 'serve', '--data-dir', dataDir, '--port', '0', '--meta-port', '0'],
+      ...(options.args ?? []),
+    ];
+    const child = spawn(program, args, {
+      env: { ...ownEnvironment(), ...options.env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
     const lines: string[] = [];
     try {
       const urls = await readyUrls(child, lines);
