@@ -60,6 +60,21 @@ describeWith(['docker'], 'the docker daemon of the tests', () => {
     }
   });
 
+  test('leaves the interface docker0 of the machine alone when it begins again', { timeout: TIMEOUT_MS }, async () => {
+    const isThere = () => existsSync('/sys/class/net/docker0');
+    const isOurs = !isThere();
+    if (isOurs) execFileSync('ip', ['link', 'add', 'name', 'docker0', 'type', 'bridge']);
+    try {
+      await using daemon = await DockerDaemon.start({ images: ['plain'] });
+      await daemon.docker('run', '--rm', IMAGES.plain, 'true');
+      await daemon.halt();
+      await daemon.resume();
+      expect(isThere()).toBe(true);
+    } finally {
+      if (isOurs) execFileSync('ip', ['link', 'delete', 'docker0']);
+    }
+  });
+
   test('removes containers that outlived a killed daemon', { timeout: TIMEOUT_MS }, async () => {
     const daemon = await DockerDaemon.start({ images: ['plain'] });
     const id = await daemon.docker('run', '--detach', IMAGES.plain, 'sleep', '1000');

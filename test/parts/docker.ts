@@ -42,6 +42,8 @@ export function whyNoDocker(): string | null {
   return null;
 }
 
+type DaemonConfig = Readonly<Record<string, unknown>>;
+
 export interface DaemonOptions {
   /** Whether containers outlive the daemon; default: they do not. */
   readonly liveRestore?: boolean;
@@ -149,8 +151,15 @@ export class DockerDaemon implements AsyncDisposable {
     await Promise.all([rm(containerd, { force: true }), rm(join(directory, 'pid'), { force: true })]);
   }
 
-  /** Starts the daemon again after `halt`, on the same files. */
+  /**
+   * Starts the daemon again after `halt`, on the same files. A daemon that finds a default network of an earlier start, and has
+   * `default-address-pools` but no `live-restore`, deletes the interface `docker0` whoever made it (moby, `initNetworkController`). So
+   * it begins again without the pools: dockerd chooses ranges that no route of the machine has.
+   */
   async resume(): Promise<void> {
+    const file = join(this.#residue.directory, 'daemon.json');
+    const { 'default-address-pools': _pools, ...config } = JSON.parse(readFileSync(file, 'utf8')) as DaemonConfig;
+    if (!config['live-restore']) writeFileSync(file, JSON.stringify(config));
     await withDaemonsLeftAlone(() => this.#launch());
   }
 
