@@ -2,7 +2,7 @@
  * `npm test [-- <vitest arguments>]`: builds what the tests run, then Vitest, then the Python unit tests on every interpreter
  * of this machine. The last line sums all: `N passed, N failed[, N skipped]`. With arguments only Vitest runs, with them.
  */
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Interpreter } from '../src/sandbox/process/interpreters.ts';
@@ -10,6 +10,13 @@ import { ARGUMENTS, bin, ROOT, run } from './command.ts';
 import { findInterpreters } from './pythons.ts';
 import { readUnittest, type Tally } from './unittest-summary.ts';
 
+const scratch = mkdtempSync(join(tmpdir(), 'rookery-test-'));
+/** The temporary directory of this run, for tests of any user; what is left in it at the end is a failure. */
+const temporary = join(scratch, 't');
+const TEMPORARY = { TMPDIR: temporary, ROOKERY_TEST_KEPT_DIR: process.env.ROOKERY_TEST_KEPT_DIR ?? tmpdir() };
+chmodSync(scratch, 0o711);
+mkdirSync(temporary);
+chmodSync(temporary, 0o1777);
 const total = { passed: 0, failed: 0, skipped: 0 };
 const PYTHON_ROOT = join(ROOT, 'runtimes/python');
 
@@ -33,7 +40,7 @@ async function runVitest(reportFile: string): Promise<Tally> {
   const { code } = await run(
     bin('vitest'),
     ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`, ...ARGUMENTS],
-    { env: { ROOKERY_TEST_BUILT: '1' } },
+    { env: { ROOKERY_TEST_BUILT: '1', ...TEMPORARY } },
   );
   const tally = { passed: 0, failed: 0, skipped: 0 };
   const skippedSuites = new Set<string>();
@@ -73,7 +80,7 @@ function pythonSuites(): readonly string[] {
 async function runPython(interpreter: Interpreter, suite: string): Promise<Tally> {
   const { code, output } = await run(interpreter.path, ['-B', '-m', 'unittest', 'discover', '-s', suite], {
     cwd: PYTHON_ROOT,
-    env: { PYTHONPATH: PYTHON_ROOT },
+    env: { PYTHONPATH: PYTHON_ROOT, ...TEMPORARY },
     capture: true,
   });
   const tally = readUnittest(output, code);
@@ -86,7 +93,6 @@ function line({ passed, failed, skipped }: Tally): string {
   return `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
 }
 
-const scratch = mkdtempSync(join(tmpdir(), 'rookery-test-'));
 try {
   const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts']);
   if (build.code !== 0) add({ passed: 0, failed: 1, skipped: 0 });
@@ -101,6 +107,10 @@ try {
       for (const interpreter of interpreters) add(await runPython(interpreter, suite));
     }
   }
+  // tsx keeps what it has compiled.
+  const left = readdirSync(temporary).filter(name => !name.startsWith('tsx-'));
+  for (const name of left) console.log(`left in the temporary directory: ${name}`);
+  if (left.length > 0) total.failed += 1;
 } finally {
   rmSync(scratch, { recursive: true, force: true });
 }

@@ -1,11 +1,11 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { KEPT_DIR } from '../parts/kept.ts';
 
 /** Kept from run to run, since installing takes longer than the test; `.ci/run` makes the same one. */
-const TOOLS = join(tmpdir(), 'rookery-test-tools');
+const TOOLS = join(KEPT_DIR, 'rookery-test-tools');
 const PROGRAM = join(TOOLS, 'bin/schemathesis');
 const REQUIREMENT = 'schemathesis>=4.32,<5';
 const INSTALL_TIMEOUT_MS = 120_000;

@@ -1,15 +1,15 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { KEPT_DIR } from './kept.ts';
 import { withMachineLock } from './machine-lock.ts';
 
 const execute = promisify(execFile);
 
 /** Kept from run to run, since making an image takes longer than the tests. */
-const KEPT = join(tmpdir(), 'rookery-test-images');
+const KEPT = join(KEPT_DIR, 'rookery-test-images');
 const MAKE_TIMEOUT_MS = 240_000;
 const MIRROR = 'http://deb.debian.org/debian';
 const SUITE = 'bookworm';

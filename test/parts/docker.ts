@@ -173,7 +173,8 @@ export class DockerDaemon implements AsyncDisposable {
     const log = openSync(join(directory, 'log'), 'a');
     // It must not outlive the tests, whatever becomes of them.
     const args = ['--pdeathsig', 'SIGTERM', 'dockerd', '--config-file', join(directory, 'daemon.json')];
-    const child = spawn('setpriv', args, { stdio: ['ignore', log, log] });
+    // A containerd that is slow to end writes what it does into the temporary directory.
+    const child = spawn('setpriv', args, { stdio: ['ignore', log, log], env: { ...process.env, TMPDIR: directory } });
     closeSync(log);
     this.#process = child;
     let failure: string | null = null;

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { KEPT_DIR } from './kept.ts';
 
 const RETRY_MS = 25;
 /** A lock whose owner has not yet written who it is. */
@@ -12,7 +12,7 @@ const NAMELESS_MS = 5_000;
  * Fails when it has waited `timeoutMs`.
  */
 export async function withMachineLock<T>(name: string, timeoutMs: number, body: () => Promise<T>): Promise<T> {
-  const lock = join(tmpdir(), `rookery-test-${name}.lock`);
+  const lock = join(KEPT_DIR, `rookery-test-${name}.lock`);
   const giveUpAt = Date.now() + timeoutMs;
   while (!take(lock)) {
     if (isStale(lock)) rmSync(lock, { recursive: true, force: true });

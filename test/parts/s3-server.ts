@@ -5,6 +5,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { KEPT_DIR } from './kept.ts';
 
 export interface S3TestServer {
   readonly endpoint: string;
@@ -19,7 +20,7 @@ const PACKAGE = 'github.com/versity/versitygw/cmd/versitygw@latest';
 
 /** Builds the gateway once for each machine; a Go module cache makes later builds short. */
 function gatewayBinary(): string {
-  const directory = join(tmpdir(), 'rookery-test-tools');
+  const directory = join(KEPT_DIR, 'rookery-test-tools');
   const binary = join(directory, 'versitygw');
   if (!existsSync(binary)) {
     execFileSync('go', ['install', PACKAGE], {
