@@ -539,6 +539,17 @@ describe('service: the end', () => {
   });
 });
 
+describe('service: sessions beside plain calls', () => {
+  it('an instance that becomes idle ends after its time although the timer of a long session is armed', async () => {
+    const world = new World({ concurrency: 1, scaleDownMs: 1000 });
+    const [kept, plain] = [await world.acquire({ session: session('s', 1, 3_600_000) }), await world.acquire()];
+    kept.release('done');
+    plain.release('done');
+    await world.clock.advance(1001);
+    expect([...world.alive]).toEqual([kept.instance]);
+  });
+});
+
 describe('service: model', () => {
   const event = fc.oneof(
     {
@@ -589,6 +600,19 @@ describe('service: model', () => {
               world.starting.filter(s => s.key.label === label).length;
             expect(of('')).toBeLessThanOrEqual(shape.maxInstances);
             expect(of('l')).toBeLessThanOrEqual(2);
+            for (const group of world.service.groups) {
+              if (group.waiting > 0) continue;
+              const restedTooLong = group.members.filter(
+                ({ state, inFlight, reservedPlaces, idleSinceMs }) =>
+                  state === 'ready' &&
+                  inFlight + reservedPlaces === 0 &&
+                  world.clock.now() > idleSinceMs + POLICY.scaleDownMs,
+              );
+              const { labels, minInstances } = world.service.policy;
+              const { label, sessionContext } = group.key;
+              const ofNone = sessionContext === '' ? minInstances : 0;
+              expect(restedTooLong.length).toBeLessThanOrEqual(labels.get(label)?.min ?? ofNone);
+            }
           };
           const call = (options: Partial<AcquireOptions>, key: Partial<GroupKey>) => {
             asked += 1;
@@ -622,7 +646,7 @@ describe('service: model', () => {
           for (const e of events) {
             if (e.kind === 'call') {
               const size = e.size === -1 ? -1 : Math.min(e.size, concurrency);
-              call(e.sess ? { session: session(e.sess, size, 2000) } : {}, { sessionContext: e.ctx, label: e.label });
+              call(e.sess ? { session: session(e.sess, size, 20_000) } : {}, { sessionContext: e.ctx, label: e.label });
             } else if (e.kind === 'finish' && running.length > 0)
               finish(e.which % running.length, e.replace ? 'replace' : 'done');
             else if (e.kind === 'crash' && world.alive.size > 0)

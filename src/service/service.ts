@@ -425,8 +425,9 @@ export class Service implements GroupOwner, CapacityUser {
         }
       }
     }
-    if (next !== undefined)
-      group.cancelTimer = this.#ports.clock.after(Math.max(1, next - now), () => this.rescale(group));
+    if (next === undefined) return;
+    group.timerAtMs = next;
+    group.cancelTimer = this.#ports.clock.after(Math.max(1, next - now), () => this.rescale(group));
   }
 
   #isIdle(member: Member): boolean {
