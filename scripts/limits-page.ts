@@ -69,6 +69,10 @@ const ROWS: {
   ],
   portUdpIdleMs: ['How long a caller of a published UDP port may be silent', duration],
   frameBytes: ['One frame of the runtime protocol', bytes],
+  unfinishedFrameBytes: ['Frames of all runtimes together that have begun and not ended', bytes],
+  waitingEventBytes: ['Events of all streams together that wait for callers who do not read', bytes],
+  callErrorChars: ['Text of a failure of user code, in characters; longer ones are cut', String],
+  loggedErrorChars: ['The same in a line of the log', String],
 };
 
 /** docs/limits.md */

@@ -72,7 +72,8 @@ func (s *Stream) send(frame []byte) (int, error) {
 	if s.ended {
 		return 0, ErrStreamEnded
 	}
-	if err := s.takeCredit(int64(size)); err != nil {
+	// An empty chunk costs one byte.
+	if err := s.takeCredit(int64(max(1, size))); err != nil {
 		return 0, err
 	}
 	if err := s.call.conn.send(frame); err != nil {

@@ -1,3 +1,5 @@
+import { LIMITS } from './limits.ts';
+
 /**
  * The one error type that crosses folder borders, and a constructor function for each code that we fail with.
  *
@@ -69,4 +71,11 @@ export const internal = constructorOf('internal');
 /** The message of anything that was thrown, for logs and for `failed to create agent: <cause>`. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
+}
+
+/** Someone else's text for a log or a header: one line, cut to `LIMITS.loggedErrorChars`. */
+export function loggable(text: string): string {
+  const { loggedErrorChars } = LIMITS;
+  const line = text.slice(0, loggedErrorChars).replace(/[\p{Cc}\u2028\u2029]+/gu, ' ');
+  return text.length <= loggedErrorChars ? line : `${line}...`;
 }

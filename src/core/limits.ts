@@ -89,4 +89,12 @@ export const LIMITS = {
   portUdpIdleMs: 60_000,
   /** The largest frame of the runtime protocol: a body or a result, and room for its header. */
   frameBytes: 7 * 1024 * 1024,
+  /** Frames of all runtimes together that have begun and not ended. */
+  unfinishedFrameBytes: 256 * 1024 * 1024,
+  /** Events of all streams together that wait for callers who do not read. */
+  waitingEventBytes: 256 * 1024 * 1024,
+  /** What a runtime says of a failure, in an answer or a record. */
+  callErrorChars: 64 * 1024,
+  /** The same in a line of the log. */
+  loggedErrorChars: 2048,
 } as const;

@@ -30,6 +30,7 @@ export interface FunctionRoutesOptions {
 }
 
 const EMPTY_EVENT = Buffer.from('{}');
+const DONE = Buffer.from('[DONE]');
 const CALLER_LEFT_STATUS = 499;
 const EVENT_STREAM = /text\/event-stream/i;
 
@@ -221,13 +222,13 @@ async function stream(
         placed.push('X-Instance-Id', instanceId);
         headers.push(...placed);
       },
-      onEvent: (event, taken) => events.event(event.toString(), taken),
+      onEvent: (event, grant) => events.event(event, grant),
     });
     const { outcome } = result;
     if (outcome.ok) {
       const value = JSON.parse(outcome.data.toString()) as unknown;
-      if (value !== null) events.event(typeof value === 'string' ? value : outcome.data.toString());
-      events.event('[DONE]');
+      if (value !== null) events.event(typeof value === 'string' ? Buffer.from(value) : outcome.data);
+      events.event(DONE);
       events.end();
     } else fail(userFailure(outcome.code, outcome.text));
     return result;

@@ -1,6 +1,7 @@
 import type net from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
+import { everyFrame } from '../../test/fakes/every-frame.ts';
 import { CallBatch } from './call-batch.ts';
 import { type Frame, FrameReader } from './frames.ts';
 
@@ -15,7 +16,7 @@ function keepingSocket() {
   };
   const frames = () => {
     const found: Frame[] = [];
-    const reader = new FrameReader(frame => found.push(frame));
+    const reader = new FrameReader(everyFrame(frame => void found.push(frame)));
     for (const bytes of writes) reader.push(bytes);
     return found.map(({ callId, payload }) => [callId, payload.subarray(2 + payload.readUInt16BE(0)).toString()]);
   };

@@ -1,57 +1,11 @@
 import { mkdtempSync, rmSync } from 'node:fs';
-import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { ScriptedRuntime } from '../../test/fakes/scripted-runtime.ts';
 import { type Call, Channel, ChannelClosed } from './channel.ts';
-import { encodeFrame, type Frame, FrameReader } from './frames.ts';
-import { FRAME, type Hello, type Init } from './protocol.ts';
-
-/** A runtime that says what each test tells it to. What real ones do is in `test/suites/runtime.ts`. */
-class ScriptedRuntime {
-  readonly sockets = new Map<Hello['role'], net.Socket>();
-  readonly frames: (Frame & { role: Hello['role'] })[] = [];
-  onFrame: (frame: Frame, socket: net.Socket) => void = () => undefined;
-  answer: (hello: Hello) => Buffer = () =>
-    encodeFrame(
-      FRAME.HELLO_OK,
-      0,
-      JSON.stringify({ version: 1, runtime: 'scripted', sdk: 'scripted/1', state: 'ready' }),
-    );
-  readonly #server = net.createServer(socket => this.#serve(socket));
-  readonly #all = new Set<net.Socket>();
-
-  listen(path: string): Promise<void> {
-    return new Promise(resolve => {
-      this.#server.listen(path, resolve);
-    });
-  }
-
-  close(): Promise<void> {
-    for (const socket of this.#all) socket.destroy();
-    return new Promise(resolve => {
-      this.#server.close(() => resolve());
-    });
-  }
-
-  #serve(socket: net.Socket): void {
-    this.#all.add(socket);
-    let role: Hello['role'] | undefined;
-    const reader = new FrameReader(frame => {
-      if (role === undefined) {
-        const hello = JSON.parse(frame.payload.toString()) as Hello;
-        role = hello.role;
-        this.sockets.set(role, socket);
-        socket.write(this.answer(hello));
-      } else {
-        this.frames.push({ ...frame, role });
-        this.onFrame(frame, socket);
-      }
-    });
-    socket.on('data', chunk => reader.push(chunk));
-    socket.on('error', () => undefined);
-  }
-}
+import { encodeFrame } from './frames.ts';
+import { FRAME, type Init } from './protocol.ts';
 
 const SIGNAL = () => AbortSignal.timeout(10_000);
 const HEADER = { traceId: 't', traceparent: '', requestId: 'r' };
@@ -226,6 +180,7 @@ test('chunks come with the id to grant credit with; after the answer a grant mea
   const events: string[] = [];
   await channel.call({
     ...CALL,
+    header: { ...HEADER, stream: true, credit: 1 },
     onChunk: (event, callId) => {
       if (events.push(event.toString()) === 1) channel.credit(callId, 7);
     },

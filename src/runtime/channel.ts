@@ -4,6 +4,16 @@ import { deadlineExceeded, invalidRequest, unavailable } from '../core/error.ts'
 import type { RuntimeEndpoint } from '../core/instance.ts';
 import { CallBatch } from './call-batch.ts';
 import { type Connection, connect } from './connection.ts';
+import {
+  checkSize,
+  decodeError,
+  decodeInitOk,
+  decodePong,
+  decodeResult,
+  decodeStopped,
+  nameOf,
+  ProtocolError,
+} from './decoder.ts';
 import { encodeFrame, type Frame } from './frames.ts';
 import { OpenCall } from './open-call.ts';
 import {
@@ -54,6 +64,8 @@ export class ChannelClosed extends Error {
   override readonly name = 'ChannelClosed';
 }
 
+export const CONNECTION_LOST = 'the connection to the instance was lost';
+
 /** CHUNK bytes that a stream may send before its reader has taken any. */
 export const STREAM_CREDIT_BYTES = 256 * 1024;
 /** Its length is a u16. */
@@ -74,16 +86,21 @@ export class Channel {
   readonly closed: Promise<void>;
   readonly #data: net.Socket;
   readonly #control: net.Socket;
+  readonly #dropPayload: (callId: number) => void;
   readonly #batch: CallBatch;
   readonly #pending = new Map<number, OpenCall>();
   /** Calls that were given up here and not yet answered there: they still hold a place in the runtime. */
-  readonly #abandoned = new Map<number, (() => void) | undefined>();
+  readonly #abandoned = new Map<number, OpenCall>();
   #nextCallId = 1;
   #isClosed = false;
   #resolveClosed!: () => void;
+  /** Why it ended, once it has. */
+  #closedBecause = CONNECTION_LOST;
   /** Of the INIT that was sent last. */
   #outcome: Promise<InitOutcome>;
   #onInit!: (outcome: InitOutcome) => void;
+  /** INITs that are not answered. */
+  #inits: number;
   #onStopped: ((stopped: Stopped) => void) | undefined;
   readonly #owner = {
     cancel: (callId: number, reason: Cancel['reason']) => this.#cancel(callId, reason),
@@ -93,24 +110,29 @@ export class Channel {
   /** Whoever waits for something else than a call and must hear of the end. */
   readonly #onClosed = new Set<() => void>();
 
-  private constructor(data: Connection, control: Connection, hello: HelloOk) {
-    this.hello = hello;
+  private constructor(data: Connection, control: Connection, inits: number) {
+    this.hello = data.hello;
     this.#data = data.socket;
     this.#control = control.socket;
+    this.#dropPayload = data.drop;
     this.#batch = new CallBatch(data.socket);
+    this.#inits = inits;
     this.closed = new Promise(resolve => {
       this.#resolveClosed = resolve;
     });
-    data.onFrame = frame => this.#onDataFrame(frame);
-    control.onFrame = frame => this.#onControlFrame(frame);
-    data.onClose = () => this.#onDataClosed();
-    control.onClose = () => this.close();
     this.#outcome = new Promise(resolve => {
       this.#onInit = resolve;
     });
-    for (const frame of data.early) this.#onDataFrame(frame);
-    for (const frame of control.early) this.#onControlFrame(frame);
-    if (data.socket.destroyed || control.socket.destroyed) this.close();
+    data.own({
+      admit: (type, callId, payloadBytes) => this.#admitData(type, callId, payloadBytes),
+      take: frame => this.#onDataFrame(frame),
+      onClose: why => this.#onDataClosed(why),
+    });
+    control.own({
+      admit: (type, callId, payloadBytes) => this.#admitControl(type, callId, payloadBytes),
+      take: frame => this.#onControlFrame(frame),
+      onClose: why => this.#end(why),
+    });
   }
 
   /**
@@ -126,7 +148,7 @@ export class Channel {
     ]);
     const [data, control] = connections;
     if (data.status === 'fulfilled' && control.status === 'fulfilled') {
-      return new Channel(data.value, control.value, data.value.hello);
+      return new Channel(data.value, control.value, init ? 1 : 0);
     }
     let failure: unknown;
     for (const connection of connections) {
@@ -150,6 +172,11 @@ export class Channel {
     return this.#isClosed;
   }
 
+  /** Why it has closed, a sentence: the runtime broke the protocol, or nobody knows. */
+  get closedBecause(): string {
+    return this.#closedBecause;
+  }
+
   /**
    * Loads the code. A failure to load is an outcome (it is kept by the runtime); rejects with `ChannelClosed`, or
    * `deadline_exceeded` when `signal` aborts first.
@@ -159,6 +186,7 @@ export class Channel {
       this.#onInit = resolve;
     });
     this.#batch.flush();
+    this.#inits += 1;
     if (!this.#isClosed) this.#data.write(encodeInit(init));
     return this.initialized(signal);
   }
@@ -175,7 +203,7 @@ export class Channel {
   call(call: Call): Promise<CallOutcome> {
     return new Promise((resolve, reject) => {
       if (this.#isClosed) {
-        reject(new ChannelClosed('the connection to the instance is closed'));
+        reject(new ChannelClosed(this.#closedBecause));
         return;
       }
       if (call.signal?.aborted) {
@@ -197,7 +225,9 @@ export class Channel {
 
   /** Lets the stream of a call send `bytes` more. */
   credit(callId: number, bytes: number): void {
-    if (this.#isClosed || !this.#pending.has(callId)) return;
+    const call = this.#pending.get(callId);
+    if (this.#isClosed || call === undefined) return;
+    call.grantCredit(bytes);
     const payload = Buffer.allocUnsafe(4);
     payload.writeUInt32BE(bytes);
     this.#control.write(encodeFrame(FRAME.CREDIT, callId, payload));
@@ -232,7 +262,11 @@ export class Channel {
 
   /** Lets go of the instance; it lives on. Open calls reject with `ChannelClosed`. */
   close(): void {
-    if (!this.#isClosed) this.#failCalls();
+    this.#end(null);
+  }
+
+  #end(why: string | null): void {
+    if (!this.#isClosed) this.#failCalls(why);
     this.#data.destroy();
     this.#control.destroy();
     for (const onClosed of this.#onClosed) onClosed();
@@ -240,24 +274,25 @@ export class Channel {
     this.#resolveClosed();
   }
 
-  #onDataClosed(): void {
+  #onDataClosed(why: string | null): void {
     if (this.#onStopped === undefined || this.#control.destroyed) {
-      this.close();
+      this.#end(why);
       return;
     }
     // Both sockets of a runtime that stops end at once, and its STOPPED may not be read yet.
-    if (!this.#isClosed) this.#failCalls();
+    if (!this.#isClosed) this.#failCalls(why);
     setTimeout(() => this.close(), LAST_WORDS_MS).unref();
   }
 
-  #failCalls(): void {
+  #failCalls(why: string | null): void {
     this.#isClosed = true;
-    const error = new ChannelClosed('the connection to the instance was lost');
+    if (why !== null) this.#closedBecause = why;
+    const error = new ChannelClosed(this.#closedBecause);
     for (const pending of this.#pending.values()) pending.fail(error);
     this.#pending.clear();
     const abandoned = [...this.#abandoned.values()];
     this.#abandoned.clear();
-    for (const onLateEnd of abandoned) onLateEnd?.();
+    for (const call of abandoned) call.onLateEnd?.();
   }
 
   #cancel(callId: number, reason: Cancel['reason']): void {
@@ -271,47 +306,70 @@ export class Channel {
     const pending = this.#pending.get(callId);
     if (this.#isClosed || !pending) return;
     this.#pending.delete(callId);
-    this.#abandoned.set(callId, pending.onLateEnd);
+    this.#abandoned.set(callId, pending);
+    this.#dropPayload(callId);
     this.#cancel(callId, reason);
   }
 
-  #onDataFrame(frame: Frame): void {
-    if (frame.callId === 0) {
-      this.#onInitFrame(frame);
+  /**
+   * Each frame answers something that was asked: so a runtime can send no more than it was asked for, and nothing before its INIT is
+   * answered but that answer. What comes for a call that was given up is not kept.
+   */
+  #admitData(type: number, callId: number, payloadBytes: number): boolean {
+    checkSize(type, payloadBytes);
+    if (callId === 0) {
+      if ((type === FRAME.INIT_OK || type === FRAME.ERROR) && this.#inits > 0) return true;
+      throw new ProtocolError(`${nameOf(type)} that answers nothing`);
+    }
+    const pending = this.#pending.get(callId);
+    const call = pending ?? this.#abandoned.get(callId);
+    if (call === undefined) throw new ProtocolError(`${nameOf(type)} for a call that is not open`);
+    if (type === FRAME.CHUNK) call.spendCredit(payloadBytes);
+    else if (type !== FRAME.RESULT && type !== FRAME.ERROR) throw new ProtocolError(`${nameOf(type)} for a call`);
+    return pending !== undefined;
+  }
+
+  #onDataFrame({ type, callId, payload }: Frame): void {
+    if (callId === 0) {
+      this.#onInitFrame(type, payload);
       return;
     }
-    const pending = this.#pending.get(frame.callId);
-    if (frame.type === FRAME.CHUNK) {
-      pending?.onChunk?.(frame.payload, frame.callId);
+    const pending = this.#pending.get(callId);
+    if (type === FRAME.CHUNK) {
+      pending?.onChunk?.(payload, callId);
       return;
     }
     if (pending === undefined) {
-      const onLateEnd = this.#abandoned.get(frame.callId);
-      this.#abandoned.delete(frame.callId);
-      onLateEnd?.();
+      const abandoned = this.#abandoned.get(callId);
+      this.#abandoned.delete(callId);
+      abandoned?.onLateEnd?.();
       return;
     }
-    this.#pending.delete(frame.callId);
-    if (frame.type === FRAME.RESULT) {
-      pending.settle({ ok: true, data: frame.payload.subarray(4), runMicros: frame.payload.readUInt32BE(0) });
-    } else {
-      const error = JSON.parse(frame.payload.toString()) as CallError;
-      pending.settle({ ok: false, code: error.code, text: error.message, runMicros: error.runMicros ?? 0 });
-    }
+    // Before the call is taken from those that wait: what breaks off here fails it with them.
+    const outcome = type === FRAME.RESULT ? decodeResult(payload) : failureOf(payload);
+    this.#pending.delete(callId);
+    pending.settle(outcome);
   }
 
-  #onInitFrame(frame: Frame): void {
-    const message: unknown = JSON.parse(frame.payload.toString());
-    this.#onInit(
-      frame.type === FRAME.INIT_OK
-        ? { ok: true, timing: message as InitOk }
-        : { ok: false, error: message as CallError },
-    );
+  #onInitFrame(type: number, payload: Buffer): void {
+    const outcome: InitOutcome =
+      type === FRAME.INIT_OK ? { ok: true, timing: decodeInitOk(payload) } : { ok: false, error: decodeError(payload) };
+    this.#inits -= 1;
+    this.#onInit(outcome);
   }
 
-  #onControlFrame(frame: Frame): void {
-    if (frame.type === FRAME.PONG) this.#pings.shift()?.(JSON.parse(frame.payload.toString()) as Pong);
-    else if (frame.type === FRAME.STOPPED) this.#onStopped?.(JSON.parse(frame.payload.toString()) as Stopped);
+  #admitControl(type: number, callId: number, payloadBytes: number): boolean {
+    checkSize(type, payloadBytes);
+    if (callId === 0 && type === FRAME.PONG && this.#pings.length > 0) return true;
+    if (callId === 0 && type === FRAME.STOPPED && this.#onStopped !== undefined) return true;
+    throw new ProtocolError(`${nameOf(type)} that answers nothing`);
+  }
+
+  #onControlFrame({ type, payload }: Frame): void {
+    if (type === FRAME.PONG) {
+      const pong = decodePong(payload);
+      this.#pings.shift()?.(pong);
+    } else this.#onStopped?.(decodeStopped(payload));
   }
 
   /** `promise`, unless the channel closes or `signal` aborts first. */
@@ -323,7 +381,7 @@ export class Channel {
         act();
       };
       const onAbort = () => settle(() => reject(deadlineExceeded(late)));
-      const onClosed = () => settle(() => reject(new ChannelClosed('the connection to the instance was lost')));
+      const onClosed = () => settle(() => reject(new ChannelClosed(this.#closedBecause)));
       if (signal.aborted) onAbort();
       else if (this.#isClosed) onClosed();
       else {
@@ -337,6 +395,11 @@ export class Channel {
 
 function encodeInit(init: Init): Buffer {
   return encodeFrame(FRAME.INIT, 0, JSON.stringify(init));
+}
+
+function failureOf(payload: Buffer): CallOutcome {
+  const { code, message, runMicros } = decodeError(payload);
+  return { ok: false, code, text: message, runMicros: runMicros ?? 0 };
 }
 
 /** The JSON of a `CallHeader`: spreading it into a new object costs as much as writing it. */

@@ -1,10 +1,11 @@
 import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { deadlineExceeded, messageOf, ServiceError, unavailable } from '../core/error.ts';
+import { deadlineExceeded, loggable, messageOf, ServiceError, unavailable } from '../core/error.ts';
 import type { RuntimeEndpoint } from '../core/instance.ts';
 import { connectUnix } from '../lib/unix-socket.ts';
-import { encodeFrame, type Frame, FrameReader } from './frames.ts';
-import { type CallError, FRAME, type HelloOk, PROTOCOL_VERSION } from './protocol.ts';
+import { checkSize, decodeError, decodeHelloOk, nameOf, ProtocolError } from './decoder.ts';
+import { encodeFrame, type Frame, FrameReader, type FrameReceiver } from './frames.ts';
+import { FRAME, type HelloOk, PROTOCOL_VERSION } from './protocol.ts';
 
 const CONNECT_RETRY_MS = 20;
 /**
@@ -13,14 +14,21 @@ const CONNECT_RETRY_MS = 20;
  */
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024);
 
-/** A socket to a runtime that has taken our HELLO. One that ended before its owner has set `onClose` is `socket.destroyed`. */
+/** What its owner does with a connection. `admit` and `take` end it by throwing. */
+export interface ConnectionOwner {
+  readonly admit: FrameReceiver['admit'];
+  readonly take: FrameReceiver['take'];
+  /** `why` it had to be ended, null when it just ended. */
+  readonly onClose: (why: string | null) => void;
+}
+
+/** A socket to a runtime that has taken our HELLO. Nothing more is read from it before it has an owner. */
 export interface Connection {
   readonly socket: net.Socket;
   readonly hello: HelloOk;
-  /** Frames that came right behind HELLO_OK, before the owner has set `onFrame`. */
-  readonly early: Frame[];
-  onFrame: (frame: Frame) => void;
-  onClose: () => void;
+  own(owner: ConnectionOwner): void;
+  /** Nobody wants the payload of this call's frame any more, if one has begun. */
+  drop(callId: number): void;
 }
 
 /**
@@ -57,50 +65,87 @@ function connectOnce(
   return new Promise((resolve, reject) => {
     const onread = {
       buffer: READ_BUFFER,
-      callback: (bytes: number) => take(Buffer.from(READ_BUFFER.subarray(0, bytes))),
+      callback: (bytes: number) => take(READ_BUFFER.subarray(0, bytes)),
     };
     const socket =
       endpoint.kind === 'unix'
         ? connectUnix(endpoint.path, onread)
         : net.connect({ host: endpoint.host, port: endpoint.port, noDelay: true, onread });
-    const fail = (error: Error) => {
+    let connection: Connection | undefined;
+    let owner: ConnectionOwner | undefined;
+    /** Why it had to be ended. */
+    let why: string | null = null;
+    let isClosed = false;
+    const end = () => {
       signal.removeEventListener('abort', onAbort);
+      reader.close();
       socket.destroy();
+    };
+    const fail = (error: Error) => {
+      end();
       reject(error);
+    };
+    const breakOff = (error: unknown) => {
+      why ??= `the runtime broke the protocol: ${messageOf(error)}`;
+      fail(unavailable(why));
     };
     const onAbort = () => fail(deadlineExceeded('the runtime did not answer in time'));
     signal.addEventListener('abort', onAbort, { once: true });
-    let connection: Connection | undefined;
-    const reader = new FrameReader(frame => {
-      if (connection) {
-        connection.onFrame(frame);
+    const greeting = (frame: Frame) => {
+      if (frame.type === FRAME.ERROR) {
+        fail(unavailable(`the runtime refused the connection: ${loggable(decodeError(frame.payload).message)}`));
         return;
       }
-      const message = JSON.parse(frame.payload.toString()) as HelloOk & CallError;
-      if (frame.type !== FRAME.HELLO_OK) {
-        fail(unavailable(`the runtime refused the connection: ${message.message}`));
-        return;
-      }
+      connection = {
+        socket,
+        hello: decodeHelloOk(frame.payload),
+        own: newOwner => {
+          if (isClosed) {
+            newOwner.onClose(why);
+            return;
+          }
+          owner = newOwner;
+          reader.receiver = { ...newOwner, giveUp };
+          isReading = true;
+          take(null);
+          socket.resume();
+        },
+        drop: callId => reader.drop(callId),
+      };
       signal.removeEventListener('abort', onAbort);
-      const early: Frame[] = [];
-      connection = { socket, hello: message, early, onFrame: frame => early.push(frame), onClose: () => undefined };
+      // What follows belongs to an owner who is not there yet, and is left where it is.
+      isReading = false;
+      reader.hold();
       resolve(connection);
-    });
-    const take = (chunk: Buffer): boolean => {
+    };
+    const giveUp = () => breakOff(new ProtocolError('it did not finish a frame, and others needed the room'));
+    const reader = new FrameReader({ admit: admitGreeting, take: greeting, giveUp });
+    let isReading = true;
+    const take = (chunk: Buffer | null): boolean => {
+      if (socket.destroyed) return false;
       try {
-        reader.push(chunk);
+        if (chunk === null) reader.release();
+        else reader.push(chunk);
       } catch (error) {
-        fail(unavailable(`the runtime broke the protocol: ${messageOf(error)}`));
+        breakOff(error);
       }
-      return true;
+      return isReading;
     };
     // Errors of an open connection are its close; the owner learns why from the sandbox.
     socket.on('error', error => fail(error));
     socket.on('close', () => {
-      if (connection) connection.onClose();
-      else fail(unavailable('the runtime closed the connection'));
+      isClosed = true;
+      reader.close();
+      if (owner) owner.onClose(why);
+      else if (!connection) fail(unavailable('the runtime closed the connection'));
     });
     const first = encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, ...hello }));
     socket.write(next === undefined ? first : Buffer.concat([first, next]));
   });
+}
+
+function admitGreeting(type: number, callId: number, payloadBytes: number): boolean {
+  checkSize(type, payloadBytes);
+  if ((type === FRAME.HELLO_OK || type === FRAME.ERROR) && callId === 0) return true;
+  throw new ProtocolError(`${nameOf(type)} before HELLO_OK`);
 }

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { everyFrame } from '../../test/fakes/every-frame.ts';
 import { LIMITS } from '../core/limits.ts';
 import { encodeFrame, type Frame, FrameReader, writeHeader } from './frames.ts';
 
@@ -14,7 +15,7 @@ const frames = fc.array(
 
 function readAll(chunks: readonly Buffer[]): Frame[] {
   const read: Frame[] = [];
-  const reader = new FrameReader(frame => read.push(frame));
+  const reader = new FrameReader(everyFrame(frame => void read.push(frame)));
   for (const chunk of chunks) reader.push(chunk);
   return read;
 }
@@ -53,4 +54,40 @@ test('the largest frame is read, and a larger or impossible length throws', () =
     header.writeUInt32BE(length);
     expect(() => readAll([header])).toThrow(RangeError);
   }
+});
+
+test('a payload that nobody wants is thrown away as it comes', () => {
+  const read: Frame[] = [];
+  const reader = new FrameReader({
+    ...everyFrame(frame => void read.push(frame)),
+    admit: (_type, callId) => callId !== 1,
+  });
+  const sent = Buffer.concat([encodeFrame(6, 1, Buffer.alloc(100_000)), encodeFrame(6, 2, 'wanted')]);
+  for (let at = 0; at < sent.length; at += 7001) reader.push(sent.subarray(at, at + 7001));
+  expect(read.map(({ callId, payload }) => [callId, payload.toString()])).toEqual([
+    [1, ''],
+    [2, 'wanted'],
+  ]);
+});
+
+test('frames of all readers that begin and do not end have one bound: the oldest are given up, and new ones are read', () => {
+  const gaveUp: number[] = [];
+  const head = Buffer.alloc(10);
+  writeHeader(head, 6, 1, LIMITS.frameBytes - 5);
+  const most = Math.floor(LIMITS.unfinishedFrameBytes / LIMITS.frameBytes);
+  const readers = Array.from({ length: most + 3 }, (_, index) => {
+    const receiver = { ...everyFrame(() => undefined), giveUp: () => void gaveUp.push(index) };
+    const reader = new FrameReader(receiver);
+    reader.push(head);
+    return reader;
+  });
+  expect(gaveUp.length).toBeGreaterThanOrEqual(3);
+  expect(gaveUp.length).toBeLessThanOrEqual(4);
+  for (const reader of readers) reader.close();
+  const late: Frame[] = [];
+  const reader = new FrameReader(everyFrame(frame => void late.push(frame)));
+  const whole = encodeFrame(6, 1, Buffer.alloc(100_000));
+  reader.push(whole.subarray(0, 50_000));
+  reader.push(whole.subarray(50_000));
+  expect(late).toHaveLength(1);
 });

@@ -1,4 +1,5 @@
 import { LIMITS } from '../core/limits.ts';
+import { HeldBytes } from '../lib/held-bytes.ts';
 import { FRAME_HEADER_BYTES } from './protocol.ts';
 
 /** One frame as it came off the wire. `payload` is a view that belongs to the receiver. */
@@ -25,44 +26,127 @@ export function writeHeader(target: Buffer, type: number, callId: number, payloa
   target.writeUInt32BE(callId, at + 5);
 }
 
+export interface FrameReceiver {
+  /**
+   * Looks at a frame whose header came, before any of its payload is kept. False: nobody wants the payload, and it is thrown away as it
+   * comes. Throws when the frame may not come at all.
+   */
+  admit(type: number, callId: number, payloadBytes: number): boolean;
+  /** The payload is empty when it was not wanted. */
+  take(frame: Frame): void;
+  /** A frame that was not finished has to be given up, so that others have room: nothing more can be read. */
+  giveUp(): void;
+}
+
+/** Of a frame that goes on beyond what was read. */
+interface OpenFrame {
+  readonly type: number;
+  readonly callId: number;
+  /** Null when nobody wants it. */
+  payload: Buffer | null;
+  readonly payloadBytes: number;
+  filledBytes: number;
+}
+
+const EMPTY = Buffer.alloc(0);
+/** The frames of all connections that have begun and not ended. */
+const UNFINISHED = new HeldBytes(LIMITS.unfinishedFrameBytes);
+
 /**
- * Cuts a byte stream into frames. Chunks are kept as they came until a frame is whole, so a large frame is copied
- * once. `push` throws when a frame announces more than `LIMITS.frameBytes`: the connection is then of no use.
+ * Cuts a byte stream into frames. What it keeps is the frame that has begun, in memory of its own that was asked for once: how its bytes
+ * were cut on their way does not matter. `push` throws what the receiver does, and when a frame announces more than
+ * `LIMITS.frameBytes`: the connection is then of no use.
  */
 export class FrameReader {
-  readonly #onFrame: (frame: Frame) => void;
-  #chunks: Buffer[] = [];
-  #bytes = 0;
-  /** Bytes that make the next step possible: a header, or a whole frame. */
-  #wanted = FRAME_HEADER_BYTES;
+  receiver: FrameReceiver;
+  /** What came behind the last whole frame, or while it was held. */
+  #rest: Buffer = EMPTY;
+  #open: OpenFrame | undefined;
+  #isHeld = false;
 
-  constructor(onFrame: (frame: Frame) => void) {
-    this.#onFrame = onFrame;
+  constructor(receiver: FrameReceiver) {
+    this.receiver = receiver;
   }
 
-  push(chunk: Buffer): void {
-    this.#chunks.push(chunk);
-    this.#bytes += chunk.length;
-    if (this.#bytes < this.#wanted) return;
-    let buffer = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks, this.#bytes);
-    for (;;) {
-      if (buffer.length < FRAME_HEADER_BYTES) {
-        this.#wanted = FRAME_HEADER_BYTES;
-        break;
+  /** No frame is taken before `release`; call it from `take`, and read nothing more. */
+  hold(): void {
+    this.#isHeld = true;
+  }
+
+  release(): void {
+    this.#isHeld = false;
+    this.push(EMPTY);
+  }
+
+  /** Nobody wants the payload of this call's frame any more, if one has begun. */
+  drop(callId: number): void {
+    if (this.#open?.callId !== callId) return;
+    this.#open.payload = null;
+    UNFINISHED.release(this);
+  }
+
+  /** Lets go of everything. */
+  close(): void {
+    this.#open = undefined;
+    this.#rest = EMPTY;
+    this.#isHeld = true;
+    UNFINISHED.release(this);
+  }
+
+  giveUp(): void {
+    this.close();
+    this.receiver.giveUp();
+  }
+
+  /** `bytes` are the caller's again when it returns. */
+  push(bytes: Buffer): void {
+    const at = this.#open === undefined ? 0 : this.#fill(this.#open, bytes);
+    if (this.#open !== undefined) return;
+    const news = at === 0 ? bytes : bytes.subarray(at);
+    // One copy for all frames that came together.
+    this.#cut(this.#rest.length === 0 ? Buffer.from(news) : Buffer.concat([this.#rest, news]));
+  }
+
+  #cut(buffer: Buffer): void {
+    const { length } = buffer;
+    let at = 0;
+    while (length - at >= FRAME_HEADER_BYTES && !this.#isHeld) {
+      const frameBytes = buffer.readUInt32BE(at);
+      if (frameBytes < 5 || frameBytes > LIMITS.frameBytes) throw new RangeError(`frame of ${frameBytes} bytes`);
+      const type = buffer[at + 4] as number;
+      const callId = buffer.readUInt32BE(at + 5);
+      const payloadBytes = frameBytes - 5;
+      const isWanted = this.receiver.admit(type, callId, payloadBytes);
+      const start = at + FRAME_HEADER_BYTES;
+      const end = start + payloadBytes;
+      if (end > length) {
+        this.#rest = EMPTY;
+        this.#begin(type, callId, payloadBytes, isWanted, start === length ? EMPTY : buffer.subarray(start));
+        return;
       }
-      const length = buffer.readUInt32BE(0);
-      if (length < 5 || length > LIMITS.frameBytes) throw new RangeError(`frame of ${length} bytes`);
-      this.#wanted = length + 4;
-      if (buffer.length < this.#wanted) break;
-      const frame: Frame = {
-        type: buffer[4] as number,
-        callId: buffer.readUInt32BE(5),
-        payload: buffer.subarray(FRAME_HEADER_BYTES, this.#wanted),
-      };
-      buffer = buffer.subarray(this.#wanted);
-      this.#onFrame(frame);
+      at = end;
+      this.receiver.take({ type, callId, payload: isWanted ? buffer.subarray(start, end) : EMPTY });
     }
-    this.#chunks = buffer.length === 0 ? [] : [buffer];
-    this.#bytes = buffer.length;
+    this.#rest = at === length ? EMPTY : at === 0 ? buffer : Buffer.from(buffer.subarray(at));
+  }
+
+  #begin(type: number, callId: number, payloadBytes: number, isWanted: boolean, first: Buffer): void {
+    const payload = isWanted ? Buffer.allocUnsafeSlow(payloadBytes) : null;
+    this.#open = { type, callId, payload, payloadBytes, filledBytes: 0 };
+    this.#fill(this.#open, first);
+    if (isWanted) UNFINISHED.hold(this, payloadBytes);
+  }
+
+  /** How many of the bytes belong to the frame that is open. */
+  #fill(open: OpenFrame, bytes: Buffer): number {
+    const { type, callId, payload } = open;
+    const taken = Math.min(bytes.length, open.payloadBytes - open.filledBytes);
+    if (payload !== null) bytes.copy(payload, open.filledBytes, 0, taken);
+    open.filledBytes += taken;
+    if (open.filledBytes < open.payloadBytes) return taken;
+    this.#open = undefined;
+    if (payload !== null) UNFINISHED.release(this);
+    this.receiver.take({ type, callId, payload: payload ?? EMPTY });
+    return taken;
   }
 }

@@ -1,9 +1,15 @@
 import { deadlineExceeded, unavailable } from '../core/error.ts';
 import type { Call, CallOutcome } from './channel.ts';
+import { ProtocolError } from './decoder.ts';
 import type { Cancel } from './protocol.ts';
 
 /** The most that one timer of Node waits (24.8 days; it fires at once when asked for more); a function's time may be longer. */
 const MAX_TIMER_MS = 0x7fff_ffff;
+
+/** What a CHUNK takes from its stream's credit. An empty one is not free, or there would be no bound of how many wait. */
+export function creditOf(payloadBytes: number): number {
+  return Math.max(1, payloadBytes);
+}
 
 /** What an open call asks of its channel. */
 interface CallOwner {
@@ -18,6 +24,8 @@ export class OpenCall {
   readonly id: number;
   readonly onChunk: Call['onChunk'];
   readonly onLateEnd: Call['onLateEnd'];
+  /** CHUNK payload that it may send yet; null when it is no stream. */
+  #creditBytes: number | null;
   readonly #signal: Call['signal'];
   readonly #timeoutMs: number;
   readonly #owner: CallOwner;
@@ -39,6 +47,7 @@ export class OpenCall {
     this.id = id;
     this.onChunk = call.onChunk;
     this.onLateEnd = call.onLateEnd;
+    this.#creditBytes = call.header.stream === true ? (call.header.credit ?? 0) : null;
     this.#signal = signal;
     this.#timeoutMs = timeoutMs;
     this.#owner = owner;
@@ -51,6 +60,17 @@ export class OpenCall {
       this.#onAbort = () => this.#aborted();
       signal.addEventListener('abort', this.#onAbort);
     }
+  }
+
+  grantCredit(bytes: number): void {
+    if (this.#creditBytes !== null) this.#creditBytes += bytes;
+  }
+
+  /** A CHUNK comes. Throws when it may not: one may overdraw what is left, the next has to wait. */
+  spendCredit(payloadBytes: number): void {
+    if (this.#creditBytes === null) throw new ProtocolError('CHUNK of a call that is no stream');
+    if (this.#creditBytes <= 0) throw new ProtocolError('CHUNK beyond the credit of its stream');
+    this.#creditBytes -= creditOf(payloadBytes);
   }
 
   settle(outcome: CallOutcome): void {

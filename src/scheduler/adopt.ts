@@ -1,9 +1,9 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../core/error.ts';
-import { Channel } from '../runtime/channel.ts';
+import { Channel, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
 import { linkedTo, within } from './bounded.ts';
-import { CONNECTION_LOST, isServing } from './live-instance.ts';
+import { isServing } from './live-instance.ts';
 
 const INSPECT_MS = 5_000;
 const KILL_MS = 10_000;

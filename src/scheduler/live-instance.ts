@@ -1,5 +1,5 @@
-import { messageOf, unavailable } from '../core/error.ts';
-import { type Call, type CallOutcome, Channel, ChannelClosed } from '../runtime/channel.ts';
+import { loggable, messageOf, unavailable } from '../core/error.ts';
+import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
 import { withDeadline, within } from './bounded.ts';
 import type { CallRoom } from './call-room.ts';
@@ -207,7 +207,7 @@ export class LiveInstance {
       const stopping = channel;
       const { error } = await withDeadline(graceMs + STOP_ANSWER_MS, signal => stopping.stop(graceMs, signal));
       if (error) {
-        const fields = { instanceId: this.instanceId, code: error.code, reason: error.message };
+        const fields = { instanceId: this.instanceId, code: error.code, reason: loggable(error.message) };
         this.#log.warn(fields, 'pre_stop failed');
       }
     } catch (error) {
@@ -237,12 +237,13 @@ export class LiveInstance {
     if (this.#finding?.channel === channel) return this.#finding.told;
     if (this.#overBecause !== undefined) return Promise.resolve(this.#overBecause);
     if (channel !== this.#channel) return Promise.resolve(CONNECTION_LOST);
-    const finding = { channel, told: this.#exitOrReconnect() };
+    const finding = { channel, told: this.#exitOrReconnect(channel.closedBecause) };
     this.#finding = finding;
     return finding.told;
   }
 
-  async #exitOrReconnect(): Promise<string> {
+  /** `why` the connection was lost, as far as it is known: an exit says more. */
+  async #exitOrReconnect(why: string): Promise<string> {
     const found = this.#exit ?? (await this.#firstOfExitAndConnection());
     if (this.#overBecause !== undefined) {
       // Detached or terminated meanwhile.
@@ -252,10 +253,10 @@ export class LiveInstance {
     if (found instanceof Channel) {
       this.#channel = found;
       this.#watchChannel();
-      this.#log.warn({ instanceId: this.instanceId }, 'the connection to the instance was lost and made again');
-      return CONNECTION_LOST;
+      this.#log.warn({ instanceId: this.instanceId, reason: why }, 'the connection to the instance was made again');
+      return why;
     }
-    const reason = found ? `instance exited: ${describeExit(found)}` : CONNECTION_LOST;
+    const reason = found ? `instance exited: ${describeExit(found)}` : why;
     if (!found) await this.#kill();
     if (this.#finish(reason)) this.#resolveEnded({ reason });
     return this.#overBecause ?? reason;
@@ -310,8 +311,6 @@ export class LiveInstance {
     return true;
   }
 }
-
-export const CONNECTION_LOST = 'the connection to the instance was lost';
 
 /** Whether the runtime at the other end has been initialized and is not about to end. */
 export function isServing(channel: Channel): boolean {

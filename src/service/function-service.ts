@@ -51,8 +51,8 @@ export interface FunctionInvocation {
   readonly beforeRun?: () => Promise<void>;
   /** Told once the call has its place, before the handler runs. */
   readonly onPlaced?: (instanceId: string) => void;
-  /** Makes it a stream. `taken` says that the reader took the event, so the handler may send as much again. */
-  readonly onEvent?: (event: Buffer, taken: () => void) => void;
+  /** Makes it a stream. `grant` says how much of it the reader has taken, so the handler may send as much again. */
+  readonly onEvent?: (event: Buffer, grant: (bytes: number) => void) => void;
 }
 
 export interface FunctionResult {
@@ -224,8 +224,13 @@ export class FunctionService {
     const interrupts = headers.session && this.#interruptible(fn.urn, headers.session.id, call.signal);
     const leftBehind = new LeftBehind(lease, this.#options.clock);
     let isSent = false;
+    let grant: ((bytes: number) => void) | undefined;
     const onChunk =
-      onEvent && ((event: Buffer, callId: number) => onEvent(event, () => instance.credit(callId, event.length)));
+      onEvent &&
+      ((event: Buffer, callId: number) => {
+        grant ??= bytes => instance.credit(callId, bytes);
+        onEvent(event, grant);
+      });
     try {
       if (beforeRun) await beforeRun();
       onPlaced?.(instance.id);

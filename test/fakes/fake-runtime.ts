@@ -10,6 +10,7 @@ import {
   PROTOCOL_VERSION,
   type Stop,
 } from '../../src/runtime/protocol.ts';
+import { everyFrame } from './every-frame.ts';
 
 /** What a handler of a fake instance sees. */
 export interface FakeContext {
@@ -121,10 +122,12 @@ export class FakeRuntime {
   #accept(socket: net.Socket): void {
     this.#sockets.add(socket);
     let connection: Connection | undefined;
-    const reader = new FrameReader(frame => {
-      if (connection) this.#onFrame(connection, frame);
-      else connection = this.#greet(socket, frame);
-    });
+    const reader = new FrameReader(
+      everyFrame(frame => {
+        if (connection) this.#onFrame(connection, frame);
+        else connection = this.#greet(socket, frame);
+      }),
+    );
     socket.on('data', chunk => {
       try {
         reader.push(chunk);

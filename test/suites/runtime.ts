@@ -8,6 +8,7 @@ import { LIMITS } from '../../src/core/limits.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed } from '../../src/runtime/channel.ts';
 import { encodeFrame, type Frame, FrameReader } from '../../src/runtime/frames.ts';
 import { FRAME, type Init, PROTOCOL_VERSION } from '../../src/runtime/protocol.ts';
+import { everyFrame } from '../fakes/every-frame.ts';
 
 /**
  * What the suite needs from a language: entries that behave as said here. All may be in one file.
@@ -651,13 +652,15 @@ function sendInPieces(endpoint: RuntimeEndpoint, bytes: Buffer, count: number): 
     const socket = connectTo(endpoint);
     socket.setNoDelay(true);
     const frames: Frame[] = [];
-    const reader = new FrameReader(frame => {
-      frames.push(frame);
-      if (frames.length === count) {
-        socket.destroy();
-        resolve(frames);
-      }
-    });
+    const reader = new FrameReader(
+      everyFrame(frame => {
+        frames.push(frame);
+        if (frames.length === count) {
+          socket.destroy();
+          resolve(frames);
+        }
+      }),
+    );
     socket.on('data', chunk => reader.push(chunk));
     socket.on('error', reject);
     const next = (offset: number) => {

@@ -49,7 +49,7 @@ class Stream(object):
             while self._credit <= 0 and not call.must_stop():
                 self._changed.wait()
             self._check_open()
-            self._credit -= len(data)
+            self._credit -= max(1, len(data))
         call.connection.send(frame(CHUNK, call.id, data))
 
     async def awrite(self, value):
@@ -62,7 +62,7 @@ class Stream(object):
             with self._changed:
                 if self._credit > 0 or call.must_stop():
                     self._check_open()
-                    self._credit -= len(data)
+                    self._credit -= max(1, len(data))
                     break
                 waiter = (asyncio.get_event_loop(), asyncio.Event())
                 self._waiters.append(waiter)

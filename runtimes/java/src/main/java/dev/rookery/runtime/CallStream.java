@@ -83,7 +83,7 @@ final class CallStream implements Stream {
 
     private void send(byte[] data) {
         synchronized (sendLock) {
-            takeCredit(data.length);
+            takeCredit(Math.max(1, data.length)); // an empty chunk costs one byte
             call.connection.send(Protocol.frame(Protocol.CHUNK, call.id, data));
         }
     }

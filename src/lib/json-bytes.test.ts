@@ -1,0 +1,83 @@
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { isJson } from './json-bytes.ts';
+
+function parses(bytes: Buffer): boolean {
+  try {
+    JSON.parse(new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes));
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+const PIECES = [
+  '{',
+  '}',
+  '[',
+  ']',
+  ',',
+  ':',
+  '"',
+  '"a"',
+  '\\',
+  '\\u00e9',
+  '\\x',
+  '0',
+  '-',
+  '1.5e+3',
+  '.',
+  'e',
+  'true',
+  'nul',
+  'null',
+  ' ',
+  '\n',
+  '\0',
+  'é',
+  '\u2028',
+];
+
+test('says the same as the parser of every value', () => {
+  fc.assert(
+    fc.property(fc.jsonValue(), fc.constantFrom(undefined, 2, '\t'), (value, space) => {
+      expect(isJson(Buffer.from(JSON.stringify(value, null, space)))).toBe(true);
+    }),
+  );
+});
+
+test('says the same as the parser of what is nearly a value', () => {
+  fc.assert(
+    fc.property(fc.array(fc.constantFrom(...PIECES), { maxLength: 12 }), pieces => {
+      const bytes = Buffer.from(pieces.join(''));
+      expect(isJson(bytes)).toBe(parses(bytes));
+    }),
+    { numRuns: 3000 },
+  );
+});
+
+test('says the same as the parser of a value of which one byte was changed', () => {
+  fc.assert(
+    fc.property(fc.jsonValue(), fc.nat(), fc.nat(255), (value, place, byte) => {
+      const bytes = Buffer.from(JSON.stringify(value));
+      bytes[place % bytes.length] = byte;
+      expect(isJson(bytes)).toBe(parses(bytes));
+    }),
+    { numRuns: 3000 },
+  );
+});
+
+test.each(['', ' ', '1,"code":200', '1}', '{"a":1}{', '"a', '"\\u12', '01', '1.', '-', '[1,]', '{"a"}', '\ufeff1'])(
+  '%j is no value',
+  text => {
+    expect(isJson(Buffer.from(text))).toBe(false);
+  },
+);
+
+test('is true of values nested deeper than any stack, and false when one of their ends is missing', () => {
+  const depth = 300_000;
+  const lists = '['.repeat(depth) + ']'.repeat(depth);
+  expect(isJson(Buffer.from(lists))).toBe(true);
+  expect(isJson(Buffer.from(lists.slice(0, -1)))).toBe(false);
+  expect(isJson(Buffer.from(`${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`))).toBe(true);
+});

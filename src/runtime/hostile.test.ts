@@ -1,0 +1,379 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import type net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { ScriptedRuntime } from '../../test/fakes/scripted-runtime.ts';
+import { LIMITS } from '../core/limits.ts';
+import { type Call, Channel } from './channel.ts';
+import { encodeFrame, writeHeader } from './frames.ts';
+import { FRAME, type Init } from './protocol.ts';
+
+const SIGNAL = () => AbortSignal.timeout(10_000);
+const HEADER = { traceId: 't', traceparent: '', requestId: 'r' };
+const CALL: Call = { header: HEADER, body: Buffer.from('{}'), timeoutMs: 10_000 };
+const STREAM: Call = { ...CALL, header: { ...HEADER, stream: true, credit: 4 }, onChunk: () => undefined };
+const HELLO_OK = { version: 1, runtime: 'scripted', sdk: 'scripted/1', state: 'ready' };
+
+let directory: string;
+let runtime: ScriptedRuntime;
+let channels: Channel[];
+
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'rookery-hostile-'));
+  runtime = new ScriptedRuntime();
+  channels = [];
+  await runtime.listen(join(directory, 'runtime.sock'));
+});
+
+afterEach(async () => {
+  for (const channel of channels) channel.close();
+  await runtime.close();
+  rmSync(directory, { recursive: true });
+});
+
+async function open(init?: Init): Promise<Channel> {
+  const endpoint = { kind: 'unix', path: join(directory, 'runtime.sock') } as const;
+  const channel = await Channel.open(endpoint, 'secret', SIGNAL(), init);
+  channels.push(channel);
+  return channel;
+}
+
+function json(type: number, callId: number, message: unknown): Buffer {
+  return encodeFrame(type, callId, JSON.stringify(message));
+}
+
+function result(callId: number, value: string | Buffer): Buffer {
+  return encodeFrame(FRAME.RESULT, callId, Buffer.concat([Buffer.alloc(4), Buffer.from(value)]));
+}
+
+/** The runtime answers each call with these bytes. */
+function answering(make: (callId: number, socket: net.Socket) => Buffer): void {
+  runtime.onFrame = ({ type, callId }, socket) => {
+    if (type === FRAME.CALL) socket.write(make(callId, socket));
+  };
+}
+
+async function expectBroken(channel: Channel, call: Promise<unknown>): Promise<void> {
+  await expect(call).rejects.toThrow(/^the runtime broke the protocol: [ -~]+$/);
+  await channel.closed;
+  expect(channel.closedBecause).toMatch(/^the runtime broke the protocol: /);
+  expect(channel.inFlight).toBe(0);
+}
+
+describe('an answer that is not what the protocol allows fails its call and ends the connection', () => {
+  const errors: Record<string, unknown> = {
+    null: null,
+    'a text': 'no',
+    'a list': [4002, 'x'],
+    'without a code': { message: 'x' },
+    'whose code is an object': { code: { a: 1 }, message: 'x' },
+    'whose code has a newline': { code: '4002\r\nSet-Cookie: a=b', message: 'x' },
+    'whose code is "constructor"': { code: 'constructor', message: 'x' },
+    'whose code is "__proto__"': { code: '__proto__', message: 'x' },
+    "whose code is the platform's": { code: 200404, message: 'x' },
+    'whose code is no integer': { code: 4002.5, message: 'x' },
+    'whose code is negative': { code: -4002, message: 'x' },
+    'whose text is an object': { code: 4002, message: { toString: 1 } },
+    'whose text is missing': { code: 4002 },
+    'whose time is negative': { code: 4002, message: 'x', runMicros: -1 },
+    'whose time is a text': { code: 4002, message: 'x', runMicros: '1' },
+  };
+  test.each(Object.entries(errors))('an ERROR %s', async (_, message) => {
+    const channel = await open();
+    answering(callId => json(FRAME.ERROR, callId, message));
+    await expectBroken(channel, channel.call(CALL));
+  });
+
+  test('an ERROR that is not JSON, and one that is empty', async () => {
+    for (const text of ['{"code":4002,', '']) {
+      const channel = await open();
+      answering(callId => encodeFrame(FRAME.ERROR, callId, text));
+      await expectBroken(channel, channel.call(CALL));
+    }
+  });
+
+  test.each([0, 1, 2, 3])('a RESULT of %i bytes', async length => {
+    const channel = await open();
+    answering(callId => encodeFrame(FRAME.RESULT, callId, Buffer.alloc(length)));
+    await expectBroken(channel, channel.call(CALL));
+  });
+
+  test('a RESULT larger than any may be, before its bytes have come', async () => {
+    const channel = await open();
+    answering(callId => {
+      const head = Buffer.alloc(9);
+      writeHeader(head, FRAME.RESULT, callId, LIMITS.responseBodyBytes + 5);
+      return head;
+    });
+    await expectBroken(channel, channel.call(CALL));
+  });
+
+  test.each([
+    ['of a call that was never sent', (callId: number) => result(callId + 1, '1')],
+    ['twice', (callId: number) => Buffer.concat([result(callId, '1'), result(callId, '1')])],
+    ['of the connection itself', () => result(0, '1')],
+  ])('an answer %s', async (_, make) => {
+    const channel = await open();
+    answering(callId => make(callId));
+    const call = channel.call(CALL).catch((error: unknown) => {
+      throw error;
+    });
+    const other = channel.call({ ...CALL, timeoutMs: 5_000 });
+    const settled = await Promise.allSettled([call, other]);
+    await channel.closed;
+    expect(settled.some(({ status }) => status === 'rejected')).toBe(true);
+    expect(channel.closedBecause).toMatch(/^the runtime broke the protocol: /);
+  });
+
+  test.each([1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 14, 15, 0, 255])('a frame of type %i', async type => {
+    const channel = await open();
+    answering(callId => encodeFrame(type, callId, '{}'));
+    await expectBroken(channel, channel.call(CALL));
+  });
+});
+
+describe('a result', () => {
+  test.each([
+    '1,"code":500,"data":2',
+    '1}\n{"code":200',
+    '{"a":1}}',
+    '"a","message":"forged"',
+    '',
+    'NaN',
+    '{"a":1',
+    Buffer.from([0x22, 0xff, 0x22]),
+  ])('that is not one JSON value fails its call with 4007, and no other: %s', async value => {
+    const channel = await open();
+    answering(callId => result(callId, value));
+    expect(await channel.call(CALL)).toMatchObject({
+      ok: false,
+      code: 4007,
+      text: 'the value that the runtime answered with is not JSON',
+    });
+    answering(callId => result(callId, ' [1] '));
+    expect(await channel.call(CALL)).toMatchObject({ ok: true });
+  });
+});
+
+describe('a text', () => {
+  test('is cut to the limit, and what a runtime has cut itself stays as it is', async () => {
+    const channel = await open();
+    answering(callId => json(FRAME.ERROR, callId, { code: 4002, message: 'é'.repeat(200_000) }));
+    const long = await channel.call(CALL);
+    expect(long.ok || long.text).toBe(`${'é'.repeat(LIMITS.callErrorChars)}...`);
+    answering(callId => json(FRAME.ERROR, callId, { code: 4002, message: `${'x'.repeat(LIMITS.callErrorChars)}...` }));
+    const cut = await channel.call(CALL);
+    expect(cut.ok || cut.text).toBe(`${'x'.repeat(LIMITS.callErrorChars)}...`);
+  });
+});
+
+describe('the greeting', () => {
+  test.each([
+    ['no version', { ...HELLO_OK, version: undefined }],
+    ['another version', { ...HELLO_OK, version: 2 }],
+    ['a state that is none', { ...HELLO_OK, state: 'constructor' }],
+    ['a name with a newline', { ...HELLO_OK, runtime: 'a\nb' }],
+    ['a name that is an object', { ...HELLO_OK, sdk: {} }],
+    ['an error whose code is an object', { ...HELLO_OK, error: { code: {}, message: 'x' } }],
+    ['null', null],
+  ])('with %s is refused', async (_, hello) => {
+    runtime.answer = () => json(FRAME.HELLO_OK, 0, hello);
+    await expect(open()).rejects.toMatchObject({
+      code: 'unavailable',
+      message: expect.stringMatching(/^the runtime broke the protocol: [ -~]+$/),
+    });
+  });
+
+  test('that another frame comes before is refused', async () => {
+    runtime.answer = () => Buffer.concat([result(1, '1'), json(FRAME.HELLO_OK, 0, HELLO_OK)]);
+    await expect(open()).rejects.toMatchObject({ code: 'unavailable' });
+  });
+
+  test('that refuses with many lines is told in one', async () => {
+    runtime.answer = () => json(FRAME.ERROR, 0, { code: 4000, message: `a\r\nb${'c'.repeat(10_000)}` });
+    await expect(open()).rejects.toMatchObject({
+      message: expect.stringMatching(/^the runtime refused the connection: a b[c]+\.\.\.$/),
+    });
+  });
+});
+
+describe('before the code is loaded', () => {
+  const FLOOD = Buffer.concat(Array.from({ length: 64 }, () => encodeFrame(FRAME.CHUNK, 1, Buffer.alloc(64 * 1024))));
+
+  test('nothing but the answer of INIT is taken', async () => {
+    runtime.answer = hello =>
+      Buffer.concat([
+        json(FRAME.HELLO_OK, 0, { ...HELLO_OK, state: 'new' }),
+        hello.role === 'data' ? FLOOD : Buffer.alloc(0),
+      ]);
+    const channel = await open({} as Init);
+    await expectBroken(channel, channel.initialized(SIGNAL()));
+  });
+
+  test('a connection whose other half is not open yet is not read: what it sends stays with the sandbox', async () => {
+    let greetControl: () => void = () => undefined;
+    let backlog: net.Socket | undefined;
+    runtime.answer = hello => {
+      const greeting = json(FRAME.HELLO_OK, 0, HELLO_OK);
+      const socket = runtime.sockets.get(hello.role) as net.Socket;
+      if (hello.role === 'control') {
+        greetControl = () => socket.write(greeting);
+        return Buffer.alloc(0);
+      }
+      backlog = socket;
+      return greeting;
+    };
+    const opening = open();
+    await vi.waitFor(() => expect(backlog).toBeDefined());
+    for (let count = 0; count < 16; count++) backlog?.write(FLOOD);
+    // All that a kernel takes for it is far from what was written.
+    await vi.waitFor(() => expect(backlog?.writableNeedDrain).toBe(true));
+    await new Promise(resolve => setImmediate(resolve));
+    expect(backlog?.writableLength).toBeGreaterThan(48 * 1024 * 1024);
+    greetControl();
+    const channel = await opening;
+    await channel.closed;
+    expect(channel.closedBecause).toMatch(/^the runtime broke the protocol: /);
+  });
+
+  test.each([
+    ['INIT_OK with times that are texts', json(FRAME.INIT_OK, 0, { loadMicros: '1', initMicros: 1 })],
+    ['INIT_OK that is null', json(FRAME.INIT_OK, 0, null)],
+    ['ERROR whose code has a newline', json(FRAME.ERROR, 0, { code: '4001\n', message: 'x' })],
+    ['ERROR whose code is missing', json(FRAME.ERROR, 0, { message: 'x' })],
+  ])('%s ends the connection', async (_, frame) => {
+    runtime.onFrame = ({ type }, socket) => {
+      if (type === FRAME.INIT) socket.write(frame);
+    };
+    const channel = await open({} as Init);
+    await expectBroken(channel, channel.initialized(SIGNAL()));
+  });
+
+  test('a second answer of INIT ends the connection', async () => {
+    const ok = json(FRAME.INIT_OK, 0, { loadMicros: 1, initMicros: 1 });
+    runtime.onFrame = ({ type }, socket) => {
+      if (type === FRAME.INIT) socket.write(Buffer.concat([ok, ok]));
+    };
+    const channel = await open({} as Init);
+    await channel.closed;
+    expect(channel.closedBecause).toMatch(/^the runtime broke the protocol: /);
+  });
+});
+
+describe('the control connection', () => {
+  test.each([
+    ['a PONG that nobody asked for', json(FRAME.PONG, 0, { running: 0, queued: 0 })],
+    ['a STOPPED that nobody asked for', json(FRAME.STOPPED, 0, {})],
+    ['a RESULT', result(1, '1')],
+  ])('%s ends both', async (_, frame) => {
+    const channel = await open();
+    runtime.onFrame = () => undefined;
+    const call = channel.call(CALL);
+    runtime.sockets.get('control')?.write(frame);
+    await expectBroken(channel, call);
+  });
+
+  test.each([null, { running: 'many', queued: 0 }, { running: 1 }, { running: 0.5, queued: 0 }])(
+    'a PONG %j ends both',
+    async pong => {
+      const channel = await open();
+      runtime.onFrame = ({ type }, socket) => {
+        if (type === FRAME.PING) socket.write(json(FRAME.PONG, 0, pong));
+      };
+      await expectBroken(channel, channel.ping(SIGNAL()));
+    },
+  );
+
+  test('a STOPPED with an error that is none is as good as the end', async () => {
+    const channel = await open();
+    runtime.onFrame = ({ type }, socket) => {
+      if (type === FRAME.STOP) socket.write(json(FRAME.STOPPED, 0, { error: { code: 'constructor' } }));
+    };
+    expect(await channel.stop(1000, SIGNAL())).toEqual({});
+    expect(channel.isClosed).toBe(true);
+  });
+});
+
+describe('a stream', () => {
+  test('may overdraw its credit by one chunk, and by no second one', async () => {
+    const channel = await open();
+    answering(callId => encodeFrame(FRAME.CHUNK, callId, 'x'.repeat(1000)));
+    const events: number[] = [];
+    const call = channel.call({ ...STREAM, onChunk: event => void events.push(event.length) });
+    await vi.waitFor(() => expect(events).toEqual([1000]));
+    runtime.sockets.get('data')?.write(encodeFrame(FRAME.CHUNK, 1, 'y'));
+    await expectBroken(channel, call);
+    expect(events).toEqual([1000]);
+  });
+
+  test('that sends empty chunks spends credit with each', async () => {
+    const channel = await open();
+    answering(callId => Buffer.concat(Array.from({ length: 5 }, () => encodeFrame(FRAME.CHUNK, callId))));
+    const events: number[] = [];
+    await expectBroken(channel, channel.call({ ...STREAM, onChunk: event => void events.push(event.length) }));
+    expect(events).toEqual([0, 0, 0, 0]);
+  });
+
+  test('goes on as its reader grants', async () => {
+    const channel = await open();
+    let sent = 0;
+    runtime.onFrame = ({ type, callId }) => {
+      const data = runtime.sockets.get('data');
+      if (type !== FRAME.CALL && type !== FRAME.CREDIT) return;
+      data?.write(sent++ < 50 ? encodeFrame(FRAME.CHUNK, callId, 'xxxx') : result(callId, 'null'));
+    };
+    const outcome = await channel.call({ ...STREAM, onChunk: (event, callId) => channel.credit(callId, event.length) });
+    expect([outcome.ok, sent]).toEqual([true, 51]);
+  });
+
+  test('is none of a plain call', async () => {
+    const channel = await open();
+    answering(callId => encodeFrame(FRAME.CHUNK, callId, 'x'));
+    await expectBroken(channel, channel.call(CALL));
+  });
+
+  test('that was given up still has no more than its credit', async () => {
+    const channel = await open();
+    runtime.onFrame = () => undefined;
+    await expect(channel.call({ ...STREAM, timeoutMs: 20 })).rejects.toMatchObject({ code: 'deadline_exceeded' });
+    for (let count = 0; count < 5; count++) runtime.sockets.get('data')?.write(encodeFrame(FRAME.CHUNK, 1, 'x'));
+    await channel.closed;
+    expect(channel.closedBecause).toMatch(/beyond the credit/);
+  });
+});
+
+describe('memory', () => {
+  test('the result of a call that was given up is not kept, and ends it all the same', async () => {
+    const channel = await open();
+    runtime.onFrame = () => undefined;
+    const ended = vi.fn();
+    await expect(channel.call({ ...CALL, timeoutMs: 20, onLateEnd: ended })).rejects.toMatchObject({
+      code: 'deadline_exceeded',
+    });
+    const large = result(1, Buffer.alloc(LIMITS.responseBodyBytes, 0x31));
+    runtime.sockets.get('data')?.write(large.subarray(0, -1));
+    await vi.waitFor(() => expect(runtime.sockets.get('data')?.writableLength).toBe(0));
+    expect(channel.inFlight).toBe(1);
+    runtime.sockets.get('data')?.write(large.subarray(-1));
+    await vi.waitFor(() => expect(ended).toHaveBeenCalledOnce());
+    expect(channel.inFlight).toBe(0);
+  });
+
+  test('a call that is given up in the middle of its result ends when the rest has come', async () => {
+    const channel = await open();
+    const gone = new AbortController();
+    runtime.onFrame = ({ type, callId }, socket) => {
+      if (type === FRAME.CALL) socket.write(result(callId, '"0123456789"').subarray(0, 15));
+    };
+    const call = channel.call({ ...CALL, signal: gone.signal });
+    await vi.waitFor(() => expect(runtime.frames).toHaveLength(1));
+    await new Promise(resolve => setImmediate(resolve));
+    gone.abort();
+    await expect(call).rejects.toMatchObject({ message: 'the caller went away' });
+    runtime.sockets.get('data')?.write(result(1, '"0123456789"').subarray(15));
+    await vi.waitFor(() => expect(channel.inFlight).toBe(0));
+    answering(callId => result(callId, '2'));
+    expect(await channel.call(CALL)).toMatchObject({ ok: true });
+  });
+});

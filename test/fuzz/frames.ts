@@ -1,0 +1,380 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { LIMITS } from '../../src/core/limits.ts';
+import { type CallOutcome, Channel, type InitOutcome } from '../../src/runtime/channel.ts';
+import { encodeFrame, type Frame, FrameReader, writeHeader } from '../../src/runtime/frames.ts';
+import { FRAME, type Hello, type Init } from '../../src/runtime/protocol.ts';
+import { everyFrame } from '../fakes/every-frame.ts';
+import { Dice, escapesOf, type Fuzzer } from './fuzzer.ts';
+
+/** A call that has not settled after this hangs: it was given less. */
+const HANG_MS = 20_000;
+const CALL_MS = 300;
+/** Of live memory after garbage was collected, between the first tenth of the run and its end. */
+const MAX_GROWTH_BYTES = 24 * 1024 * 1024;
+const LANES = 4;
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
+
+const CODES: readonly unknown[] = [
+  4001,
+  4002,
+  4007,
+  4000,
+  4037,
+  200,
+  200404,
+  -1,
+  4002.5,
+  1e300,
+  '4002',
+  '4002\r\nA: b',
+  'constructor',
+  '__proto__',
+  {},
+  [],
+  null,
+  true,
+];
+const VALUES: readonly string[] = [
+  'null',
+  '1',
+  '"a"',
+  '{"a":[1,2]}',
+  ' [] ',
+  '',
+  '1,"code":500',
+  '}',
+  '{"a"',
+  'NaN',
+  '"\n"',
+  '\u0000',
+  '['.repeat(5000),
+];
+const TEXTS: readonly unknown[] = [
+  'x',
+  '',
+  'a\r\nSet-Cookie: a=b',
+  '\u0000\u001b[2J',
+  'é\ud800',
+  'y'.repeat(100_000),
+  {},
+  null,
+  7,
+];
+const TYPES = Object.values(FRAME);
+
+/** A runtime that means harm: it answers most things properly, so that what it says wrong is heard in every state of a channel. */
+class HostileRuntime {
+  readonly #dice: Dice;
+  readonly #sockets = new Map<Hello['role'], net.Socket>();
+  readonly #calls: number[] = [];
+  frames = 0;
+
+  constructor(dice: Dice) {
+    this.#dice = dice;
+  }
+
+  serve(socket: net.Socket): void {
+    let role: Hello['role'] | undefined;
+    const reader = new FrameReader(
+      everyFrame(frame => {
+        if (role === undefined) {
+          role = (JSON.parse(frame.payload.toString()) as Hello).role;
+          this.#sockets.set(role, socket);
+          this.#send(role, this.#dice.chance(0.96) ? this.#hello() : this.#anything());
+          if (this.#dice.chance(0.05)) this.#send(role, this.#anything());
+        } else this.#react(role, frame);
+      }),
+    );
+    socket.on('data', chunk => reader.push(chunk));
+    socket.on('error', () => undefined);
+  }
+
+  #react(role: Hello['role'], { type, callId }: Frame): void {
+    const dice = this.#dice;
+    if (dice.chance(0.02)) return;
+    if (dice.chance(0.04)) this.#send(dice.pick(['data', 'control']), this.#anything());
+    if (type === FRAME.INIT)
+      this.#send('data', dice.chance(0.9) ? json(FRAME.INIT_OK, 0, { loadMicros: 1, initMicros: 2 }) : this.#error(0));
+    else if (type === FRAME.PING)
+      this.#send('control', json(FRAME.PONG, 0, dice.chance(0.9) ? { running: 1, queued: 0 } : dice.pick(CODES)));
+    else if (type === FRAME.STOP)
+      this.#send('control', json(FRAME.STOPPED, 0, dice.chance(0.7) ? {} : { error: this.#failure() }));
+    else if (type === FRAME.CALL) this.#answer(callId);
+    else if (type === FRAME.CREDIT && dice.chance(0.5)) this.#send('data', this.#chunk(callId));
+    if (dice.chance(0.004)) this.#sockets.get(role)?.destroy();
+  }
+
+  #answer(callId: number): void {
+    const dice = this.#dice;
+    this.#calls.push(callId);
+    for (let count = dice.below(3); count > 0; count--) if (dice.chance(0.3)) this.#send('data', this.#chunk(callId));
+    const answers = dice.chance(0.96) ? 1 : dice.below(3);
+    for (let count = 0; count < answers; count++) {
+      this.#send('data', dice.chance(0.8) ? this.#result(callId) : this.#error(callId));
+    }
+  }
+
+  #hello(): Buffer {
+    const dice = this.#dice;
+    const hello: Record<string, unknown> = {
+      version: 1,
+      runtime: 'hostile',
+      sdk: 'hostile/1',
+      state: dice.pick(['ready', 'failed', 'new']),
+    };
+    if (dice.chance(0.03)) hello[dice.pick(Object.keys(hello))] = dice.pick([...CODES, ...TEXTS]);
+    if (dice.chance(0.05)) hello.error = this.#failure();
+    return json(FRAME.HELLO_OK, 0, hello);
+  }
+
+  #result(callId: number): Buffer {
+    const dice = this.#dice;
+    const value = dice.chance(0.02) ? Buffer.alloc(dice.below(300_000), 0x31) : Buffer.from(dice.pick(VALUES));
+    return encodeFrame(
+      FRAME.RESULT,
+      callId,
+      dice.chance(0.97) ? Buffer.concat([dice.bytes(4), value]) : dice.bytes(dice.below(6)),
+    );
+  }
+
+  #chunk(callId: number): Buffer {
+    const dice = this.#dice;
+    return encodeFrame(
+      FRAME.CHUNK,
+      callId,
+      Buffer.alloc(dice.pick([0, 1, 10, 1000, 100_000]), dice.pick([0x0a, 0x0d, 0x61, 0xff])),
+    );
+  }
+
+  #error(callId: number): Buffer {
+    return json(FRAME.ERROR, callId, this.#dice.chance(0.9) ? this.#failure() : this.#dice.pick([...CODES, ...TEXTS]));
+  }
+
+  #failure(): unknown {
+    const dice = this.#dice;
+    const proper = dice.chance(0.7);
+    return {
+      code: proper ? 4002 : dice.pick(CODES),
+      message: proper ? 'x' : dice.pick(TEXTS),
+      ...(dice.chance(0.3) ? { runMicros: proper ? 5 : dice.pick(CODES) } : {}),
+    };
+  }
+
+  /** A frame of any kind for any call, with lengths that are true or not, or bytes that are no frame. */
+  #anything(): Buffer {
+    const dice = this.#dice;
+    const callId =
+      dice.chance(0.7) && this.#calls.length > 0 ? dice.pick(this.#calls) : dice.pick([0, 1, 2, 0xffff_ffff]);
+    switch (dice.below(8)) {
+      case 0:
+        return dice.bytes(dice.below(60));
+      case 1: {
+        const head = Buffer.alloc(9 + dice.below(20));
+        writeHeader(
+          head,
+          dice.pick(TYPES),
+          callId,
+          dice.pick([0, 3, 100, LIMITS.frameBytes - 5, LIMITS.frameBytes + 5, 0xffff_fff0]),
+        );
+        return head;
+      }
+      case 2:
+        return this.#result(callId);
+      case 3:
+        return this.#error(callId);
+      case 4:
+        return this.#chunk(callId);
+      case 5:
+        return encodeFrame(dice.below(256), callId, dice.bytes(dice.below(30)));
+      case 6:
+        return json(dice.pick(TYPES), callId, dice.pick([...CODES, ...TEXTS]));
+      default: {
+        const frame = dice.chance(0.5) ? this.#hello() : this.#error(callId);
+        frame[dice.below(frame.length)] = dice.below(256);
+        return frame;
+      }
+    }
+  }
+
+  /** In pieces now and then. */
+  #send(role: Hello['role'], bytes: Buffer): void {
+    const socket = this.#sockets.get(role);
+    if (socket === undefined || socket.destroyed) return;
+    this.frames += 1;
+    const cut = this.#dice.chance(0.1) ? this.#dice.below(bytes.length + 1) : bytes.length;
+    socket.write(bytes.subarray(0, cut));
+    if (cut < bytes.length) setImmediate(() => socket.write(bytes.subarray(cut)));
+  }
+}
+
+/**
+ * Drives real channels over real sockets against a runtime that means harm. Nothing may escape, each call settles with what a caller can be
+ * answered with, a channel that was told nonsense closes, and memory does not grow.
+ */
+export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) => {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-fuzz-'));
+  const path = join(directory, 'runtime.sock');
+  const faults: string[] = [];
+  const counts = { frames: 0, calls: 0, failed: 0, lost: 0, broken: 0, refused: 0 };
+  const endMs = performance.now() + maxSeconds * 1000;
+  const waiting: HostileRuntime[] = [];
+  let iterations = 0;
+  let heapBytes = 0;
+
+  const lane = async (index: number) => {
+    const ownPath = `${path}.${index}`;
+    let runtime = new HostileRuntime(new Dice(0));
+    const sockets = new Set<net.Socket>();
+    const server = net.createServer(socket => {
+      sockets.add(socket);
+      socket.on('close', () => sockets.delete(socket));
+      runtime.serve(socket);
+    });
+    await new Promise<void>(resolve => server.listen(ownPath, resolve));
+    while (iterations < maxIterations && performance.now() < endMs && faults.length < 20) {
+      const own = seed + iterations++;
+      const dice = new Dice(own);
+      runtime = new HostileRuntime(dice);
+      waiting[index] = runtime;
+      const run = attack(ownPath, dice, counts, fault => faults.push(`seed ${own}: ${fault}`));
+      const hang = new Promise<void>(resolve => {
+        const timer = setTimeout(() => {
+          faults.push(`seed ${own}: hangs`);
+          resolve();
+        }, HANG_MS);
+        void run.finally(() => {
+          clearTimeout(timer);
+          resolve();
+        });
+      });
+      await Promise.race([run, hang]);
+      counts.frames += runtime.frames;
+      for (const socket of sockets) socket.destroy();
+      if (iterations === Math.max(200, Math.floor(maxIterations / 10)) || (heapBytes === 0 && iterations > 2000))
+        heapBytes = liveBytes();
+    }
+    await new Promise(resolve => server.close(resolve));
+  };
+
+  try {
+    const escapes = await escapesOf(
+      async () => void (await Promise.all(Array.from({ length: LANES }, (_, index) => lane(index)))),
+    );
+    faults.push(...escapes.map(escape => `escaped: ${escape}`));
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+  const growthBytes = heapBytes === 0 ? 0 : liveBytes() - heapBytes;
+  if (growthBytes > MAX_GROWTH_BYTES) faults.push(`live memory grew by ${growthBytes} bytes`);
+  return { iterations, faults, counts: { ...counts, growthKb: Math.round(growthBytes / 1024) } };
+};
+
+/** One life of a channel. */
+async function attack(
+  path: string,
+  dice: Dice,
+  counts: Record<'calls' | 'failed' | 'lost' | 'broken' | 'refused', number>,
+  fault: (what: string) => void,
+): Promise<void> {
+  const signal = () => AbortSignal.timeout(CALL_MS);
+  const init = dice.chance(0.5) ? ({} as Init) : undefined;
+  let channel: Channel;
+  try {
+    channel = await Channel.open({ kind: 'unix', path }, 'secret', signal(), init);
+  } catch (error) {
+    counts.refused += 1;
+    checkText(error, fault);
+    return;
+  }
+  try {
+    if (init) {
+      const outcome = await channel.initialized(signal());
+      if (!outcome.ok) checkFailure(outcome, fault);
+    }
+    const waits: Promise<unknown>[] = [];
+    for (let count = dice.below(12); count >= 0 && !channel.isClosed; count--) {
+      counts.calls += 1;
+      waits.push(call(channel, dice, counts, fault));
+      if (dice.chance(0.1)) waits.push(channel.ping(signal()).catch(error => checkText(error, fault)));
+      if (dice.chance(0.5)) await new Promise(resolve => setImmediate(resolve));
+    }
+    await Promise.all(waits);
+    if (dice.chance(0.3)) await channel.stop(10, signal());
+  } catch (error) {
+    checkText(error, fault);
+  } finally {
+    if (channel.closedBecause.startsWith('the runtime broke')) counts.broken += 1;
+    checkText(new Error(channel.closedBecause), fault);
+    channel.close();
+    await channel.closed;
+    if (channel.inFlight !== 0) fault(`${channel.inFlight} calls are open on a closed channel`);
+  }
+}
+
+async function call(
+  channel: Channel,
+  dice: Dice,
+  counts: Record<'failed' | 'lost', number>,
+  fault: (what: string) => void,
+): Promise<void> {
+  const isStream = dice.chance(0.4);
+  const reads = dice.chance(0.7);
+  const gone = new AbortController();
+  const credit = 5000;
+  let unreadBytes = 0;
+  const running = channel.call({
+    header: { traceId: 't', traceparent: '', requestId: 'r', ...(isStream ? { stream: true, credit } : {}) },
+    body: Buffer.from('{}'),
+    timeoutMs: dice.chance(0.1) ? 5 : CALL_MS,
+    signal: gone.signal,
+    onChunk: isStream
+      ? (event, callId) => {
+          if (unreadBytes >= credit) fault('a chunk came beyond the credit');
+          if (reads) channel.credit(callId, Math.max(1, event.length));
+          else unreadBytes += Math.max(1, event.length);
+        }
+      : () => fault('a chunk came for a call that is no stream'),
+  });
+  if (dice.chance(0.1)) setImmediate(() => gone.abort());
+  try {
+    const outcome = await running;
+    if (outcome.ok) JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(outcome.data));
+    else {
+      counts.failed += 1;
+      checkFailure(outcome, fault);
+    }
+  } catch (error) {
+    counts.lost += 1;
+    if (error instanceof SyntaxError || error instanceof TypeError) fault(`a result is not JSON: ${error.message}`);
+    checkText(error, fault);
+  }
+}
+
+function checkFailure(failure: (CallOutcome | InitOutcome) & { ok: false }, fault: (what: string) => void): void {
+  const { code, text } = 'error' in failure ? { code: failure.error.code, text: failure.error.message } : failure;
+  if (!Number.isInteger(code) || code < 4000 || code > 4999) fault(`the code ${JSON.stringify(code)}`);
+  if (typeof text !== 'string' || text.length > LIMITS.callErrorChars + 3) fault('a text that is none, or too long');
+}
+
+/** Our own words: one line. */
+function checkText(error: unknown, fault: (what: string) => void): void {
+  if (!(error instanceof Error) || /[^ -~]/.test(error.message.replaceAll('é', '')))
+    fault(`the text ${JSON.stringify(String(error))}`);
+}
+
+function json(type: number, callId: number, message: unknown): Buffer {
+  return encodeFrame(type, callId, JSON.stringify(message));
+}
+
+function liveBytes(): number {
+  collectGarbage();
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+}
