@@ -62,6 +62,9 @@ const ROWS: {
   channelIdleMs: ['How long a terminal or a byte channel may be silent', duration],
   dialTimeoutMs: ['How long the connection to a port inside a sandbox may take', duration],
   passIdleMs: ['How long a request to a port inside a sandbox, or its answer, may stand still', duration],
+  passHeadBytes: ['The head of an answer from a port inside a sandbox; above it 502', kibibytes],
+  passHeaders: ['Headers of such an answer; above it 502', String],
+  passInterimAnswers: ['Interim answers (1xx) before such an answer, which are dropped; above it 502', String],
   portConnections: ['Connections through one published port of a process sandbox at a time', String],
   portUdpCallers: [
     'Callers of one published UDP port at a time; above it the one that is silent the longest is forgotten',
@@ -98,6 +101,10 @@ export function limitsPage(): string {
 
 function bytes(value: number): string {
   return `${value / 1024 / 1024} MiB`;
+}
+
+function kibibytes(value: number): string {
+  return `${value / 1024} KiB`;
 }
 
 function characters(value: number): string {

@@ -82,6 +82,10 @@ export const LIMITS = {
   dialTimeoutMs: 10_000,
   /** How long a request to a port inside a sandbox, or its answer, may stand still. */
   passIdleMs: 900_000,
+  /** The head of an answer from a port inside a sandbox, its headers, and interim answers (1xx) before it. */
+  passHeadBytes: 16 * 1024,
+  passHeaders: 500,
+  passInterimAnswers: 16,
   /** Connections that one published port of a process sandbox has at a time. */
   portConnections: 512,
   /** Callers that one published UDP port knows at a time, and how long one may be silent. */

@@ -46,9 +46,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addTerminalRoute(scope, options.instances);
   });
   const { service, jobs } = options;
-  app.register(async scope =>
-    addPassthroughRoutes(scope, { access: accessFor(options), hasAuth: options.auth !== null }),
-  );
+  app.register(async scope => addPassthroughRoutes(scope, { access: accessFor(options), auth: options.auth }));
   if (service) app.register(async scope => addFunctionRoutes(scope, service));
   if (jobs) app.register(async scope => addJobRoutes(scope, { ...jobs, version: options.version }));
   return app;

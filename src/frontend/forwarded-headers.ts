@@ -38,7 +38,7 @@ export function forwardedHeaders(headers: IncomingHttpHeaders): Record<string, s
     const value = headers[name];
     if (value === undefined) continue;
     if (name === 'cookie') {
-      const rest = withoutToken(value as string);
+      const rest = cookiesWithoutToken(value as string);
       if (rest !== '') forwarded[name] = rest;
     } else {
       forwarded[name] = typeof value === 'string' ? value : value.join(', ');
@@ -47,9 +47,15 @@ export function forwardedHeaders(headers: IncomingHttpHeaders): Record<string, s
   return forwarded;
 }
 
-function withoutToken(cookie: string): string {
+/** Whether a `Set-Cookie` may set the platform's cookie, for any client: they disagree about white space, prefixes and where a cookie ends. */
+export function setsPlatformCookie(value: string): boolean {
+  return /iam_token/i.test(value);
+}
+
+/** A `Cookie` header without the platform's own. */
+export function cookiesWithoutToken(cookie: string): string {
   return cookie
-    .split(/; */)
-    .filter(pair => !/^ *iam_token *=/.test(pair))
+    .split(/;[ \t]*/)
+    .filter(pair => !/^\s*(__(host|secure)-)?iam_token\s*(=|$)/i.test(pair))
     .join('; ');
 }

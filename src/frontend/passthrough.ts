@@ -5,9 +5,10 @@ import { deadlineExceeded, invalidRequest, ServiceError } from '../core/error.ts
 import { LIMITS } from '../core/limits.ts';
 import { refusal, sendError } from '../http/answer.ts';
 import { answerController } from '../http/caller.ts';
+import type { TokenVerifier } from '../http/credentials.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import { PASSTHROUGH_DOCS } from './agent-io-docs.ts';
-import { queryForSandbox } from './passthrough-headers.ts';
+import { platformTokens, queryForSandbox } from './passthrough-headers.ts';
 import { passRequest } from './passthrough-http.ts';
 import { serveTunnel, type Tunnel } from './passthrough-tunnel.ts';
 import { type Query, queryFlag, queryInteger, queryText } from './query.ts';
@@ -16,8 +17,8 @@ import { answerUpgradeRequired, SocketLives } from './web-socket.ts';
 export interface PassthroughOptions {
   /** Ways into the sandbox of an agent or of a function's instance. Fails with `not_found` (`instance not found: <id>`). */
   readonly access: (tenant: string, instanceId: string) => Promise<SandboxAccess>;
-  /** Callers have tokens, which what runs in a sandbox may not see. */
-  readonly hasAuth: boolean;
+  /** Who knows the tokens of callers, which what runs in a sandbox may not see; null: there are none. */
+  readonly auth: TokenVerifier | null;
 }
 
 type Request = FastifyRequest<{ Querystring: Query }>;
@@ -38,14 +39,15 @@ export function addPassthroughRoutes(app: FastifyInstance, options: PassthroughO
 
   const pass = async (request: Request, reply: FastifyReply): Promise<FastifyReply> => {
     const { port, instanceId } = readTarget(request.query);
-    const path = pathInside(request.raw.url ?? '');
+    const tokens = await platformTokens(request.raw, options.auth);
+    const path = pathInside(request.raw.url ?? '', tokens);
     const left = request.ws ? lives.begin(request) : answerController(reply.raw);
     const access = await options.access(request.tenant, instanceId);
     try {
       const connection = await dial(access, port, left);
       left.signal.addEventListener('abort', () => connection.destroy(), { once: true });
       const upgradeHead = heads.get(request.raw) ?? null;
-      return await passRequest(request, reply, { connection, path, port, hasAuth: options.hasAuth, upgradeHead });
+      return await passRequest(request, reply, { connection, path, port, tokens, upgradeHead });
     } catch (error) {
       return answerUnreachable(reply, error);
     }
@@ -117,11 +119,11 @@ function readTarget(query: Query): { readonly instanceId: string; readonly port:
 }
 
 /** What stands behind the prefix, as it was sent. */
-function pathInside(url: string): string {
+function pathInside(url: string, tokens: readonly string[]): string {
   const [path = '', ...rest] = url.split('?');
   if (!path.startsWith(HTTP_PREFIX)) throw invalidRequest(`the path must begin with ${HTTP_PREFIX}/, unencoded`);
   const query = rest.length === 0 ? undefined : rest.join('?');
-  return (path.slice(HTTP_PREFIX.length) || '/') + queryForSandbox(query);
+  return (path.slice(HTTP_PREFIX.length) || '/') + queryForSandbox(query, tokens);
 }
 
 async function dial(access: SandboxAccess, port: number, left: AbortController): Promise<Duplex> {

@@ -1,0 +1,208 @@
+import type { Dice } from './fuzzer.ts';
+
+/** What a hostile server of HTTP says, and how: sound answers, and those with something wrong at every place where something can be. */
+export interface HostileAnswer {
+  /** Written one after the other, with a pause between. */
+  readonly parts: readonly Buffer[];
+  readonly end: 'end' | 'reset' | 'stay';
+}
+
+const VERSIONS = ['HTTP/1.1', 'HTTP/1.1', 'HTTP/1.1', 'HTTP/1.0', 'HTTP/2', 'http/1.1', 'ICE/1.0', ''];
+const STATUSES = [
+  '200',
+  '200',
+  '200',
+  '404',
+  '204',
+  '304',
+  '101',
+  '100',
+  '103',
+  '199',
+  '99',
+  '099',
+  '000',
+  '999',
+  '1000',
+  '-1',
+];
+const REASONS = ['OK', '', 'Ü', 'a\x01b', 'a\0b', 'x'.repeat(20_000), 'a\tb', '\x7f'];
+const NAMES = [
+  ...[
+    'X-Own',
+    'Content-Type',
+    'Link',
+    'Location',
+    'Date',
+    'Set-Cookie',
+    'Connection',
+    'Upgrade',
+    'Trailer',
+    'TE',
+    'Via',
+  ],
+  ...[
+    'Strict-Transport-Security',
+    'X-Trace-Id',
+    'Content-Security-Policy',
+    'Keep-Alive',
+    'WWW-Authenticate',
+    'Content-Encoding',
+  ],
+  ...[
+    'Transfer-Encoding',
+    'Content-Length',
+    'X Y',
+    '',
+    ' X',
+    'X\x01',
+    '__proto__',
+    'constructor',
+    'X-Accel-Redirect',
+    'Expect',
+  ],
+];
+const VALUES = [
+  ...[
+    '1',
+    '',
+    'iam_token=forged',
+    '=iam_token=forged',
+    '__Host-iam_token=forged; Secure',
+    'a=1',
+    'close',
+    'keep-alive',
+    'upgrade',
+  ],
+  ...[
+    'Upgrade, X-Own',
+    'Content-Length',
+    'own',
+    'websocket',
+    'h2c',
+    'chunked',
+    'gzip',
+    'chunked, identity',
+    '5',
+    '-1',
+    '0x10',
+    '1e9',
+  ],
+  ...[
+    '99999999999999999999',
+    'a\x01b',
+    'a\0b',
+    'a\r\n b',
+    'a\rb',
+    'a\nX-Forged: 1',
+    'Ü',
+    '\xff',
+    'not a link',
+    '</a>; rel=x, <',
+    'NTLM',
+  ],
+  ...['x'.repeat(5000), 'X-Sum', 'trailers', ' padded ', ','],
+];
+const CHUNK_SIZES = [
+  '0',
+  '-1',
+  '0x5',
+  'ffffffffffffffff',
+  '7fffffff',
+  '5;ext="a\r\nb"',
+  `5;${'e'.repeat(3000)}`,
+  ' 5',
+  '5 ',
+  'g',
+  '',
+];
+
+/** What a strict reader takes; the rest is for answers that are to be refused. */
+const SOUND_NAMES = NAMES.filter(
+  name => /^[\w-]+$/.test(name) && !/^(transfer|content)-(encoding|length)$/i.test(name),
+);
+const SOUND_VALUES = VALUES.filter(value => /^[ -~]*$/.test(value) && value.length < 100);
+
+export function hostileAnswer(dice: Dice, mark: string): HostileAnswer {
+  let text = '';
+  for (let left = dice.chance(0.2) ? dice.below(dice.chance(0.2) ? 30 : 4) : 0; left > 0; left -= 1)
+    text += interim(dice);
+  text += answer(dice, mark);
+  if (dice.chance(0.1)) text += answer(dice, mark);
+  let bytes: Buffer = Buffer.from(text, 'latin1');
+  if (dice.chance(0.2)) bytes = damaged(dice, bytes);
+  return { parts: pieces(dice, bytes), end: dice.chance(0.03) ? 'stay' : dice.pick(['end', 'end', 'end', 'reset']) };
+}
+
+function interim(dice: Dice): string {
+  return `HTTP/1.1 ${dice.pick(['100', '100', '102', '102', '103', '103', '103', '199', '199', dice.chance(0.2) ? '101' : '102'])} x\r\n${headers(dice, 2, dice.chance(0.9))}\r\n`;
+}
+
+function answer(dice: Dice, mark: string): string {
+  const isSound = dice.chance(0.5);
+  const switching = 'HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: own';
+  const line = isSound
+    ? dice.pick(['HTTP/1.1 200 OK', 'HTTP/1.0 200 OK', 'HTTP/1.1 404 No', switching])
+    : `${dice.pick(VERSIONS)} ${dice.pick(STATUSES)} ${dice.pick(REASONS)}`;
+  const body = mark.repeat(dice.below(dice.chance(0.05) ? 10_000 : 20));
+  return `${line}\r\n${headers(dice, dice.chance(0.02) ? 1000 : 4, isSound)}${framed(dice, body, isSound)}`;
+}
+
+function headers(dice: Dice, most: number, isSound: boolean): string {
+  const [names, values] = isSound ? [SOUND_NAMES, SOUND_VALUES] : [NAMES, VALUES];
+  let text = '';
+  for (let left = dice.below(most + 1); left > 0; left -= 1) text += `${dice.pick(names)}: ${dice.pick(values)}\r\n`;
+  return text;
+}
+
+/** The rest of the head, and the body. */
+function framed(dice: Dice, body: string, isSound: boolean): string {
+  const length = isSound ? body.length : Math.max(0, body.length + dice.below(9) - 4);
+  switch (dice.below(5)) {
+    case 0:
+      return `\r\n${body}`;
+    case 1:
+    case 2:
+      return `Content-Length: ${length}\r\n\r\n${body}`;
+    case 3:
+      return `Transfer-Encoding: chunked\r\n\r\n${chunks(dice, body, isSound)}`;
+    default:
+      return isSound
+        ? `Content-Length: ${length}\r\n\r\n${body}`
+        : `Content-Length: ${length}\r\nTransfer-Encoding: chunked\r\n\r\n${chunks(dice, body, false)}`;
+  }
+}
+
+function chunks(dice: Dice, body: string, isSound: boolean): string {
+  let text = '';
+  for (let rest = body; rest !== ''; ) {
+    const size = 1 + dice.below(rest.length);
+    const shown = isSound || dice.chance(0.9) ? size.toString(16) : dice.pick(CHUNK_SIZES);
+    text += `${shown}\r\n${rest.slice(0, size)}\r\n`;
+    rest = rest.slice(size);
+  }
+  return `${text}0\r\n${dice.chance(0.3) ? headers(dice, 3, isSound) : ''}\r\n`;
+}
+
+function damaged(dice: Dice, bytes: Buffer): Buffer {
+  const at = dice.below(bytes.length + 1);
+  switch (dice.below(3)) {
+    case 0:
+      return bytes.subarray(0, at);
+    case 1:
+      return Buffer.concat([bytes.subarray(0, at), dice.bytes(1 + dice.below(8)), bytes.subarray(at)]);
+    default:
+      return Buffer.concat([bytes.subarray(0, at), bytes.subarray(dice.below(at + 1))]);
+  }
+}
+
+function pieces(dice: Dice, bytes: Buffer): Buffer[] {
+  const parts: Buffer[] = [];
+  let from = 0;
+  for (let left = dice.below(4); left > 0; left -= 1) {
+    const to = from + dice.below(bytes.length - from + 1);
+    parts.push(bytes.subarray(from, to));
+    from = to;
+  }
+  return [...parts, bytes.subarray(from)];
+}
