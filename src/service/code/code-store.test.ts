@@ -7,6 +7,7 @@ import tar from 'tar-stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type S3TestServer, startS3Server } from '../../../test/parts/s3-server.ts';
 import { describeWith } from '../../../test/probe.ts';
+import type { HostPathPolicy } from '../../core/host-path.ts';
 import { CODE_TARGET, CodeStore } from './code-store.ts';
 import type { S3Object, S3Settings } from './s3-source.ts';
 
@@ -26,9 +27,14 @@ afterEach(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-function store(s3: S3Settings = NO_S3, maxCacheBytes = 1_000_000): CodeStore {
+function store(
+  s3: S3Settings = NO_S3,
+  maxCacheBytes = 1_000_000,
+  policy: HostPathPolicy = { closed: [join(directory, 'data')], allow: null },
+): CodeStore {
   return new CodeStore({
     dataDir: join(directory, 'data'),
+    policy,
     s3,
     maxCacheBytes,
     maxArchiveBytes: 1_000_000,

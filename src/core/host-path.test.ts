@@ -1,15 +1,26 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { checkSources, checkSourceText, type MountPolicy, resolveMountPolicy } from './mount.ts';
+import {
+  checkHostPath,
+  checkPathText,
+  checkSources,
+  ENGINE_STATE,
+  type FindPath,
+  type HostPathPolicy,
+  resolvePolicy,
+} from './host-path.ts';
 
-const POLICY: MountPolicy = { dataDir: '/srv/rookery/data', dockerSocket: '/run/docker.sock' };
+const POLICY: HostPathPolicy = { closed: ['/srv/rookery/data', ...ENGINE_STATE], allow: null };
 /** Symlinks by their path; everything else is what it says, and there. */
-const realpathOf =
-  (links: Record<string, string | null> = {}) =>
-  async (path: string): Promise<string | null> =>
-    links[path] === undefined ? path.replace(/\/+(\.?\/+)*/g, '/').replace(/(.)\/$/, '$1') : links[path];
+const findOf =
+  (links: Record<string, string | null> = {}): FindPath =>
+  async path => {
+    const link = links[path];
+    if (link === null) return null;
+    return { resolved: link ?? path.replace(/\/+(\.?\/+)*/g, '/').replace(/(.)\/$/, '$1'), kind: 'directory' };
+  };
 const check = (source: string, links?: Record<string, string | null>) =>
-  checkSources('', [{ source, target: '/x', readonly: false }], POLICY, realpathOf(links));
+  checkSources('', [{ source, target: '/x', readonly: false }], POLICY, findOf(links));
 
 describe('forbidden sources', () => {
   test.each([
@@ -39,7 +50,7 @@ describe('forbidden sources', () => {
       code: 'invalid_request',
       message: `unsafe mount source: ${source}`,
     });
-    await expect(checkSources(source, [], POLICY, realpathOf())).rejects.toMatchObject({
+    await expect(checkSources(source, [], POLICY, findOf())).rejects.toMatchObject({
       code: 'invalid_request',
       message: `unsafe workspace: ${source}`,
     });
@@ -78,10 +89,8 @@ test.each(['', 'relative', './here', 'C:\\code', ' /code', '/a\0b'])('"%s" must 
 });
 
 test('a relative workspace must be an absolute path; an empty one is none', async () => {
-  await expect(checkSources('work', [], POLICY, realpathOf())).rejects.toThrow(
-    'workspace must be an absolute path: work',
-  );
-  await expect(checkSources('', [], POLICY, realpathOf())).resolves.toBeUndefined();
+  await expect(checkSources('work', [], POLICY, findOf())).rejects.toThrow('workspace must be an absolute path: work');
+  await expect(checkSources('', [], POLICY, findOf())).resolves.toBeUndefined();
 });
 
 test.each([
@@ -101,7 +110,7 @@ test('a source that does not exist is not the request’s fault', async () => {
     code: 'failed_precondition',
     message: 'mount source does not exist: /gone',
   });
-  await expect(checkSources('/gone', [], POLICY, realpathOf({ '/gone': null }))).rejects.toThrow(
+  await expect(checkSources('/gone', [], POLICY, findOf({ '/gone': null }))).rejects.toThrow(
     'workspace does not exist: /gone',
   );
 });
@@ -109,8 +118,8 @@ test('a source that does not exist is not the request’s fault', async () => {
 test('an unsafe source answers before one that is missing, wherever it stands', async () => {
   const mounts = ['/gone', '/link', '/etc'].map(source => ({ source, target: '/x', readonly: true }));
   const links = { '/gone': null, '/link': '/etc' };
-  await expect(checkSources('', mounts, POLICY, realpathOf(links))).rejects.toThrow('unsafe mount source: /etc');
-  await expect(checkSources('', mounts.slice(0, 2), POLICY, realpathOf(links))).rejects.toThrow(
+  await expect(checkSources('', mounts, POLICY, findOf(links))).rejects.toThrow('unsafe mount source: /etc');
+  await expect(checkSources('', mounts.slice(0, 2), POLICY, findOf(links))).rejects.toThrow(
     'unsafe mount source: /link',
   );
 });
@@ -122,7 +131,7 @@ test('no way to write a forbidden directory passes', () => {
   fc.assert(
     fc.property(filler, tree, filler, below, (before, name, after, rest) => {
       const path = ['', ...before, name, ...after, ...rest].join('/');
-      expect(() => checkSourceText('workspace', path)).toThrow(`unsafe workspace: ${path}`);
+      expect(() => checkPathText('workspace', path)).toThrow(`unsafe workspace: ${path}`);
     }),
   );
 });
@@ -136,10 +145,10 @@ describe('the policy of a host', () => {
       '/data/a': null,
       '/data': '/mnt/disk',
     };
-    const policy = await resolveMountPolicy(
-      { dataDir: '/data/a/b/', dockerSocket: '/var/run/docker.sock' },
-      realpathOf(links),
+    const policy = await resolvePolicy({ closed: ['/data/a/b/', '/srv/secret'], allow: ['/data/a/'] }, findOf(links));
+    expect(policy.closed).toEqual(
+      expect.arrayContaining(['/data/a/b', '/mnt/disk/a/b', '/srv/secret', '/run/docker.sock']),
     );
-    expect(policy).toEqual({ dataDir: '/mnt/disk/a/b', dockerSocket: '/run/docker.sock' });
+    expect(policy.allow).toEqual(['/mnt/disk/a']);
   });
 });
