@@ -136,6 +136,111 @@ test('no way to write a forbidden directory passes', () => {
   );
 });
 
+describe('what is never had, whatever is allowed', () => {
+  const everything: HostPathPolicy = { ...POLICY, allow: ['/'] };
+
+  test.each([
+    ...['/run/docker', '/run/docker/runtime', '/var/run/docker', '/run/containerd', '/run/podman', '/run/crio', '/run'],
+    ...['/var/run', '/var', '/var/lib', '/var/lib/docker', '/var/lib/docker/volumes/x/_data', '/var/lib/containerd'],
+    ...['/var/lib/containers/storage', '/var/lib/kubelet/pods', '/var/run//containerd/', '/run/./podman'],
+    ...['/run/user/1000', '/run/user', '/run/user/1000/podman', '/run/dbus', '/run/systemd/private'],
+    ...['/home/ann/.local/share/containers', '/home/ann/.local/share/docker/overlay2', '/root/.docker/config.json'],
+  ])('state of an engine: %s', async source => {
+    for (const policy of [POLICY, everything]) {
+      await expect(checkHostPath('workspace', source, policy, findOf())).rejects.toMatchObject({
+        code: 'invalid_request',
+        message: `unsafe workspace: ${source}`,
+      });
+    }
+  });
+
+  test.each(['/var/lib/myapp', '/srv', '/home/ann', '/root/x', '/tmp/x', '/run/myapp', '/var/lib/dockerless'])(
+    '%s is none',
+    async source => {
+      const policy = { closed: [...ENGINE_STATE], allow: null };
+      await expect(checkHostPath('workspace', source, policy, findOf())).resolves.toMatchObject({ resolved: source });
+    },
+  );
+
+  test('a link to it, and a link to a parent of it', async () => {
+    const links = { '/home/link': '/var/lib/docker', '/home/up': '/var/lib' };
+    for (const source of Object.keys(links)) {
+      await expect(checkHostPath('code path', source, everything, findOf(links))).rejects.toThrow(
+        `unsafe code path: ${source}`,
+      );
+    }
+  });
+});
+
+describe('mounts.allow', () => {
+  const policy: HostPathPolicy = { ...POLICY, allow: ['/data/code', '/mnt/disk'] };
+  const links: Record<string, string | null> = {
+    '/data/code/out': '/home/ann',
+    '/srv/in': '/mnt/disk/in',
+    '/data/code/gone': null,
+    '/home/gone': null,
+    '/data/code/out/gone': null,
+    '/data/code/secret/gone': null,
+    '/data/code/secret': '/srv/rookery/data/packages',
+  };
+  const allowed = (path: string) => checkHostPath('mount source', path, policy, findOf(links));
+  const message = (path: string) => `unsafe mount source: ${path} (mounts.allow does not name it)`;
+
+  test.each(['/data/code', '/data/code/', '/data//code/x', '/mnt/disk/a/b', '/srv/in'])('%s is in it', async path => {
+    await expect(allowed(path)).resolves.toBeDefined();
+  });
+
+  test.each(['/data', '/data/codex', '/data/code2/x', '/home/ann', '/data/code/out', '/mnt'])(
+    '%s is not',
+    async path => {
+      await expect(allowed(path)).rejects.toMatchObject({ code: 'invalid_request', message: message(path) });
+    },
+  );
+
+  test('whether a path exists is told only where it may be had', async () => {
+    await expect(allowed('/data/code/gone')).rejects.toThrow('mount source does not exist: /data/code/gone');
+    for (const path of ['/home/gone', '/data/code/out/gone'])
+      await expect(allowed(path)).rejects.toThrow(message(path));
+    await expect(allowed('/data/code/secret/gone')).rejects.toMatchObject({
+      code: 'invalid_request',
+      message: 'unsafe mount source: /data/code/secret/gone',
+    });
+  });
+
+  test('where nothing is allowed nothing is looked at', async () => {
+    const blind: FindPath = async path => expect.unreachable(path);
+    const none = { ...POLICY, allow: [] };
+    await expect(checkHostPath('workspace', '/home/ann', none, blind)).rejects.toThrow(
+      'unsafe workspace: /home/ann (mounts.allow does not name it)',
+    );
+    await expect(checkHostPath('workspace', '/etc', none, blind)).rejects.toThrow(/^unsafe workspace: \/etc$/);
+    await expect(checkHostPath('workspace', '/srv', none, blind)).rejects.toThrow(/^unsafe workspace: \/srv$/);
+  });
+});
+
+describe('what was opened', () => {
+  const opening = (resolved: string, kind: 'directory' | 'other', closed: string[]): FindPath => {
+    return async path => ({ resolved, kind, close: async () => void closed.push(path) });
+  };
+
+  test('is closed when it is refused, and stays open otherwise', async () => {
+    const closed: string[] = [];
+    await expect(checkHostPath('workspace', '/a', POLICY, opening('/etc', 'directory', closed))).rejects.toThrow();
+    await expect(checkHostPath('workspace', '/b', POLICY, opening('/b', 'other', closed))).rejects.toThrow(
+      'unsafe workspace: /b (it is neither a file nor a directory)',
+    );
+    expect(closed).toEqual(['/a', '/b']);
+    await checkHostPath('workspace', '/c', POLICY, opening('/c', 'directory', closed));
+    expect(closed).toHaveLength(2);
+  });
+});
+
+test('a path of more than 4096 characters is refused without being looked for', () => {
+  expect(() => checkPathText('workspace', `/${'x'.repeat(4096)}`)).toThrow(
+    'workspace must have at most 4096 characters: /xxx',
+  );
+});
+
 describe('the policy of a host', () => {
   test('symlinks above its paths are followed, also when the paths do not exist', async () => {
     const links: Record<string, string | null> = {

@@ -60,7 +60,9 @@ class Copy {
       if (opened.kind === 'directory') await this.directory(opened, target, name, depth + 1);
       else if (opened.kind === 'file') await this.#file(opened, target);
       else if ((opened.mode & constants.S_IFMT) === constants.S_IFLNK) {
-        await symlink(await readlink(`${directory.link}/${entry}`), target);
+        const leadsTo = await readlink(`${directory.link}/${entry}`).catch(() => null);
+        // Null: it was another thing by then, and has gone like one that was not there any more.
+        if (leadsTo !== null) await symlink(leadsTo, target);
       } else throw refuse(name, 'is neither a file nor a directory nor a link');
     } finally {
       await opened.close();
