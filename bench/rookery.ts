@@ -35,7 +35,7 @@ export class Rookery {
     const env: Record<string, string> = {};
     if (options.withAuth) {
       const secret = randomUUID() + randomUUID();
-      settings.push('enable_func_token_auth=true');
+      settings.push('enable_func_token_auth=true', 'mounts.allow=/');
       env.ROOKERY_JWT_SECRET = secret;
       token = await new SignJWT({ role: 'developer' })
         .setProtectedHeader({ alg: 'HS256' })

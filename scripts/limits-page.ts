@@ -53,6 +53,9 @@ const ROWS: {
   poolList: ['Pools on one page of the list', page],
   fileUploadBytes: ['One file of an upload into a sandbox; above it 413', bytes],
   filePathBytes: ['A path inside a sandbox', value => `${value} bytes`],
+  hostPathChars: ['A path of the host that a caller names', value => `${value} characters`],
+  mounts: ['Mounts of a create, and of a function', value => `${value}`],
+  treeDepth: ['Directories in directories, in a copy of code and in an archive', value => `${value}`],
   fileList: [
     'One list of the files of a sandbox',
     ({ maxDepth, maxEntries }) => `${maxEntries} entries, ${maxDepth} directories deep`,

@@ -26,7 +26,7 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
           functions: SHADOW,
           executors: { defaultSandboxType: 'process' },
           mountPolicy: SHADOW,
-          realpath: SHADOW,
+          findPath: SHADOW,
           service: SHADOW,
           jobs: SHADOW,
         })

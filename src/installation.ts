@@ -1,25 +1,42 @@
-import { realpath, stat } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Config } from './config/config.ts';
+import { type HostPathPolicy, resolvePolicy } from './core/host-path.ts';
 import type { SandboxType } from './core/instance.ts';
-import { type MountPolicy, resolveMountPolicy } from './core/mount.ts';
+import { findPath } from './lib/opened-path.ts';
 import { Drivers } from './sandbox/drivers.ts';
 import type { Logger } from './telemetry/logger.ts';
 
 /** Which sandboxes this installation has, as its configuration says; for the server and for `doctor`. */
 export interface Installation {
   readonly drivers: Drivers;
-  readonly mountPolicy: MountPolicy;
+  readonly mountPolicy: HostPathPolicy;
   /** Drivers of which an earlier server may have left sandboxes that no record tells of. */
   readonly sweptDrivers: readonly SandboxType[];
 }
 
 const DOCKER_SOCKET = '/var/run/docker.sock';
+const DOCKER_SETTINGS = '/etc/docker/daemon.json';
+
+/** Where the Docker daemon keeps everything, when it was told another place than the usual one. */
+async function dockerData(): Promise<readonly string[]> {
+  try {
+    const place = (JSON.parse(await readFile(DOCKER_SETTINGS, 'utf8')) as Record<string, unknown>)['data-root'];
+    return typeof place === 'string' && place.startsWith('/') ? [place] : [];
+  } catch {
+    return [];
+  }
+}
 
 /** Drivers load on their first use: nothing is started here. */
 export async function createInstallation(config: Config, logger: Logger): Promise<Installation> {
-  const mountPolicy = await resolveMountPolicy({ dataDir: config.dataDir, dockerSocket: DOCKER_SOCKET }, path =>
-    realpath(path).catch(() => null),
+  const mountPolicy = await resolvePolicy(
+    {
+      closed: [config.dataDir, ...config.ownPaths, DOCKER_SOCKET, ...(await dockerData())],
+      // Who needs a token is not trusted with the whole host: the operator names what may be had.
+      allow: config.mounts.allow ?? (config.auth === null ? null : []),
+    },
+    findPath,
   );
   const network = {
     use: config.process.network,
@@ -41,8 +58,15 @@ export async function createInstallation(config: Config, logger: Logger): Promis
     },
     docker: async () => {
       const { DockerDriver } = await import('./sandbox/docker/driver.ts');
-      const { host, pullTimeoutMs } = config.docker;
-      return new DockerDriver({ dataDir: config.dataDir, mountPolicy, host, pullTimeoutMs, logger });
+      const { host, pullTimeoutMs, registries } = config.docker;
+      return new DockerDriver({
+        dataDir: config.dataDir,
+        mountPolicy,
+        host,
+        pullTimeoutMs,
+        registries: { named: registries, onlyNamed: registries !== null || config.auth !== null },
+        logger,
+      });
     },
     supervisor: async () => {
       const { SupervisorDriver } = await import('./sandbox/supervisor/driver.ts');

@@ -1,15 +1,15 @@
-import { realpath } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
+import { checkHostPath, type HostPathPolicy } from './core/host-path.ts';
 import type { SandboxType } from './core/instance.ts';
-import { checkSources } from './core/mount.ts';
 import { createFrontend } from './frontend/app.ts';
 import { createJwtVerifier } from './http/jwt.ts';
 import { createInstallation } from './installation.ts';
 import { createJobs } from './jobs/create-jobs.ts';
 import type { JobsLeft } from './jobs/jobs.ts';
+import { findPath, openPath } from './lib/opened-path.ts';
 import { createPathExists } from './lib/path-exists.ts';
 import { createMeta } from './meta/app.ts';
 import { createRegistry } from './registry/registry.ts';
@@ -78,7 +78,12 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     writes,
     business: config.business,
     clusters: config.clusters,
-    exists: createPathExists(),
+    exists: createPathExists(path =>
+      checkHostPath('code path', path, mountPolicy, findPath).then(
+        () => true,
+        () => false,
+      ),
+    ),
   });
 
   const sandboxes = {
@@ -94,7 +99,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     network: config.network,
     requireIsolation: config.requireIsolation,
   };
-  const launcher = new SandboxLauncher({ ...sandboxes, codeStore: createCodeStore(config) });
+  const launcher = new SandboxLauncher({ ...sandboxes, codeStore: createCodeStore(config, mountPolicy) });
   const pythons = new Interpreters(config.process.pythons);
   const jobs = createJobs({
     ...sandboxes,
@@ -102,9 +107,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     driver: () => drivers.get('process'),
     dataDir: dataDir.path,
     python: async () => (await (config.jobs.python === '' ? pythons.findAny() : pythons.find(config.jobs.python))).path,
-    checkHostPath: config.jobs.allowHostPaths
-      ? path => checkSources(path, [], mountPolicy, each => realpath(each).catch(() => null))
-      : null,
+    openHostPath: config.jobs.allowHostPaths ? path => checkHostPath('workspace', path, mountPolicy, openPath) : null,
     sandbox: sandboxes,
     metrics: metrics.jobs,
     ...jobLimits(config),
@@ -176,7 +179,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
         functions: registry.resolver,
         executors,
         mountPolicy,
-        realpath: path => realpath(path).catch(() => null),
+        findPath,
         jobs,
         service: {
           functions,
@@ -265,11 +268,12 @@ function jobLimits({ jobs, code, createTimeoutMs }: Config) {
   };
 }
 
-function createCodeStore(config: Config): CodeStore {
+function createCodeStore(config: Config, policy: HostPathPolicy): CodeStore {
   const { cacheMb, maxArchiveMb, maxUnpackedMb, maxEntries } = config.code;
   const { endpoint, region, accessKeyId, secretAccessKey, allowedEndpoints } = config.s3;
   return new CodeStore({
     dataDir: config.dataDir,
+    policy,
     s3: { endpoint, region, accessKeyId, secretAccessKey: secretAccessKey ?? '', allowedEndpoints },
     maxCacheBytes: cacheMb * MEBIBYTE,
     maxArchiveBytes: maxArchiveMb * MEBIBYTE,

@@ -24,6 +24,8 @@ type Nested<V> = {
 export type Config = Nested<Omit<Values, `jwt.${string}` | 'enable_func_token_auth'>> & {
   /** How tokens are verified, keys already read; null when authentication is off. */
   readonly auth: Auth | null;
+  /** The configuration file and every path that a setting names: they are the service's own, and no caller gets at them. */
+  readonly ownPaths: readonly string[];
 };
 
 /** One value that somebody gave, and where, for the sentence about it. */
@@ -62,6 +64,7 @@ export async function resolveConfig(
   given: readonly Given[],
   machine: Machine,
   problems: readonly string[] = [],
+  file: string | null = null,
 ): Promise<Config> {
   const found = [...problems];
   const values: Record<string, unknown> = {};
@@ -95,7 +98,18 @@ export async function resolveConfig(
     found.push(...authProblems);
   }
   if (found.length > 0) throw new ConfigError(found);
-  return freeze({ ...nest(values), auth }) as Config;
+  return freeze({ ...nest(values), auth, ownPaths: ownPathsOf(all, file) }) as Config;
+}
+
+/** Sockets that are settings' too: whoever reaches one is root, or nearly. */
+function ownPathsOf(values: Values, file: string | null): readonly string[] {
+  const paths = Object.entries(SETTINGS)
+    .filter(([, setting]: [string, Setting<unknown>]) => setting.isPath === true)
+    .map(([settingPath]) => values[settingPath as SettingPath]);
+  const sockets = [values['docker.host'], values['supervisor.url']].map(
+    url => /^unix:\/\/(\/.+)$/.exec(url ?? '')?.[1],
+  );
+  return [file, ...paths, ...sockets].filter(each => typeof each === 'string');
 }
 
 function readValue(setting: Setting<unknown>, entry: Given): unknown {

@@ -64,12 +64,23 @@ describe('where a setting comes from', () => {
     const nested = await load({ yaml: 'log:\n  level: debug\n' });
     const dotted = await load({ yaml: 'log.level: debug\n' });
     expect(nested.log.level).toBe('debug');
-    expect(dotted).toEqual(nested);
+    expect({ ...dotted, ownPaths: [] }).toEqual({ ...nested, ownPaths: [] });
   });
 
   test('null, an empty group and an empty file leave the defaults', async () => {
     expect((await load({ yaml: 'port: null\nlog:\n' })).port).toBe(8888);
     expect((await load({ yaml: '' })).port).toBe(8888);
+  });
+
+  test('mounts.allow: nothing said is not the same as nothing allowed', async () => {
+    expect((await load({})).mounts.allow).toBeNull();
+    expect((await load({ sets: ['mounts.allow='] })).mounts.allow).toEqual([]);
+    expect((await load({ sets: ['mounts.allow=/srv,/home/ann'] })).mounts.allow).toEqual(['/srv', '/home/ann']);
+    expect((await load({ yaml: 'mounts: {allow: [/srv]}\n' })).mounts.allow).toEqual(['/srv']);
+    for (const wrong of ['srv', '/srv/../etc', './x'])
+      expect(await problemsOf({ sets: [`mounts.allow=${wrong}`] })).toEqual([
+        expect.stringContaining('mounts.allow must be a list of absolute paths without "..", not'),
+      ]);
   });
 
   test('lists and maps are written with commas in text', async () => {
@@ -111,6 +122,24 @@ describe('paths', () => {
 
   test('~ is the home directory', async () => {
     expect((await load({ flags: { dataDir: '~/rookery' } })).dataDir).toBe(join(homedir(), 'rookery'));
+  });
+});
+
+describe('paths that are the service’s own', () => {
+  test('the configuration file, every path that a setting names, and sockets', async () => {
+    const yaml =
+      'jwt: {secretFile: secret}\nsupervisor: {credentialsFile: /srv/credentials, url: "unix:///srv/supervisor.sock"}\n';
+    const environment = { ROOKERY_CONFIG: file(yaml, 'own.yaml') };
+    const { ownPaths } = await load({
+      environment,
+      sets: ['docker.host=unix:///srv/engine.sock', 'dataDir=/srv/data'],
+    });
+    expect(ownPaths).toEqual(
+      expect.arrayContaining([
+        ...[join(dir, 'own.yaml'), join(dir, 'secret'), '/srv/credentials', '/srv/supervisor.sock'],
+        ...['/srv/engine.sock', '/srv/data', '/etc/supervisor/conf.d'],
+      ]),
+    );
   });
 });
 

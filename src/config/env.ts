@@ -39,6 +39,7 @@ export async function loadConfig(flags: ConfigFlags, environment: Environment): 
     sources.flatMap(source => source.given),
     { environment, isRoot: process.getuid?.() === 0 },
     sources.flatMap(source => source.problems),
+    file === null ? null : resolve(file),
   );
 }
 

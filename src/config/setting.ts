@@ -125,6 +125,14 @@ export function texts(
   return { type: 'list of texts', ...described(options), read, readText: given => read(splitList(given)) };
 }
 
+/** A list of texts that may be absent (`null`), which is not the same as an empty one. In text: `a,b,c`. */
+export function optionalTexts(
+  options: Described<null> & { pattern: RegExp; shape: string },
+): Setting<readonly string[] | null> {
+  const { read, readText, type } = texts({ ...options, default: [] });
+  return { type, ...described(options), read, readText };
+}
+
 /** In text: `key=value,key=value`. */
 export function textMap(
   options: Described<Readonly<Record<string, string>>> & { keyPattern: RegExp; shape: string },

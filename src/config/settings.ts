@@ -5,6 +5,7 @@ import {
   integer,
   optionalPath,
   optionalText,
+  optionalTexts,
   path,
   type Setting,
   text,
@@ -157,6 +158,14 @@ export const SETTINGS = {
     doc: 'What instances reach: `host` is the outside, `none` only their own loopback.',
     example: 'none',
   }),
+  'mounts.allow': optionalTexts({
+    default: null,
+    defaultText: 'nothing with `enable_func_token_auth`, else everything that is not unsafe',
+    pattern: /^\/(?!.*\.\.)/s,
+    shape: 'absolute paths without ".."',
+    doc: 'The places of this host that callers may name as a workspace, the source of a mount, the `codePath` of a function (`local`, `copy`) or a path of a job: these and what is below them. Links are followed first, in these paths once when the service starts. What is unsafe (docs/security.md) stays refused, whatever stands here.',
+    example: '[/srv/agents, /home]',
+  }),
   createTimeoutMs: integer({
     default: 60_000,
     min: 100,
@@ -248,6 +257,14 @@ export const SETTINGS = {
     default: null,
     doc: 'Where the Docker daemon listens: `unix:///path`, or `tcp://127.0.0.1:port`. Unset, it is found as the `docker` command finds it: `DOCKER_HOST`, the current context, the usual socket. The daemon must be on this machine.',
     example: 'unix:///run/user/1000/docker.sock',
+  }),
+  'docker.registries': optionalTexts({
+    default: null,
+    defaultText: 'the large public ones and those that `docker login` knows; without `enable_func_token_auth` all',
+    pattern: /^[A-Za-z0-9.-]+(:\d{1,5})?$|^\[[0-9a-fA-F:]+\](:\d{1,5})?$/,
+    shape: 'names of registries such as registry.example.com:5000 (docker.io is Docker Hub)',
+    doc: 'The registries from which images may be pulled. A registry can send the Docker daemon to other addresses, so name those that you trust. One that is not named, where all may be asked, is asked without a token: it cannot send the daemon to a token server.',
+    example: '[docker.io, registry.example.com:5000]',
   }),
   'docker.pullTimeoutMs': integer({
     default: 600_000,
@@ -439,7 +456,7 @@ export const SETTINGS = {
   }),
   'jobs.allowHostPaths': boolean({
     default: false,
-    doc: 'Whether a job may name a directory or an archive of the host as its `working_dir` or in `py_modules`. The rule for unsafe mounts holds for them.',
+    doc: 'Whether a job may name a directory or an archive of the host as its `working_dir` or in `py_modules`. The rule for mounts holds for them (`mounts.allow`).',
     example: 'true',
   }),
   'jobs.environment': textMap({
@@ -510,7 +527,7 @@ export const SETTINGS = {
     min: 1,
     max: 65_536,
     unit: 'MiB',
-    doc: 'The largest code archive, unpacked.',
+    doc: 'The largest code archive, unpacked, and the largest copy of code (`storageType: copy`).',
     example: '256',
   }),
   'code.maxEntries': integer({
@@ -518,7 +535,7 @@ export const SETTINGS = {
     min: 1,
     max: 1_000_000,
     unit: 'files and directories',
-    doc: 'How many files and directories a code archive may hold.',
+    doc: 'How many files and directories a code archive, or a copy of code, may hold.',
     example: '5000',
   }),
   's3.endpoint': text({

@@ -77,6 +77,7 @@ export function readAgentCreate(body: Fields, tenant: string, defaults: Executor
   const envVars = readEnv(body, 'env_vars');
   const workspace = body.rawText('workspace') ?? '';
   const mounts = (body.objects('mounts') ?? []).map(readMount);
+  if (mounts.length > LIMITS.mounts) throw invalidBody(`mounts must have at most ${LIMITS.mounts} items`);
   const request = { tenant, namespace, name, workspace, envVars, mounts };
   if (inline === undefined) return { ...request, mode: 'registered', urn: body.requiredText('urn') };
   return { ...request, mode: 'inline', spec: resolveSpec(request, inline, defaults) };

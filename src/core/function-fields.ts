@@ -27,8 +27,9 @@ import {
   type S3CodePath,
   STORAGE_TYPES,
 } from './function.ts';
+import { checkPathText } from './host-path.ts';
 import { LIMITS } from './limits.ts';
-import { checkSourceText, type MountSpec } from './mount.ts';
+import type { MountSpec } from './mount.ts';
 import { parsePorts } from './port.ts';
 import { FUNCTION_NAME_FORMAT, isFunctionName } from './urn.ts';
 
@@ -54,7 +55,7 @@ const safeMount: Read<MountSpec> = (value, path, problem) => {
   if (read === undefined) return undefined;
   if (read.target === '') return problem(`${path}.target`, 'is required') as undefined;
   return guarded(path, problem, () => {
-    checkSourceText('mount source', read.source);
+    checkPathText('mount source', read.source);
     return read;
   });
 };
@@ -85,7 +86,7 @@ const rootfs = objectOf<FunctionRootfs>({
   ports: { read: ports, absent: [] },
   path: { read: pathText, absent: '' },
   readonly: { read: boolean, absent: false },
-  mounts: { read: listOf(safeMount, MAX_LIST_ITEMS), absent: [] },
+  mounts: { read: listOf(safeMount, LIMITS.mounts), absent: [] },
 });
 
 const s3CodePath = objectOf<S3CodePath>({

@@ -63,7 +63,7 @@ export class Fields {
     return value === undefined ? undefined : asText(value, this.pathOf(name));
   }
 
-  /** As `text`, a NUL included: for paths of mounts (`core/mount.ts` says what is wrong with them) and input of programs. */
+  /** As `text`, a NUL included: for paths of mounts (`core/host-path.ts` says what is wrong with them) and input of programs. */
   rawText(name: string): string | undefined {
     const value = this.#read(name);
     if (value === undefined || typeof value === 'string') return value;

@@ -70,6 +70,12 @@ export const LIMITS = {
   fileUploadBytes: 512 * 1024 * 1024,
   /** A path inside a sandbox, in bytes: what Linux allows. */
   filePathBytes: 4096,
+  /** A path of the host that a caller names. */
+  hostPathChars: 4096,
+  /** Of one create, and of one function. */
+  mounts: 100,
+  /** Directories in directories, in a copy of code and in an archive. */
+  treeDepth: 128,
   /** One list of files: how deep, and how many. */
   fileList: { maxDepth: 64, maxEntries: 10_000 },
   /** How long an upload or a download may stand still. */

@@ -6,6 +6,7 @@ import { createBody, runtimeSpec, type TestFrontend, testFrontend } from '../../
 import type { AgentFunction } from '../core/agent.ts';
 import { alreadyExists, failedPrecondition, unavailable } from '../core/error.ts';
 import { NO_SANDBOX } from '../core/instance.ts';
+import { findPath } from '../lib/opened-path.ts';
 
 const create = (frontend: TestFrontend, payload: unknown, headers: Record<string, string> = {}) =>
   frontend.send({
@@ -131,8 +132,8 @@ describe('agent create', () => {
       await mkdir(join(dir, 'data'));
       await symlink('/etc', join(dir, 'link'));
       await symlink(join(dir, 'data'), join(dir, 'data-link'));
-      const mountPolicy = { dataDir: join(dir, 'data'), dockerSocket: '/run/docker.sock' };
-      await using frontend = testFrontend({ mountPolicy, realpath: path => realpath(path) });
+      const mountPolicy = { closed: [join(dir, 'data')], allow: null };
+      await using frontend = testFrontend({ mountPolicy, findPath });
       for (const name of ['link', 'data-link', 'data', '.']) {
         const workspace = `${dir}/${name}`;
         expect(await create(frontend, createBody({ workspace }))).toMatchObject(

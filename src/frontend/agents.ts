@@ -9,10 +9,10 @@ import {
   resolveRegistered,
 } from '../core/agent.ts';
 import { invalidRequest } from '../core/error.ts';
+import { checkSources, type FindPath, type HostPathPolicy } from '../core/host-path.ts';
 import type { Instance, InstanceSpec, InstanceStatus } from '../core/instance.ts';
 import { readBody } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
-import { checkSources, type MountPolicy } from '../core/mount.ts';
 import type { CreateInstance, Instances } from '../scheduler/contract.ts';
 import { AGENT_DOCS } from './agent-docs.ts';
 import { agentRecord } from './agent-record.ts';
@@ -23,10 +23,9 @@ export interface AgentRoutesOptions {
   readonly instances: Instances;
   readonly functions: FunctionResolver;
   readonly executors: ExecutorDefaults;
-  /** Resolved, as `resolveMountPolicy` gives it. */
-  readonly mountPolicy: MountPolicy;
-  /** null for a path that does not exist. */
-  readonly realpath: (path: string) => Promise<string | null>;
+  /** Resolved, as `resolvePolicy` gives it. */
+  readonly mountPolicy: HostPathPolicy;
+  readonly findPath: FindPath;
 }
 
 interface ById {
@@ -104,11 +103,11 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
 
 /** Sources are checked before the urn is looked at; those that the function itself brings, after it. */
 async function resolveSpec(create: AgentCreateRequest, options: AgentRoutesOptions): Promise<InstanceSpec> {
-  const { mountPolicy, realpath } = options;
-  await checkSources(create.workspace, create.mounts, mountPolicy, realpath);
+  const { mountPolicy, findPath } = options;
+  await checkSources(create.workspace, create.mounts, mountPolicy, findPath);
   if (create.mode === 'inline') return create.spec;
   const fn = await options.functions.resolveFunction(create.tenant, create.urn);
-  await checkSources('', fn.mounts, mountPolicy, realpath);
+  await checkSources('', fn.mounts, mountPolicy, findPath);
   return resolveRegistered(create, fn, options.executors);
 }
 

@@ -7,7 +7,7 @@ import type { DurableWrites } from '../storage/durable.ts';
 import type { UnpackLimits } from '../storage/unpack.ts';
 import { Housekeeping } from './housekeeping.ts';
 import { JobChanges } from './job-changes.ts';
-import { JobFiles } from './job-files.ts';
+import { JobFiles, type JobFilesOptions } from './job-files.ts';
 import { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
 import { JobRunner } from './job-runner.ts';
@@ -29,7 +29,7 @@ export interface JobServiceOptions {
   /** `sys.executable` of the interpreter that is `python` in jobs. Rejects when there is none. */
   readonly python: () => Promise<string>;
   /** null: jobs may not name paths of the host. */
-  readonly checkHostPath: ((path: string) => Promise<void>) | null;
+  readonly openHostPath: JobFilesOptions['openHostPath'];
   readonly sandbox: SandboxRules;
   readonly environment: Readonly<Record<string, string>>;
   /** What pip gets beside it: how it reaches its index from this machine. */
@@ -83,7 +83,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     places,
     packages,
     limits: options.unpack,
-    checkHostPath: options.checkHostPath,
+    openHostPath: options.openHostPath,
   });
   const rules = {
     ...options.sandbox,

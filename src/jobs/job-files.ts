@@ -1,9 +1,10 @@
-import { mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { mkdir, readdir, rm } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { failedPrecondition, invalidRequest, messageOf } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { FileSource } from '../core/runtime-env.ts';
+import type { OpenedPath } from '../lib/opened-path.ts';
 import { type UnpackLimits, unpack } from '../storage/unpack.ts';
 import type { Packages } from './packages.ts';
 import { type JobPlaces, MODULES, WORKSPACE } from './places.ts';
@@ -12,8 +13,8 @@ export interface JobFilesOptions {
   readonly places: JobPlaces;
   readonly packages: Packages;
   readonly limits: UnpackLimits;
-  /** Checks a path of the host; fails when it may not be used. null: none may. */
-  readonly checkHostPath: ((path: string) => Promise<void>) | null;
+  /** Opens a path of the host that a caller may use; fails when it may not. null: none may. */
+  readonly openHostPath: ((path: string) => Promise<OpenedPath>) | null;
 }
 
 /** What a sandbox gets so that a job finds its files. */
@@ -37,7 +38,9 @@ export class JobFiles {
   /** Before a job is taken in. Fails with `invalid_request` when it names a path of the host that it may not have. */
   async check(job: Pick<Job, 'spec'>): Promise<void> {
     const { workingDir, pyModules } = job.spec.runtimeEnv;
-    for (const source of [workingDir, ...pyModules]) if (source?.kind === 'host') await this.#checkHost(source.path);
+    for (const source of [workingDir, ...pyModules]) {
+      if (source?.kind === 'host') await (await this.#openHost(source.path)).close();
+    }
   }
 
   /** Fails with `failed_precondition` or `invalid_request`; what was written by then goes with `remove`. */
@@ -85,20 +88,27 @@ export class JobFiles {
     tenant: string,
     target: string,
   ): Promise<{ readonly path: string; readonly isHost: boolean }> {
-    if (source?.kind === 'host') {
-      await this.#checkHost(source.path);
-      if ((await stat(source.path)).isDirectory()) return { path: source.path, isHost: true };
-    }
+    if (source?.kind === 'host') return await this.#putHost(source.path, target);
     await mkdir(target, { recursive: true, mode: 0o755 });
     if (source === null) return { path: target, isHost: false };
-    if (source.kind === 'host') {
-      await this.#unpack(source.path, target, source.path);
-      return { path: await onlyDirectoryIn(target), isHost: false };
-    }
     const found = await this.#options.packages.find(tenant, source.name);
     if (!found) throw failedPrecondition(`package gcs://${source.name} was not uploaded, or is not kept any more`);
     await this.#unpack(found.path, target, `package gcs://${source.name}`);
     return { path: target, isHost: false };
+  }
+
+  async #putHost(path: string, target: string): Promise<{ readonly path: string; readonly isHost: boolean }> {
+    const opened = await this.#openHost(path);
+    try {
+      // The sandbox checks it again when it mounts it.
+      if (opened.kind === 'directory') return { path, isHost: true };
+      await mkdir(target, { recursive: true, mode: 0o755 });
+      // What was opened and checked, whatever stands at its path by now.
+      await this.#unpack(opened.link, target, path);
+      return { path: await onlyDirectoryIn(target), isHost: false };
+    } finally {
+      await opened.close();
+    }
   }
 
   /** `name` is what the caller calls it: a job may have several. */
@@ -110,14 +120,14 @@ export class JobFiles {
     }
   }
 
-  async #checkHost(path: string): Promise<void> {
-    const { checkHostPath } = this.#options;
-    if (checkHostPath === null) {
+  async #openHost(path: string): Promise<OpenedPath> {
+    const { openHostPath } = this.#options;
+    if (openHostPath === null) {
       throw invalidRequest(
         `runtime_env names the path ${path} of the host, which this service does not allow (setting jobs.allowHostPaths)`,
       );
     }
-    await checkHostPath(path);
+    return await openHostPath(path);
   }
 }
 

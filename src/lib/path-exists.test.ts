@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -5,7 +6,7 @@ import { expect, test } from 'vitest';
 import { createPathExists } from './path-exists.ts';
 
 test('tells what is there at the moment of each question', async () => {
-  const exists = createPathExists();
+  const exists = createPathExists(async path => existsSync(path));
   const directory = await mkdtemp(join(tmpdir(), 'rookery-exists-'));
   expect(await Promise.all([exists(directory), exists(directory), exists(join(directory, 'x'))])).toEqual([
     true,

@@ -44,6 +44,7 @@ function newLauncher(): SandboxLauncher {
     drivers: async () => driver,
     codeStore: new CodeStore({
       dataDir,
+      policy: { closed: [], allow: null },
       s3: { endpoint: '', region: '', accessKeyId: '', secretAccessKey: '', allowedEndpoints: [] },
       maxCacheBytes: 0,
       maxArchiveBytes: 0,

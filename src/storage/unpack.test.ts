@@ -106,6 +106,71 @@ describe('unpack', () => {
     await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('more than 5 entries');
   });
 
+  it('counts the directories that a name makes', async () => {
+    await expect(unpack(zip([{ name: 'a/b/c/d/e/f' }]), await target(), LIMITS)).rejects.toThrow('more than 5 entries');
+    await unpack(zip([{ name: 'a/b/c/d' }, { name: 'a/' }]), await target(), LIMITS);
+  });
+
+  it.each([
+    [`${'d/'.repeat(129)}x`, 'is more than 128 directories deep'],
+    [`${'x/'.repeat(600)}x`, 'has more than 1024 characters'],
+    // Beyond ASCII, so that the names in a zip are UTF-8.
+    ['é\nb', 'has a control character in its name'],
+    ['é\x1b[31m', 'has a control character in its name'],
+    ['a\u0085b', 'has a control character in its name'],
+  ])('refuses the name %j', async (name, why) => {
+    const many = { maxBytes: 1000, maxEntries: 10_000 };
+    await expect(unpack(zip([{ name }]), await target(), many)).rejects.toThrow(why);
+    await expect(unpack(await tarGz([{ header: { name } }]), await target(), many)).rejects.toThrow(why);
+  });
+
+  it('gives no program another user, whatever the archive says', async () => {
+    const into = await target();
+    const archive = await tarGz([
+      { header: { name: 'd', type: 'directory', mode: 0o7777, uid: 1234 } },
+      { header: { name: 'd/su', mode: 0o6755, uid: 1234 }, content: '#!' },
+    ]);
+    await unpack(archive, into, LIMITS);
+    await unpack(zip([{ name: 'su', mode: 0o106755 }]), into, LIMITS);
+    const modes = await Promise.all(
+      ['d', 'd/su', 'su'].map(async name => (await stat(join(into, name))).mode & 0o7000),
+    );
+    expect(modes).toEqual([0, 0, 0]);
+    expect((await stat(join(into, 'd/su'))).uid).toBe(process.geteuid?.());
+  });
+
+  it.each(['block-device', 'character-device', 'fifo'] as const)('refuses a %s in a tar', async type => {
+    const archive = await tarGz([{ header: { name: 'x', type } }]);
+    await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow(`is a ${type}`);
+  });
+
+  it.each([
+    ['a device', 0o020644],
+    ['a socket', 0o140644],
+    ['a pipe', 0o010644],
+  ])('refuses %s in a zip', async (_, mode) => {
+    await expect(unpack(zip([{ name: 'x', mode }]), await target(), LIMITS)).rejects.toThrow(
+      'neither a file nor a directory',
+    );
+  });
+
+  it('refuses a tar whose bytes are in what is skipped', async () => {
+    // A directory has no content; this one says that it has.
+    const header = Buffer.alloc(512);
+    header.write('d/');
+    header.write('0000755\0', 100);
+    const bytes = 4 * 1024 * 1024;
+    header.write(`${bytes.toString(8).padStart(11, '0')}\0`, 124);
+    header.write('5', 156);
+    header.write('ustar\x0000', 257);
+    header.fill(' ', 148, 156);
+    const sum = header.reduce((all, byte) => all + byte, 0);
+    header.write(`${sum.toString(8).padStart(6, '0')}\0 `, 148);
+    const path = join(directory, 'skipped.tar.gz');
+    await writeFile(path, gzipSync(Buffer.concat([header, Buffer.alloc(bytes)])));
+    await expect(unpack(path, await target(), LIMITS)).rejects.toThrow('larger than 1000 bytes');
+  });
+
   it('refuses two entries of one name', async () => {
     const archive = await tarGz([
       { header: { name: 'x' }, content: '1' },

@@ -1,12 +1,13 @@
 import { createReadStream, createWriteStream } from 'node:fs';
 import { chmod, mkdir, open } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname, join, normalize as normalizePath } from 'node:path';
 import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { crc32, createGunzip, createInflateRaw } from 'node:zlib';
 import tar from 'tar-stream';
 import yauzl, { type Entry as ZipEntry, type ZipFile } from 'yauzl';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
+import { LIMITS } from '../core/limits.ts';
 
 export interface UnpackLimits {
   /** Bytes of all files together, unpacked. */
@@ -14,6 +15,11 @@ export interface UnpackLimits {
   /** Files and directories. */
   readonly maxEntries: number;
 }
+
+/** What a tar has beside the content of its files: headers, and names in headers of their own. */
+const TAR_BYTES_PER_ENTRY = 16 * 1024;
+const CONTROL_CHARACTER = /\p{Cc}/u;
+const MAX_NAME_CHARS = 1024;
 
 /** One thing in an archive that is worth writing: links, devices and the rest are refused, never followed. */
 interface Entry {
@@ -118,7 +124,7 @@ function checked({ fileName, uncompressedSize, crc32: expected }: ZipEntry): Tra
 
 async function unpackTarGz(archive: string, writer: Writer): Promise<void> {
   const extract = tar.extract();
-  const reading = pipeline(createReadStream(archive), createGunzip(), extract);
+  const reading = pipeline(createReadStream(archive), createGunzip(), writer.boundWhole(), extract);
   // Its failure is the iterator's failure too; this only keeps it from being unhandled when we stop first.
   reading.catch(() => undefined);
   for await (const entry of extract) {
@@ -138,6 +144,7 @@ async function unpackTarGz(archive: string, writer: Writer): Promise<void> {
 class Writer {
   readonly #target: string;
   readonly #limits: UnpackLimits;
+  readonly #directories = new Set<string>(['.']);
   #entries = 0;
   #bytes = 0;
 
@@ -146,9 +153,21 @@ class Writer {
     this.#limits = limits;
   }
 
+  /** Bounds what comes out of the compression, also what is in no file and would only be skipped. */
+  boundWhole(): Transform {
+    const { maxBytes, maxEntries } = this.#limits;
+    let left = maxBytes + (maxEntries + 1) * TAR_BYTES_PER_ENTRY;
+    return new Transform({
+      transform: (chunk: Buffer, _encoding, done) => {
+        left -= chunk.length;
+        done(left < 0 ? tooLarge(maxBytes) : null, chunk);
+      },
+    });
+  }
+
   async directory(name: string): Promise<void> {
     const entry = this.#admit(name, 'directory', false);
-    await this.#makeDirectory(entry.path, name);
+    await this.#makeDirectory(entry.path, name, entry.path);
   }
 
   async file(name: string, executable: boolean, content: readonly [Readable, ...Transform[]]): Promise<void> {
@@ -159,7 +178,7 @@ class Writer {
       transform: (chunk: Buffer, _encoding, done) => {
         this.#bytes += chunk.length;
         if (this.#bytes > this.#limits.maxBytes) {
-          done(failedPrecondition(`the archive is larger than ${this.#limits.maxBytes} bytes when unpacked`));
+          done(tooLarge(this.#limits.maxBytes));
         } else done(null, chunk);
       },
     });
@@ -170,23 +189,51 @@ class Writer {
     if (entry.executable) await chmod(path, 0o755);
   }
 
-  async #makeDirectory(path: string, name: string): Promise<void> {
-    await mkdir(join(this.#target, path), { recursive: true }).catch(error => {
-      throw isThere(error) ? refuse(name, 'is in it as a file and as a directory') : error;
-    });
+  /** `entry` is the one that has been counted. */
+  async #makeDirectory(path: string, name: string, entry?: string): Promise<void> {
+    // Each by itself, and counted: a name in a hundred directories makes a hundred more.
+    for (const each of parentsAnd(path)) {
+      if (this.#directories.has(each)) continue;
+      if (each !== entry) this.#count();
+      await mkdir(join(this.#target, each)).catch(error => {
+        throw isThere(error) ? refuse(name, 'is in it as a file and as a directory') : error;
+      });
+      this.#directories.add(each);
+    }
   }
 
-  #admit(name: string, kind: Entry['kind'], executable: boolean): Entry {
+  #count(): void {
     this.#entries += 1;
     if (this.#entries > this.#limits.maxEntries) {
       throw failedPrecondition(`the archive has more than ${this.#limits.maxEntries} entries`);
     }
+  }
+
+  #admit(name: string, kind: Entry['kind'], executable: boolean): Entry {
+    this.#count();
     if (name === '') throw refuse(name, 'has no name');
     if (name.startsWith('/') || name.includes('\\') || name.includes('\0') || name.split('/').includes('..')) {
       throw refuse(name, 'leads out of its directory');
     }
-    return { path: name, kind, executable };
+    if (CONTROL_CHARACTER.test(name)) throw refuse(name, 'has a control character in its name');
+    const path = normalizePath(name).replace(/\/$/, '');
+    if (name.length > MAX_NAME_CHARS)
+      throw refuse(`${name.slice(0, 80)}…`, `has more than ${MAX_NAME_CHARS} characters`);
+    if (path.split('/').length > LIMITS.treeDepth + 1) {
+      throw refuse(`${name.slice(0, 80)}…`, `is more than ${LIMITS.treeDepth} directories deep`);
+    }
+    return { path, kind, executable };
   }
+}
+
+/** `a/b` → `a`, `a/b` */
+function parentsAnd(path: string): readonly string[] {
+  const names = path.split('/');
+  return names.map((_, index) => names.slice(0, index + 1).join('/'));
+}
+
+function tooLarge(maxBytes: number): ServiceError {
+  return failedPrecondition(`the archive is larger than ${maxBytes} bytes when unpacked`);
 }
 
 function refuse(name: string, why: string): ServiceError {

@@ -36,7 +36,8 @@ beforeAll(async () => {
   directory = mkdtempSync(join(tmpdir(), 'rookery-roles-'));
   const secretFile = join(directory, 'secret');
   writeFileSync(secretFile, SECRET);
-  const args = ['--set', 'enable_func_token_auth=true', '--set', `jwt.secretFile=${secretFile}`];
+  const settings = ['enable_func_token_auth=true', `jwt.secretFile=${secretFile}`, `mounts.allow=${tmpdir()}`];
+  const args = settings.flatMap(setting => ['--set', setting]);
   bed = await Bed.start({ 'server.py': CODE }, { args });
   const created = await bed.ask('POST', '/api/agent', bed.createBody('roles', 'server.listen'), await as('developer'));
   id = String(created.body.instance_id);

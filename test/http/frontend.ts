@@ -53,8 +53,8 @@ export function testFrontend(options: Partial<FrontendOptions> = {}): TestFronte
       },
     },
     executors: { defaultSandboxType: 'process' },
-    mountPolicy: { dataDir: '/srv/rookery', dockerSocket: '/run/docker.sock' },
-    realpath: async path => (path.startsWith('/missing') ? null : path),
+    mountPolicy: { closed: ['/srv/rookery', '/run/docker.sock'], allow: null },
+    findPath: async path => (path.startsWith('/missing') ? null : { resolved: path, kind: 'directory' }),
     ...options,
   });
   return {

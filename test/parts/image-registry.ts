@@ -15,6 +15,10 @@ export class ImageRegistry implements AsyncDisposable {
   /** A pull begins with one question for the manifest. */
   pulls = 0;
   answer: LayerAnswer = 'given';
+  /** Where it sends who asks without a token; null: it wants none. */
+  realm: string | null = null;
+  /** What was asked of it, with the token that came along. */
+  readonly asked: string[] = [];
   readonly #server: Server;
   readonly #blobs: ReadonlyMap<string, Buffer>;
   readonly #manifest: Buffer;
@@ -63,6 +67,12 @@ export class ImageRegistry implements AsyncDisposable {
 
   #serve(request: IncomingMessage, response: ServerResponse): void {
     const { url = '', method } = request;
+    this.asked.push(`${url} ${request.headers.authorization ?? ''}`);
+    if (this.realm !== null) {
+      const challenge = `Bearer realm="${this.realm}",service="registry"`;
+      response.writeHead(401, { 'WWW-Authenticate': challenge, 'Content-Type': 'application/json' });
+      return void response.end('{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}');
+    }
     if (url === '/v2/') return void response.end('{}');
     if (url.startsWith('/v2/thing/manifests/')) {
       if (method === 'HEAD') this.pulls += 1;

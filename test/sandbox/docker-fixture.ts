@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { ENGINE_STATE } from '../../src/core/host-path.ts';
 import { DockerDriver, type DockerDriverOptions } from '../../src/sandbox/docker/driver.ts';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { SILENT } from '../../src/telemetry/logger.ts';
@@ -29,7 +30,7 @@ export class DockerFixture {
   driver(options: Partial<DockerDriverOptions> = {}): DockerDriver {
     const driver = new DockerDriver({
       dataDir: this.dataDir,
-      mountPolicy: { dataDir: this.dataDir, dockerSocket: '/run/docker.sock' },
+      mountPolicy: { closed: [this.dataDir, ...ENGINE_STATE], allow: null },
       logger: SILENT,
       ...this.#options,
       ...options,

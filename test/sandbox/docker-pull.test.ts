@@ -1,3 +1,5 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { DockerDriver } from '../../src/sandbox/docker/driver.ts';
 import { createLogger } from '../../src/telemetry/logger.ts';
@@ -60,6 +62,45 @@ describeWith(['docker'], 'an image that is not there', () => {
     expect(messages()).toContain('an image could not be pulled');
     registry.answer = 'given';
     await expect(start()).rejects.toSatisfy(isError('failed_precondition', /^invalid function: /));
+  });
+
+  test('a registry that nobody named does not send the daemon to another address', async () => {
+    const secrets: string[] = [];
+    const local = createServer((request, response) => {
+      secrets.push(String(request.url));
+      response.end('{"token":"x"}');
+    });
+    await new Promise<void>(resolve => local.listen(0, '127.0.0.1', resolve));
+    try {
+      registry.realm = `http://127.0.0.1:${(local.address() as AddressInfo).port}/latest/meta-data`;
+      const name = registry.reference.split('/')[0];
+      await expect(start()).rejects.toSatisfy(
+        isError(
+          'failed_precondition',
+          new RegExp(`cannot be pulled: .*because the setting docker.registries does not name ${name}`),
+        ),
+      );
+      expect(registry.asked).toContain('/v2/ ');
+      expect(secrets).toEqual([]);
+      // One that is named is trusted with it.
+      const named = fixture.driver({ registries: { named: [String(name)], onlyNamed: true } });
+      await expect(start(undefined, named)).rejects.toSatisfy(isError('failed_precondition', /cannot be pulled/));
+      expect(secrets).not.toEqual([]);
+    } finally {
+      local.closeAllConnections();
+      local.close();
+    }
+  });
+
+  test('is not even asked for where only named registries are', async () => {
+    const strict = fixture.driver({ registries: { named: null, onlyNamed: true } });
+    await expect(start(undefined, strict)).rejects.toSatisfy(
+      isError(
+        'failed_precondition',
+        /cannot be pulled: the setting docker\.registries does not name 127\.0\.0\.1:\d+$/,
+      ),
+    );
+    expect(registry.asked).toEqual([]);
   });
 
   test('is not pulled for longer than the setting allows', async () => {

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { ENGINE_STATE } from '../../src/core/host-path.ts';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { ProcessDriver, type ProcessDriverOptions } from '../../src/sandbox/process/driver.ts';
 import { createLogger } from '../../src/telemetry/logger.ts';
@@ -45,7 +46,7 @@ export class ProcessFixture {
   driver(options: Partial<ProcessDriverOptions> = {}): ProcessDriver {
     const driver = new ProcessDriver({
       dataDir: this.dataDir,
-      mountPolicy: { dataDir: this.dataDir, dockerSocket: '/run/docker.sock' },
+      mountPolicy: { closed: [this.dataDir, ...ENGINE_STATE], allow: null },
       logger: createLogger({ level: 'silent', format: 'json' }),
       spares: 2,
       launcherIdleExitMs: 2_000,

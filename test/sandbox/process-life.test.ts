@@ -163,7 +163,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
       const silent = () => undefined;
       const logger = { trace: silent, debug: silent, info: silent, warn: silent, error: silent, fatal: silent, child: () => logger };
       const driver = new ProcessDriver({
-        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { dataDir: '/x', dockerSocket: '/y' }, logger, launcherIdleExitMs: 300, spares: 1,
+        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { closed: ['/x', '/y'], allow: null }, logger, launcherIdleExitMs: 300, spares: 1,
       });
       await driver.probe();
       process.kill(process.pid, 'SIGKILL');

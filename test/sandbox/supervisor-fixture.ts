@@ -1,6 +1,7 @@
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { ENGINE_STATE } from '../../src/core/host-path.ts';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { SupervisorDriver, type SupervisorDriverOptions } from '../../src/sandbox/supervisor/driver.ts';
 import { SILENT } from '../../src/telemetry/logger.ts';
@@ -26,7 +27,7 @@ export class SupervisorFixture {
   driver(options: Partial<SupervisorDriverOptions> = {}): SupervisorDriver {
     const driver = new SupervisorDriver({
       dataDir: this.dataDir,
-      mountPolicy: { dataDir: this.dataDir, dockerSocket: '/run/docker.sock' },
+      mountPolicy: { closed: [this.dataDir, ...ENGINE_STATE], allow: null },
       logger: SILENT,
       url: this.#supervisord.url,
       credentialsFile: null,

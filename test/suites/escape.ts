@@ -1,5 +1,7 @@
-import { writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import net, { type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Channel } from '../../src/runtime/channel.ts';
@@ -308,15 +310,46 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       }
     });
 
-    test.each([['/etc'], ['//etc'], ['/./etc'], ['/etc/ssl'], ['/proc'], ['/sys'], ['/dev'], ['/boot'], ['/']])(
-      'a mount of %s is refused at mount time too',
-      async source => {
-        const mounts = [{ source, target: '/data', readonly: true }];
-        await expect(driver.start(subject.spec({ mounts }), AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
-          isError('failed_precondition', /^(unsafe mount source|mount source does not exist): /),
-        );
-      },
-    );
+    test.each([
+      ['/etc'],
+      ['//etc'],
+      ['/./etc'],
+      ['/etc/ssl'],
+      ['/proc'],
+      ['/sys'],
+      ['/dev'],
+      ['/boot'],
+      ['/'],
+      ['/run/docker'],
+      ['/run/containerd'],
+      ['/var/lib/docker'],
+      ['/var/lib'],
+      ['/run/user'],
+    ])('a mount of %s is refused at mount time too', async source => {
+      const mounts = [{ source, target: '/data', readonly: true }];
+      await expect(driver.start(subject.spec({ mounts }), AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+        isError('failed_precondition', /^(unsafe mount source|mount source does not exist): /),
+      );
+    });
+
+    test('a pipe, a socket and a device are no sources of mounts, and hold nothing up', async () => {
+      const directory = mkdtempSync(join(tmpdir(), 'rookery-escape-'));
+      const server = net.createServer();
+      try {
+        execFileSync('mkfifo', [join(directory, 'pipe')]);
+        await new Promise<void>(resolve => server.listen(join(directory, 'socket'), resolve));
+        symlinkSync('/dev/null', join(directory, 'device'));
+        for (const name of ['pipe', 'socket', 'device']) {
+          const mounts = [{ source: join(directory, name), target: '/data', readonly: true }];
+          await expect(driver.start(subject.spec({ mounts }), AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+            isError('failed_precondition', /^unsafe mount source: /),
+          );
+        }
+      } finally {
+        server.close();
+        rmSync(directory, { recursive: true, force: true });
+      }
+    });
 
     test('a mount of the data directory, of what is below it, of its parent or of the docker socket’s is refused', async () => {
       for (const source of [subject.dataDir, join(subject.dataDir, 'run'), join(subject.dataDir, '..'), '/run']) {

@@ -572,14 +572,17 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         }
       });
 
-      test('a source that turned unsafe since the request was checked fails the start', async context => {
-        if (!capabilities.mounts) return context.skip();
-        const link = join(directory(), 'link');
-        symlinkSync('/etc', link);
-        const mounts = [...under.spec().mounts, { source: link, target: '/data', readonly: false }];
-        await expect(start({ mounts })).rejects.toSatisfy(isError('failed_precondition', /^unsafe mount source: /));
-        expect(await driver.list()).toEqual([]);
-      });
+      test.for(['/etc', '/etc/shadow', '/var/lib', '/dev/null', '/proc/self/root/etc'])(
+        'a source that turned unsafe since the request was checked fails the start: now a link to %s',
+        async (to, context) => {
+          if (!capabilities.mounts) return context.skip();
+          const link = join(directory(), 'link');
+          symlinkSync(to, link);
+          const mounts = [...under.spec().mounts, { source: link, target: '/data', readonly: false }];
+          await expect(start({ mounts })).rejects.toSatisfy(isError('failed_precondition', /^unsafe mount source: /));
+          expect(await driver.list()).toEqual([]);
+        },
+      );
 
       test('a link in one mount does not lead the target of another out of the sandbox', async context => {
         const { real } = under.entries;

@@ -2,12 +2,15 @@
 
 import os
 import posixpath
+import re
 import stat
 
 from . import syscalls
 from .failure import StartFailure
 
 _FORBIDDEN_TREES = ("/etc", "/proc", "/sys", "/dev", "/boot")
+#: What users' own engines keep in their homes.
+_USERS_ENGINES = re.compile(r"/(\.docker|\.local/share/(docker|containers|containerd))(/|$)")
 _MOST_LINKS = 40
 #: What is not only a directory of files: in these nothing may be mounted either.
 _KERNEL_TREES = ("/proc", "/dev")
@@ -15,25 +18,42 @@ _KERNEL_TREES = ("/proc", "/dev")
 _SHARED_MEMORY = "/dev/shm"
 
 
-def is_unsafe(resolved, data_dir, docker_socket):
-    """The rule of `src/core/mount.ts` on a resolved path."""
-    return (
+def refusal_of(resolved, mode, policy):
+    """The rule of `src/core/host-path.ts` on what was opened: where it is, and what. None, or what stands behind the path in the refusal."""
+    if (
         resolved == "/"
         or any(_is_within(resolved, tree) for tree in _FORBIDDEN_TREES)
         or "docker.sock" in resolved
-        or _is_within(resolved, data_dir)
-        or _is_within(data_dir, resolved)
-        or _is_within(docker_socket, resolved)
-    )
+        or _USERS_ENGINES.search(resolved)
+        or any(_is_within(resolved, tree) or _is_within(tree, resolved) for tree in policy["closed"])
+    ):
+        return ""
+    if policy["allow"] is not None and not any(_is_within(resolved, prefix) for prefix in policy["allow"]):
+        return " (mounts.allow does not name it)"
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        return " (it is neither a file nor a directory)"
+    return None
 
 
-def open_source(path, data_dir, docker_socket):
+def open_source(path, policy):
     """A descriptor of the source as it is now, checked: whatever happens to the path afterwards, this is what is mounted."""
     descriptor = open_path(path)
-    if is_unsafe(os.readlink("/proc/self/fd/%d" % descriptor), data_dir, docker_socket):
+    resolved = os.readlink("/proc/self/fd/%d" % descriptor)
+    refusal = refusal_of(resolved, os.fstat(descriptor).st_mode, policy)
+    if refusal is None and not _is_at(descriptor, resolved):
+        refusal = ""
+    if refusal is not None:
         os.close(descriptor)
-        raise StartFailure("unsafe mount source: %s" % path)
+        raise StartFailure("unsafe mount source: %s%s" % (path, refusal))
     return descriptor
+
+
+def _is_at(descriptor, path):
+    """False for what has been removed, and for what a link reached through /proc in another mount namespace: its path there says nothing here."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 def open_path(path):

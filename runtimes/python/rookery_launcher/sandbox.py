@@ -244,7 +244,7 @@ class _Start:
             yield item, mounts.open_path(item["source"]), ()
         policy, needed = self._request["policy"], self._needed()
         for item in self._request["mounts"]:
-            yield item, mounts.open_source(item["source"], policy["dataDir"], policy["dockerSocket"]), needed
+            yield item, mounts.open_source(item["source"], policy), needed
 
     def _accept_same_paths(self):
         """Without a mount namespace a mount can only be where it already is."""

@@ -1,6 +1,8 @@
 """Mount sources and targets, without mounting."""
 import os
 import shutil
+import stat
+import subprocess
 import tempfile
 import unittest
 
@@ -8,26 +10,92 @@ from rookery_launcher import mounts
 from rookery_launcher.failure import StartFailure
 
 
+POLICY = {'closed': ['/data', '/run/docker', '/run/docker.sock', '/var/lib/docker'], 'allow': None}
+OUTSIDE = ' (mounts.allow does not name it)'
+NO_FILE = ' (it is neither a file nor a directory)'
+
+
+def refusal_of(path, policy=POLICY, mode=stat.S_IFDIR):
+    return mounts.refusal_of(path, mode, policy)
+
+
 class Sources(unittest.TestCase):
+    def setUp(self):
+        self.directory = os.path.realpath(tempfile.mkdtemp(prefix='rookery-mounts-'))
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def refused(self, path, policy=POLICY):
+        with self.assertRaises(StartFailure) as caught:
+            mounts.open_source(path, policy)
+        return caught.exception.message
+
     def test_the_rule_of_unsafe_paths(self):
         for path in ('/', '/etc', '/etc/ssl', '/proc', '/proc/1', '/sys', '/dev/shm', '/boot', '/run/docker.sock',
-                     '/data', '/data/run', '/', '/run', '/srv/docker.sock.d'):
-            self.assertTrue(mounts.is_unsafe(path, '/data', '/run/docker.sock'), path)
-        for path in ('/etcetera', '/home/me', '/database', '/srv', '/run/user'):
-            self.assertFalse(mounts.is_unsafe(path, '/data', '/run/docker.sock'), path)
+                     '/data', '/data/run', '/', '/run', '/srv/docker.sock.d', '/run/docker/x', '/var/lib/docker',
+                     '/var/lib', '/var', '/home/me/.docker/config.json', '/home/me/.local/share/containers/storage'):
+            self.assertEqual(refusal_of(path), '', path)
+            self.assertEqual(refusal_of(path, dict(POLICY, allow=['/'])), '', path)
+        for path in ('/etcetera', '/home/me', '/database', '/srv', '/run/user', '/var/lib/dockers', '/home/me/.dockers'):
+            self.assertIsNone(refusal_of(path), path)
 
     def test_a_parent_of_the_data_directory_is_unsafe(self):
-        self.assertTrue(mounts.is_unsafe('/var', '/var/lib/rookery', '/run/docker.sock'))
+        self.assertEqual(refusal_of('/srv', {'closed': ['/srv/rookery'], 'allow': None}), '')
+
+    def test_what_is_not_allowed_is_refused_by_whole_names(self):
+        policy = dict(POLICY, allow=['/srv/code', '/mnt'])
+        for path in ('/srv/code', '/srv/code/x', '/mnt/disk'):
+            self.assertIsNone(refusal_of(path, policy), path)
+        for path in ('/srv', '/srv/codex', '/home/me', '/mnt2'):
+            self.assertEqual(refusal_of(path, policy), OUTSIDE, path)
+        self.assertEqual(refusal_of('/srv/code', dict(POLICY, allow=[])), OUTSIDE)
+        self.assertIsNone(refusal_of('/srv/code', dict(POLICY, allow=['/'])))
+
+    def test_only_files_and_directories_are_mounted(self):
+        for mode in (stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFLNK):
+            self.assertEqual(refusal_of('/srv/x', POLICY, mode), NO_FILE)
+        self.assertIsNone(refusal_of('/srv/x', POLICY, stat.S_IFREG))
 
     def test_the_resolved_path_counts(self):
-        directory = tempfile.mkdtemp(prefix='rookery-mounts-')
-        self.addCleanup(shutil.rmtree, directory)
-        link = os.path.join(directory, 'link')
+        link = os.path.join(self.directory, 'link')
         os.symlink('/etc', link)
-        with self.assertRaises(StartFailure) as caught:
-            mounts.open_source(link, '/data', '/run/docker.sock')
-        self.assertEqual(caught.exception.message, 'unsafe mount source: %s' % link)
-        os.close(mounts.open_source(directory, '/data', '/run/docker.sock'))
+        self.assertEqual(self.refused(link), 'unsafe mount source: %s' % link)
+        os.close(mounts.open_source(self.directory, POLICY))
+        inside = dict(POLICY, allow=[os.path.join(self.directory, 'allowed')])
+        os.mkdir(os.path.join(self.directory, 'allowed'))
+        os.symlink('..', os.path.join(self.directory, 'allowed', 'up'))
+        up = os.path.join(self.directory, 'allowed', 'up')
+        self.assertEqual(self.refused(up, inside), 'unsafe mount source: %s%s' % (up, OUTSIDE))
+
+    def test_a_pipe_holds_nothing_up(self):
+        pipe = os.path.join(self.directory, 'pipe')
+        os.mkfifo(pipe)
+        self.assertEqual(self.refused(pipe), 'unsafe mount source: %s%s' % (pipe, NO_FILE))
+
+    def test_what_was_removed_is_not_mounted(self):
+        gone = os.path.join(self.directory, 'gone')
+        os.mkdir(gone)
+        held = os.open(gone, os.O_PATH)
+        self.addCleanup(os.close, held)
+        os.rmdir(gone)
+        path = '/proc/self/fd/%d' % held
+        self.assertEqual(self.refused(path), 'unsafe mount source: %s' % path)
+
+    @unittest.skipUnless(os.geteuid() == 0, 'needs root')
+    def test_what_a_link_reaches_in_another_mount_namespace_is_not_taken_for_what_is_here(self):
+        shown = os.path.join(self.directory, 'shown')
+        os.mkdir(shown)
+        script = 'mount -t tmpfs none %s && echo ready && exec sleep 600' % shown
+        other = subprocess.Popen(['unshare', '--mount', 'sh', '-c', script], stdout=subprocess.PIPE)
+        try:
+            if not other.stdout.readline():
+                self.skipTest('this machine forbids namespaces')
+            link = os.path.join(self.directory, 'link')
+            os.symlink('/proc/%d/root%s' % (other.pid, shown), link)
+            self.assertEqual(self.refused(link), 'unsafe mount source: %s' % link)
+        finally:
+            other.kill()
+            other.wait()
+            other.stdout.close()
 
     def test_missing_and_relative_sources_are_told(self):
         for path, message in (
@@ -35,7 +103,7 @@ class Sources(unittest.TestCase):
             ('relative', 'mount source must be an absolute path: relative'),
         ):
             with self.assertRaises(StartFailure) as caught:
-                mounts.open_source(path, '/data', '/run/docker.sock')
+                mounts.open_source(path, POLICY)
             self.assertEqual(caught.exception.message, message)
 
 

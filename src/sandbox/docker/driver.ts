@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
-import type { MountPolicy } from '../../core/mount.ts';
+import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
 import type {
@@ -37,12 +37,14 @@ import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
 import { readLogs } from './logs.ts';
 import { TenantNetworks } from './networks.ts';
 import { OpenWays } from './open-ways.ts';
+import type { RegistryRules } from './registry-auth.ts';
 import { removeContainer } from './removal.ts';
 import { Starter } from './starter.ts';
 import { readStats } from './stats.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
 const DEFAULT_PULL_TIMEOUT_MS = 600_000;
+const ANY_REGISTRY: RegistryRules = { named: null, onlyNamed: false };
 /** The largest delay of a timer. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
 /** How long a container may take to end that was killed, and to go that was removed. */
@@ -52,11 +54,13 @@ export interface DockerDriverOptions {
   /** The server's data directory (resolved): sockets of sandboxes are in `run/docker` below it. */
   readonly dataDir: string;
   /** What may not be mounted, checked again when it is. */
-  readonly mountPolicy: MountPolicy;
+  readonly mountPolicy: HostPathPolicy;
   readonly logger: Logger;
   /** The daemon; null: as Docker's own command line finds it. */
   readonly host?: string | null;
   readonly pullTimeoutMs?: number;
+  /** From where images may be pulled; absent: from everywhere, without tokens but for the large public registries. */
+  readonly registries?: RegistryRules;
   /** The directory of `rookery_runtime`; this installation's when absent. */
   readonly pythonDir?: string;
 }
@@ -251,14 +255,14 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async #connect(): Promise<Parts> {
-    const { logger, host, pullTimeoutMs, mountPolicy } = this.#options;
+    const { logger, host, pullTimeoutMs, mountPolicy, registries } = this.#options;
     const pythonDir = this.#options.pythonDir ?? findPythonDir();
     const hostPython = new HostPython(pythonDir);
     await mkdir(this.#dockerDir, { recursive: true, mode: 0o700 });
     const [engine, installation] = await Promise.all([Engine.open(host ?? null), installationOf(this.#dockerDir)]);
     const exits = new Exits(engine, installation, logger);
     const networks = new TenantNetworks(engine, installation, logger);
-    const images = new Images(engine, logger, pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS);
+    const images = new Images(engine, logger, pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS, registries ?? ANY_REGISTRY);
     const starter = new Starter({
       engine,
       exits,

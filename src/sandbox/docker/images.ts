@@ -3,7 +3,7 @@ import { deadlineExceeded, failedPrecondition } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { bounded } from '../process/bounded.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
-import { findRegistryAuth } from './registry-auth.ts';
+import { authorizePull, type PullAuth, type RegistryRules, registryName } from './registry-auth.ts';
 
 /** How often the progress of a pull stands in the log. */
 const PROGRESS_INTERVAL_MS = 2_000;
@@ -22,12 +22,14 @@ export class Images {
   readonly #engine: Engine;
   readonly #logger: Logger;
   readonly #pullTimeoutMs: number;
+  readonly #registries: RegistryRules;
   readonly #pulls = new Map<string, Promise<void>>();
 
-  constructor(engine: Engine, logger: Logger, pullTimeoutMs: number) {
+  constructor(engine: Engine, logger: Logger, pullTimeoutMs: number, registries: RegistryRules) {
     this.#engine = engine;
     this.#logger = logger;
     this.#pullTimeoutMs = pullTimeoutMs;
+    this.#registries = registries;
   }
 
   /**
@@ -47,24 +49,28 @@ export class Images {
   }
 
   async #run(reference: string): Promise<void> {
+    const auth = await authorizePull(reference, this.#registries);
+    if (auth === null) {
+      throw cannotPull(reference, `the setting docker.registries does not name ${registryName(reference)}`);
+    }
     const startedMs = performance.now();
     this.#logger.info({ image: reference }, 'an image is not here and is being pulled');
     let stream: Readable | undefined;
     const late = deadlineExceeded(`it took longer than ${this.#pullTimeoutMs / 1000} s`);
     const timer = setTimeout(() => stream?.destroy(late), this.#pullTimeoutMs);
     try {
-      const auth = await findRegistryAuth(reference);
-      const options = { fromImage: withTag(reference), ...(auth === null ? {} : { authconfig: auth }) };
+      const { authconfig } = auth;
+      const options = { fromImage: withTag(reference), ...(authconfig === undefined ? {} : { authconfig }) };
       stream = (await this.#engine.request(
         `pull ${reference}`,
         docker => docker.createImage(options),
         this.#pullTimeoutMs,
       )) as Readable;
       const failure = await this.#follow(reference, stream);
-      if (failure !== null) throw cannotPull(reference, failure);
+      if (failure !== null) throw cannotPull(reference, explain(failure, auth));
     } catch (error) {
       const cause = statusOf(error) !== null ? daemonMessage(error) : stream?.errored?.message;
-      const failure = cause === undefined ? error : cannotPull(reference, cause, error);
+      const failure = cause === undefined ? error : cannotPull(reference, explain(cause, auth), error);
       this.#logger.warn({ image: reference, err: failure }, 'an image could not be pulled');
       throw failure;
     } finally {
@@ -95,6 +101,12 @@ export class Images {
     }
     return failure ?? parse(rest).error ?? null;
   }
+}
+
+/** Without the hint nobody would guess why a registry that everybody may read refuses. */
+function explain(failure: string, { isTrusted, registry }: PullAuth): string {
+  if (isTrusted || !/unauthorized|denied|authenti|authoriz|401|403/i.test(failure)) return failure;
+  return `${failure} (it was asked without a token, because the setting docker.registries does not name ${registry})`;
 }
 
 function cannotPull(reference: string, why: string, cause?: unknown): Error {

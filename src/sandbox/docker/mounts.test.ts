@@ -1,8 +1,10 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
-import { checkTargets, ownerWarnings, verifyMounts } from './mounts.ts';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { SandboxSpec } from '../driver.ts';
+import { checkMounts, checkTargets, ownerWarnings, verifyMounts } from './mounts.ts';
 
 const mount = (source: string, ownerUid: number | null = 0, readonly = false) => ({
   source,
@@ -39,6 +41,71 @@ test('a source that is not among the mounts of a process was not what the daemon
 
 test('a process that is gone has nothing that could be compared', async () => {
   await verifyMounts(2 ** 22 + 1, [mount('/tmp')]);
+});
+
+describe('sources at the moment of mounting', () => {
+  let directory: string;
+  beforeEach(() => {
+    directory = realpathSync(mkdtempSync(join(tmpdir(), 'rookery-mounts-')));
+    for (const name of ['data', 'data/packages', 'allowed', 'allowed-too', 'engine']) mkdirSync(join(directory, name));
+    execFileSync('mkfifo', [join(directory, 'allowed/pipe')]);
+    symlinkSync('/etc', join(directory, 'allowed/etc'));
+    symlinkSync('../data/packages', join(directory, 'allowed/packages'));
+    symlinkSync('../allowed-too', join(directory, 'allowed/beside'));
+  });
+  afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+  const check = (source: string, allow: string[] | null = [join(directory, 'allowed')]) => {
+    const policy = { closed: [join(directory, 'data'), '/var/lib/docker'], allow };
+    const spec = { mounts: [{ source, target: '/x', readonly: true }] } as unknown as SandboxSpec;
+    return checkMounts(spec, policy, join(directory, 'engine/own.sock'));
+  };
+
+  test.each([
+    '/etc',
+    '/proc/1/root',
+    '/dev/null',
+    '/var/lib/docker/volumes',
+    '/var/lib',
+    'data',
+    'data/packages',
+    '.',
+    'engine',
+  ])('%s is refused, whatever is allowed', async name => {
+    const source = name.startsWith('/') ? name : name === '.' ? directory : join(directory, name);
+    for (const allow of [null, ['/']]) {
+      await expect(check(source, allow)).rejects.toMatchObject({
+        code: 'failed_precondition',
+        message: expect.stringMatching(/^unsafe mount source: /),
+      });
+    }
+  });
+
+  test.each([
+    ['allowed/etc', 'unsafe mount source: SOURCE'],
+    ['allowed/etc/shadow', 'unsafe mount source: SOURCE'],
+    ['allowed/packages', 'unsafe mount source: SOURCE'],
+    ['allowed/packages/no', 'unsafe mount source: SOURCE'],
+    ['allowed/pipe', 'unsafe mount source: SOURCE (it is neither a file nor a directory)'],
+    ['allowed/beside', 'unsafe mount source: SOURCE (mounts.allow does not name it)'],
+    ['allowed-too', 'unsafe mount source: SOURCE (mounts.allow does not name it)'],
+    ['no', 'unsafe mount source: SOURCE (mounts.allow does not name it)'],
+    ['allowed/no', 'mount source does not exist: SOURCE'],
+  ])('%s: %s', async (name, message) => {
+    const source = join(directory, name);
+    await expect(check(source)).rejects.toMatchObject({
+      code: 'failed_precondition',
+      message: message.replace('SOURCE', source),
+    });
+  });
+
+  test('the daemon is given the path without links', async () => {
+    symlinkSync('data-of-mine', join(directory, 'allowed/mine'));
+    mkdirSync(join(directory, 'allowed/data-of-mine'));
+    expect(await check(join(directory, 'allowed/mine'))).toMatchObject([
+      { source: join(directory, 'allowed/data-of-mine'), target: '/x', readonly: true },
+    ]);
+  });
 });
 
 const OURS = ['/run/rookery', '/opt/rookery/rookery_runtime'];

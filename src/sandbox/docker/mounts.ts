@@ -1,7 +1,9 @@
-import { readFile, realpath, stat } from 'node:fs/promises';
+import { readFile, realpath } from 'node:fs/promises';
 import { posix } from 'node:path';
 import { failedPrecondition, messageOf } from '../../core/error.ts';
-import { checkSourceResolved, checkSourceText, type MountPolicy, type MountSpec } from '../../core/mount.ts';
+import { checkHostPath, type HostPathPolicy } from '../../core/host-path.ts';
+import type { MountSpec } from '../../core/mount.ts';
+import { openPath } from '../../lib/opened-path.ts';
 import type { SandboxSpec } from '../driver.ts';
 
 const WRITABLE_BY_ALL = 0o002;
@@ -24,24 +26,25 @@ export interface CheckedMount {
  */
 export async function checkMounts(
   spec: SandboxSpec,
-  policy: MountPolicy,
+  policy: HostPathPolicy,
   socketPath: string | null,
 ): Promise<readonly CheckedMount[]> {
   if (spec.mounts.length === 0 && spec.platformMounts === undefined) return [];
   const socket = socketPath === null ? null : await realpath(socketPath).catch(() => socketPath);
-  const policies = socket === null ? [policy] : [policy, { ...policy, dockerSocket: socket }];
-  const asked = spec.mounts.map(mount => checkMount(mount, policies));
+  const whole = socket === null ? policy : { ...policy, closed: [...policy.closed, socket] };
+  const asked = spec.mounts.map(mount => checkMount(mount, whole));
   const ours = (spec.platformMounts ?? []).map(async mount => ({ ...(await resolveMount(mount)), ownerUid: null }));
   return await Promise.all([...asked, ...ours]);
 }
 
-async function checkMount(mount: MountSpec, policies: readonly MountPolicy[]): Promise<CheckedMount> {
+/** The daemon takes no descriptor: what was checked here is compared with what it mounted (`verifyMounts`). */
+async function checkMount(mount: MountSpec, policy: HostPathPolicy): Promise<CheckedMount> {
+  const { target, readonly } = mount;
   try {
-    checkSourceText('mount source', mount.source);
-    const resolved = await resolveMount(mount);
-    for (const policy of policies) checkSourceResolved('mount source', mount.source, resolved.source, policy);
-    const { uid, mode } = await stat(resolved.source);
-    return { ...resolved, ownerUid: (mode & WRITABLE_BY_ALL) === 0 ? uid : null };
+    const opened = await checkHostPath('mount source', mount.source, policy, openPath);
+    await opened.close();
+    const { resolved, uid, mode } = opened;
+    return { source: resolved, target, readonly, ownerUid: (mode & WRITABLE_BY_ALL) === 0 ? uid : null };
   } catch (error) {
     throw failedPrecondition(messageOf(error), { cause: error });
   }

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { findRegistryAuth } from './registry-auth.ts';
+import { authorizePull, findRegistryAuth } from './registry-auth.ts';
 
 let directory: string;
 
@@ -37,4 +37,42 @@ test('nothing for a registry without a login, and without a configuration', asyn
   expect(await findRegistryAuth('python')).toBeNull();
   login({ 'reg.example.com': 'me:x' });
   expect(await findRegistryAuth('other.example.com/a')).toBeNull();
+});
+
+test.each([
+  ['python:3.11', 'docker.io'],
+  ['team/app', 'docker.io'],
+  ['docker.io/library/python', 'docker.io'],
+  ['index.docker.io/team/app', 'docker.io'],
+  ['ghcr.io/team/app', 'ghcr.io'],
+])('%s comes from the public registry %s: the daemon may get a token', async (image, registry) => {
+  for (const onlyNamed of [false, true]) {
+    expect(await authorizePull(image, { named: null, onlyNamed })).toEqual({ registry, isTrusted: true });
+  }
+});
+
+test.each([
+  ['127.0.0.1:5000/a', '127.0.0.1:5000'],
+  ['169.254.169.254/latest/meta-data', '169.254.169.254'],
+  ['[::1]:80/a', '[::1]:80'],
+  ['localhost/a', 'localhost'],
+  ['INTRANET/a', 'INTRANET'],
+  ['ghcr.io.example.com/a', 'ghcr.io.example.com'],
+  ['docker.io:444/a', 'docker.io:444'],
+])('%s: a registry that nobody named is asked without a token server, or not at all', async (image, registry) => {
+  expect(await authorizePull(image, { named: null, onlyNamed: false })).toEqual({
+    authconfig: { registrytoken: 'none', serveraddress: registry },
+    registry,
+    isTrusted: false,
+  });
+  expect(await authorizePull(image, { named: null, onlyNamed: true })).toBeNull();
+  expect(await authorizePull(image, { named: ['docker.io'], onlyNamed: true })).toBeNull();
+  expect(await authorizePull(image, { named: [registry], onlyNamed: true })).toEqual({ registry, isTrusted: true });
+});
+
+test('a list that does not name Docker Hub does not allow it; a login allows its registry', async () => {
+  const rules = { named: ['reg.example.com'], onlyNamed: true };
+  expect(await authorizePull('python', rules)).toBeNull();
+  login({ 'other.example.com': 'me:x' });
+  expect(await authorizePull('other.example.com/a', rules)).toMatchObject({ isTrusted: true });
 });

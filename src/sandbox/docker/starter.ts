@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type Docker from 'dockerode';
 import { LRUCache } from 'lru-cache';
 import { deadlineExceeded, failedPrecondition, ServiceError } from '../../core/error.ts';
-import type { MountPolicy } from '../../core/mount.ts';
+import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult, SandboxSpec } from '../driver.ts';
 import { containerName, containerOptions } from './container.ts';
@@ -59,7 +59,7 @@ export interface StarterOptions {
   readonly logger: Logger;
   /** Where the directories of sandboxes are. */
   readonly dockerDir: string;
-  readonly mountPolicy: MountPolicy;
+  readonly mountPolicy: HostPathPolicy;
   /** The directory of `rookery_runtime` on the host. */
   readonly runtimeDir: string;
 }

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { deadlineExceeded, type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
-import type { MountPolicy } from '../../core/mount.ts';
+import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { bounded } from './bounded.ts';
@@ -30,7 +30,7 @@ export interface ProcessDriverOptions {
   /** The server's data directory (resolved): sockets, logs and state of sandboxes are in `run` below it. */
   readonly dataDir: string;
   /** What may not be mounted, checked again when it is. */
-  readonly mountPolicy: MountPolicy;
+  readonly mountPolicy: HostPathPolicy;
   readonly logger: Logger;
   /** Sandboxes without code that are kept ready per interpreter in use. */
   readonly spares?: number;

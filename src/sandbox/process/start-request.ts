@@ -1,14 +1,14 @@
 import { stat } from 'node:fs/promises';
 import { failedPrecondition } from '../../core/error.ts';
+import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { PortMapping } from '../../core/instance.ts';
-import type { MountPolicy } from '../../core/mount.ts';
 import type { SandboxSpec } from '../driver.ts';
 import type { Launcher } from './launchers.ts';
 import { type NetworkOptions, networkOf } from './network.ts';
 
 export function startRequest(
   spec: SandboxSpec,
-  policy: MountPolicy,
+  policy: HostPathPolicy,
   networks: NetworkOptions['use'] = 'shared',
 ): object {
   return {

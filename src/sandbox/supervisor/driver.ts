@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
-import type { MountPolicy } from '../../core/mount.ts';
+import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ListedSandbox, ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { bounded } from '../process/bounded.ts';
@@ -37,7 +37,7 @@ export interface SupervisorDriverOptions {
   /** The server's data directory (resolved): sockets, logs and state of sandboxes are in `run/supervisor` below it. */
   readonly dataDir: string;
   /** What may not be mounted, checked again when it is. */
-  readonly mountPolicy: MountPolicy;
+  readonly mountPolicy: HostPathPolicy;
   readonly logger: Logger;
   /** `unix:///path`, `http://host:port`, `http://user:password@host:port`. */
   readonly url: string;

@@ -1,5 +1,8 @@
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { access, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { access, mkdir, mkdtemp, readdir, readFile, readlink, rm, symlink, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -7,6 +10,7 @@ import tar from 'tar-stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type S3TestServer, startS3Server } from '../../../test/parts/s3-server.ts';
 import { describeWith } from '../../../test/probe.ts';
+import type { HostPathPolicy } from '../../core/host-path.ts';
 import { CODE_TARGET, CodeStore } from './code-store.ts';
 import type { S3Object, S3Settings } from './s3-source.ts';
 
@@ -26,9 +30,14 @@ afterEach(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-function store(s3: S3Settings = NO_S3, maxCacheBytes = 1_000_000): CodeStore {
+function store(
+  s3: S3Settings = NO_S3,
+  maxCacheBytes = 1_000_000,
+  policy: HostPathPolicy = { closed: [join(directory, 'data')], allow: null },
+): CodeStore {
   return new CodeStore({
     dataDir: join(directory, 'data'),
+    policy,
     s3,
     maxCacheBytes,
     maxArchiveBytes: 1_000_000,
@@ -71,6 +80,40 @@ describe('code on this host', () => {
     }
   });
 
+  it.each(['local', 'copy'] as const)('%s: the rule for host paths holds', async storage => {
+    const path = await codeDir();
+    const packages = join(directory, 'data', 'packages', 'other');
+    await mkdir(packages, { recursive: true });
+    await symlink(packages, join(path, 'link'));
+    await symlink('/etc', join(directory, 'etc'));
+    const placing = (from: string, allow: string[] | null = null) =>
+      store(NO_S3, 0, { closed: [join(directory, 'data')], allow }).place({ storage, path: from }, 'i');
+    for (const closed of ['/etc', '/', '/proc/1', join(directory, 'data'), packages, join(path, 'link'), directory]) {
+      await expect(placing(closed)).rejects.toMatchObject({
+        code: 'failed_precondition',
+        message: `unsafe code path: ${closed}`,
+      });
+    }
+    await expect(placing(join(directory, 'etc'))).rejects.toThrow(/^unsafe code path: /);
+    await expect(placing(path, [join(directory, 'elsewhere')])).rejects.toThrow(
+      `unsafe code path: ${path} (mounts.allow does not name it)`,
+    );
+    await expect(placing(join(path, 'main.py'))).rejects.toThrow('the code directory does not exist: ');
+    await expect(placing('code')).rejects.toThrow('the code directory does not exist: code');
+    expect(await placing(path, [directory])).toMatchObject({ mount: { target: CODE_TARGET } });
+    // A link in the code is copied as a link, and leads nowhere in a sandbox.
+    if (storage === 'copy') expect(await readlink(join(directory, 'data/code/copies/i/link'))).toBe(packages);
+  });
+
+  it('what cannot be copied leaves nothing, and the reason says no path of the service', async () => {
+    const path = await codeDir();
+    execFileSync('mkfifo', [join(path, 'pipe')]);
+    await expect(store().place({ storage: 'copy', path }, 'i')).rejects.toThrow(
+      `the code in ${path} could not be copied: "pipe" is neither a file nor a directory nor a link`,
+    );
+    expect(await readdir(join(directory, 'data/code/copies'))).toEqual([]);
+  });
+
   it('a sweep removes copies of instances that are gone', async () => {
     const path = await codeDir();
     const code = store();
@@ -80,6 +123,46 @@ describe('code on this host', () => {
     await access(kept.mount.source);
     await expect(access(lost.mount.source)).rejects.toThrow();
   });
+});
+
+it.each([
+  ['http://169.254.169.254/latest', 'http://169.254.169.254'],
+  ['http://127.0.0.1:1/', 'http://127.0.0.1:1'],
+  ['https://store.example.com@169.254.169.254/', 'https://169.254.169.254'],
+  ['http://store.example.com', 'http://store.example.com'],
+  ['https://store.example.com:444', 'https://store.example.com:444'],
+])('an object store at %s, which nobody named, is not asked', async (bucketUrl, origin) => {
+  const settings = { ...NO_S3, endpoint: 'https://store.example.com' };
+  const object = { bucketId: 'b', objectId: 'o', bucketUrl, token: '', sha512: '' };
+  await expect(store(settings).place({ storage: 's3', object, revision: '1' }, 'i')).rejects.toThrow(
+    `bucketUrl ${origin} is not one of s3.endpoint and s3.allowedEndpoints`,
+  );
+});
+
+it('an object store that sends elsewhere is not followed', async () => {
+  const asked: string[] = [];
+  const elsewhere = createServer((request, response) => {
+    asked.push(`elsewhere ${request.url}`);
+    response.end();
+  });
+  const hostile = createServer((request, response) => {
+    asked.push('hostile');
+    const { port } = elsewhere.address() as AddressInfo;
+    response.writeHead(request.url?.includes('301') ? 301 : 307, { location: `http://127.0.0.1:${port}/secret` }).end();
+  });
+  for (const server of [elsewhere, hostile]) await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  try {
+    const endpoint = `http://127.0.0.1:${(hostile.address() as AddressInfo).port}`;
+    for (const objectId of ['301', '307']) {
+      const object = { bucketId: 'b', objectId, bucketUrl: '', token: 'a:b', sha512: '' };
+      const placing = store({ ...NO_S3, endpoint }).place({ storage: 's3', object, revision: '1' }, 'i');
+      await expect(placing).rejects.toThrow('could not be fetched');
+    }
+    expect(asked).toContain('hostile');
+    expect(asked.filter(each => each !== 'hostile')).toEqual([]);
+  } finally {
+    for (const server of [elsewhere, hostile]) server.close();
+  }
 });
 
 describeWith(['go'], 'code in an object store', () => {

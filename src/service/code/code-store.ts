@@ -1,9 +1,12 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { cp, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { failedPrecondition, messageOf } from '../../core/error.ts';
+import { failedPrecondition, messageOf, type ServiceError } from '../../core/error.ts';
+import { checkHostPath, type HostPathPolicy } from '../../core/host-path.ts';
 import type { MountSpec } from '../../core/mount.ts';
+import { type OpenedPath, openPath } from '../../lib/opened-path.ts';
 import { unpack } from '../../storage/unpack.ts';
+import { copyTree } from './copy-tree.ts';
 import { fetchObject, type S3Object, type S3Settings } from './s3-source.ts';
 
 /** Where the code of a service instance stands inside its sandbox (decisions §6). */
@@ -27,6 +30,8 @@ export interface PlacedCode {
 
 export interface CodeStoreOptions {
   readonly dataDir: string;
+  /** What `local` and `copy` may name. */
+  readonly policy: HostPathPolicy;
   readonly s3: S3Settings;
   /** Unpacked objects that are kept when nothing uses them, bytes together. */
   readonly maxCacheBytes: number;
@@ -66,20 +71,14 @@ export class CodeStore {
       this.#use(basename(directory), instanceId);
       return { mount: { source: directory, target: CODE_TARGET, readonly: true }, ours: true };
     }
-    await mustBeDirectory(source.path);
-    if (source.storage === 'local') {
-      return { mount: { source: source.path, target: CODE_TARGET, readonly: true }, ours: false };
-    }
-    const copy = join(this.#copyDir, instanceId);
+    const opened = await this.#open(source.path);
     try {
-      await mkdir(this.#copyDir, { recursive: true, mode: 0o711 });
-      // Links are copied as links: what they lead to is not the function's unless it can reach it by itself.
-      await cp(source.path, copy, { recursive: true, verbatimSymlinks: true, errorOnExist: true, force: false });
-    } catch (error) {
-      await rm(copy, { recursive: true, force: true });
-      throw failedPrecondition(`the code in ${source.path} could not be copied: ${messageOf(error)}`, { cause: error });
+      if (source.storage === 'copy') return await this.#copy(opened, source.path, instanceId);
+    } finally {
+      await opened.close();
     }
-    return { mount: { source: copy, target: CODE_TARGET, readonly: false }, ours: true };
+    // Not ours: the sandbox checks it again when it mounts it.
+    return { mount: { source: source.path, target: CODE_TARGET, readonly: true }, ours: false };
   }
 
   /** An instance of before a restart lives on with what it had mounted. */
@@ -103,6 +102,38 @@ export class CodeStore {
       if (!living.has(instanceId)) await rm(join(this.#copyDir, instanceId), { recursive: true, force: true });
     }
     await this.#trim();
+  }
+
+  async #open(path: string): Promise<OpenedPath> {
+    // As the query of the version says it (`unavailable`): it names no place on the host.
+    if (!path.startsWith('/')) throw failedPrecondition(`the code directory does not exist: ${path}`);
+    let opened: OpenedPath;
+    try {
+      opened = await checkHostPath('code path', path, this.#options.policy, openPath);
+    } catch (error) {
+      const { code, message } = error as ServiceError;
+      throw failedPrecondition(
+        code === 'failed_precondition' ? `the code directory does not exist: ${path}` : message,
+        {
+          cause: error,
+        },
+      );
+    }
+    if (opened.kind === 'directory') return opened;
+    await opened.close();
+    throw failedPrecondition(`the code directory does not exist: ${path}`);
+  }
+
+  async #copy(opened: OpenedPath, path: string, instanceId: string): Promise<PlacedCode> {
+    const copy = join(this.#copyDir, instanceId);
+    try {
+      await mkdir(this.#copyDir, { recursive: true, mode: 0o711 });
+      await copyTree(opened, copy, { maxBytes: this.#options.maxUnpackedBytes, maxEntries: this.#options.maxEntries });
+    } catch (error) {
+      await rm(copy, { recursive: true, force: true });
+      throw failedPrecondition(`the code in ${path} could not be copied: ${withoutPaths(error)}`, { cause: error });
+    }
+    return { mount: { source: copy, target: CODE_TARGET, readonly: false }, ours: true };
   }
 
   #use(entry: string, instanceId: string): void {
@@ -169,8 +200,10 @@ function cacheKey(object: S3Object, revision: string): string {
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
 }
 
-async function mustBeDirectory(path: string): Promise<void> {
-  if (!(await isDirectory(path))) throw failedPrecondition(`the code directory does not exist: ${path}`);
+/** Where copies are kept on the host is nobody's business. */
+function withoutPaths(error: unknown): string {
+  const message = messageOf(error);
+  return (error as NodeJS.ErrnoException).syscall === undefined ? message : message.replace(/ '.*$/s, '');
 }
 
 async function isDirectory(path: string): Promise<boolean> {

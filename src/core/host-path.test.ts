@@ -1,0 +1,259 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import {
+  checkHostPath,
+  checkPathText,
+  checkSources,
+  ENGINE_STATE,
+  type FindPath,
+  type HostPathPolicy,
+  resolvePolicy,
+} from './host-path.ts';
+
+const POLICY: HostPathPolicy = { closed: ['/srv/rookery/data', ...ENGINE_STATE], allow: null };
+/** Symlinks by their path; everything else is what it says, and there. */
+const findOf =
+  (links: Record<string, string | null> = {}): FindPath =>
+  async path => {
+    const link = links[path];
+    if (link === null) return null;
+    return { resolved: link ?? path.replace(/\/+(\.?\/+)*/g, '/').replace(/(.)\/$/, '$1'), kind: 'directory' };
+  };
+const check = (source: string, links?: Record<string, string | null>) =>
+  checkSources('', [{ source, target: '/x', readonly: false }], POLICY, findOf(links));
+
+describe('forbidden sources', () => {
+  test.each([
+    '/',
+    '//',
+    '/.',
+    '/etc',
+    '/etc/',
+    '//etc',
+    '/./etc',
+    '/etc/passwd',
+    '/proc',
+    '/proc/1/root',
+    '/sys',
+    '/sys/fs/cgroup',
+    '/dev',
+    '/dev/shm',
+    '/boot',
+    '/boot/grub',
+    '/var/run/docker.sock',
+    '/tmp/my-docker.sock-dir',
+    '/home/../etc',
+    '/home/ann/..',
+    '/home/a..b',
+  ])('%s', async source => {
+    await expect(check(source)).rejects.toMatchObject({
+      code: 'invalid_request',
+      message: `unsafe mount source: ${source}`,
+    });
+    await expect(checkSources(source, [], POLICY, findOf())).rejects.toMatchObject({
+      code: 'invalid_request',
+      message: `unsafe workspace: ${source}`,
+    });
+  });
+
+  test.each([
+    ['the data directory', '/srv/rookery/data'],
+    ['what is below it', '/srv/rookery/data/instances/1'],
+    ['its parent', '/srv/rookery'],
+    ['a parent further up', '/srv'],
+    ['the directory of the docker socket', '/run'],
+  ])('%s', async (_, source) => {
+    await expect(check(source)).rejects.toThrow(`unsafe mount source: ${source}`);
+  });
+
+  test('what is below the data directory, although it does not exist', async () => {
+    const source = '/srv/rookery/data/nothing';
+    await expect(check(source, { [source]: null })).rejects.toThrow(`unsafe mount source: ${source}`);
+  });
+
+  test.each(['/etc', '/proc/self', '/', '/srv/rookery/data', '/run', '/other/docker.sock'])(
+    'a symlink to %s',
+    async target => {
+      await expect(check('/home/ann/link', { '/home/ann/link': target })).rejects.toThrow(
+        'unsafe mount source: /home/ann/link',
+      );
+    },
+  );
+});
+
+test.each(['', 'relative', './here', 'C:\\code', ' /code', '/a\0b'])('"%s" must be an absolute path', async source => {
+  await expect(check(source)).rejects.toMatchObject({
+    code: 'invalid_request',
+    message: `mount source must be an absolute path: ${source}`,
+  });
+});
+
+test('a relative workspace must be an absolute path; an empty one is none', async () => {
+  await expect(checkSources('work', [], POLICY, findOf())).rejects.toThrow('workspace must be an absolute path: work');
+  await expect(checkSources('', [], POLICY, findOf())).resolves.toBeUndefined();
+});
+
+test.each([
+  '/home/ann/code',
+  '/etcetera',
+  '/devices',
+  '/tmp/proc',
+  '/srv/rookery/data2',
+  '/runner',
+  '/home/ann/.config',
+])('%s is allowed', async source => {
+  await expect(check(source)).resolves.toBeUndefined();
+});
+
+test('a source that does not exist is not the request’s fault', async () => {
+  await expect(check('/gone', { '/gone': null })).rejects.toMatchObject({
+    code: 'failed_precondition',
+    message: 'mount source does not exist: /gone',
+  });
+  await expect(checkSources('/gone', [], POLICY, findOf({ '/gone': null }))).rejects.toThrow(
+    'workspace does not exist: /gone',
+  );
+});
+
+test('an unsafe source answers before one that is missing, wherever it stands', async () => {
+  const mounts = ['/gone', '/link', '/etc'].map(source => ({ source, target: '/x', readonly: true }));
+  const links = { '/gone': null, '/link': '/etc' };
+  await expect(checkSources('', mounts, POLICY, findOf(links))).rejects.toThrow('unsafe mount source: /etc');
+  await expect(checkSources('', mounts.slice(0, 2), POLICY, findOf(links))).rejects.toThrow(
+    'unsafe mount source: /link',
+  );
+});
+
+test('no way to write a forbidden directory passes', () => {
+  const filler = fc.array(fc.constantFrom('', '.'), { maxLength: 4 });
+  const tree = fc.constantFrom('etc', 'proc', 'sys', 'dev', 'boot');
+  const below = fc.array(fc.stringMatching(/^[a-z.]{0,5}$/), { maxLength: 3 });
+  fc.assert(
+    fc.property(filler, tree, filler, below, (before, name, after, rest) => {
+      const path = ['', ...before, name, ...after, ...rest].join('/');
+      expect(() => checkPathText('workspace', path)).toThrow(`unsafe workspace: ${path}`);
+    }),
+  );
+});
+
+describe('what is never had, whatever is allowed', () => {
+  const everything: HostPathPolicy = { ...POLICY, allow: ['/'] };
+
+  test.each([
+    ...['/run/docker', '/run/docker/runtime', '/var/run/docker', '/run/containerd', '/run/podman', '/run/crio', '/run'],
+    ...['/var/run', '/var', '/var/lib', '/var/lib/docker', '/var/lib/docker/volumes/x/_data', '/var/lib/containerd'],
+    ...['/var/lib/containers/storage', '/var/lib/kubelet/pods', '/var/run//containerd/', '/run/./podman'],
+    ...['/run/user/1000', '/run/user', '/run/user/1000/podman', '/run/dbus', '/run/systemd/private'],
+    ...['/home/ann/.local/share/containers', '/home/ann/.local/share/docker/overlay2', '/root/.docker/config.json'],
+  ])('state of an engine: %s', async source => {
+    for (const policy of [POLICY, everything]) {
+      await expect(checkHostPath('workspace', source, policy, findOf())).rejects.toMatchObject({
+        code: 'invalid_request',
+        message: `unsafe workspace: ${source}`,
+      });
+    }
+  });
+
+  test.each(['/var/lib/myapp', '/srv', '/home/ann', '/root/x', '/tmp/x', '/run/myapp', '/var/lib/dockerless'])(
+    '%s is none',
+    async source => {
+      const policy = { closed: [...ENGINE_STATE], allow: null };
+      await expect(checkHostPath('workspace', source, policy, findOf())).resolves.toMatchObject({ resolved: source });
+    },
+  );
+
+  test('a link to it, and a link to a parent of it', async () => {
+    const links = { '/home/link': '/var/lib/docker', '/home/up': '/var/lib' };
+    for (const source of Object.keys(links)) {
+      await expect(checkHostPath('code path', source, everything, findOf(links))).rejects.toThrow(
+        `unsafe code path: ${source}`,
+      );
+    }
+  });
+});
+
+describe('mounts.allow', () => {
+  const policy: HostPathPolicy = { ...POLICY, allow: ['/data/code', '/mnt/disk'] };
+  const links: Record<string, string | null> = {
+    '/data/code/out': '/home/ann',
+    '/srv/in': '/mnt/disk/in',
+    '/data/code/gone': null,
+    '/home/gone': null,
+    '/data/code/out/gone': null,
+    '/data/code/secret/gone': null,
+    '/data/code/secret': '/srv/rookery/data/packages',
+  };
+  const allowed = (path: string) => checkHostPath('mount source', path, policy, findOf(links));
+  const message = (path: string) => `unsafe mount source: ${path} (mounts.allow does not name it)`;
+
+  test.each(['/data/code', '/data/code/', '/data//code/x', '/mnt/disk/a/b', '/srv/in'])('%s is in it', async path => {
+    await expect(allowed(path)).resolves.toBeDefined();
+  });
+
+  test.each(['/data', '/data/codex', '/data/code2/x', '/home/ann', '/data/code/out', '/mnt'])(
+    '%s is not',
+    async path => {
+      await expect(allowed(path)).rejects.toMatchObject({ code: 'invalid_request', message: message(path) });
+    },
+  );
+
+  test('whether a path exists is told only where it may be had', async () => {
+    await expect(allowed('/data/code/gone')).rejects.toThrow('mount source does not exist: /data/code/gone');
+    for (const path of ['/home/gone', '/data/code/out/gone'])
+      await expect(allowed(path)).rejects.toThrow(message(path));
+    await expect(allowed('/data/code/secret/gone')).rejects.toMatchObject({
+      code: 'invalid_request',
+      message: 'unsafe mount source: /data/code/secret/gone',
+    });
+  });
+
+  test('where nothing is allowed nothing is looked at', async () => {
+    const blind: FindPath = async path => expect.unreachable(path);
+    const none = { ...POLICY, allow: [] };
+    await expect(checkHostPath('workspace', '/home/ann', none, blind)).rejects.toThrow(
+      'unsafe workspace: /home/ann (mounts.allow does not name it)',
+    );
+    await expect(checkHostPath('workspace', '/etc', none, blind)).rejects.toThrow(/^unsafe workspace: \/etc$/);
+    await expect(checkHostPath('workspace', '/srv', none, blind)).rejects.toThrow(/^unsafe workspace: \/srv$/);
+  });
+});
+
+describe('what was opened', () => {
+  const opening = (resolved: string, kind: 'directory' | 'other', closed: string[]): FindPath => {
+    return async path => ({ resolved, kind, close: async () => void closed.push(path) });
+  };
+
+  test('is closed when it is refused, and stays open otherwise', async () => {
+    const closed: string[] = [];
+    await expect(checkHostPath('workspace', '/a', POLICY, opening('/etc', 'directory', closed))).rejects.toThrow();
+    await expect(checkHostPath('workspace', '/b', POLICY, opening('/b', 'other', closed))).rejects.toThrow(
+      'unsafe workspace: /b (it is neither a file nor a directory)',
+    );
+    expect(closed).toEqual(['/a', '/b']);
+    await checkHostPath('workspace', '/c', POLICY, opening('/c', 'directory', closed));
+    expect(closed).toHaveLength(2);
+  });
+});
+
+test('a path of more than 4096 characters is refused without being looked for', () => {
+  expect(() => checkPathText('workspace', `/${'x'.repeat(4096)}`)).toThrow(
+    'workspace must have at most 4096 characters: /xxx',
+  );
+});
+
+describe('the policy of a host', () => {
+  test('symlinks above its paths are followed, also when the paths do not exist', async () => {
+    const links: Record<string, string | null> = {
+      '/var/run/docker.sock': null,
+      '/var/run': '/run',
+      '/data/a/b': null,
+      '/data/a': null,
+      '/data': '/mnt/disk',
+    };
+    const policy = await resolvePolicy({ closed: ['/data/a/b/', '/srv/secret'], allow: ['/data/a/'] }, findOf(links));
+    expect(policy.closed).toEqual(
+      expect.arrayContaining(['/data/a/b', '/mnt/disk/a/b', '/srv/secret', '/run/docker.sock']),
+    );
+    expect(policy.allow).toEqual(['/mnt/disk/a']);
+  });
+});

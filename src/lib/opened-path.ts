@@ -1,0 +1,75 @@
+import { constants, type Stats } from 'node:fs';
+import { type FileHandle, open, readlink, realpath, stat } from 'node:fs/promises';
+
+/** Not among Node's constants: an open that reads nothing and has no effect on what it opens, a device included. */
+const O_PATH = 0o10_000_000;
+
+/** What stands at a path of this host. */
+export interface PathFacts {
+  /** Where it is, links followed. */
+  readonly resolved: string;
+  readonly kind: 'file' | 'directory' | 'other';
+  readonly uid: number;
+  readonly gid: number;
+  readonly mode: number;
+  readonly device: number;
+  readonly inode: number;
+}
+
+/** A path that is held open: whatever happens to its name from now on, `link` leads to what was found. */
+export interface OpenedPath extends PathFacts {
+  /** A path of this process to it, as long as it is open. With a name behind it, it leads to what is in it: `openat`, which Node does not have. */
+  readonly link: string;
+  close(): Promise<void>;
+}
+
+/** Looks without opening. Null when nothing is there, or nobody may look. */
+export async function findPath(path: string): Promise<PathFacts | null> {
+  // At the same time: what is used later is opened and looked at again.
+  const [resolved, facts] = await Promise.all([realpath(path).catch(() => null), stat(path).catch(() => null)]);
+  return resolved === null || facts === null ? null : { resolved, ...factsOf(facts) };
+}
+
+/**
+ * Opens it without reading it, links followed. Null when nothing is there, or nobody may look. So is what a link reaches through /proc in another mount
+ * namespace, the root of some sandbox: its path there says nothing here.
+ */
+export async function openPath(path: string): Promise<OpenedPath | null> {
+  const handle = await open(path, O_PATH).catch(() => null);
+  const found = handle === null ? null : await opened(handle);
+  if (found === null || (await isAt(found, found.resolved))) return found;
+  await found.close();
+  return null;
+}
+
+/** What the opened directory has under this name. A link is not followed: it is of the kind `other`. Null when it has nothing. */
+export async function openEntry(directory: Pick<OpenedPath, 'link'>, name: string): Promise<OpenedPath | null> {
+  const handle = await open(`${directory.link}/${name}`, O_PATH | constants.O_NOFOLLOW).catch(() => null);
+  return handle === null ? null : await opened(handle);
+}
+
+async function isAt({ device, inode }: PathFacts, path: string): Promise<boolean> {
+  const facts = await stat(path).catch(() => null);
+  return facts !== null && facts.dev === device && facts.ino === inode;
+}
+
+async function opened(handle: FileHandle): Promise<OpenedPath | null> {
+  const link = `/proc/self/fd/${handle.fd}`;
+  try {
+    const facts = await handle.stat();
+    // What has no name any more is nowhere, whatever the kernel calls it.
+    if (facts.nlink > 0) {
+      return { resolved: await readlink(link), ...factsOf(facts), link, close: () => handle.close() };
+    }
+  } catch {
+    // As one that is not there.
+  }
+  await handle.close();
+  return null;
+}
+
+function factsOf(facts: Stats): Omit<PathFacts, 'resolved'> {
+  const kind = facts.isDirectory() ? 'directory' : facts.isFile() ? 'file' : 'other';
+  const { uid, gid, mode, dev: device, ino: inode } = facts;
+  return { kind, uid, gid, mode, device, inode };
+}
