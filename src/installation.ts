@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { Config } from './config/config.ts';
 import type { SandboxType } from './core/instance.ts';
 import { type MountPolicy, resolveMountPolicy } from './core/mount.ts';
+import type { Removals } from './lib/removals.ts';
 import { Drivers } from './sandbox/drivers.ts';
 import type { Logger } from './telemetry/logger.ts';
 
@@ -17,7 +18,7 @@ export interface Installation {
 const DOCKER_SOCKET = '/var/run/docker.sock';
 
 /** Drivers load on their first use: nothing is started here. */
-export async function createInstallation(config: Config, logger: Logger): Promise<Installation> {
+export async function createInstallation(config: Config, removals: Removals, logger: Logger): Promise<Installation> {
   const mountPolicy = await resolveMountPolicy({ dataDir: config.dataDir, dockerSocket: DOCKER_SOCKET }, path =>
     realpath(path).catch(() => null),
   );
@@ -36,13 +37,14 @@ export async function createInstallation(config: Config, logger: Logger): Promis
         warm: config.process.warm,
         pythons: config.process.pythons,
         network,
+        removals,
         logger,
       });
     },
     docker: async () => {
       const { DockerDriver } = await import('./sandbox/docker/driver.ts');
       const { host, pullTimeoutMs } = config.docker;
-      return new DockerDriver({ dataDir: config.dataDir, mountPolicy, host, pullTimeoutMs, logger });
+      return new DockerDriver({ dataDir: config.dataDir, mountPolicy, host, pullTimeoutMs, removals, logger });
     },
     supervisor: async () => {
       const { SupervisorDriver } = await import('./sandbox/supervisor/driver.ts');
@@ -54,6 +56,7 @@ export async function createInstallation(config: Config, logger: Logger): Promis
         warm,
         pythons,
         network,
+        removals,
         logger,
       });
     },

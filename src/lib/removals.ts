@@ -12,6 +12,11 @@ export interface RemovalsOptions {
   readonly retryMs?: number;
 }
 
+/** Of a service, below its data directory. */
+export function leftoversIn(dataDir: string): string {
+  return join(dataDir, 'leftovers');
+}
+
 const RETRY_MS = 60_000;
 const LONGEST_RETRY_MS = 3_600_000;
 

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { DockerDriver, type DockerDriverOptions } from '../../src/sandbox/docker/driver.ts';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { SILENT } from '../../src/telemetry/logger.ts';
+import { removalsIn } from '../parts/removals.ts';
 
 const CODE = join(import.meta.dirname, 'code');
 
@@ -29,6 +30,7 @@ export class DockerFixture {
   driver(options: Partial<DockerDriverOptions> = {}): DockerDriver {
     const driver = new DockerDriver({
       dataDir: this.dataDir,
+      removals: removalsIn(this.dataDir),
       mountPolicy: { dataDir: this.dataDir, dockerSocket: '/run/docker.sock' },
       logger: SILENT,
       ...this.#options,

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { ProcessDriver, type ProcessDriverOptions } from '../../src/sandbox/process/driver.ts';
 import { createLogger } from '../../src/telemetry/logger.ts';
+import { removalsIn } from '../parts/removals.ts';
 import type { DriverEntries } from '../suites/sandbox-driver.ts';
 
 export const BEHAVIOURS: DriverEntries = {
@@ -45,6 +46,7 @@ export class ProcessFixture {
   driver(options: Partial<ProcessDriverOptions> = {}): ProcessDriver {
     const driver = new ProcessDriver({
       dataDir: this.dataDir,
+      removals: removalsIn(this.dataDir),
       mountPolicy: { dataDir: this.dataDir, dockerSocket: '/run/docker.sock' },
       logger: createLogger({ level: 'silent', format: 'json' }),
       spares: 2,

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { SupervisorDriver, type SupervisorDriverOptions } from '../../src/sandbox/supervisor/driver.ts';
 import { SILENT } from '../../src/telemetry/logger.ts';
+import { removalsIn } from '../parts/removals.ts';
 import type { TestSupervisord } from '../parts/supervisor.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
@@ -26,6 +27,7 @@ export class SupervisorFixture {
   driver(options: Partial<SupervisorDriverOptions> = {}): SupervisorDriver {
     const driver = new SupervisorDriver({
       dataDir: this.dataDir,
+      removals: removalsIn(this.dataDir),
       mountPolicy: { dataDir: this.dataDir, dockerSocket: '/run/docker.sock' },
       logger: SILENT,
       url: this.#supervisord.url,

@@ -3,6 +3,7 @@ import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
 import type { MountPolicy } from '../../core/mount.ts';
+import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
 import type {
@@ -23,7 +24,6 @@ import { bounded } from '../process/bounded.ts';
 import { findPythonDir } from '../process/launchers.ts';
 import { ContainerAccess } from './access.ts';
 import { askDaemon, type DaemonFacts, refuseWithoutIsolation } from './daemon.ts';
-import { removeDirectory } from './directory.ts';
 import { Engine, statusOf } from './engine.ts';
 import { Entrance } from './entrance.ts';
 import { runCommand } from './exec.ts';
@@ -53,6 +53,7 @@ export interface DockerDriverOptions {
   readonly dataDir: string;
   /** What may not be mounted, checked again when it is. */
   readonly mountPolicy: MountPolicy;
+  readonly removals: Removals;
   readonly logger: Logger;
   /** The daemon; null: as Docker's own command line finds it. */
   readonly host?: string | null;
@@ -171,7 +172,7 @@ export class DockerDriver implements SandboxDriver {
       exits.forget(container);
       networks.removeUnusedSoon();
     }
-    await removeDirectory(directory);
+    await this.#options.removals.remove(directory);
   }
 
   async inspect(handle: SandboxHandle): Promise<SandboxState> {
@@ -267,6 +268,7 @@ export class DockerDriver implements SandboxDriver {
       hostPython,
       networks,
       installation,
+      removals: this.#options.removals,
       logger,
       dockerDir: this.#dockerDir,
       mountPolicy,

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import tar from 'tar-stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { removalsIn } from '../../../test/parts/removals.ts';
 import { type S3TestServer, startS3Server } from '../../../test/parts/s3-server.ts';
 import { describeWith } from '../../../test/probe.ts';
 import { CODE_TARGET, CodeStore } from './code-store.ts';
@@ -29,6 +30,7 @@ afterEach(async () => {
 function store(s3: S3Settings = NO_S3, maxCacheBytes = 1_000_000): CodeStore {
   return new CodeStore({
     dataDir: join(directory, 'data'),
+    removals: removalsIn(join(directory, 'data')),
     s3,
     maxCacheBytes,
     maxArchiveBytes: 1_000_000,

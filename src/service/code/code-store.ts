@@ -1,8 +1,9 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { cp, mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { cp, mkdir, readdir, rename, stat, utimes } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { failedPrecondition, messageOf } from '../../core/error.ts';
 import type { MountSpec } from '../../core/mount.ts';
+import type { Removals } from '../../lib/removals.ts';
 import { unpack } from '../../storage/unpack.ts';
 import { fetchObject, type S3Object, type S3Settings } from './s3-source.ts';
 
@@ -27,6 +28,7 @@ export interface PlacedCode {
 
 export interface CodeStoreOptions {
   readonly dataDir: string;
+  readonly removals: Removals;
   readonly s3: S3Settings;
   /** Unpacked objects that are kept when nothing uses them, bytes together. */
   readonly maxCacheBytes: number;
@@ -76,7 +78,7 @@ export class CodeStore {
       // Links are copied as links: what they lead to is not the function's unless it can reach it by itself.
       await cp(source.path, copy, { recursive: true, verbatimSymlinks: true, errorOnExist: true, force: false });
     } catch (error) {
-      await rm(copy, { recursive: true, force: true });
+      await this.#options.removals.remove(copy);
       throw failedPrecondition(`the code in ${source.path} could not be copied: ${messageOf(error)}`, { cause: error });
     }
     return { mount: { source: copy, target: CODE_TARGET, readonly: false }, ours: true };
@@ -92,15 +94,15 @@ export class CodeStore {
     for (const [entry, users] of this.#users) {
       if (users.delete(instanceId) && users.size === 0) this.#users.delete(entry);
     }
-    await rm(join(this.#copyDir, instanceId), { recursive: true, force: true });
+    await this.#options.removals.remove(join(this.#copyDir, instanceId));
     await this.#trim();
   }
 
   /** At start: whatever belongs to no living instance goes. */
   async sweep(living: ReadonlySet<string>): Promise<void> {
-    await rm(this.#workDir, { recursive: true, force: true });
+    await this.#options.removals.remove(this.#workDir);
     for (const instanceId of await namesIn(this.#copyDir)) {
-      if (!living.has(instanceId)) await rm(join(this.#copyDir, instanceId), { recursive: true, force: true });
+      if (!living.has(instanceId)) await this.#options.removals.remove(join(this.#copyDir, instanceId));
     }
     await this.#trim();
   }
@@ -140,7 +142,7 @@ export class CodeStore {
       // Whole or not at all: a crash in between leaves only what `sweep` removes.
       await rename(join(work, 'code'), target);
     } finally {
-      await rm(work, { recursive: true, force: true });
+      await this.#options.removals.remove(work);
     }
     return target;
   }
@@ -158,7 +160,7 @@ export class CodeStore {
     let kept = 0;
     for (const { path, bytes } of unused) {
       kept += bytes;
-      if (kept > this.#options.maxCacheBytes) await rm(path, { recursive: true, force: true });
+      if (kept > this.#options.maxCacheBytes) await this.#options.removals.remove(path);
     }
   }
 }
