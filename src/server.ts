@@ -54,6 +54,7 @@ const MEBIBYTE = 1024 * 1024;
  */
 export async function createServer(config: Config, logger: Logger): Promise<Server> {
   const dataDir = await openDataDir(config.dataDir);
+  for (const notice of dataDir.notices) logger.warn({ dataDir: dataDir.path }, notice);
   let stores: Stores | undefined;
   try {
     stores = await openStores(dataDir.databaseFile, { works: WORKS, program: WRITE_PROGRAM });
