@@ -4,6 +4,7 @@ import type { Config } from './config/config.ts';
 import { type HostPathPolicy, resolvePolicy } from './core/host-path.ts';
 import type { SandboxType } from './core/instance.ts';
 import { findPath } from './lib/opened-path.ts';
+import type { Removals } from './lib/removals.ts';
 import { Drivers } from './sandbox/drivers.ts';
 import type { Logger } from './telemetry/logger.ts';
 
@@ -29,7 +30,7 @@ async function dockerData(): Promise<readonly string[]> {
 }
 
 /** Drivers load on their first use: nothing is started here. */
-export async function createInstallation(config: Config, logger: Logger): Promise<Installation> {
+export async function createInstallation(config: Config, removals: Removals, logger: Logger): Promise<Installation> {
   const mountPolicy = await resolvePolicy(
     {
       closed: [config.dataDir, ...config.ownPaths, DOCKER_SOCKET, ...(await dockerData())],
@@ -53,6 +54,7 @@ export async function createInstallation(config: Config, logger: Logger): Promis
         warm: config.process.warm,
         pythons: config.process.pythons,
         network,
+        removals,
         logger,
       });
     },
@@ -65,6 +67,7 @@ export async function createInstallation(config: Config, logger: Logger): Promis
         host,
         pullTimeoutMs,
         registries: { named: registries, onlyNamed: registries !== null || config.auth !== null },
+        removals,
         logger,
       });
     },
@@ -78,6 +81,7 @@ export async function createInstallation(config: Config, logger: Logger): Promis
         warm,
         pythons,
         network,
+        removals,
         logger,
       });
     },

@@ -11,6 +11,7 @@ import { createJobs } from './jobs/create-jobs.ts';
 import type { JobsLeft } from './jobs/jobs.ts';
 import { findPath, openPath } from './lib/opened-path.ts';
 import { createPathExists } from './lib/path-exists.ts';
+import { leftoversIn, Removals } from './lib/removals.ts';
 import { createMeta } from './meta/app.ts';
 import { createRegistry } from './registry/registry.ts';
 import type { Drivers } from './sandbox/drivers.ts';
@@ -53,6 +54,7 @@ const MEBIBYTE = 1024 * 1024;
  */
 export async function createServer(config: Config, logger: Logger): Promise<Server> {
   const dataDir = await openDataDir(config.dataDir);
+  for (const notice of dataDir.notices) logger.warn({ dataDir: dataDir.path }, notice);
   let stores: Stores | undefined;
   try {
     stores = await openStores(dataDir.databaseFile, { works: WORKS, program: WRITE_PROGRAM });
@@ -71,7 +73,12 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
   const { database, writes } = stores;
   const metrics = createMetrics({ version: VERSION });
   const tracer = createTracer(VERSION);
-  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, logger);
+  const removals = new Removals({
+    directory: leftoversIn(dataDir.path),
+    report: (name, reason) => logger.warn({ name, reason }, 'something was not removed; it is tried again'),
+  });
+  metrics.readLeftoversFrom(() => removals.waiting);
+  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, removals, logger);
   const executors = { defaultSandboxType: config.defaultExecutor };
   const registry = createRegistry({
     database,
@@ -99,13 +106,14 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     network: config.network,
     requireIsolation: config.requireIsolation,
   };
-  const launcher = new SandboxLauncher({ ...sandboxes, codeStore: createCodeStore(config, mountPolicy) });
+  const launcher = new SandboxLauncher({ ...sandboxes, codeStore: createCodeStore(config, mountPolicy, removals) });
   const pythons = new Interpreters(config.process.pythons);
   const jobs = createJobs({
     ...sandboxes,
     writes,
     driver: () => drivers.get('process'),
     dataDir: dataDir.path,
+    removals,
     python: async () => (await (config.jobs.python === '' ? pythons.findAny() : pythons.find(config.jobs.python))).path,
     openHostPath: config.jobs.allowHostPaths ? path => checkHostPath('workspace', path, mountPolicy, openPath) : null,
     sandbox: sandboxes,
@@ -209,6 +217,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
       await functions.start();
       await asyncCalls.start();
       isStarted = true;
+      removals.start();
       warmUp(drivers, config.defaultExecutor, logger);
       return { frontendUrl, metaUrl };
     },
@@ -223,6 +232,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
       await functions.close(left());
       const jobsLeft = await jobs.close(stopAgents ? left() : null);
       await drivers.close();
+      removals.close();
       await stores.close();
       dataDir.release();
       return { agentsLeft, jobsLeft };
@@ -268,12 +278,13 @@ function jobLimits({ jobs, code, createTimeoutMs }: Config) {
   };
 }
 
-function createCodeStore(config: Config, policy: HostPathPolicy): CodeStore {
+function createCodeStore(config: Config, policy: HostPathPolicy, removals: Removals): CodeStore {
   const { cacheMb, maxArchiveMb, maxUnpackedMb, maxEntries } = config.code;
   const { endpoint, region, accessKeyId, secretAccessKey, allowedEndpoints } = config.s3;
   return new CodeStore({
     dataDir: config.dataDir,
     policy,
+    removals,
     s3: { endpoint, region, accessKeyId, secretAccessKey: secretAccessKey ?? '', allowedEndpoints },
     maxCacheBytes: cacheMb * MEBIBYTE,
     maxArchiveBytes: maxArchiveMb * MEBIBYTE,

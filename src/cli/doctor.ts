@@ -62,17 +62,20 @@ async function checkPythons(config: Config): Promise<Finding> {
 
 /** In a data directory of their own, so that a running service and its launchers are left alone. */
 async function probeDrivers(config: Config): Promise<readonly Finding[]> {
-  const [{ driverFinding }, { runtimeFindings }, jdks, { createInstallation }, { SILENT }] = await Promise.all([
-    import('./doctor-checks.ts'),
-    import('./doctor-runtimes.ts'),
-    import('../runtime/jdks.ts'),
-    import('../installation.ts'),
-    import('../telemetry/logger.ts'),
-  ]);
+  const [{ driverFinding }, { runtimeFindings }, jdks, { createInstallation }, { Removals }, { SILENT }] =
+    await Promise.all([
+      import('./doctor-checks.ts'),
+      import('./doctor-runtimes.ts'),
+      import('../runtime/jdks.ts'),
+      import('../installation.ts'),
+      import('../lib/removals.ts'),
+      import('../telemetry/logger.ts'),
+    ]);
   const dataDir = await mkdtemp(join(tmpdir(), 'rookery-doctor-'));
+  const removals = new Removals({ directory: join(dataDir, 'leftovers'), report: () => undefined });
   const process = { ...config.process, spares: 0, warm: [] };
   const supervisor = { ...config.supervisor, spares: 0 };
-  const { drivers } = await createInstallation({ ...config, dataDir, process, supervisor }, SILENT);
+  const { drivers } = await createInstallation({ ...config, dataDir, process, supervisor }, removals, SILENT);
   try {
     const names = drivers.names.filter(name => name !== 'kubernetes');
     const probes = await Promise.all(names.map(async name => [name, await drivers.probe(name)] as const));
@@ -89,6 +92,7 @@ async function probeDrivers(config: Config): Promise<readonly Finding[]> {
     ];
   } finally {
     await drivers.close();
+    removals.close();
     await rm(dataDir, { recursive: true, force: true });
   }
 }

@@ -1,4 +1,5 @@
 import { messageOf, unavailable } from '../core/error.ts';
+import type { Removals } from '../lib/removals.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { SchedulerLog } from '../scheduler/options.ts';
 import type { SandboxRules } from '../scheduler/sandbox-spec.ts';
@@ -25,6 +26,7 @@ export interface JobServiceOptions {
   /** Of the process sandbox. */
   readonly driver: () => Promise<SandboxDriver>;
   readonly dataDir: string;
+  readonly removals: Removals;
   readonly nodeId: string;
   /** `sys.executable` of the interpreter that is `python` in jobs. Rejects when there is none. */
   readonly python: () => Promise<string>;
@@ -72,9 +74,10 @@ export function createJobs(options: JobServiceOptions): JobService {
   const { database, writes, driver, dataDir, metrics, log } = options;
   const places = new JobPlaces(dataDir);
   const changes = new JobChanges();
-  const logs = new JobLogs(places.logs, changes);
+  const logs = new JobLogs(places.logs, changes, options.removals);
   const packages = new Packages({
     dataDir,
+    removals: options.removals,
     maxBytes: options.maxPackageBytes,
     keepMs: PACKAGE_KEEP_MS,
     maxPackagesPerTenant: MAX_PACKAGES_PER_TENANT,
@@ -82,6 +85,7 @@ export function createJobs(options: JobServiceOptions): JobService {
   const files = new JobFiles({
     places,
     packages,
+    removals: options.removals,
     limits: options.unpack,
     openHostPath: options.openHostPath,
   });
@@ -93,6 +97,7 @@ export function createJobs(options: JobServiceOptions): JobService {
   };
   const environments = new PythonEnvironments({
     places,
+    removals: options.removals,
     driver,
     rules: { ...rules, environment: { ...options.pipEnvironment, ...options.environment } },
     timeoutMs: options.setupTimeoutMs,

@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, readdir, readFile, rename, rm, symlink } from 'node:fs/
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { removalsIn } from '../../test/parts/removals.ts';
 import { checkHostPath } from '../core/host-path.ts';
 import type { Job } from '../core/job.ts';
 import type { FileSource } from '../core/runtime-env.ts';
@@ -25,9 +26,11 @@ afterEach(async () => {
 function files(swap: () => Promise<void> = async () => {}): JobFiles {
   const dataDir = join(directory, 'data');
   const policy = { closed: [dataDir], allow: [join(directory, 'allowed')] };
+  const removals = removalsIn(dataDir);
   return new JobFiles({
     places: new JobPlaces(dataDir),
-    packages: new Packages({ dataDir, maxBytes: 1000, keepMs: 1000, maxPackagesPerTenant: 10 }),
+    packages: new Packages({ dataDir, removals, maxBytes: 1000, keepMs: 1000, maxPackagesPerTenant: 10 }),
+    removals,
     limits: { maxBytes: 1000, maxEntries: 10 },
     openHostPath: async path => {
       const opened = (await checkHostPath('workspace', path, policy, openPath)) as OpenedPath;

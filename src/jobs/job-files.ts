@@ -1,10 +1,11 @@
-import { mkdir, readdir, rm } from 'node:fs/promises';
+import { mkdir, readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { failedPrecondition, invalidRequest, messageOf } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { FileSource } from '../core/runtime-env.ts';
 import type { OpenedPath } from '../lib/opened-path.ts';
+import type { Removals } from '../lib/removals.ts';
 import { type UnpackLimits, unpack } from '../storage/unpack.ts';
 import type { Packages } from './packages.ts';
 import { type JobPlaces, MODULES, WORKSPACE } from './places.ts';
@@ -12,6 +13,7 @@ import { type JobPlaces, MODULES, WORKSPACE } from './places.ts';
 export interface JobFilesOptions {
   readonly places: JobPlaces;
   readonly packages: Packages;
+  readonly removals: Removals;
   readonly limits: UnpackLimits;
   /** Opens a path of the host that a caller may use; fails when it may not. null: none may. */
   readonly openHostPath: ((path: string) => Promise<OpenedPath>) | null;
@@ -47,7 +49,7 @@ export class JobFiles {
   async place(job: Job): Promise<PlacedFiles> {
     const { places } = this.#options;
     const root = places.workOf(job.sequence);
-    await rm(root, { recursive: true, force: true });
+    await this.#options.removals.remove(root);
     const { workingDir, pyModules } = job.spec.runtimeEnv;
     const work = await this.#put(workingDir, job.tenant, join(root, 'work'));
     const mounts: MountSpec[] = [];
@@ -72,14 +74,15 @@ export class JobFiles {
     return { mounts, platformMounts, workingDir: workspace, pythonPath };
   }
 
+  /** Never rejects. */
   async remove(sequence: number): Promise<void> {
-    await rm(this.#options.places.workOf(sequence), { recursive: true, force: true });
+    await this.#options.removals.remove(this.#options.places.workOf(sequence));
   }
 
-  /** Removes what belongs to none of these jobs. */
+  /** Removes what belongs to none of these jobs. Never rejects. */
   async sweep(open: ReadonlySet<number>): Promise<void> {
     for (const name of await readdir(this.#options.places.work).catch(() => [])) {
-      if (!open.has(Number(name))) await this.remove(Number(name));
+      if (!open.has(Number(name))) await this.#options.removals.remove(join(this.#options.places.work, name));
     }
   }
 

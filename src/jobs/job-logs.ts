@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { isEnded } from '../core/job.ts';
+import type { Removals } from '../lib/removals.ts';
 import type { StoredJob } from '../storage/jobs.ts';
 import type { JobChanges } from './job-changes.ts';
 
@@ -26,12 +27,14 @@ const TOO_LONG = '\n… the rest of this output is not kept\n';
 export class JobLogs {
   readonly #directory: string;
   readonly #changes: JobChanges;
+  readonly #removals: Removals;
   /** Bytes of the setups that are being written. */
   readonly #setupBytes = new Map<string, number>();
 
-  constructor(directory: string, changes: JobChanges) {
+  constructor(directory: string, changes: JobChanges, removals: Removals) {
     this.#directory = directory;
     this.#changes = changes;
+    this.#removals = removals;
   }
 
   /** An attempt's setup begins (again, when the server that did it before was killed). */
@@ -127,13 +130,13 @@ export class JobLogs {
   }
 
   async remove(sequence: number): Promise<void> {
-    await rm(join(this.#directory, String(sequence)), { recursive: true, force: true });
+    await this.#removals.remove(join(this.#directory, String(sequence)));
   }
 
   /** Removes the logs of jobs that are not known any more. */
   async sweep(known: ReadonlySet<number>): Promise<void> {
     for (const name of await readdir(this.#directory).catch(() => [])) {
-      if (!known.has(Number(name))) await rm(join(this.#directory, name), { recursive: true, force: true });
+      if (!known.has(Number(name))) await this.#removals.remove(join(this.#directory, name));
     }
   }
 

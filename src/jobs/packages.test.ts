@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { removalsIn } from '../../test/parts/removals.ts';
 import { Packages } from './packages.ts';
 
 let dataDir: string;
@@ -11,7 +12,13 @@ let packages: Packages;
 
 beforeEach(async () => {
   dataDir = await mkdtemp(join(tmpdir(), 'rookery-packages-'));
-  packages = new Packages({ dataDir, maxBytes: 100, keepMs: 60_000, maxPackagesPerTenant: 2 });
+  packages = new Packages({
+    dataDir,
+    removals: removalsIn(dataDir),
+    maxBytes: 100,
+    keepMs: 60_000,
+    maxPackagesPerTenant: 2,
+  });
   await packages.start();
 });
 

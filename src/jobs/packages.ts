@@ -6,9 +6,11 @@ import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { invalidRequest, notFound, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
 import { isPackageName } from '../core/runtime-env.ts';
+import type { Removals } from '../lib/removals.ts';
 
 export interface PackagesOptions {
   readonly dataDir: string;
+  readonly removals: Removals;
   readonly maxBytes: number;
   /** How long a package that no job needs stays after it was last asked for. */
   readonly keepMs: number;
@@ -32,7 +34,7 @@ export class Packages {
 
   /** What a server that was killed left half written. */
   async start(): Promise<void> {
-    await rm(this.#uploads, { recursive: true, force: true });
+    await this.#options.removals.remove(this.#uploads);
     await mkdir(this.#uploads, { recursive: true, mode: 0o700 });
   }
 

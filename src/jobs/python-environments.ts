@@ -1,9 +1,10 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import { mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { PipRequirements } from '../core/runtime-env.ts';
+import type { Removals } from '../lib/removals.ts';
 import { describeExit, type SandboxDriver, type SandboxSpec } from '../sandbox/driver.ts';
 import type { SandboxRules } from '../scheduler/sandbox-spec.ts';
 import type { PlacedEnvironment } from './job-sandbox.ts';
@@ -12,6 +13,7 @@ import type { JobPython } from './python.ts';
 
 export interface PythonEnvironmentsOptions {
   readonly places: JobPlaces;
+  readonly removals: Removals;
   readonly driver: () => Promise<SandboxDriver>;
   readonly rules: SandboxRules & {
     /** Of pip: what the installation needs to reach its index. */
@@ -70,7 +72,7 @@ export class PythonEnvironments {
   async start(): Promise<void> {
     const { environments } = this.#options.places;
     for (const name of await readdir(environments).catch(() => [])) {
-      if (name.includes('.')) await rm(join(environments, name), { recursive: true, force: true });
+      if (name.includes('.')) await this.#options.removals.remove(join(environments, name));
     }
   }
 
@@ -117,7 +119,7 @@ export class PythonEnvironments {
       if (key.includes('.') || this.#uses.has(key)) continue;
       const path = join(places.environments, key);
       const found = await stat(path).catch(() => null);
-      if (found && found.mtimeMs < Date.now() - keepMs) await rm(path, { recursive: true, force: true });
+      if (found && found.mtimeMs < Date.now() - keepMs) await this.#options.removals.remove(path);
     }
   }
 
@@ -184,7 +186,7 @@ export class PythonEnvironments {
       await rename(environment, path);
     } finally {
       this.#sandboxes.delete(instanceId);
-      await rm(work, { recursive: true, force: true });
+      await this.#options.removals.remove(work);
     }
   }
 

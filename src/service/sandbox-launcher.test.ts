@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { FakeDriver } from '../../test/fakes/fake-driver.ts';
+import { removalsIn } from '../../test/parts/removals.ts';
 import { servedFunction } from '../../test/service/harness.ts';
 import { unavailable } from '../core/error.ts';
 import { LiveInstance } from '../scheduler/live-instance.ts';
@@ -45,6 +46,7 @@ function newLauncher(): SandboxLauncher {
     codeStore: new CodeStore({
       dataDir,
       policy: { closed: [], allow: null },
+      removals: removalsIn(dataDir),
       s3: { endpoint: '', region: '', accessKeyId: '', secretAccessKey: '', allowedEndpoints: [] },
       maxCacheBytes: 0,
       maxArchiveBytes: 0,

@@ -97,6 +97,11 @@ export const METRICS = {
     help: 'Jobs of this node that are not over.',
     labels: { status: '`PENDING` (it waits, or its files and packages are being made ready) or `RUNNING`' },
   },
+  rookery_leftovers: {
+    type: 'gauge',
+    help: 'Files and directories of sandboxes that could not be removed yet; the log says why. It is tried again.',
+    labels: {},
+  },
   rookery_job_ends_total: {
     type: 'counter',
     help: 'Jobs that are over, each once, whether or not it ever ran.',

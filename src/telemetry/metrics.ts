@@ -52,6 +52,8 @@ export interface Metrics {
   readFunctionInstancesFrom(count: () => ReadonlyMap<string, number>): void;
   /** Where the jobs that are not over are counted, by status. */
   readJobsFrom(count: () => Readonly<Record<string, number>>): void;
+  /** Where what could not be removed is counted. */
+  readLeftoversFrom(count: () => number): void;
 }
 
 /** Names of functions that have a label of their own; a label for everything that callers make up would have no bound. */
@@ -62,6 +64,7 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   const registry = new Registry();
   let gauges: Gauges | undefined;
   let functionInstances: (() => ReadonlyMap<string, number>) | undefined;
+  let leftovers: (() => number) | undefined;
   let openJobs: (() => Readonly<Record<string, number>>) | undefined;
 
   const gauge: AddGauge = (name, read) =>
@@ -90,6 +93,7 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   gauge('rookery_jobs', set => {
     for (const [status, count] of Object.entries(openJobs?.() ?? {})) set(count, { status });
   });
+  gauge('rookery_leftovers', set => set(leftovers?.() ?? 0));
   const jobEnds = new Counter(common('rookery_job_ends_total', registry));
   const jobWaits = histogram('rookery_job_wait_seconds', registry);
   const jobRuns = histogram('rookery_job_run_seconds', registry);
@@ -134,6 +138,9 @@ export function createMetrics(options: { readonly version: string }): Metrics {
     },
     readJobsFrom(count) {
       openJobs = count;
+    },
+    readLeftoversFrom(count) {
+      leftovers = count;
     },
   };
 }

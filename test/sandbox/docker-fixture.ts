@@ -6,6 +6,7 @@ import { ENGINE_STATE } from '../../src/core/host-path.ts';
 import { DockerDriver, type DockerDriverOptions } from '../../src/sandbox/docker/driver.ts';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { SILENT } from '../../src/telemetry/logger.ts';
+import { removalsIn } from '../parts/removals.ts';
 
 const CODE = join(import.meta.dirname, 'code');
 
@@ -31,6 +32,7 @@ export class DockerFixture {
     const driver = new DockerDriver({
       dataDir: this.dataDir,
       mountPolicy: { closed: [this.dataDir, ...ENGINE_STATE], allow: null },
+      removals: removalsIn(this.dataDir),
       logger: SILENT,
       ...this.#options,
       ...options,

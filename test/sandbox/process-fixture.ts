@@ -6,6 +6,7 @@ import { ENGINE_STATE } from '../../src/core/host-path.ts';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { ProcessDriver, type ProcessDriverOptions } from '../../src/sandbox/process/driver.ts';
 import { createLogger } from '../../src/telemetry/logger.ts';
+import { removalsIn } from '../parts/removals.ts';
 import type { DriverEntries } from '../suites/sandbox-driver.ts';
 
 export const BEHAVIOURS: DriverEntries = {
@@ -47,6 +48,7 @@ export class ProcessFixture {
     const driver = new ProcessDriver({
       dataDir: this.dataDir,
       mountPolicy: { closed: [this.dataDir, ...ENGINE_STATE], allow: null },
+      removals: removalsIn(this.dataDir),
       logger: createLogger({ level: 'silent', format: 'json' }),
       spares: 2,
       launcherIdleExitMs: 2_000,

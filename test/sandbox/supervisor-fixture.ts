@@ -5,6 +5,7 @@ import { ENGINE_STATE } from '../../src/core/host-path.ts';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { SupervisorDriver, type SupervisorDriverOptions } from '../../src/sandbox/supervisor/driver.ts';
 import { SILENT } from '../../src/telemetry/logger.ts';
+import { removalsIn } from '../parts/removals.ts';
 import type { TestSupervisord } from '../parts/supervisor.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
@@ -28,6 +29,7 @@ export class SupervisorFixture {
     const driver = new SupervisorDriver({
       dataDir: this.dataDir,
       mountPolicy: { closed: [this.dataDir, ...ENGINE_STATE], allow: null },
+      removals: removalsIn(this.dataDir),
       logger: SILENT,
       url: this.#supervisord.url,
       credentialsFile: null,

@@ -1,8 +1,9 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, lstatSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import net, { type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
@@ -227,6 +228,47 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           if (process.arch !== 'x64') return;
           const { attempt } = await startAs();
           expect(await attempt(code)).toMatch(/^OSError: \[Errno 38\]/);
+        });
+
+        test('no file gets a bit that makes it a program of its owner, in no way, as on the host it would be one', async () => {
+          const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
+          chmodSync(workspace, 0o777);
+          try {
+            const mounts = [...subject.spec().mounts, { source: workspace, target: '/work', readonly: false }];
+            const { attempt, handle } = await startAs({ mounts });
+            expect(
+              await attempt("open('/work/a', 'w').close()\nos.chmod('/work/a', 0o755)\nos.listdir('/work')"),
+            ).toContain('a');
+            const refused = /^PermissionError/;
+            for (const mode of ['0o4755', '0o2755', '0o6711', '0o4000']) {
+              expect(await attempt(`os.chmod('/work/a', ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.fchmod(os.open('/work/a', os.O_RDWR), ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.chmod('a', ${mode}, dir_fd=os.open('/work', 0))`)).toMatch(refused);
+              expect(await attempt(`os.open('/work/b', os.O_CREAT | os.O_WRONLY, ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.open('/work', os.O_TMPFILE | os.O_WRONLY, ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.mknod('/work/c', 0o100000 | ${mode})`)).toMatch(refused);
+            }
+            if (process.arch === 'x64') {
+              expect(await attempt("syscall(437, -100, b'/work/d', b'\\0' * 24, 24)")).toMatch(/Errno 38/);
+              expect(await attempt("syscall(452, -100, b'/work/a', 0o4755, 0)")).toMatch(refused);
+            }
+            expect(await attempt("os.setxattr('/work/a', 'security.capability', b'\\1' * 20)")).toMatch(/Error/);
+            const argv = [
+              'sh',
+              '-c',
+              'cp /bin/sh /work/e; chmod 4755 /work/e; chmod u+s /work/a; install -m 6755 /bin/sh /work/f',
+            ];
+            await driver.exec(handle, { ...TRUE, argv }, AbortSignal.timeout(WAIT_MS));
+            const content = Readable.from([Buffer.from('x')]);
+            const signal = AbortSignal.timeout(WAIT_MS);
+            await driver.access?.(handle).writeFile('/work/g', { mode: 0o6755 }, content, signal);
+            for (const name of readdirSync(workspace)) {
+              expect([name, lstatSync(join(workspace, name)).mode & 0o6000]).toEqual([name, 0]);
+            }
+            expect(readdirSync(workspace)).toEqual(expect.arrayContaining(['a', 'e', 'g']));
+          } finally {
+            rmSync(workspace, { recursive: true });
+          }
         });
 
         test('the host’s files cannot be written', async () => {

@@ -57,12 +57,18 @@ class InstanceDirectory:
         os.unlink(SOCKET_NAME, dir_fd=self.sockets)
 
     def remove(self):
-        for name in os.listdir(self.sockets):
-            os.unlink(name, dir_fd=self.sockets)
+        """
+        Where the user's program has begun and has put directories beside its socket, all of it stays: the service finds the directory as
+        that of a sandbox which has ended, with its groups, and removes both.
+        """
+        try:
+            for name in os.listdir(self.sockets):
+                os.unlink(name, dir_fd=self.sockets)
+            os.rmdir(SOCKET_DIRECTORY, dir_fd=self.descriptor)
+        except OSError:
+            return
         for name in os.listdir(self.descriptor):
-            if name != SOCKET_DIRECTORY:
-                os.unlink(name, dir_fd=self.descriptor)
-        os.rmdir(SOCKET_DIRECTORY, dir_fd=self.descriptor)
+            os.unlink(name, dir_fd=self.descriptor)
         os.rmdir(self._name, dir_fd=self._parent)
 
 

@@ -26,6 +26,8 @@ _MOST_LIST_BYTES = 16777216
 _ENTRIES_BETWEEN_LOOKS = 500
 _TRIES_OF_NAMES = 100
 _MODE = 0o7777
+#: What may be asked for. Bits that give a program the rights of its owner are nobody's to give away here.
+_GIVEN_MODE = 0o1777
 _TMPFILE = getattr(os, "O_TMPFILE", 0)
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
@@ -151,7 +153,7 @@ def _write(connection, path, request):
     Answers once it can begin. Then frames with the content come, and an empty one when it is complete; only then the file takes its place,
     and the answer tells its size.
     """
-    mode = 0o644 if request["mode"] is None else request["mode"] & _MODE
+    mode = 0o644 if request["mode"] is None else request["mode"] & _GIVEN_MODE
     parent, name = os.path.split(path)
     if name in (b"", b".", b".."):
         raise Refusal("invalid_request", "%s names a directory, not a file" % _show(path))
@@ -388,7 +390,7 @@ def _has_left(connection):
 
 
 def _make_directory(connection, path, request):
-    mode = 0o755 if request["mode"] is None else request["mode"] & _MODE
+    mode = 0o755 if request["mode"] is None else request["mode"] & _GIVEN_MODE
     # Exactly the mode that was asked for.
     os.umask(0)
     path = path.rstrip(b"/") or b"/"

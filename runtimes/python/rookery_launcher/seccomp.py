@@ -82,9 +82,28 @@ _DENIED = (
 # Denied with ENOSYS, so that libraries take their other way.
 _ABSENT = (
     ("clone3", 435, 435),
+    # Its mode is behind a pointer, where a filter cannot look.
+    ("openat2", 437, 437),
     ("io_uring_setup", 425, 425),
     ("io_uring_enter", 426, 426),
     ("io_uring_register", 427, 427),
+)
+#: S_ISUID and S_ISGID. On the host such a file would be a program with the rights of its owner: of root, where the code runs as root.
+_SET_IDS = 0o6000
+#: O_CREAT and what makes O_TMPFILE more than O_DIRECTORY: only then is there a mode.
+_CREATES = 0o20000100
+# Denied with EPERM when the mode has them: (name, x86_64, aarch64, which argument is the mode, which the flags that say whether it counts).
+# What other calls make (directories, sockets) cannot have them, and what is written to loses them.
+_MODES = (
+    ("openat", 257, 56, 3, 2),
+    ("open", 2, None, 2, 1),
+    ("chmod", 90, None, 1, None),
+    ("creat", 85, None, 1, None),
+    ("fchmod", 91, 52, 1, None),
+    ("fchmodat", 268, 53, 2, None),
+    ("fchmodat2", 452, 452, 2, None),
+    ("mknod", 133, None, 1, None),
+    ("mknodat", 259, 33, 2, None),
 )
 # Looked at by argument.
 _CLONE = {"x86_64": 56, "aarch64": 220}
@@ -111,6 +130,19 @@ def _instruction(code, true, false, value):
     return struct.pack("=HBBI", code, true, false, value)
 
 
+def _mode_check(call, mode_index, flags_index, denied, allow):
+    check = []
+    if flags_index is not None:
+        check = [_instruction(_LOAD, 0, 0, _argument_at(flags_index)), _instruction(_JUMP_SET, 0, 3, _CREATES)]
+    check += [
+        _instruction(_LOAD, 0, 0, _argument_at(mode_index)),
+        _instruction(_JUMP_SET, 0, 1, _SET_IDS),
+        denied,
+        allow,
+    ]
+    return [_instruction(_JUMP_EQUAL, 0, len(check), call)] + check
+
+
 def program(machine):
     """The filter as BPF bytes, or None for a machine whose system calls are not in the table."""
     if machine not in _AUDIT_ARCH:
@@ -130,6 +162,10 @@ def program(machine):
     if machine == "x86_64":
         # The x32 variants of all calls.
         code += [_instruction(_JUMP_GREATER_EQUAL, 0, 1, 0x40000000), enosys]
+    # First, because files are opened often, and what is looked at by argument is not remembered by the kernel.
+    for entry in _MODES:
+        if entry[column] is not None:
+            code += _mode_check(entry[column], entry[3], entry[4], eperm, allow)
     for names, verdict in ((_DENIED, eperm), (_ABSENT, enosys)):
         for entry in names:
             if entry[column] is not None:

@@ -51,6 +51,29 @@ class Filter(unittest.TestCase):
             (435, (), _ENOSYS),
         ])
 
+    def test_no_call_gives_a_file_the_bits_of_another_user(self):
+        creates, temporary = 0o101, 0o20200002
+        for bits in (0o4755, 0o2755, 0o6777, 0o4000, 0o102755, 0xFFFFFFFF00000000 | 0o4755):
+            self.check('x86_64', _X86_64, [
+                (90, (0, bits), _EPERM), (91, (3, bits), _EPERM), (268, (0, 0, bits), _EPERM), (452, (0, 0, bits), _EPERM),
+                (85, (0, bits), _EPERM), (133, (0, bits), _EPERM), (259, (0, 0, bits), _EPERM),
+                (2, (0, creates, bits), _EPERM), (257, (0, 0, creates, bits), _EPERM), (257, (0, 0, temporary, bits), _EPERM),
+                # Without one of these flags there is no mode, and what stands there is anything.
+                (2, (0, 0, bits), _ALLOW), (257, (0, 0, 0o200000, bits), _ALLOW),
+                (437, (), _ENOSYS),
+            ])
+            self.check('aarch64', _AARCH64, [
+                (52, (3, bits), _EPERM), (53, (0, 0, bits), _EPERM), (452, (0, 0, bits), _EPERM), (33, (0, 0, bits), _EPERM),
+                (56, (0, 0, creates, bits), _EPERM), (56, (0, 0, 0, bits), _ALLOW), (437, (), _ENOSYS),
+            ])
+
+    def test_other_modes_pass(self):
+        for mode in (0, 0o644, 0o755, 0o777, 0o1777):
+            self.check('x86_64', _X86_64, [
+                (90, (0, mode), _ALLOW), (91, (3, mode), _ALLOW), (268, (0, 0, mode), _ALLOW), (452, (0, 0, mode), _ALLOW),
+                (2, (0, 0o101, mode), _ALLOW), (257, (0, 0, 0o101, mode), _ALLOW), (85, (0, mode), _ALLOW),
+            ])
+
     def test_calls_of_another_architecture_do_not_pass(self):
         self.assertEqual(run(seccomp.program('x86_64'), 3, _I386), _EPERM)
 

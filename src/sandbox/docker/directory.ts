@@ -1,7 +1,8 @@
 import { type FSWatcher, watch } from 'node:fs';
-import { chmod, chown, link, lstat, mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, chown, link, lstat, mkdir, rename, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition } from '../../core/error.ts';
+import type { Removals } from '../../lib/removals.ts';
 
 /** Where a container sees the directory that it shares with the server. */
 export const INSIDE_DIRECTORY = '/run/rookery';
@@ -30,8 +31,8 @@ export function sharedPath(directory: string): string {
 }
 
 /** Makes it, over what an earlier start of the same instance left. `orders` go to the starter of the Python runtime. */
-export async function makeDirectory(directory: string, orders: object | null): Promise<void> {
-  await removeDirectory(directory);
+export async function makeDirectory(directory: string, orders: object | null, removals: Removals): Promise<void> {
+  await removals.remove(directory);
   const shared = sharedPath(directory);
   await mkdir(shared, { recursive: true, mode: 0o700 });
   // No user of a container can have this uid, so none can change the mode that `claim` gives it.
@@ -39,11 +40,6 @@ export async function makeDirectory(directory: string, orders: object | null): P
   // The user inside is not known yet; on the host nobody gets as far as this.
   await chmod(shared, 0o777);
   if (orders !== null) await writeFile(join(shared, ORDERS_NAME), JSON.stringify(orders), { mode: 0o644 });
-}
-
-export async function removeDirectory(directory: string): Promise<void> {
-  await chmod(sharedPath(directory), 0o700).catch(() => undefined);
-  await rm(directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 10 });
 }
 
 /** Waits for the socket of a runtime without polling. Make it before the container starts. */

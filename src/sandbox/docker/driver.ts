@@ -3,6 +3,7 @@ import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
 import type {
@@ -23,7 +24,6 @@ import { bounded } from '../process/bounded.ts';
 import { findPythonDir } from '../process/launchers.ts';
 import { ContainerAccess } from './access.ts';
 import { askDaemon, type DaemonFacts, refuseWithoutIsolation } from './daemon.ts';
-import { removeDirectory } from './directory.ts';
 import { Engine, statusOf } from './engine.ts';
 import { Entrance } from './entrance.ts';
 import { runCommand } from './exec.ts';
@@ -55,6 +55,7 @@ export interface DockerDriverOptions {
   readonly dataDir: string;
   /** What may not be mounted, checked again when it is. */
   readonly mountPolicy: HostPathPolicy;
+  readonly removals: Removals;
   readonly logger: Logger;
   /** The daemon; null: as Docker's own command line finds it. */
   readonly host?: string | null;
@@ -175,7 +176,7 @@ export class DockerDriver implements SandboxDriver {
       exits.forget(container);
       networks.removeUnusedSoon();
     }
-    await removeDirectory(directory);
+    await this.#options.removals.remove(directory);
   }
 
   async inspect(handle: SandboxHandle): Promise<SandboxState> {
@@ -271,6 +272,7 @@ export class DockerDriver implements SandboxDriver {
       hostPython,
       networks,
       installation,
+      removals: this.#options.removals,
       logger,
       dockerDir: this.#dockerDir,
       mountPolicy,

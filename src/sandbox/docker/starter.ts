@@ -3,6 +3,7 @@ import type Docker from 'dockerode';
 import { LRUCache } from 'lru-cache';
 import { deadlineExceeded, failedPrecondition, ServiceError } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult, SandboxSpec } from '../driver.ts';
 import { containerName, containerOptions } from './container.ts';
@@ -11,7 +12,6 @@ import {
   INSIDE_DIRECTORY,
   INSIDE_SOCKET,
   makeDirectory,
-  removeDirectory,
   SocketWatch,
   sandboxDirectory,
   sharedPath,
@@ -56,6 +56,7 @@ export interface StarterOptions {
   readonly hostPython: HostPython;
   readonly networks: TenantNetworks;
   readonly installation: string;
+  readonly removals: Removals;
   readonly logger: Logger;
   /** Where the directories of sandboxes are. */
   readonly dockerDir: string;
@@ -183,7 +184,7 @@ export class Starter {
     let bridge: Bridge | undefined;
     let id: string | undefined;
     try {
-      await makeDirectory(directory, orders);
+      await makeDirectory(directory, orders, this.#options.removals);
       watch = new SocketWatch(directory);
       // It starts while the container is made.
       if (spec.command.kind === 'image') bridge = await Bridge.begin(this.#options.hostPython);
@@ -209,7 +210,7 @@ export class Starter {
   async #undo(id: string | undefined, directory: string): Promise<void> {
     try {
       if (id !== undefined) await this.#removeContainer(id);
-      await removeDirectory(directory);
+      await this.#options.removals.remove(directory);
     } catch (error) {
       this.#options.logger.warn({ container: id, err: error }, 'a container that did not start could not be removed');
     }

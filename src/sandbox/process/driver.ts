@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { deadlineExceeded, type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { bounded } from './bounded.ts';
@@ -31,6 +32,7 @@ export interface ProcessDriverOptions {
   readonly dataDir: string;
   /** What may not be mounted, checked again when it is. */
   readonly mountPolicy: HostPathPolicy;
+  readonly removals: Removals;
   readonly logger: Logger;
   /** Sandboxes without code that are kept ready per interpreter in use. */
   readonly spares?: number;
@@ -66,7 +68,7 @@ export class ProcessDriver extends HostDriver {
 
   constructor(options: ProcessDriverOptions) {
     const network = options.network ?? SHARED_NETWORK;
-    super(join(options.dataDir, 'run'), network, options.logger);
+    super(join(options.dataDir, 'run'), network, options.removals, options.logger);
     this.#options = options;
     this.#network = network;
     this.#launchers = new Launchers({

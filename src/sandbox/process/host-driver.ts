@@ -1,7 +1,8 @@
-import { readdir, rm, stat } from 'node:fs/promises';
+import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
+import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
 import type {
@@ -55,10 +56,12 @@ export abstract class HostDriver implements SandboxDriver {
   readonly #exits = new Map<string, Promise<ExitResult>>();
   readonly #connections = new Set<FrameSocket>();
   readonly #ports: SandboxPorts;
+  readonly #removals: Removals;
 
-  constructor(runDir: string, network: NetworkOptions, logger: Logger) {
+  constructor(runDir: string, network: NetworkOptions, removals: Removals, logger: Logger) {
     this.#instancesDir = join(runDir, 'instances');
     this.#network = network;
+    this.#removals = removals;
     this.#ports = new SandboxPorts(
       {
         dial: (handle, port, signal) => this.access(handle).dial(port, signal),
@@ -88,8 +91,8 @@ export abstract class HostDriver implements SandboxDriver {
     this.#ports.close(handle.instanceId);
     await endSandbox(sandbox, 0);
     const groupsGone = await removeGroups(sandbox.groups);
-    // Whoever waits for its end may be writing down how it ended at this moment: then once more.
-    await rm(sandbox.directory, { recursive: true, force: true, maxRetries: 10, retryDelay: 10 });
+    // A program had a directory in it to write to.
+    await this.#removals.remove(sandbox.directory);
     this.#exits.delete(handle.instanceId);
     if (!groupsGone) {
       throw unavailable(

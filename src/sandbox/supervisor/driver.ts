@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ListedSandbox, ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { bounded } from '../process/bounded.ts';
@@ -38,6 +39,7 @@ export interface SupervisorDriverOptions {
   readonly dataDir: string;
   /** What may not be mounted, checked again when it is. */
   readonly mountPolicy: HostPathPolicy;
+  readonly removals: Removals;
   readonly logger: Logger;
   /** `unix:///path`, `http://host:port`, `http://user:password@host:port`. */
   readonly url: string;
@@ -73,10 +75,10 @@ export class SupervisorDriver extends HostDriver {
   #swept: Promise<void> | null = null;
 
   constructor(options: SupervisorDriverOptions) {
-    const { dataDir, logger } = options;
+    const { dataDir, removals, logger } = options;
     const runDir = join(dataDir, 'run', 'supervisor');
     const network = options.network ?? SHARED_NETWORK;
-    super(runDir, network, logger);
+    super(runDir, network, removals, logger);
     this.#options = options;
     this.#network = network;
     this.#runDir = runDir;
@@ -94,6 +96,7 @@ export class SupervisorDriver extends HostDriver {
       network: this.#network,
       interpreters: new Interpreters(options.pythons ?? {}),
       programs: this.#programs,
+      removals,
       logger,
     });
   }
@@ -177,7 +180,13 @@ export class SupervisorDriver extends HostDriver {
 
   /** Once, beside the first use: nothing waits for it. */
   #sweep(): Promise<void> {
-    this.#swept ??= sweep(this.#programs, this.#runDir, this.#keepers.owner, this.#options.logger);
+    this.#swept ??= sweep(
+      this.#programs,
+      this.#runDir,
+      this.#keepers.owner,
+      this.#options.removals,
+      this.#options.logger,
+    );
     return this.#swept;
   }
 
@@ -236,7 +245,11 @@ export class SupervisorDriver extends HostDriver {
   }
 
   async #dismiss(keeper: Keeper): Promise<void> {
-    await dismissKeeper(keeper, { programs: this.#programs, runDir: this.#runDir }).catch(error => {
+    await dismissKeeper(keeper, {
+      programs: this.#programs,
+      runDir: this.#runDir,
+      removals: this.#options.removals,
+    }).catch(error => {
       const { program } = keeper;
       this.#options.logger.warn({ program, error: messageOf(error) }, 'a supervised program was not removed');
     });

@@ -1,8 +1,8 @@
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { failedPrecondition, internal, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
+import type { Removals } from '../../lib/removals.ts';
 import { bounded } from '../process/bounded.ts';
 import { removeGroups } from '../process/control-groups.ts';
 import type { FrameSocket } from '../process/frame-socket.ts';
@@ -47,6 +47,7 @@ export interface KeeperPlace {
   readonly programs: Programs;
   /** Sandboxes and their sockets. */
   readonly runDir: string;
+  readonly removals: Removals;
 }
 
 export interface KeeperOptions extends KeeperPlace {
@@ -128,7 +129,7 @@ export async function dismissKeeper(keeper: Keeper, place: KeeperPlace): Promise
 
 async function removeTraces(
   program: string,
-  { programs, runDir }: KeeperPlace,
+  { programs, runDir, removals }: KeeperPlace,
   layers: KnownLayers | null,
 ): Promise<void> {
   await programs.remove(program);
@@ -136,7 +137,7 @@ async function removeTraces(
   const places = Object.entries(layers?.places ?? {});
   const paths = Object.fromEntries(places.map(([controller, [, parent]]) => [controller, join(parent, program)]));
   await removeGroups({ paths, versions: {} });
-  await rm(join(runDir, 'spares', program), { recursive: true, force: true });
+  await removals.remove(join(runDir, 'spares', program));
 }
 
 /** Rejects when supervisord says that a program which was started does not run; looks ever more seldom, and as long as somebody may wait. */

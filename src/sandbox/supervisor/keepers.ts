@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { deadlineExceeded, messageOf, unavailable } from '../../core/error.ts';
+import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { Interpreters } from '../process/interpreters.ts';
 import type { NetworkOptions } from '../process/network.ts';
@@ -23,6 +24,7 @@ export interface KeepersOptions {
   readonly network: NetworkOptions;
   readonly interpreters: Interpreters;
   readonly programs: Programs;
+  readonly removals: Removals;
   readonly logger: Logger;
 }
 

@@ -1,6 +1,7 @@
 import { readdir, rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../core/error.ts';
+import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { readState } from '../process/handle.ts';
 import { isServed, socketOf } from './control-socket.ts';
@@ -13,7 +14,13 @@ const OWNER = /^([0-9a-f]{8})(?:-\d+)?$/;
  * Removes what servers of this data directory have left that live no more: programs without an instance, with what belongs to them.
  * Instances stay: their records decide. Never rejects.
  */
-export async function sweep(programs: Programs, runDir: string, owner: string, logger: Logger): Promise<void> {
+export async function sweep(
+  programs: Programs,
+  runDir: string,
+  owner: string,
+  removals: Removals,
+  logger: Logger,
+): Promise<void> {
   try {
     const names = await programs.list();
     // Read after: a program that becomes an instance meanwhile is one.
@@ -34,7 +41,7 @@ export async function sweep(programs: Programs, runDir: string, owner: string, l
     }
     const spares = join(runDir, 'spares');
     for (const name of (await readdir(spares).catch(() => [])).filter(isLeft)) {
-      await rm(join(spares, name), { recursive: true, force: true });
+      await removals.remove(join(spares, name));
     }
     for (const other of sockets.filter(found => !alive.has(found))) await rm(socketOf(runDir, other), { force: true });
   } catch (error) {

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import tar from 'tar-stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { removalsIn } from '../../../test/parts/removals.ts';
 import { type S3TestServer, startS3Server } from '../../../test/parts/s3-server.ts';
 import { describeWith } from '../../../test/probe.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
@@ -38,6 +39,7 @@ function store(
   return new CodeStore({
     dataDir: join(directory, 'data'),
     policy,
+    removals: removalsIn(join(directory, 'data')),
     s3,
     maxCacheBytes,
     maxArchiveBytes: 1_000_000,

@@ -1,10 +1,11 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
+import { mkdir, readdir, rename, stat, utimes } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { failedPrecondition, messageOf, type ServiceError } from '../../core/error.ts';
 import { checkHostPath, type HostPathPolicy } from '../../core/host-path.ts';
 import type { MountSpec } from '../../core/mount.ts';
 import { type OpenedPath, openPath } from '../../lib/opened-path.ts';
+import type { Removals } from '../../lib/removals.ts';
 import { unpack } from '../../storage/unpack.ts';
 import { copyTree } from './copy-tree.ts';
 import { fetchObject, type S3Object, type S3Settings } from './s3-source.ts';
@@ -32,6 +33,7 @@ export interface CodeStoreOptions {
   readonly dataDir: string;
   /** What `local` and `copy` may name. */
   readonly policy: HostPathPolicy;
+  readonly removals: Removals;
   readonly s3: S3Settings;
   /** Unpacked objects that are kept when nothing uses them, bytes together. */
   readonly maxCacheBytes: number;
@@ -91,15 +93,15 @@ export class CodeStore {
     for (const [entry, users] of this.#users) {
       if (users.delete(instanceId) && users.size === 0) this.#users.delete(entry);
     }
-    await rm(join(this.#copyDir, instanceId), { recursive: true, force: true });
+    await this.#options.removals.remove(join(this.#copyDir, instanceId));
     await this.#trim();
   }
 
   /** At start: whatever belongs to no living instance goes. */
   async sweep(living: ReadonlySet<string>): Promise<void> {
-    await rm(this.#workDir, { recursive: true, force: true });
+    await this.#options.removals.remove(this.#workDir);
     for (const instanceId of await namesIn(this.#copyDir)) {
-      if (!living.has(instanceId)) await rm(join(this.#copyDir, instanceId), { recursive: true, force: true });
+      if (!living.has(instanceId)) await this.#options.removals.remove(join(this.#copyDir, instanceId));
     }
     await this.#trim();
   }
@@ -130,7 +132,7 @@ export class CodeStore {
       await mkdir(this.#copyDir, { recursive: true, mode: 0o711 });
       await copyTree(opened, copy, { maxBytes: this.#options.maxUnpackedBytes, maxEntries: this.#options.maxEntries });
     } catch (error) {
-      await rm(copy, { recursive: true, force: true });
+      await this.#options.removals.remove(copy);
       throw failedPrecondition(`the code in ${path} could not be copied: ${withoutPaths(error)}`, { cause: error });
     }
     return { mount: { source: copy, target: CODE_TARGET, readonly: false }, ours: true };
@@ -171,7 +173,7 @@ export class CodeStore {
       // Whole or not at all: a crash in between leaves only what `sweep` removes.
       await rename(join(work, 'code'), target);
     } finally {
-      await rm(work, { recursive: true, force: true });
+      await this.#options.removals.remove(work);
     }
     return target;
   }
@@ -189,7 +191,7 @@ export class CodeStore {
     let kept = 0;
     for (const { path, bytes } of unused) {
       kept += bytes;
-      if (kept > this.#options.maxCacheBytes) await rm(path, { recursive: true, force: true });
+      if (kept > this.#options.maxCacheBytes) await this.#options.removals.remove(path);
     }
   }
 }

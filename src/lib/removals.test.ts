@@ -1,0 +1,98 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { describeWith } from '../../test/probe.ts';
+import { Removals } from './removals.ts';
+
+let base: string;
+let reported: string[];
+const made: Removals[] = [];
+
+function removals(): Removals {
+  const one = new Removals({
+    directory: join(base, 'left'),
+    report: (name, reason) => reported.push(`${name}: ${reason}`),
+    retryMs: 5,
+  });
+  made.push(one);
+  return one;
+}
+
+beforeEach(() => {
+  base = mkdtempSync(join(tmpdir(), 'rookery-removals-'));
+  reported = [];
+});
+
+afterEach(() => {
+  for (const one of made.splice(0)) one.close();
+  execFileSync('sh', ['-c', `grep -F ${base} /proc/self/mountinfo | cut -d ' ' -f 5 | xargs -r umount -l`]);
+  execFileSync('rm', ['-rf', base]);
+});
+
+test('what can be removed is gone, and nothing waits or is said', async () => {
+  mkdirSync(join(base, 'tree', 'a'), { recursive: true });
+  const one = removals();
+  await one.remove(join(base, 'tree'));
+  await one.remove(join(base, 'nothing'));
+  expect(readdirSync(base)).toEqual([]);
+  expect([one.waiting, reported]).toEqual([0, []]);
+});
+
+describeWith(['root'], 'what cannot be removed', () => {
+  /** A directory in which one thing cannot be removed; how it can be. */
+  const stuck = (path: string) => {
+    mkdirSync(join(path, 'in', 'busy'), { recursive: true });
+    writeFileSync(join(path, 'file'), '');
+    execFileSync('mount', ['-t', 'tmpfs', 'none', join(path, 'in', 'busy')]);
+    return () =>
+      execFileSync('sh', ['-c', `grep -F ${base} /proc/self/mountinfo | cut -d ' ' -f 5 | xargs -r umount -l`]);
+  };
+
+  test('is told, leaves its place at once, and is removed when it can be', async () => {
+    const tree = join(base, 'tree');
+    const release = stuck(tree);
+    const one = removals();
+    await one.remove(tree);
+    expect(existsSync(tree)).toBe(false);
+    expect(one.waiting).toBe(1);
+    expect(reported[0]).toContain('tree: ');
+    expect(reported[0]).toContain('"busy": EBUSY (rmdir)');
+    release();
+    await vi.waitFor(() => expect(one.waiting).toBe(0), 20_000);
+    expect(readdirSync(join(base, 'left'))).toEqual([]);
+  });
+
+  test('is found and removed by the next service', async () => {
+    const release = stuck(join(base, 'tree'));
+    const first = removals();
+    await first.remove(join(base, 'tree'));
+    first.close();
+    release();
+    const next = removals();
+    next.start();
+    await vi.waitFor(() => expect(readdirSync(join(base, 'left'))).toEqual([]), 20_000);
+  });
+
+  test('stays where it is when it cannot be moved either, and is removed later too', async () => {
+    const tree = join(base, 'tree');
+    mkdirSync(tree);
+    execFileSync('mount', ['-t', 'tmpfs', 'none', tree]);
+    const one = removals();
+    await one.remove(tree);
+    expect([existsSync(tree), one.waiting]).toEqual([true, 1]);
+    execFileSync('umount', [tree]);
+    await vi.waitFor(() => expect(one.waiting).toBe(0), 20_000);
+    expect(existsSync(tree)).toBe(false);
+  });
+
+  test('does not hold up what can: of many trees only that one stays', async () => {
+    stuck(join(base, 'trees', '5'));
+    for (let n = 0; n < 10; n++) mkdirSync(join(base, 'trees', String(n), 'x'), { recursive: true });
+    const one = removals();
+    for (const name of readdirSync(join(base, 'trees'))) await one.remove(join(base, 'trees', name));
+    expect(readdirSync(join(base, 'trees'))).toEqual([]);
+    expect(one.waiting).toBe(1);
+  });
+});

@@ -1,0 +1,107 @@
+import { randomUUID } from 'node:crypto';
+import { mkdir, readdir, rename } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { removeTree } from './remove-tree.ts';
+
+export interface RemovalsOptions {
+  /** Where waits what could not be removed at once; on the file system of what is removed. Nobody else has business there. */
+  readonly directory: string;
+  /** Is told of each failure: the last name of the path, and why. */
+  readonly report: (name: string, reason: string) => void;
+  /** Until the first retry; doubled by each that leaves something, up to an hour. */
+  readonly retryMs?: number;
+}
+
+/** Of a service, below its data directory. */
+export function leftoversIn(dataDir: string): string {
+  return join(dataDir, 'leftovers');
+}
+
+const RETRY_MS = 60_000;
+const LONGEST_RETRY_MS = 3_600_000;
+
+/**
+ * Removes what foreign code could write to. What cannot be removed is set aside, so that its place is free and its owner is gone for the
+ * rest of the service, and tried again later, by the next service too.
+ */
+export class Removals {
+  readonly #options: RemovalsOptions;
+  /** What could not even be set aside. */
+  readonly #inPlace = new Set<string>();
+  #waiting = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #retryMs: number;
+  #isClosed = false;
+
+  constructor(options: RemovalsOptions) {
+    this.#options = options;
+    this.#retryMs = options.retryMs ?? RETRY_MS;
+  }
+
+  /** Files and directories that are still to be removed. */
+  get waiting(): number {
+    return this.#waiting + this.#inPlace.size;
+  }
+
+  /** Never rejects: when it resolves the path is gone, but for one that cannot be moved either (something is mounted on it). */
+  async remove(path: string): Promise<void> {
+    try {
+      await removeTree(path);
+    } catch (error) {
+      this.#report(path, error);
+      await this.#setAside(path);
+      this.#schedule();
+    }
+  }
+
+  /** Takes up in the background what an earlier service left. */
+  start(): void {
+    void this.retry();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+  }
+
+  /** Everything that waits, once. Never rejects. */
+  async retry(): Promise<void> {
+    const { directory } = this.#options;
+    const aside = await readdir(directory).catch(() => []);
+    let left = 0;
+    for (const path of [...aside.map(name => join(directory, name)), ...this.#inPlace]) {
+      if (this.#isClosed) return;
+      try {
+        await removeTree(path);
+        this.#inPlace.delete(path);
+      } catch (error) {
+        this.#report(path, error);
+        if (!this.#inPlace.has(path)) left += 1;
+      }
+    }
+    this.#waiting = left;
+    if (this.waiting === 0) return;
+    this.#retryMs = Math.min(this.#retryMs * 2, LONGEST_RETRY_MS);
+    this.#schedule();
+  }
+
+  async #setAside(path: string): Promise<void> {
+    try {
+      await mkdir(this.#options.directory, { recursive: true, mode: 0o700 });
+      await rename(path, join(this.#options.directory, randomUUID()));
+      this.#waiting += 1;
+    } catch {
+      this.#inPlace.add(path);
+    }
+  }
+
+  #schedule(): void {
+    if (this.#isClosed) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.retry(), this.#retryMs).unref();
+  }
+
+  #report(path: string, error: unknown): void {
+    this.#options.report(basename(path), error instanceof Error ? error.message : String(error));
+  }
+}

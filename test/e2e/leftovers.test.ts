@@ -1,0 +1,76 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { Served } from '../../scripts/served.ts';
+import { JobClient } from '../jobs/client.ts';
+import { describeWith } from '../probe.ts';
+
+const WAIT_MS = 30_000;
+/** 60 directories of 200 characters in one another: no path is that long. */
+const DEEP = `python3 -c "import os
+for _ in range(60):
+    os.mkdir('d' * 200); os.chdir('d' * 200)
+open('file', 'w').close()"`;
+
+let server: Served;
+
+beforeEach(async () => {
+  server = await Served.start();
+});
+
+afterEach(async () => {
+  await server?.end('SIGKILL');
+  // What a failure leaves here is what these tests are about.
+  execFileSync('rm', ['-rf', server.dataDir]);
+});
+
+const work = () => join(server.dataDir, 'jobs', 'work');
+const metric = async () =>
+  /^rookery_leftovers (\d+)$/m.exec(await (await fetch(`${server.frontendUrl}/metrics`)).text())?.[1];
+
+describe('what a job has left', { timeout: 120_000 }, () => {
+  test('is removed with it, however deep it is', async () => {
+    const jobs = new JobClient(server.frontendUrl);
+    expect(await jobs.run({ entrypoint: DEEP })).toMatchObject({ status: 'SUCCEEDED' });
+    await vi.waitFor(() => expect(readdirSync(work())).toEqual([]), WAIT_MS);
+    expect(await metric()).toBe('0');
+  });
+
+  test('does not keep the next service from starting', async () => {
+    const jobs = new JobClient(server.frontendUrl);
+    const id = await jobs.submit({ entrypoint: `${DEEP}; echo made; sleep 600` });
+    await vi.waitFor(async () => expect(await jobs.log(id)).toContain('made'), WAIT_MS);
+    await server.end('SIGKILL');
+    // Jobs of which nobody knows any more.
+    mkdirSync(join(work(), '4711'));
+    execFileSync('sh', ['-c', DEEP], { cwd: join(work(), '4711') });
+    server = await server.next();
+    expect((await fetch(`${server.frontendUrl}/readyz`)).status).toBe(200);
+    await new JobClient(server.frontendUrl).ask('POST', `/api/jobs/${id}/stop`);
+    await vi.waitFor(() => expect(readdirSync(work())).toEqual([]), WAIT_MS);
+    expect(await metric()).toBe('0');
+  });
+});
+
+describeWith(['root'], 'what cannot be removed', () => {
+  test('does not keep the service from starting, is counted, and goes when it can', { timeout: 120_000 }, async () => {
+    await server.end('SIGKILL');
+    const busy = join(work(), '4711', 'a', 'busy');
+    mkdirSync(busy, { recursive: true });
+    mkdirSync(join(work(), '4712'));
+    execFileSync('mount', ['-t', 'tmpfs', 'none', busy]);
+    try {
+      server = await server.next();
+      expect((await fetch(`${server.frontendUrl}/readyz`)).status).toBe(200);
+      expect(readdirSync(work())).toEqual([]);
+      expect(await metric()).toBe('1');
+    } finally {
+      const mounts = `grep -F ${server.dataDir} /proc/self/mountinfo | cut -d ' ' -f 5 | xargs -r umount -l`;
+      execFileSync('sh', ['-c', mounts]);
+    }
+    await server.end('SIGKILL');
+    server = await server.next();
+    await vi.waitFor(() => expect(readdirSync(join(server.dataDir, 'leftovers'))).toEqual([]), WAIT_MS);
+  });
+});
