@@ -22,6 +22,7 @@ import type {
 import { bounded } from '../process/bounded.ts';
 import { findPythonDir } from '../process/launchers.ts';
 import { ContainerAccess } from './access.ts';
+import { BridgeRules } from './bridge-rules.ts';
 import { askDaemon, type DaemonFacts, refuseWithoutIsolation } from './daemon.ts';
 import { removeDirectory } from './directory.ts';
 import { Engine, statusOf } from './engine.ts';
@@ -35,7 +36,7 @@ import { Images } from './images.ts';
 import { Javas } from './java.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
 import { readLogs } from './logs.ts';
-import { TenantNetworks } from './networks.ts';
+import { bridgesOf, TenantNetworks } from './networks.ts';
 import { OpenWays } from './open-ways.ts';
 import { removeContainer } from './removal.ts';
 import { Starter } from './starter.ts';
@@ -66,6 +67,7 @@ interface Parts {
   readonly engine: Engine;
   readonly exits: Exits;
   readonly networks: TenantNetworks;
+  readonly rules: BridgeRules;
   readonly starter: Starter;
   readonly installation: string;
   readonly entrance: Entrance;
@@ -92,9 +94,14 @@ export class DockerDriver implements SandboxDriver {
     try {
       // Not what is remembered: it asks whether the daemon is there now.
       const engine = await Engine.open(this.#options.host ?? null);
+      // Bridges of nobody: what is there is left alone.
+      const rules = new BridgeRules(
+        new HostPython(this.#options.pythonDir ?? findPythonDir()),
+        bridgesOf(randomUUID()),
+      );
       try {
         const late = `the daemon at ${engine.endpoint.host} did not answer within ${PROBE_TIMEOUT_MS / 1000} s`;
-        const facts = await bounded(askDaemon(engine), PROBE_TIMEOUT_MS, late);
+        const facts = await bounded(askDaemon(engine, rules), PROBE_TIMEOUT_MS, late);
         return {
           available: true,
           capabilities: {
@@ -233,6 +240,7 @@ export class DockerDriver implements SandboxDriver {
     await bounded(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(
       () => undefined,
     );
+    await parts.rules.settled();
     parts.exits.close();
     await parts.entrance.close();
     parts.engine.close();
@@ -257,7 +265,8 @@ export class DockerDriver implements SandboxDriver {
     await mkdir(this.#dockerDir, { recursive: true, mode: 0o700 });
     const [engine, installation] = await Promise.all([Engine.open(host ?? null), installationOf(this.#dockerDir)]);
     const exits = new Exits(engine, installation, logger);
-    const networks = new TenantNetworks(engine, installation, logger);
+    const rules = new BridgeRules(hostPython, bridgesOf(installation));
+    const networks = new TenantNetworks(engine, installation, rules, logger);
     const images = new Images(engine, logger, pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS);
     const starter = new Starter({
       engine,
@@ -274,12 +283,12 @@ export class DockerDriver implements SandboxDriver {
     });
     const entrance = new Entrance(hostPython, this.#dockerDir);
     const ways = new OpenWays(container => exits.wait(container));
-    return { engine, exits, networks, starter, installation, entrance, ways };
+    return { engine, exits, networks, rules, starter, installation, entrance, ways };
   }
 
   #daemonFacts(): Promise<DaemonFacts> {
     if (this.#facts === undefined) {
-      const asking = this.#open().then(({ engine }) => askDaemon(engine));
+      const asking = this.#open().then(({ engine, rules }) => askDaemon(engine, rules));
       this.#facts = asking;
       asking.catch(() => {
         this.#facts = undefined;
