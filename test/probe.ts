@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, test } from 'vitest';
 import { installSchemathesis } from './openapi/schemathesis.ts';
@@ -20,6 +20,8 @@ export type Part =
   | 'root'
   | 'namespaces'
   | 'networks'
+  | 'usernet'
+  | 'ordinary-user'
   | 'schemathesis';
 
 /** What each part needs; null when it is there, else a sentence. */
@@ -34,6 +36,8 @@ const probes: Readonly<Record<Part, () => string | null>> = {
   browser: () => (browserBinary() === null ? 'no Chromium or Chrome is installed' : null),
   go: () => answers('go', ['version'], 'Go is not installed'),
   java: () => answers('javac', ['-version'], 'no JDK is installed'),
+  usernet: () => whyNoUserNetwork(),
+  'ordinary-user': () => (process.getuid?.() === 0 ? 'the tests run as root' : null),
   root: () => (process.getuid?.() === 0 ? null : 'the tests do not run as root'),
   namespaces: () =>
     answers('unshare', ['--mount', '--pid', '--ipc', '--uts', '--fork', 'true'], 'this machine forbids namespaces'),
@@ -51,6 +55,20 @@ const IMAGES_TIMEOUT_MS = 300_000;
 function answers(program: string, args: readonly string[], otherwise: string): string | null {
   const { status } = spawnSync(program, args, { stdio: 'ignore', timeout: PROBE_TIMEOUT_MS });
   return status === 0 ? null : otherwise;
+}
+
+/** For root: what it needs for a test as somebody else, with a device of its own. */
+function whyNoUserNetwork(): string | null {
+  if (onPath(['pasta', 'slirp4netns'], '/usr/local/bin:/usr/bin:/bin') === null) {
+    return 'neither pasta (apt-get install passt) nor slirp4netns is installed';
+  }
+  if (process.getuid?.() === 0) return null;
+  try {
+    closeSync(openSync('/dev/net/tun', 'r+'));
+    return null;
+  } catch {
+    return '/dev/net/tun cannot be opened';
+  }
 }
 
 /** Here and not in a test, whose time is bounded. */

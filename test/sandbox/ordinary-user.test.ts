@@ -36,6 +36,29 @@ describeWith(['root'], 'for an ordinary user', () => {
   );
 });
 
+describeWith(['root', 'usernet'], 'for an ordinary user with a program that passes packets on', () => {
+  test.each(['pasta', 'slirp4netns'])(
+    'user-network.test.ts passes with %s',
+    async program => {
+      const home = mkdtempSync(join(tmpdir(), 'rookery-nobody-'));
+      await chown(home, NOBODY, NOBODY);
+      try {
+        // Where only that program is, and anybody may open the device, whatever is so on this machine.
+        const script = [
+          'mount -t tmpfs none /dev/net && mknod /dev/net/tun c 10 200 && chmod 666 /dev/net/tun',
+          `for other in $(command -v pasta slirp4netns | grep -v '/${program}$'); do mount --bind /dev/null "$other"; done`,
+          `exec setpriv --reuid ${NOBODY} --regid ${NOBODY} --clear-groups "$@"`,
+        ].join('\n');
+        const wrapper = ['unshare', '--mount', 'sh', '-c', script, 'sh'];
+        await expectToPass('user-network.test.ts', home, { REQUIRE: 'usernet,ordinary-user' }, [], wrapper);
+      } finally {
+        rmSync(home, { recursive: true, force: true });
+      }
+    },
+    TIMEOUT_MS,
+  );
+});
+
 describeWith(['root', 'docker'], 'for an ordinary user who may speak to docker', () => {
   test(
     'docker.test.ts passes',
@@ -80,24 +103,27 @@ async function expectToPass(
   home: string,
   env: Readonly<Record<string, string>> = {},
   args: readonly string[] = [],
+  wrapper: readonly string[] = [],
 ): Promise<void> {
-  const { code, output } = await runAsNobody(['--run', join('test/sandbox', file), ...args], home, env);
+  const { code, output } = await runAsNobody(['--run', join('test/sandbox', file), ...args], home, env, wrapper);
   // A work tree below a closed directory cannot be read by others: nothing is said about the sandbox then.
   if (/EACCES|permission denied/i.test(output) && !output.includes('Test Files')) return;
   expect(code, output.slice(-MAX_OUTPUT_CHARS)).toBe(0);
 }
 
+/** `wrapper`: a command that becomes nobody itself, before it runs the one that follows it. */
 function runAsNobody(
   args: readonly string[],
   home: string,
   env: Readonly<Record<string, string>>,
+  wrapper: readonly string[],
 ): Promise<{ code: number | null; output: string }> {
   const vitest = join(ROOT, 'node_modules/vitest/vitest.mjs');
-  const child = spawn(process.execPath, [vitest, ...args, '--configLoader', 'runner', '--cache=false'], {
+  const command = [...wrapper, process.execPath, vitest, ...args, '--configLoader', 'runner', '--cache=false'];
+  const child = spawn(command[0] as string, command.slice(1), {
     cwd: ROOT,
-    uid: NOBODY,
-    gid: NOBODY,
-    env: { HOME: home, TMPDIR: home, PATH: '/usr/local/bin:/usr/bin:/bin', ...env },
+    ...(wrapper.length === 0 ? { uid: NOBODY, gid: NOBODY } : {}),
+    env: { HOME: home, TMPDIR: home, PATH: '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin', ...env },
     timeout: TIMEOUT_MS,
   });
   return new Promise((resolve, reject) => {

@@ -73,7 +73,7 @@ def keep(address, program):
     if config is None:
         os._exit(0)
     plan = _make_plan(config)
-    plan.networks.find(plan.layers, config["layers"] is not None and config["layers"]["hasNetworks"])
+    plan.find_networks(config["layers"] is not None and config["layers"]["hasNetworks"])
     ready = _ready(plan)
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     rehearsal.load_agent()

@@ -73,7 +73,7 @@ class Launcher:
         title = process.Title()
         title.set("rookery: launcher %s" % self._config["name"])
         self._plan = plan.Plan(self._config, title)
-        self._plan.networks.find(self._plan.layers)
+        self._plan.find_networks()
         self._wake, self._wake_writer = socket.socketpair()
         for end in (self._wake, self._wake_writer):
             end.setblocking(False)

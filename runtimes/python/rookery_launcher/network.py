@@ -11,13 +11,15 @@ import os
 import socket
 import struct
 
-from . import network_rules, syscalls
+from . import network_rules, syscalls, user_network
+from .layers import enter_user_namespace
 from .network_link import Netlink
 
 _INSIDE = "eth0"
 #: Of loopback, in every network.
 _LOOPBACK = 1
 _TRIES = 64
+_ONLY_ROOT = "only root can tie a network to that of the host"
 
 
 class Range:
@@ -45,6 +47,8 @@ class Networks:
         #: Why there are none; None when there are.
         self.missing = "they are not used here"
         self.range = None
+        #: For a server that is not root: what passes on for each sandbox (UserNetwork); None where the host does.
+        self.of_user = None
         self._config = config
         self._rules = None
 
@@ -56,10 +60,21 @@ class Networks:
         if self._config is None:
             return
         self.range = Range(self._config["range"])
-        self.missing = None if has_found and self._join() else self._find(layers)
+        self.missing = None if has_found and not layers.has("user") and self._join() else self._find(layers)
         if self.missing is not None:
             self.always = False
             self.release()
+
+    def passage(self):
+        """What a sandbox with a network needs that is made while it has no namespace; None when nothing is. Fails with OSError."""
+        return None if self.of_user is None else user_network.Passage(self.of_user)
+
+    def enter(self, passage):
+        """Moves this process into a network that reaches out. Its address on the host, or None when it has none. Fails with OSError."""
+        if passage is None:
+            return enter(self.range)
+        passage.enter()
+        return None
 
     def release(self):
         """This launcher has no sandbox any more."""
@@ -77,17 +92,42 @@ class Networks:
     def _find(self, layers):
         if not layers.has("net"):
             return "network namespaces are not available"
-        if layers.has("user") or os.geteuid() != 0:
-            return "only root can tie a network to that of the host"
+        if layers.has("user"):
+            return self._find_user_network()
+        if os.geteuid() != 0:
+            return _ONLY_ROOT
         try:
             network_rules.check_range(self.range)
             self._rules = network_rules.Rules(self.range)
             self._rules.hold()
             network_rules.forward(self._config["setForwarding"])
-            _try(self.range)
+            _in_child(lambda: enter(self.range))
         except (OSError, network_rules.RulesFailure) as failure:
             return str(failure)
         return None
+
+
+    def _find_user_network(self):
+        # Its program begins with the sandbox: one that gets its network late would be too late for it.
+        if not self.always:
+            return _ONLY_ROOT
+        reasons = []
+        for program in user_network.programs():
+            found = user_network.UserNetwork(self.range, program)
+            try:
+                _in_child(lambda found=found: _enter_as_user(found))
+            except OSError as error:
+                reasons.append(error.strerror or str(error))
+                continue
+            self.of_user = found
+            return None
+        return "%s, and %s" % (_ONLY_ROOT, "; ".join(reasons) or "neither pasta (of the package passt) nor slirp4netns is installed")
+
+
+def _enter_as_user(found):
+    passage = user_network.Passage(found)
+    enter_user_namespace(os.geteuid(), os.getegid(), 0, 0)
+    passage.enter()
 
 
 def isolate():
@@ -133,14 +173,14 @@ def _tie(outside, addresses):
     raise OSError(errno.EADDRNOTAVAIL, "none of %d addresses of %s was free" % (_TRIES, addresses.text))
 
 
-def _try(addresses):
+def _in_child(call):
     """In a child, which takes the network with it. Fails with OSError."""
     receiver, sender = os.pipe()
     child = os.fork()
     if child == 0:
         said = b"."
         try:
-            enter(addresses)
+            call()
         except OSError as error:
             said = (error.strerror or str(error)).encode() or b"?"
         finally:

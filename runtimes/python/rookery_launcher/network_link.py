@@ -18,8 +18,8 @@ _IFLA_NUM_TX_QUEUES, _IFLA_NUM_RX_QUEUES = 31, 32
 _IFLA_INFO_KIND, _IFLA_INFO_DATA, _VETH_INFO_PEER = 1, 2, 1
 _IFLA_INET6_ADDR_GEN_MODE, _NO_ADDRESS = 8, 1
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_RTA_OIF, _RTA_GATEWAY = 4, 5
-_RT_TABLE_MAIN, _RTPROT_STATIC, _RT_SCOPE_UNIVERSE, _RTN_UNICAST = 254, 4, 0, 1
+_RTA_DST, _RTA_OIF, _RTA_GATEWAY = 1, 4, 5
+_RT_TABLE_MAIN, _RTPROT_STATIC, _RT_SCOPE_UNIVERSE, _RTN_UNICAST, _RTN_PROHIBIT = 254, 4, 0, 1, 8
 _IFF_UP = 0x1
 
 
@@ -85,6 +85,14 @@ class Netlink:
         )
         content = header + _attribute(_RTA_GATEWAY, gateway) + _number(_RTA_OIF, index)
         self._ask(_RTM_NEWROUTE, _NLM_F_CREATE | _NLM_F_EXCL, content)
+
+    def add_prohibition(self, addresses):
+        """Nothing is sent to `addresses` (`169.254.0.0/16`), unless a longer prefix says otherwise; who tries is told at once."""
+        first, _, bits = addresses.partition("/")
+        header = struct.pack(
+            "=BBBBBBBBI", socket.AF_INET, int(bits), 0, 0, _RT_TABLE_MAIN, _RTPROT_STATIC, _RT_SCOPE_UNIVERSE, _RTN_PROHIBIT, 0
+        )
+        self._ask(_RTM_NEWROUTE, _NLM_F_CREATE | _NLM_F_EXCL, header + _attribute(_RTA_DST, socket.inet_aton(first)))
 
     def _ask(self, kind, flags, content):
         """Sends one request and waits for its answer. Fails with OSError as the kernel says."""

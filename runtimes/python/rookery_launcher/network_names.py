@@ -1,5 +1,7 @@
 """Which name servers sandboxes ask: a resolver on the host's loopback is not on theirs."""
 
+import socket
+
 RESOLVERS = "/etc/resolv.conf"
 #: Where systemd-resolved keeps the servers that it asks itself.
 _UPSTREAM = "/run/systemd/resolve/resolv.conf"
@@ -10,20 +12,46 @@ def resolvers_file(usual=RESOLVERS, upstream=_UPSTREAM):
     return upstream if not _is_usable(usual) and _is_usable(upstream) else usual
 
 
+def text_for(server, usual=RESOLVERS):
+    """What a resolv.conf says that has `server` instead of those of the host."""
+    try:
+        with open(usual) as source:
+            lines = [line for line in source if line.split()[:1] in (["search"], ["domain"], ["options"])]
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    return "".join(["nameserver %s\n" % server] + lines)
+
+
 def warnings(networks, usual=RESOLVERS, upstream=_UPSTREAM):
     """What does not work in Networks of their own, as sentences."""
-    if networks.missing is not None or _is_usable(resolvers_file(usual, upstream)):
+    if networks.missing is not None or networks.of_user is not None or _is_usable(resolvers_file(usual, upstream)):
         return []
     return [
         "sandboxes with a network of their own resolve no names: %s names no server outside the host's loopback" % usual
     ]
 
 
+def servers(usual=RESOLVERS, upstream=_UPSTREAM):
+    """The IPv4 addresses that sandboxes in networks of their own ask. A cloud may have its own among those that are forbidden otherwise."""
+    return [server for server in _named_in(resolvers_file(usual, upstream)) if _is_ipv4(server)]
+
+
 def _is_usable(path):
+    return any(not server.startswith("127.") and server != "::1" for server in _named_in(path))
+
+
+def _named_in(path):
     try:
         with open(path) as source:
             lines = [line.split() for line in source]
     except (OSError, UnicodeDecodeError):
+        return []
+    return [fields[1] for fields in lines if len(fields) > 1 and fields[0] == "nameserver"]
+
+
+def _is_ipv4(server):
+    try:
+        socket.inet_pton(socket.AF_INET, server)
+        return True
+    except OSError:
         return False
-    servers = [fields[1] for fields in lines if len(fields) > 1 and fields[0] == "nameserver"]
-    return any(not server.startswith("127.") and server != "::1" for server in servers)

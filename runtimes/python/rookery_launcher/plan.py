@@ -27,3 +27,9 @@ class Plan:
         self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
         self.layers = held or layers.find(config["disable"], self.root)
         self.networks = network.Networks(config.get("network"))
+
+    def find_networks(self, has_found=False):
+        """As `Networks.find`."""
+        self.networks.find(self.layers, has_found)
+        if self.networks.of_user is not None:
+            self.root.name_server = self.networks.of_user.name_server

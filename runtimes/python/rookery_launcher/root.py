@@ -5,7 +5,7 @@ import sys
 
 import rookery_runtime
 
-from . import syscalls
+from . import network_names, syscalls
 from .syscalls import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REC, MS_REMOUNT, MS_SLAVE
 
 #: Where what is in a sandbox finds the programs, the libraries and the kernel.
@@ -47,6 +47,8 @@ class RootPlan:
         #: An empty directory on the host. Only the sandbox's own mount namespace has something there.
         self.mount_point = mount_point
         self.etc = etc
+        #: The one name server of every sandbox; None: those of the host.
+        self.name_server = None
         #: Host paths that stand read-only at the same place inside (the interpreter, this code).
         self.shown = [path for path in shown if path != "/" and not _is_within(path, "/usr")]
         #: Host paths that must not be seen, whatever is shown (the data directory).
@@ -91,7 +93,7 @@ def build(plan, own_proc):
     for path in plan.shown:
         os.makedirs(root + path, mode=0o755, exist_ok=True)
         _show(path, root)
-    _build_etc(plan.etc, root)
+    _build_etc(plan.etc, root, plan.name_server)
     _build_devices(root)
     if own_proc:
         _build_proc(root)
@@ -118,9 +120,19 @@ def _show(path, root):
     syscalls.restrict_mount(root + path, True)
 
 
-def _build_etc(etc, root):
+def _build_etc(etc, root, name_server):
     target = os.path.join(root, "etc")
+    resolvers = os.path.join(target, "resolv.conf")
+    names = None
+    if name_server is not None:
+        # Of this sandbox alone, below what is mounted there next.
+        names = os.open(resolvers, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+        os.write(names, network_names.text_for(name_server).encode())
     syscalls.mount(etc.path, target, None, MS_BIND)
+    if names is not None:
+        if os.path.isfile(resolvers):
+            syscalls.mount("/proc/self/fd/%d" % names, resolvers, None, MS_BIND)
+        os.close(names)
     for name in etc.directories:
         syscalls.bind(os.path.join("/etc", name), os.path.join(target, name))
     syscalls.restrict_mount(target, True)

@@ -183,10 +183,10 @@ class _Start:
         """Into the network that was asked for, unless the spare is in it already."""
         asked, networks, state = self._request["network"], self._plan.networks, self._prepared.state
         # A spare is in the host's network or in one of its own that reaches out.
-        is_own = state["address"] is not None
+        is_own = state["hasOwnNetwork"]
         is_http = self._request["command"]["kind"] == "http"
         if asked == "own" and not is_own and networks.missing is None:
-            state["address"] = network.enter(networks.range)
+            state.update(address=network.enter(networks.range), hasOwnNetwork=True)
         elif asked == "none" or asked == "own" and not is_own and is_http:
             self._isolate()
         else:
@@ -203,7 +203,9 @@ class _Start:
                 "a network of its own is not possible on this machine: network namespaces are not available"
             )
         network.isolate()
-        self._prepared.state["address"] = None
+        self._prepared.state.update(address=None, hasOwnNetwork=False)
+        if self._prepared.passage is not None:
+            self._prepared.passage.end()
         if self._request["network"] == "own":
             self._warnings.append(
                 "the network of this http instance has loopback only and it reaches nothing outside: %s"

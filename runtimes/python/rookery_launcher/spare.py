@@ -9,7 +9,7 @@ import socket
 import struct
 import traceback
 
-from . import cgroups, directory, first_process, layers, network, process, sandbox, syscalls, user_process
+from . import cgroups, directory, first_process, layers, process, sandbox, syscalls, user_process
 from .failure import LayerFailure
 
 #: Bytes of a message between launcher and spare.
@@ -45,7 +45,7 @@ def live(plan, control, name):
 class Prepared:
     """What a spare has made before anybody asked for it."""
 
-    def __init__(self, place, state, limits, first):
+    def __init__(self, place, state, limits, first, passage):
         #: On the host.
         self.directory = place
         #: What `state.json` tells.
@@ -53,6 +53,8 @@ class Prepared:
         #: The open limit files of its groups.
         self.limits = limits
         self.first = first
+        #: Of its network, where a program passes on for it (`user_network`).
+        self.passage = passage
 
 
 def prepare(plan, name, control, *others):
@@ -61,6 +63,7 @@ def prepare(plan, name, control, *others):
     the user's. The sockets stay open in the first process only. Fails with LayerFailure or OSError.
     """
     process.close_all_but([0, 1, 2, control.fileno()] + [one.fileno() for one in others])
+    passage = plan.networks.passage() if plan.networks.always else None
     layers.enter(plan.layers, name)
     # The first process of the pid namespace is the next child. This one has done its part.
     if os.fork() != 0:
@@ -71,7 +74,7 @@ def prepare(plan, name, control, *others):
     place = directory.InstanceDirectory(plan, name)
     address = None
     if plan.networks.always:
-        address = layers.attempt("net", network.enter, plan.networks.range)
+        address = layers.attempt("net", plan.networks.enter, passage)
     state = {
         # As the host counts: its /proc is still the one in sight.
         "pid": int(os.readlink("/proc/self")),
@@ -80,8 +83,10 @@ def prepare(plan, name, control, *others):
         "groups": cgroups.paths_of(plan.layers.places, name),
         "groupVersions": {controller: held.version for controller, held in plan.layers.places.items()},
         "launcher": plan.name,
-        # In its own network; null in the host's, and where there is only loopback.
+        # On the host, in a network of its own; null in the host's, where there is only loopback, and where only the inside leads there.
         "address": address,
+        # It reaches out of a network of its own.
+        "hasOwnNetwork": plan.networks.always,
     }
     place.write("state.json", state)
     # Before the root is made: afterwards the groups are out of reach.
@@ -93,7 +98,7 @@ def prepare(plan, name, control, *others):
         gc.freeze()  # novm
     first = first_process.FirstProcess(plan, place, oom_kills)
     first.fork_user(control, *others)
-    return Prepared(place, state, limits, first)
+    return Prepared(place, state, limits, first, passage)
 
 
 def _fail(control, message):

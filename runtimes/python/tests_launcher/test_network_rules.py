@@ -4,15 +4,23 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 import traceback
 import unittest
 import warnings
 
-from rookery_launcher import network, network_rules, syscalls
+from rookery_launcher import network, network_names, network_rules, syscalls
 from rookery_launcher.network_link import Netlink
 
 RANGE = "10.231.0.0/16"
 HOST, WORLD = "198.51.100.1", "198.51.100.2"
+#: Of the world too: what is on the same link, and where clouds keep their metadata.
+FORBIDDEN = ("169.254.169.254", "169.254.7.7", "100.100.100.200", "168.63.129.16", "192.0.0.192")
+#: The first of them that is a name server as well.
+NAME_SERVER = FORBIDDEN[0]
+#: Beyond a bridge of docker.
+CONTAINER, GATEWAY = "203.0.113.2", "203.0.113.1"
+BRIDGES = "rkb12ab"
 _SECONDS = 1
 _find = network_rules._find
 
@@ -39,15 +47,19 @@ class Rules(unittest.TestCase):
         """Runs it in a process of its own; what it raises fails the test."""
         child = os.fork()
         if child == 0:
-            # What it has open ends with it.
-            warnings.simplefilter("ignore", ResourceWarning)
-            try:
-                call()
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
+            self._guarded(call)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def _guarded(self, call):
+        """Ends this process, whatever becomes of the call."""
+        # What it has open ends with it.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            call()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
 
     def _world(self, steps):
         """A machine behind the host, which knows a way to the sandboxes."""
@@ -59,6 +71,10 @@ class Rules(unittest.TestCase):
             link.add_address(index, socket.inet_aton(WORLD), socket.inet_aton(HOST))
             link.set_up(index)
             link.add_default_route(index, socket.inet_aton(HOST))
+            for address in FORBIDDEN:
+                link.add_address(index, socket.inet_aton(address), socket.inet_aton(HOST))
+        for port in (53, 81):
+            _answer(port)
         listener = socket.socket()
         listener.bind((WORLD, 80))
         listener.listen(4)
@@ -78,13 +94,55 @@ class Rules(unittest.TestCase):
             index = link.find("world")
             link.add_address(index, socket.inet_aton(HOST), socket.inet_aton(WORLD))
             link.set_up(index)
+            for address in FORBIDDEN:
+                _run("ip", "route", "add", address, "via", WORLD)
+            # An address of the host itself that is on no other machine's way.
+            _run("ip", "address", "add", "169.254.9.9/32", "dev", "lo")
             steps.here.sendall(b"+")
             steps.here.recv(1)
+
+    def _container(self, steps):
+        """What is at the end of a bridge of docker's."""
+        syscalls.unshare(syscalls.CLONE_NEWNET)
+        steps.there.sendall(b"+")
+        steps.there.recv(1)
+        with Netlink() as link:
+            index = link.find("eth0")
+            link.add_address(index, socket.inet_aton(CONTAINER), socket.inet_aton(GATEWAY))
+            link.set_up(index)
+            link.add_default_route(index, socket.inet_aton(GATEWAY))
+        _answer(8080)
+        steps.there.sendall(b"+")
+        address = steps.there.recv(64).decode()
+        _assert_reachable(WORLD, 81)
+        for forbidden in FORBIDDEN + ("169.254.9.9",):
+            _assert_unreachable(forbidden, 81)
+        _assert_unreachable(address, 8080)
+        steps.there.sendall(b"+")
+        steps.there.recv(1)
+
+    def _connect_container(self, steps, container):
+        with Netlink() as link:
+            steps.here.recv(1)
+            link.add_pair(BRIDGES + "00", "eth0", container)
+            index = link.find(BRIDGES + "00")
+            link.add_address(index, socket.inet_aton(GATEWAY), socket.inet_aton(CONTAINER))
+            link.set_up(index)
+            steps.here.sendall(b"+")
+            steps.here.recv(1)
+        # Docker would do this.
+        if _find("iptables"):
+            _run("iptables", "-t", "nat", "-A", "POSTROUTING", "-s", CONTAINER, "-j", "MASQUERADE")
+            _run("iptables", "-A", "FORWARD", "-s", CONTAINER, "-j", "ACCEPT")
+            _run("iptables", "-A", "FORWARD", "-d", CONTAINER, "-j", "ACCEPT")
+        else:
+            _run("nft", "-f", "-", script="table ip docker { chain out { type nat hook postrouting priority 100; ip saddr %s masquerade\n } }" % CONTAINER)
 
     def _rehearse(self, programs, policy=None):
         syscalls.unshare(syscalls.CLONE_NEWNET)
         network_rules._LOCKS = os.path.join(self.locks, "rookery")
         network_rules._find = lambda name: _find(name) if name in programs else None
+        network_names.servers = lambda: [NAME_SERVER]
         with Netlink() as link:
             link.set_up(1)
         if policy is not None:
@@ -93,37 +151,60 @@ class Rules(unittest.TestCase):
         steps = Steps()
         world = os.fork()
         if world == 0:
-            try:
-                self._world(steps)
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
+            self._guarded(lambda: self._world(steps))
         self._connect_world(steps, world)
         rules = network_rules.Rules(addresses)
         rules.hold()
+        bridges = network_rules.Rules(None, BRIDGES)
+        bridges.hold()
         network_rules.forward(True)
+        _answer(81)
+        inner = Steps()
+        container = os.fork()
+        if container == 0:
+            self._guarded(lambda: self._container(inner))
+        self._connect_container(inner, container)
 
         def inside():
             own = network.enter(addresses)
-            listener = socket.socket()
-            listener.bind(("0.0.0.0", 8080))
-            listener.listen(1)
+            _answer(8080)
+            inner.here.sendall(own.encode())
+            _assert_reachable(WORLD, 81)
+            for address in FORBIDDEN + ("169.254.9.9",):
+                _assert_unreachable(address, 81)
+            _assert_reachable(NAME_SERVER, 53)
+            _assert_unreachable(FORBIDDEN[1], 53)
+            _assert_unreachable(CONTAINER, 8080)
+            assert inner.here.recv(1) == b"+"
             with socket.create_connection((WORLD, 80), 10) as outside:
                 outside.settimeout(10)
                 outside.sendall(own.encode())
                 assert outside.recv(16) == b"told"
 
         self._in_child(inside)
+        # On the host only root may begin to talk to a container.
+        _assert_reachable(CONTAINER, 8080)
+
+        def nobody():
+            os.setuid(65534)
+            _assert_unreachable(CONTAINER, 8080)
+
+        self._in_child(nobody)
+        inner.here.sendall(b"+")
+        self.assertEqual(os.waitpid(container, 0)[1], 0)
         self.assertEqual(os.waitpid(world, 0)[1], 0)
         network_rules._INTERFACES = self.locks
         rules.release()
+        bridges.release()
         left = subprocess.check_output([_find("nft"), "list", "ruleset"]) if _find("nft") else b""
+        if _find("iptables"):
+            left += subprocess.check_output([_find("iptables") + "-save"])
         self.assertNotIn(b"10.231.", left)
+        self.assertNotIn(b"rk", left)
         self.assertFalse(os.path.exists(network_rules._LOCKS))
 
     @unittest.skipUnless(_has("nft"), "needs root and nft")
-    def test_with_nft_a_sandbox_reaches_out_and_the_world_does_not_reach_in(self):
+    def test_with_nft_a_sandbox_reaches_out_and_neither_the_world_nor_a_container_nor_metadata(self):
         self._in_child(lambda: self._rehearse(("nft",)))
 
     @unittest.skipUnless(_has("iptables"), "needs root and iptables")
@@ -160,6 +241,27 @@ class Rules(unittest.TestCase):
             self.assertIn("neither nft nor iptables", str(failure.exception))
 
         self._in_child(none)
+
+
+def _answer(port):
+    """Takes connections on all addresses of the network that this process is in, as long as it lives."""
+    listener = socket.socket()
+    listener.bind(("0.0.0.0", port))
+    listener.listen(64)
+
+    def serve():
+        while True:
+            listener.accept()[0].close()
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def _run(program, *args, script=None):
+    subprocess.run([_find(program)] + list(args), input=script and script.encode(), check=True)
+
+
+def _assert_reachable(address, port):
+    socket.create_connection((address, port), 10).close()
 
 
 def _assert_unreachable(address, port):

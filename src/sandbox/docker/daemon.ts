@@ -1,5 +1,6 @@
 import { failedPrecondition } from '../../core/error.ts';
 import type { SandboxSpec } from '../driver.ts';
+import type { BridgeRules } from './bridge-rules.ts';
 import type { Engine } from './engine.ts';
 
 /** What a daemon can do, as it says itself. */
@@ -27,8 +28,12 @@ interface DaemonInfo {
 const ALWAYS = ['mount', 'pid', 'ipc', 'uts', 'net', 'no_new_privs', 'capabilities'];
 
 /** Asks the daemon what it can do. Fails with `unavailable`, or `failed_precondition` when it runs no Linux containers. */
-export async function askDaemon(engine: Engine): Promise<DaemonFacts> {
-  const info = (await engine.request('tell about itself', docker => docker.info())) as DaemonInfo;
+export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<DaemonFacts> {
+  const [told, missingRules] = await Promise.all([
+    engine.request('tell about itself', docker => docker.info()),
+    rules.missing(),
+  ]);
+  const info = told as DaemonInfo;
   if (info.OSType !== undefined && info.OSType !== 'linux') {
     throw failedPrecondition(
       `the daemon at ${engine.endpoint.host} runs ${info.OSType} containers, and only Linux ones are used`,
@@ -65,7 +70,10 @@ export async function askDaemon(engine: Engine): Promise<DaemonFacts> {
     hasCpuLimit,
     hasMemoryLimit,
     hasPidsLimit,
-    degraded: limits.filter(([, holds]) => !holds).map(([, , sentence]) => sentence),
+    degraded: [
+      ...limits.filter(([, holds]) => !holds).map(([, , sentence]) => sentence),
+      ...(missingRules === null ? [] : [missingRules]),
+    ],
   };
 }
 

@@ -23,6 +23,7 @@ import type {
 import { bounded } from '../process/bounded.ts';
 import { findPythonDir } from '../process/launchers.ts';
 import { ContainerAccess } from './access.ts';
+import { BridgeRules } from './bridge-rules.ts';
 import { askDaemon, type DaemonFacts, refuseWithoutIsolation } from './daemon.ts';
 import { Engine, statusOf } from './engine.ts';
 import { Entrance } from './entrance.ts';
@@ -35,7 +36,7 @@ import { Images } from './images.ts';
 import { Javas } from './java.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
 import { readLogs } from './logs.ts';
-import { TenantNetworks } from './networks.ts';
+import { bridgesOf, TenantNetworks } from './networks.ts';
 import { OpenWays } from './open-ways.ts';
 import type { RegistryRules } from './registry-auth.ts';
 import { removeContainer } from './removal.ts';
@@ -71,6 +72,7 @@ interface Parts {
   readonly engine: Engine;
   readonly exits: Exits;
   readonly networks: TenantNetworks;
+  readonly rules: BridgeRules;
   readonly starter: Starter;
   readonly installation: string;
   readonly entrance: Entrance;
@@ -97,9 +99,14 @@ export class DockerDriver implements SandboxDriver {
     try {
       // Not what is remembered: it asks whether the daemon is there now.
       const engine = await Engine.open(this.#options.host ?? null);
+      // Bridges of nobody: what is there is left alone.
+      const rules = new BridgeRules(
+        new HostPython(this.#options.pythonDir ?? findPythonDir()),
+        bridgesOf(randomUUID()),
+      );
       try {
         const late = `the daemon at ${engine.endpoint.host} did not answer within ${PROBE_TIMEOUT_MS / 1000} s`;
-        const facts = await bounded(askDaemon(engine), PROBE_TIMEOUT_MS, late);
+        const facts = await bounded(askDaemon(engine, rules), PROBE_TIMEOUT_MS, late);
         return {
           available: true,
           capabilities: {
@@ -238,6 +245,7 @@ export class DockerDriver implements SandboxDriver {
     await bounded(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(
       () => undefined,
     );
+    await parts.rules.settled();
     parts.exits.close();
     await parts.entrance.close();
     parts.engine.close();
@@ -262,8 +270,9 @@ export class DockerDriver implements SandboxDriver {
     await mkdir(this.#dockerDir, { recursive: true, mode: 0o700 });
     const [engine, installation] = await Promise.all([Engine.open(host ?? null), installationOf(this.#dockerDir)]);
     const exits = new Exits(engine, installation, logger);
-    const networks = new TenantNetworks(engine, installation, logger);
     const images = new Images(engine, logger, pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS, registries ?? ANY_REGISTRY);
+    const rules = new BridgeRules(hostPython, bridgesOf(installation));
+    const networks = new TenantNetworks(engine, installation, rules, logger);
     const starter = new Starter({
       engine,
       exits,
@@ -280,12 +289,12 @@ export class DockerDriver implements SandboxDriver {
     });
     const entrance = new Entrance(hostPython, this.#dockerDir);
     const ways = new OpenWays(container => exits.wait(container));
-    return { engine, exits, networks, starter, installation, entrance, ways };
+    return { engine, exits, networks, rules, starter, installation, entrance, ways };
   }
 
   #daemonFacts(): Promise<DaemonFacts> {
     if (this.#facts === undefined) {
-      const asking = this.#open().then(({ engine }) => askDaemon(engine));
+      const asking = this.#open().then(({ engine, rules }) => askDaemon(engine, rules));
       this.#facts = asking;
       asking.catch(() => {
         this.#facts = undefined;

@@ -22,7 +22,10 @@ export class HostPython {
   }
 
   /** Fails with `failed_precondition` when the host has no Python. */
-  async start(module: 'bridge' | 'entrance', { isDetached }: { readonly isDetached: boolean }): Promise<HostProgram> {
+  async start(
+    module: 'bridge' | 'bridge_rules' | 'entrance',
+    { isDetached }: { readonly isDetached: boolean },
+  ): Promise<HostProgram> {
     this.#found ??= this.#interpreters.findAny().then(({ path }) => path);
     // One may have been installed by the next time.
     this.#found.catch(() => {

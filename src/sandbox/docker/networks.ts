@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { failedPrecondition } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
+import type { BridgeRules } from './bridge-rules.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
 import { LABEL_INSTALLATION, LABEL_TENANT } from './labels.ts';
 
@@ -17,6 +18,14 @@ export interface NetworkLease {
   release(): void;
 }
 
+/** Of the host's interfaces that lead to containers (`network_rules.py`): 15 characters at most. */
+const BRIDGE_BEGINNING = 'rkb';
+
+/** What the bridges of an installation begin with on the host. */
+export function bridgesOf(installation: string): string {
+  return BRIDGE_BEGINNING + installation.slice(0, 4);
+}
+
 /**
  * One bridge network per tenant: containers of different tenants are on different ones, and on each of them no container
  * reaches another. They are made when they are needed and removed a while after.
@@ -25,6 +34,7 @@ export class TenantNetworks {
   readonly #engine: Engine;
   readonly #installation: string;
   readonly #logger: Logger;
+  readonly #rules: BridgeRules;
   /** By name; made or being made. */
   readonly #made = new Map<string, Promise<void>>();
   /** Starts under way, by name: a container that is not running yet does not keep its network. */
@@ -33,8 +43,9 @@ export class TenantNetworks {
   readonly #removing = new Map<string, Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(engine: Engine, installation: string, logger: Logger) {
+  constructor(engine: Engine, installation: string, rules: BridgeRules, logger: Logger) {
     this.#engine = engine;
+    this.#rules = rules;
     this.#installation = installation;
     this.#logger = logger;
   }
@@ -55,7 +66,7 @@ export class TenantNetworks {
       await this.#removing.get(name);
       let making = this.#made.get(name);
       if (making === undefined) {
-        making = this.#make(tenant, name);
+        making = this.#rules.holdDuring(() => this.#make(tenant, name));
         this.#made.set(name, making);
         making.catch(() => this.#made.delete(name));
       }
@@ -86,6 +97,12 @@ export class TenantNetworks {
     this.#timer = undefined;
     const filters = { label: [`${LABEL_INSTALLATION}=${this.#installation}`] };
     const networks = await this.#engine.request('list networks', docker => docker.listNetworks({ filters }));
+    if (networks.length === 0) return;
+    // Its end is where rules go that no bridge needs any more.
+    await this.#rules.holdDuring(() => this.#removeAll(networks));
+  }
+
+  async #removeAll(networks: readonly { readonly Id: string; readonly Name: string }[]): Promise<void> {
     await Promise.all(
       networks.map(async ({ Id: id, Name: name }) => {
         // One that began before the last container had gone may leave the network there.
@@ -131,7 +148,7 @@ export class TenantNetworks {
 
   #nameOf(tenant: string): string {
     const hash = createHash('sha256').update(tenant).digest('hex').slice(0, 12);
-    return `rookery-${this.#installation.slice(0, 8)}-${hash}`;
+    return `rookery-${this.#installation.slice(0, 8)}-b${hash}`;
   }
 
   async #make(tenant: string, name: string): Promise<void> {
@@ -147,7 +164,11 @@ export class TenantNetworks {
           Name: name,
           Driver: 'bridge',
           CheckDuplicate: true,
-          Options: { 'com.docker.network.bridge.enable_icc': 'false' },
+          EnableIPv6: false,
+          Options: {
+            'com.docker.network.bridge.enable_icc': 'false',
+            'com.docker.network.bridge.name': bridgesOf(this.#installation) + name.slice(-8),
+          },
           Labels: { [LABEL_INSTALLATION]: this.#installation, [LABEL_TENANT]: tenant },
         }),
       );

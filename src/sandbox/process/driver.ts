@@ -111,7 +111,7 @@ export class ProcessDriver extends HostDriver {
     const tooLate = 'the sandbox did not start in time';
     const version = spec.command.kind === 'python' ? spec.command.version : null;
     const launcher = await bounded(this.#launchers.get(version), START_TIMEOUT_MS, tooLate, signal);
-    refuseWithoutIsolation(spec, launcher);
+    refuseWithoutIsolation(spec, launcher, this.#network.use);
     const warnings = sourceOwners(spec);
     const state = await this.#tryStarts(spec, version, launcher, signal);
     const { handle, portMappings } = await this.publish(state.handle, spec);
@@ -123,7 +123,7 @@ export class ProcessDriver extends HostDriver {
         nodeIp: '127.0.0.1',
         sandboxIp: state.file.address ?? '',
         portMappings,
-        isolation: isolationOf(spec, launcher, state.file.address),
+        isolation: isolationOf(spec, launcher, state.file),
         warnings: [
           ...this.degraded(launcher.hello),
           ...state.warnings,

@@ -14,8 +14,10 @@ export interface ProcessSandbox {
   /** Its first process; null for a start that broke off before it said so. */
   readonly firstProcess: ProcessName | null;
   readonly groups: ControlGroups;
-  /** In a network of its own; null in that of the host, and with loopback only. */
+  /** On the host, in a network of its own; null in that of the host, with loopback only, and where only the inside leads there. */
   readonly address: string | null;
+  /** It reaches out of a network of its own. */
+  readonly hasOwnNetwork: boolean;
   /** Ports of the host that lead into it. */
   readonly portMappings: readonly PortMapping[];
 }
@@ -28,8 +30,18 @@ export interface SandboxStateFile {
   readonly groups: Readonly<Record<string, string>>;
   readonly groupVersions: Readonly<Record<string, number>>;
   readonly launcher: string;
-  /** In a network of its own; null in that of the host, and with loopback only. */
+  /** On the host, in a network of its own; null in that of the host, with loopback only, and where only the inside leads there. */
   readonly address?: string | null;
+  /** It reaches out of a network of its own; absent from a launcher of before: where there is an address. */
+  readonly hasOwnNetwork?: boolean;
+}
+
+/** Whether it reaches out of a network of its own. */
+export function hasOwnNetwork({
+  address,
+  hasOwnNetwork: told,
+}: Pick<SandboxStateFile, 'address' | 'hasOwnNetwork'>): boolean {
+  return told ?? typeof address === 'string';
 }
 
 /** Handles of which drivers are of this kind. */
@@ -68,6 +80,7 @@ export function readHandle(handle: SandboxHandle): ProcessSandbox {
       versions: (groupVersions ?? {}) as Record<string, number>,
     },
     address: typeof address === 'string' ? address : null,
+    hasOwnNetwork: hasOwnNetwork(handle.data),
     portMappings: (portMappings ?? []) as readonly PortMapping[],
   };
 }

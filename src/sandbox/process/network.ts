@@ -13,7 +13,7 @@ export interface NetworkOptions {
 export const SHARED_NETWORK: NetworkOptions = { use: 'shared', range: '10.213.0.0/16', setForwarding: false };
 
 /**
- * Which network to ask for. `own` reaches out and has an address that only this machine's root can talk to; where there is none, the sandbox
+ * Which network to ask for. `own` reaches out, and nobody but this service reaches in; where there is none, the sandbox
  * gets the host's, but for kind `http`: that one gets loopback only, because its server must be alone on its port.
  */
 export function networkOf(spec: SandboxSpec, use: NetworkOptions['use']): 'own' | 'host' | 'none' {
@@ -26,5 +26,5 @@ export function networkOf(spec: SandboxSpec, use: NetworkOptions['use']): 'own' 
 
 /** What follows, as a sentence of `doctor` and of every instance, when they should have networks of their own and cannot. */
 export function sharedNetworkSentence(reason: string): string {
-  return `sandboxes have no network of their own here (${reason}): the code shares the network of the host, its ports and what listens on its loopback`;
+  return `sandboxes have no network of their own here (${reason}): the code shares the network of the host and reaches what listens on its loopback, this service’s own API included, unless that asks for a token (--local-token)`;
 }

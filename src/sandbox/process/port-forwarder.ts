@@ -3,7 +3,8 @@ import type { Duplex } from 'node:stream';
 /** A sandbox with a network of its own. */
 export interface PortTarget {
   readonly instanceId: string;
-  readonly address: string;
+  /** null: it is reached from inside only. */
+  readonly address: string | null;
   /** A connection to `port` of its loopback. */
   dial(port: number, signal: AbortSignal): Promise<Duplex>;
 }

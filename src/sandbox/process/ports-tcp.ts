@@ -60,9 +60,10 @@ async function connect(target: PortTarget, port: number, outside: Socket): Promi
   const onClose = () => given.abort();
   outside.once('close', onClose);
   try {
+    if (target.address === null) return await target.dial(port, given.signal);
     return await connectToAddress(target.address, port, given.signal);
   } catch (error) {
-    if (given.signal.aborted) throw error;
+    if (given.signal.aborted || target.address === null) throw error;
     return await target.dial(port, given.signal);
   } finally {
     clearTimeout(timer);

@@ -1,6 +1,6 @@
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { LIMITS } from '../../core/limits.ts';
-import type { PortForwarder, PortTarget } from './port-forwarder.ts';
+import type { PortForwarder } from './port-forwarder.ts';
 
 /** One caller: where it sends from, and the socket that the inside knows it by. */
 interface Session {
@@ -9,11 +9,11 @@ interface Session {
 }
 
 /**
- * Takes datagrams on `hostPort` (0: any that is free) of the host's loopback and passes them on to `port` inside, and the answers back to
+ * Takes datagrams on `hostPort` (0: any that is free) of the host's loopback and passes them on to `port` of the sandbox's `address`, and the answers back to
  * whoever sent. A caller that is silent for a while is forgotten; so is the one silent the longest when there are too many.
  * Fails as `bind` does.
  */
-export function forwardUdp(target: PortTarget, port: number, hostPort: number): Promise<PortForwarder> {
+export function forwardUdp(address: string, port: number, hostPort: number): Promise<PortForwarder> {
   const outside = createSocket('udp4');
   const sessions = new Map<string, Session>();
   const end = (name: string) => {
@@ -38,7 +38,7 @@ export function forwardUdp(target: PortTarget, port: number, hostPort: number): 
     inside.on('error', () => {
       if (sessions.get(name) === session) end(name);
     });
-    inside.connect(port, target.address);
+    inside.connect(port, address);
     return session;
   };
   outside.on('message', (data, caller) => {

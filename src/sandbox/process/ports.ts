@@ -138,6 +138,13 @@ export class PublishedPorts {
   }
 }
 
-function forward(target: PortTarget, protocol: 'tcp' | 'udp', port: number, hostPort: number): Promise<PortForwarder> {
-  return protocol === 'udp' ? forwardUdp(target, port, hostPort) : forwardTcp(target, port, hostPort);
+async function forward(
+  target: PortTarget,
+  protocol: 'tcp' | 'udp',
+  port: number,
+  hostPort: number,
+): Promise<PortForwarder> {
+  if (protocol === 'tcp') return await forwardTcp(target, port, hostPort);
+  if (target.address === null) throw unavailable('a sandbox without an address on the host has no UDP ports there');
+  return await forwardUdp(target.address, port, hostPort);
 }

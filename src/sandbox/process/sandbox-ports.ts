@@ -30,8 +30,11 @@ export class SandboxPorts {
     { ports }: SandboxSpec,
   ): Promise<{ handle: SandboxHandle; portMappings: readonly PortMapping[] }> {
     const target = this.#targetOf(handle);
-    if (target === null || ports.length === 0) return { handle, portMappings: [] };
-    const portMappings = await this.#published.open(target, ports);
+    // From inside only connections can be made.
+    const open =
+      target === null || target.address !== null ? ports : ports.filter(({ protocol }) => protocol === 'tcp');
+    if (target === null || open.length === 0) return { handle, portMappings: [] };
+    const portMappings = await this.#published.open(target, open);
     this.#published.closeAfter(handle.instanceId, this.#owner.ended(handle));
     return { handle: { ...handle, data: { ...handle.data, portMappings } }, portMappings };
   }
@@ -55,8 +58,8 @@ export class SandboxPorts {
   }
 
   #targetOf(handle: SandboxHandle): PortTarget | null {
-    const { address } = readHandle(handle);
-    if (address === null) return null;
+    const { address, hasOwnNetwork } = readHandle(handle);
+    if (!hasOwnNetwork) return null;
     const { instanceId } = handle;
     return { instanceId, address, dial: (port, signal) => this.#owner.dial(handle, port, signal) };
   }

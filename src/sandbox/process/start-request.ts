@@ -3,8 +3,9 @@ import { failedPrecondition } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { PortMapping } from '../../core/instance.ts';
 import type { SandboxSpec } from '../driver.ts';
+import { hasOwnNetwork, type SandboxStateFile } from './handle.ts';
 import type { Launcher } from './launchers.ts';
-import { type NetworkOptions, networkOf } from './network.ts';
+import { type NetworkOptions, networkOf, sharedNetworkSentence } from './network.ts';
 
 export function startRequest(
   spec: SandboxSpec,
@@ -30,17 +31,22 @@ export function startRequest(
   };
 }
 
-/** The layers that hold for this spec. `address` is the one that it has in a network of its own. */
+/** The layers that hold for this spec in the sandbox that wrote `file`. */
 export function isolationOf(
   spec: SandboxSpec,
   launcher: Pick<Launcher, 'hello'>,
-  address: string | null = null,
+  file: SandboxStateFile,
 ): readonly string[] {
-  const isAlone = address !== null || spec.network === 'none' || spec.command.kind === 'http';
+  const isAlone = hasOwnNetwork(file) || spec.network === 'none' || spec.command.kind === 'http';
   return launcher.hello.isolation.filter(layer => layer !== 'net' || isAlone);
 }
 
-export function refuseWithoutIsolation(spec: SandboxSpec, launcher: Pick<Launcher, 'hello'>): void {
+/** Fails with `failed_precondition` when isolation is required and this machine lacks a layer, or a network that was to be the sandbox's own. */
+export function refuseWithoutIsolation(
+  spec: SandboxSpec,
+  launcher: Pick<Launcher, 'hello'>,
+  networks: NetworkOptions['use'],
+): void {
   if (!spec.requireIsolation) return;
   const wanted = [
     'mount',
@@ -57,8 +63,13 @@ export function refuseWithoutIsolation(spec: SandboxSpec, launcher: Pick<Launche
     ...(spec.network === 'none' || spec.command.kind === 'http' ? ['net'] : []),
   ];
   const missing = wanted.filter(layer => !launcher.hello.isolation.includes(layer));
-  if (missing.length === 0) return;
-  throw failedPrecondition(`isolation is required, and this machine does not allow: ${missing.join(', ')}`);
+  if (missing.length > 0) {
+    throw failedPrecondition(`isolation is required, and this machine does not allow: ${missing.join(', ')}`);
+  }
+  const { networkMissing } = launcher.hello;
+  if (networks === 'own' && spec.network !== 'none' && spec.command.kind !== 'http' && networkMissing) {
+    throw failedPrecondition(`isolation is required, and ${sharedNetworkSentence(networkMissing)}`);
+  }
 }
 
 /** The owner of each directory that the sandbox may write to. */
@@ -100,8 +111,11 @@ export function portWarnings(
   mappings: readonly PortMapping[],
   { hello }: Pick<Launcher, 'hello'>,
 ): readonly string[] {
-  if (ports.length === 0 || mappings.length > 0) return [];
+  if (ports.length === mappings.length) return [];
   if (network === 'none') return ['ports are not published: the sandbox has no network'];
+  if (hello.networkMissing === null) {
+    return ['UDP ports are not published here: the server is not root, and reaches TCP ports through the inside only'];
+  }
   return [
     `ports are not published here (${hello.networkMissing}): what listens inside listens on the network of the host`,
   ];

@@ -129,7 +129,7 @@ export class SupervisorDriver extends HostDriver {
           nodeIp: '127.0.0.1',
           sandboxIp: file.address ?? '',
           portMappings,
-          isolation: isolationOf(spec, keeper, file.address),
+          isolation: isolationOf(spec, keeper, file),
           warnings: [
             ...this.degraded(keeper.hello),
             ...warnings,
@@ -196,7 +196,7 @@ export class SupervisorDriver extends HostDriver {
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
       const keeper = await this.#keepers.take(version, START_TIMEOUT_MS, tooLate, signal);
       try {
-        refuseWithoutIsolation(spec, keeper);
+        refuseWithoutIsolation(spec, keeper, this.#network.use);
       } catch (error) {
         this.#keepers.giveBack(keeper);
         throw error;

@@ -73,3 +73,34 @@ def resolver():
 
 def end(code):
     os._exit(code)
+
+
+def reach(places, seconds):
+    """Of each `[protocol, host, port]`: `ok` or why not. All at once: one that drops what comes takes its time."""
+    found = [None] * len(places)
+
+    def ask(index, protocol, host, port):
+        try:
+            if protocol == "tcp":
+                socket.create_connection((host, port), seconds).close()
+            else:
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                    sender.settimeout(seconds)
+                    sender.connect((host, port))
+                    sender.send(b"?")
+                    sender.recv(16)
+            found[index] = "ok"
+        except OSError as error:
+            found[index] = type(error).__name__
+
+    threads = [threading.Thread(target=ask, args=[index] + place) for index, place in enumerate(places)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def listen_everywhere(tcp, udp):
+    listen_tcp("0.0.0.0", tcp)
+    listen_udp("0.0.0.0", udp)

@@ -1,0 +1,206 @@
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import net, { type AddressInfo } from 'node:net';
+import { networkInterfaces } from 'node:os';
+import { text } from 'node:stream/consumers';
+import { afterAll, afterEach, expect, test, vi } from 'vitest';
+import { Channel } from '../../src/runtime/channel.ts';
+import type { SandboxSpec } from '../../src/sandbox/driver.ts';
+import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
+import { describeWith } from '../probe.ts';
+import { call, initOf } from '../suites/sandbox-driver.ts';
+import { ProcessFixture } from './process-fixture.ts';
+
+const WAIT_MS = 30_000;
+/** Of this file alone, so that its programs can be told from others. */
+const BEGINNING = '10.223.0.';
+const OWN = { use: 'own', range: '10.223.0.0/16', setForwarding: false } as const;
+const TCP = { protocol: 'tcp', port: 8080 } as const;
+const UDP = { protocol: 'udp', port: 8053 } as const;
+const SILENT_SECONDS = 2;
+const ANSWER_SECONDS = 20;
+
+const fixture = new ProcessFixture({ network: OWN, spares: 1 });
+const outside = Object.values(networkInterfaces())
+  .flat()
+  .find(one => one?.family === 'IPv4' && !one.internal && !one.address.startsWith('10.'))?.address;
+
+vi.setConfig({ testTimeout: 60_000 });
+
+/** Run as an ordinary user; `ordinary-user.test.ts` does so for root, once with each program. */
+describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordinary user', () => {
+  let driver: ProcessDriver = fixture.driver();
+  const channels: Channel[] = [];
+  const listeners: net.Server[] = [];
+
+  afterEach(async () => {
+    for (const channel of channels.splice(0)) channel.close();
+    for (const listener of listeners.splice(0)) listener.close();
+    for (const { handle } of await driver.list()) await driver.remove(handle);
+  });
+
+  afterAll(async () => {
+    await fixture.dispose();
+    await vi.waitFor(() => expect(programs()).toEqual([]), { timeout: WAIT_MS });
+  });
+
+  const start = async (changes: Partial<SandboxSpec> = {}) => {
+    const spec = fixture.spec(changes);
+    const started = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
+    const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+    channels.push(channel);
+    const init = initOf(spec, fixture.codePath, 'network_calls.attempt');
+    expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
+    const attempt = (name: string, args: object = {}) => call(channel, { do: name, with: args });
+    const reach = (places: readonly (readonly [string, string, number])[], seconds: number) =>
+      attempt('reach', { places, seconds });
+    return { spec, attempt, reach, ...started };
+  };
+
+  const listenHere = async (host: string) => {
+    const listener = net.createServer(socket => socket.end());
+    listeners.push(listener);
+    listener.listen(0, host);
+    await once(listener, 'listening');
+    return (listener.address() as AddressInfo).port;
+  };
+
+  test('is told, and needs no address on the host', async () => {
+    const { facts, attempt } = await start();
+    expect(facts.isolation).toContain('net');
+    expect(facts.sandboxIp).toBe('');
+    expect(facts.warnings.join()).not.toContain('network of the host');
+    expect(await attempt('interfaces')).toEqual(expect.arrayContaining(['eth0', 'lo']));
+    expect(await attempt('resolver')).toContain(`nameserver ${BEGINNING}3\n`);
+    await driver.start(fixture.spec({ requireIsolation: true }), AbortSignal.timeout(WAIT_MS)).catch(error => {
+      // Where this machine has no control groups for an ordinary user; the network is not what is missing.
+      expect(error.message).not.toContain('network');
+    });
+  });
+
+  test('what listens on the host’s loopback is out of reach, under every address inside', async () => {
+    const port = await listenHere('127.0.0.1');
+    const { reach } = await start();
+    const hosts = ['127.0.0.1', '127.0.0.2', '0.0.0.0', `${BEGINNING}100`, '10.223.9.9'];
+    const found = await reach(
+      hosts.map(host => ['tcp', host, port]),
+      SILENT_SECONDS,
+    );
+    expect(found).not.toContain('ok');
+    // Whoever passes on answers for itself, and for the host never: nothing has come here.
+    let callers = 0;
+    listeners[0]?.on('connection', () => {
+      callers += 1;
+    });
+    await reach(
+      [
+        ['tcp', `${BEGINNING}2`, port],
+        ['tcp', `${BEGINNING}3`, port],
+      ],
+      SILENT_SECONDS,
+    );
+    expect(callers).toBe(0);
+  });
+
+  test.skipIf(outside === undefined)('it reaches out, this machine by its outside address too', async () => {
+    const port = await listenHere(String(outside));
+    const { reach } = await start();
+    expect(await reach([['tcp', String(outside), port]], ANSWER_SECONDS)).toEqual(['ok']);
+  });
+
+  test('two listen on the same ports, and neither reaches the other or is reached from the host', async () => {
+    const [one, other] = await Promise.all([start(), start()]);
+    const port = await listenHere('127.0.0.1');
+    listeners.pop()?.close();
+    for (const { attempt } of [one, other]) await attempt('listen_everywhere', { tcp: port, udp: port });
+    expect(await one.reach([['tcp', '127.0.0.1', port]], ANSWER_SECONDS)).toEqual(['ok']);
+    await expect(ask(port, 'x')).rejects.toThrow('ECONNREFUSED');
+  });
+
+  test('link-local addresses, the metadata of clouds and other sandboxes’ addresses are out of reach at once', async () => {
+    const { reach } = await start();
+    const hosts = ['169.254.169.254', '169.254.7.7', '100.100.100.200', '168.63.129.16', '192.0.0.192', '10.223.77.7'];
+    const found = (await reach(
+      hosts.flatMap(host => [['tcp', host, 80] as const, ['udp', host, 80] as const]),
+      ANSWER_SECONDS,
+    )) as string[];
+    expect(new Set(found)).toEqual(new Set(['PermissionError']));
+    const v6 = await reach(
+      [
+        ['tcp', 'fe80::1%eth0', 80],
+        ['tcp', 'fd00:ec2::254', 80],
+      ],
+      SILENT_SECONDS,
+    );
+    expect(v6).not.toContain('ok');
+  });
+
+  test('TCP ports are published through the inside; a UDP port is not, and says so', async () => {
+    const { attempt, facts } = await start({ ports: [TCP, UDP] });
+    expect(facts.portMappings).toMatchObject([{ protocol: 'tcp', containerPort: 8080, hostIp: '127.0.0.1' }]);
+    expect(facts.warnings.join()).toContain('UDP ports are not published here');
+    await attempt('listen_tcp', { host: '0.0.0.0', port: 8080 });
+    expect(await ask(facts.portMappings[0]?.hostPort ?? 0, 'hello')).toContain('hello');
+  });
+
+  test('`network: none` has loopback only, and no program', async () => {
+    const { attempt } = await start({ network: 'none' });
+    expect(await attempt('interfaces')).not.toContain('eth0');
+    await driver.close();
+    driver = fixture.driver({ spares: 0 });
+    await expect.poll(programs, { timeout: WAIT_MS }).toEqual([]);
+  });
+
+  test('its program ends with it: removed, or its first process killed', async () => {
+    await driver.close();
+    driver = fixture.driver({ spares: 0 });
+    const [goes, dies] = await Promise.all([start(), start()]);
+    expect(programs()).toHaveLength(2);
+    await driver.remove(goes.handle);
+    await expect.poll(programs, { timeout: WAIT_MS }).toHaveLength(1);
+    process.kill(Number(dies.handle.data.pid), 'SIGKILL');
+    await expect.poll(programs, { timeout: WAIT_MS }).toEqual([]);
+  });
+
+  test('it lives on without its server and its launcher', async () => {
+    const { reach, handle } = await start();
+    const launchers = launcherPids(fixture.dataDir);
+    expect(launchers).not.toEqual([]);
+    for (const pid of launchers) process.kill(pid, 'SIGKILL');
+    await driver.close();
+    driver = fixture.driver();
+    expect(await driver.inspect(handle)).toEqual({ state: 'running' });
+    if (outside === undefined) return;
+    expect(await reach([['tcp', outside, await listenHere(outside)]], ANSWER_SECONDS)).toEqual(['ok']);
+  });
+});
+
+/** Those that pass on for sandboxes of this file. */
+function programs(): readonly number[] {
+  return processes(argv => /\/(pasta|slirp4netns)$/.test(argv[0] ?? '') && argv.some(text => text.includes(BEGINNING)));
+}
+
+/** Their titles begin with their name, which is that of their lock. */
+function launcherPids(dataDir: string): readonly number[] {
+  const names = readdirSync(`${dataDir}/run`).filter(name => name.endsWith('.lock'));
+  return processes(([title]) => names.some(name => title === `rookery: launcher ${name.slice(0, -5)}`));
+}
+
+function processes(isWanted: (argv: readonly string[]) => boolean): readonly number[] {
+  return readdirSync('/proc').flatMap(pid => {
+    if (!/^\d+$/.test(pid)) return [];
+    try {
+      return isWanted(readFileSync(`/proc/${pid}/cmdline`, 'latin1').split('\0')) ? [Number(pid)] : [];
+    } catch {
+      return [];
+    }
+  });
+}
+
+/** Says `message` to a port of the host, ends its side, and returns the answer. */
+async function ask(port: number, message: string): Promise<string> {
+  const socket = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  socket.setTimeout(WAIT_MS, () => socket.destroy(new Error('no answer')));
+  socket.end(message);
+  return await text(socket);
+}
