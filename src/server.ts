@@ -33,6 +33,8 @@ import { VERSION } from './version.ts';
 import { WORKS } from './works.ts';
 
 export interface Server {
+  /** Counts an error that nobody caught. */
+  uncaught(): void;
   /** Listens at once, adopts what an earlier server left, and resolves when everything is ready. */
   start(): Promise<{ readonly frontendUrl: string | null; readonly metaUrl: string | null }>;
   /** Takes no more work, lets running calls end for at most `graceMs`; agents live on unless `stopAgents`. */
@@ -164,6 +166,14 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     },
     log: logger,
     slowMs: config.slowCallMs,
+    metricsTenants: config.metrics.tenants,
+    bounds: {
+      maxConnections: config.maxConnections,
+      maxBodyBytes: config.maxUnfinishedBodyMb * MEBIBYTE,
+      bodyIdleMs: config.bodyIdleMs,
+      maxAnswerBytes: config.maxUnreadAnswerMb * MEBIBYTE,
+      answerIdleMs: config.answerIdleMs,
+    },
   };
   const frontend = config.frontend.enabled
     ? createFrontend({
@@ -198,6 +208,8 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     : null;
 
   return {
+    uncaught: metrics.uncaught,
+
     async start() {
       const frontendUrl = await listen(frontend, config.host, config.port);
       const metaUrl = await listen(meta, config.metaHost, config.metaPort);

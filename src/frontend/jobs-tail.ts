@@ -31,7 +31,7 @@ export function addTailRoute(app: FastifyInstance, jobs: Jobs): void {
     app.route<{ Params: { id: string } }>({
       method: 'GET',
       url,
-      config: { access: 'read', longLived: true },
+      config: { access: 'read', longLived: true, costly: 'follow' },
       exposeHeadRoute: false,
       preValidation: async request => {
         await jobs.get(request.tenant, request.params.id);

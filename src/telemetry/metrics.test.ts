@@ -4,7 +4,7 @@ import { METRICS } from './metric-table.ts';
 import { createMetrics } from './metrics.ts';
 
 async function page(metrics: ReturnType<typeof createMetrics>): Promise<string> {
-  return (await metrics.entry('frontend').render()).body;
+  return (await metrics.entry('frontend').render(null)).body;
 }
 
 test('every metric of the table is on the page with its help, and no other', async () => {
