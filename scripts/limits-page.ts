@@ -68,6 +68,7 @@ const ROWS: {
   headersArrivalMs: ['how long the head of a request may take to arrive; then 408', seconds],
   requestArrivalMs: ['how long a whole request may take to arrive; then 408', seconds],
   fileIdleMs: ['How long an upload or a download may stand still', duration],
+  tailIdleMs: ['How long the reader of the log of a job over a WebSocket may take nothing of it', duration],
   socketMessageBytes: ['One WebSocket message that a caller sends', bytes],
   channelIdleMs: ['How long a terminal or a byte channel may be silent', duration],
   dialTimeoutMs: ['How long the connection to a port inside a sandbox may take', duration],

@@ -80,6 +80,8 @@ export const LIMITS = {
   requestArrivalMs: 300_000,
   /** How long an upload or a download may stand still. */
   fileIdleMs: 300_000,
+  /** How long the reader of a job's log over a WebSocket may take nothing of it. */
+  tailIdleMs: 60_000,
   /** One WebSocket message of a caller. */
   socketMessageBytes: 1024 * 1024,
   /** How long a terminal or a byte channel may be silent. */

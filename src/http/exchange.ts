@@ -34,7 +34,8 @@ export class Exchange {
   failure: ServiceError | string | null = null;
   readonly #host: ExchangeHost;
   #content: string | Buffer = '';
-  #isAnswered = false;
+  /** Its answer is among those of this turn. */
+  #isWaiting = false;
   /** The router's own, whose failure its hooks log. */
   #routed: FastifyRequest | undefined;
 
@@ -49,6 +50,7 @@ export class Exchange {
     const answered = Exchange.#answered;
     Exchange.#answered = [];
     for (const exchange of answered) {
+      exchange.#isWaiting = false;
       try {
         exchange.response.end(exchange.#content);
         exchange.#host.answered(exchange);
@@ -108,7 +110,7 @@ export class Exchange {
       ...headers,
     ]);
     this.#content = json;
-    this.#isAnswered = true;
+    this.#isWaiting = true;
     if (Exchange.#answered.push(this) === 1) setImmediate(Exchange.#write);
   }
 
@@ -125,7 +127,7 @@ export class Exchange {
    */
   fault(error: unknown): void {
     this.#host.uncaught(error, this.traceId);
-    if (this.#isAnswered && !this.response.writableEnded) return;
+    if (this.#isWaiting || this.response.writableEnded) return;
     if (this.response.headersSent) {
       this.response.destroy();
       return;

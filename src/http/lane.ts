@@ -67,9 +67,9 @@ export class Lane implements ExchangeHost {
     const { metrics, accessLog, connections } = this.#options;
     const elapsedMs = performance.now() - exchange.startMs;
     const status = exchange.response.statusCode;
+    connections.requestEnded(exchange.raw.socket);
     metrics.observeRequest('POST', exchange.route.url ?? '', status, elapsedMs / 1000);
     accessLog(exchange, status, elapsedMs);
-    connections.requestEnded(exchange.raw.socket);
   }
 
   uncaught(error: unknown, traceId: string): void {
