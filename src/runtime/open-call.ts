@@ -1,9 +1,7 @@
 import { deadlineExceeded, unavailable } from '../core/error.ts';
+import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import type { Call, CallOutcome } from './channel.ts';
 import type { Cancel } from './protocol.ts';
-
-/** The most that one timer of Node waits (24.8 days; it fires at once when asked for more); a function's time may be longer. */
-const MAX_TIMER_MS = 0x7fff_ffff;
 
 /** What an open call asks of its channel. */
 interface CallOwner {
