@@ -1,5 +1,6 @@
 import { realpath } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
+import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
@@ -166,6 +167,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     },
     log: logger,
     slowMs: config.slowCallMs,
+    ownDirectories: [dataDir.path, fileURLToPath(new URL('..', import.meta.url))],
     metricsTenants: config.metrics.tenants,
     bounds: {
       maxConnections: config.maxConnections,

@@ -5,7 +5,11 @@ import { type LeftBehind, type RunOptions, runServer, type Server, type StopReas
 function setUp(overrides: Partial<RunOptions> = {}) {
   const start = deferred<{ frontendUrl: string | null; metaUrl: string | null }>();
   const close = deferred<LeftBehind>();
-  const server = { start: vi.fn(() => start.promise), close: vi.fn(() => close.promise), uncaught: vi.fn() } satisfies Server;
+  const server = {
+    start: vi.fn(() => start.promise),
+    close: vi.fn(() => close.promise),
+    uncaught: vi.fn(),
+  } satisfies Server;
   const lines: string[] = [];
   const logged: string[] = [];
   let listener: ((reason: StopReason) => void) | undefined;

@@ -16,6 +16,7 @@ import { createGate, isRefusal, type Verdict } from './gate.ts';
 import { createHostRule, type HostRuleOptions } from './host-rule.ts';
 import { Lane } from './lane.ts';
 import { addMasking } from './masking.ts';
+import { hidingOwnPaths } from './own-paths.ts';
 import type {} from './route-config.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
 import { traceIdOf } from './trace.ts';
@@ -36,6 +37,8 @@ export interface EntryOptions {
   readonly errors: ErrorTable;
   /** The body's `code` (status 400) for a tenant header that is not a tenant. */
   readonly badTenantCode: number;
+  /** Directories of the service itself, whose paths no answer shows. */
+  readonly ownDirectories?: readonly string[];
   /** With authentication on: whose tokens see the metrics of all tenants; any other sees its own. */
   readonly metricsTenants?: readonly string[];
   /** Those of the settings' defaults when absent. */
@@ -138,6 +141,10 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     if (verdict instanceof Promise) verdict.then(pass).catch(done);
     else pass(verdict);
   });
+  const hide = hidingOwnPaths(options.ownDirectories ?? []);
+  app.addHook('onSend', (_request, reply, payload, done) => {
+    done(null, reply.statusCode >= 400 && typeof payload === 'string' ? hide(payload) : payload);
+  });
   // With authentication off nobody is a viewer.
   if (options.auth !== null) addMasking(app);
   boundCostlyReads(app);
@@ -161,7 +168,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     metrics.uncaught();
     options.log.error({ entry: options.name, traceId, err: error }, 'a fault on the way of one request, which fails');
   };
-  const lane = new Lane({ gate, bodies, connections, metrics, accessLog, uncaught });
+  const lane = new Lane({ gate, bodies, connections, metrics, accessLog, uncaught, hide });
   app.decorate('lane', lane);
   const [route] = app.server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
   if (route === undefined) throw new TypeError('the router does not listen to the server');

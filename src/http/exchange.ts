@@ -14,6 +14,8 @@ export interface ExchangeHost {
   answered(exchange: Exchange): void;
   /** Something threw on its way. */
   uncaught(error: unknown, traceId: string): void;
+  /** Takes out of the text of a failure what is not for callers. */
+  hide(text: string): string;
 }
 
 /**
@@ -77,6 +79,7 @@ export class Exchange {
     const exchange = new Exchange(request.raw, reply.raw, request.route, request.traceId, {
       answered() {},
       uncaught: (error, traceId) => lane.uncaught(error, traceId),
+      hide: text => lane.hide(text),
     });
     exchange.tenant = request.tenant;
     exchange.body = request.body as Buffer | undefined;
@@ -118,7 +121,9 @@ export class Exchange {
   fail(reason: ServiceError | string, { status, body }: ErrorAnswer, headers?: HeaderList): void {
     this.failure = reason;
     if (this.#routed) this.#routed.failure = reason;
-    this.answer(status, JSON.stringify(body), headers ?? errorHeaders(reason, status));
+    const json = JSON.stringify(body);
+    // Refusals under overload are ours, word by word.
+    this.answer(status, status >= 500 ? this.#host.hide(json) : json, headers ?? errorHeaders(reason, status));
   }
 
   /**
@@ -151,7 +156,10 @@ export class Exchange {
     } catch (error) {
       if (this.response.headersSent) throw error;
       this.#host.uncaught(error, this.traceId);
-      this.response.writeHead(Number.isInteger(status) && status >= 200 && status <= 599 ? status : 500, headers.map(headerText));
+      this.response.writeHead(
+        Number.isInteger(status) && status >= 200 && status <= 599 ? status : 500,
+        headers.map(headerText),
+      );
     }
   }
 }

@@ -48,13 +48,26 @@ async function lives(frontend: TestFrontend, url: string, counted: boolean): Pro
 
 describe('a fault on one request’s way fails that request only', () => {
   test.each<[string, (frontend: TestFrontend) => void]>([
-    ['a check before the body', ({ instances }) => (instances.refusal = () => { throw new TypeError('boom'); })],
-    ['the handler', ({ instances }) => (instances.invoke = () => { throw new TypeError('boom'); })],
+    [
+      'a check before the body',
+      ({ instances }) =>
+        (instances.refusal = () => {
+          throw new TypeError('boom');
+        }),
+    ],
+    [
+      'the handler',
+      ({ instances }) =>
+        (instances.invoke = () => {
+          throw new TypeError('boom');
+        }),
+    ],
     ['an outcome without data', ({ instances }) => (instances.onInvoke = async () => ({ ok: true }) as never)],
     ['an outcome of nothing', ({ instances }) => (instances.onInvoke = async () => null as never)],
     [
       'an outcome that cannot be a text',
-      ({ instances }) => (instances.onInvoke = async () => ({ ok: false, code: Object.create(null), text: 'x' }) as never),
+      ({ instances }) =>
+        (instances.onInvoke = async () => ({ ok: false, code: Object.create(null), text: 'x' }) as never),
     ],
   ])('%s', async (_, breakIt) => {
     await using frontend = testFrontend();
@@ -99,7 +112,7 @@ describe('a fault on one request’s way fails that request only', () => {
     frontend.instances.put(AGENT);
     const release: (() => void)[] = [];
     frontend.instances.onInvoke = () =>
-      new Promise(resolve => release.push(() => resolve({ ok: true, data: Buffer.from('1') })));
+      new Promise(resolve => release.push(() => resolve({ ok: true, data: Buffer.from('1'), runMicros: 1 })));
     frontend.app.server.prependListener('request', (request, response) => {
       if (request.headers['x-bad'] === undefined) return;
       response.end = () => {

@@ -31,6 +31,8 @@ export interface LaneOptions {
   readonly metrics: EntryMetrics;
   readonly accessLog: ReturnType<typeof createAccessLog>;
   readonly uncaught: (error: unknown, traceId: string) => void;
+  /** Takes out of the text of a failure what is not for callers. */
+  readonly hide: (text: string) => string;
 }
 
 /**
@@ -74,6 +76,10 @@ export class Lane implements ExchangeHost {
 
   uncaught(error: unknown, traceId: string): void {
     this.#options.uncaught(error, traceId);
+  }
+
+  hide(text: string): string {
+    return this.#options.hide(text);
   }
 
   /** What throws anywhere on the way of an exchange ends that exchange, and nothing else. */

@@ -62,7 +62,10 @@ function maskValue(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(maskValue);
   if (!isObject(value)) return value;
   return Object.fromEntries(
-    Object.entries(value).map(([name, inner]) => [name, ENVIRONMENTS.has(name) && isObject(inner) ? maskAll(inner) : maskValue(inner)]),
+    Object.entries(value).map(([name, inner]) => [
+      name,
+      ENVIRONMENTS.has(name) && isObject(inner) ? maskAll(inner) : maskValue(inner),
+    ]),
   );
 }
 

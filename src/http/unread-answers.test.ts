@@ -17,7 +17,7 @@ const LARGE = Buffer.from(JSON.stringify('x'.repeat(6 * MEBIBYTE)));
 
 function answering(frontend: TestFrontend, data: Buffer): void {
   frontend.instances.put(AGENT);
-  frontend.instances.onInvoke = async () => ({ ok: true, data });
+  frontend.instances.onInvoke = async () => ({ ok: true, data, runMicros: 1 });
 }
 
 /** Asks, and reads nothing of the answer. */
@@ -25,7 +25,9 @@ async function askAndRest(url: string, path: string, method = 'POST'): Promise<n
   const socket = net.connect(Number(new URL(url).port), '127.0.0.1').pause();
   socket.on('error', () => undefined);
   await once(socket, 'connect');
-  socket.write(`${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${method === 'POST' ? 'Content-Length: 2\r\n' : ''}\r\n${method === 'POST' ? '{}' : ''}`);
+  socket.write(
+    `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${method === 'POST' ? 'Content-Length: 2\r\n' : ''}\r\n${method === 'POST' ? '{}' : ''}`,
+  );
   return socket;
 }
 

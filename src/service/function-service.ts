@@ -25,13 +25,7 @@ export interface FunctionServiceOptions {
   /** Waiting calls of one tenant over all its functions. */
   readonly maxWaitingPerTenant: number;
   /** Told of every call of a version that is there. `timings` are null when it got no place. */
-  readonly observe?: (
-    tenant: string,
-    name: string,
-    code: string,
-    seconds: number,
-    timings: CallTimings | null,
-  ) => void;
+  readonly observe?: (tenant: string, name: string, code: string, seconds: number, timings: CallTimings | null) => void;
   /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
   readonly maxRemembered?: number;
   readonly log: FunctionServiceLog;
@@ -115,7 +109,13 @@ export class FunctionService {
       result = loadFailed(error);
     }
     const { outcome, timings } = result;
-    observe?.(fn.tenant, fn.name, outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000, timings);
+    observe?.(
+      fn.tenant,
+      fn.name,
+      outcome.ok ? 'ok' : String(outcome.code),
+      (performance.now() - startMs) / 1000,
+      timings,
+    );
     return result;
   }
 

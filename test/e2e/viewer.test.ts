@@ -29,18 +29,40 @@ beforeAll(async () => {
   bed = await Bed.start({ 'plain.py': 'def handler(event, context):\n    return event\n' }, { args });
   const developer = await as('developer');
   const runtime_spec = { runtime: bed.runtime, rootfs: { imageurl: 'any' } };
-  const agent = await bed.ask('POST', '/api/agent', { namespace: 'v', name: 'v', env_vars: { KEY: VALUE }, runtime_spec }, developer);
+  const agent = await bed.ask(
+    'POST',
+    '/api/agent',
+    { namespace: 'v', name: 'v', env_vars: { KEY: VALUE }, runtime_spec },
+    developer,
+  );
   expect(agent.body).toMatchObject({ code: 200 });
   agentId = String(agent.body.instance_id);
   const fn = await bed.ask(
     'POST',
     '/serverless/v1/functions',
-    { name: '0@v@viewed', runtime: bed.runtime, kind: 'faas', cpu: 500, memory: 500, timeout: 10, handler: 'plain.handler', environment: { KEY: VALUE }, storageType: 'local', codePath: bed.codeDir },
+    {
+      name: '0@v@viewed',
+      runtime: bed.runtime,
+      kind: 'faas',
+      cpu: 500,
+      memory: 500,
+      timeout: 10,
+      handler: 'plain.handler',
+      environment: { KEY: VALUE },
+      storageType: 'local',
+      codePath: bed.codeDir,
+    },
     { ...developer, meta: true },
   );
   expect(fn.body).toMatchObject({ code: 0 });
   urn = String(fn.body.functionVersionUrn);
-  const pool = { id: 'viewed', size: 1, environment: { KEY: VALUE }, image: 'any', resources: { requests: { cpu: '100m', memory: '100Mi' }, limits: { cpu: '100m', memory: '100Mi' } } };
+  const pool = {
+    id: 'viewed',
+    size: 1,
+    environment: { KEY: VALUE },
+    image: 'any',
+    resources: { requests: { cpu: '100m', memory: '100Mi' }, limits: { cpu: '100m', memory: '100Mi' } },
+  };
   const pools = await bed.ask('POST', '/serverless/v1/podpools', { pools: [pool] }, { ...developer, meta: true });
   expect(pools.body).toMatchObject({ code: 0 });
   const job = { entrypoint: 'true', submission_id: 'viewed', runtime_env: { env_vars: { KEY: VALUE } } };
@@ -109,7 +131,12 @@ describe('a viewer sees the names of environment variables and not their values'
   ].filter(([, has]) => has);
 
   test.each(rows)('GET %s', async (path, _has, meta) => {
-    for (const [role, isShown] of [['viewer', false], [null, false], ['user', true], ['developer', true]] as const) {
+    for (const [role, isShown] of [
+      ['viewer', false],
+      [null, false],
+      ['user', true],
+      ['developer', true],
+    ] as const) {
       const { status, body } = await bed.ask('GET', filled(path), undefined, { ...(await as(role)), meta });
       const text = JSON.stringify(body);
       expect({ path, role, status }).toEqual({ path, role, status: 200 });
@@ -121,7 +148,11 @@ describe('a viewer sees the names of environment variables and not their values'
   test('a slash at the end of a path changes nothing', async () => {
     for (const path of ['/api/jobs/', '/api/jobs/viewed/', '/api/job_schedules/', '/api/job_schedules/viewed/']) {
       const { status, body } = await bed.ask('GET', path, undefined, await as('viewer'));
-      expect({ path, status, masked: JSON.stringify(body).includes('"KEY":"***"') }).toEqual({ path, status: 200, masked: true });
+      expect({ path, status, masked: JSON.stringify(body).includes('"KEY":"***"') }).toEqual({
+        path,
+        status: 200,
+        masked: true,
+      });
     }
   });
 });

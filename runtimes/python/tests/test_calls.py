@@ -281,6 +281,9 @@ class Initialization(unittest.TestCase):
                 data, _ = runtime.init(initializer='main.start', initTimeoutMs=milliseconds)
                 self.assertEqual(data.init.kind, protocol.INIT_OK, data.init)
                 self.assertEqual(data.call().value, 7)
+                # And what keeps the time still lives.
+                again, _ = runtime.open()
+                self.assertEqual(again.call().value, 7)
 
     def test_the_initializer_runs_once_before_the_first_call_and_shares_the_state(self):
         for start in ('def start(context):', 'async def start(context):', 'def start():'):
