@@ -53,10 +53,14 @@ export async function runServer(server: Server, options: RunOptions): Promise<nu
   const { logger, print } = options;
   const reasons = new Reasons();
   const faults = new Faults();
+  let isFlooded = false;
   const unsubscribe = options.onStop(reason => {
     if (reason.kind === 'fault') {
       server.uncaught();
-      if (faults.add(performance.now())) {
+      // Those that come while it stops do not cut the stop short.
+      if (isFlooded) return;
+      isFlooded = !faults.add(performance.now());
+      if (!isFlooded) {
         logger.error({ err: reason.error }, 'a fault that nobody caught: the service goes on');
         return;
       }

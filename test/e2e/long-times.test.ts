@@ -35,7 +35,13 @@ test.each([2_147_483, 2_147_484, 4_294_968, LONGEST_SECONDS])(
     );
     expect(registered.body).toMatchObject({ code: 0 });
     const urn = String(registered.body.functionVersionUrn);
-    const headers = { 'x-instance-session': JSON.stringify({ sessionID: 'one', sessionTTL: Math.min(seconds, 2_592_000), concurrency: 1 }) };
+    const headers = {
+      'x-instance-session': JSON.stringify({
+        sessionID: 'one',
+        sessionTTL: Math.min(seconds, 2_592_000),
+        concurrency: 1,
+      }),
+    };
     const path = `/serverless/v1/functions/${encodeURIComponent(urn)}/invocations`;
     const first = await bed.ask('POST', path, {}, { headers });
     expect(first).toMatchObject({ status: 200, body: 7 });
