@@ -60,7 +60,18 @@ const ROWS: {
     'One list of the files of a sandbox',
     ({ maxDepth, maxEntries }) => `${maxEntries} entries, ${maxDepth} directories deep`,
   ],
+  openScans: [
+    'whole logs, long lists and trees of files that are read at a time: of one tenant, and in all; above it 429',
+    ({ perTenant, inAll }) => `${perTenant}; ${inAll}`,
+  ],
+  openFollowers: [
+    'logs that are followed at a time: of one tenant, and in all; above it 429',
+    ({ perTenant, inAll }) => `${perTenant}; ${inAll}`,
+  ],
+  headersArrivalMs: ['how long the head of a request may take to arrive; then 408', seconds],
+  requestArrivalMs: ['how long a whole request may take to arrive; then 408', seconds],
   fileIdleMs: ['How long an upload or a download may stand still', duration],
+  tailIdleMs: ['How long the reader of the log of a job over a WebSocket may take nothing of it', duration],
   socketMessageBytes: ['One WebSocket message that a caller sends', bytes],
   channelIdleMs: ['How long a terminal or a byte channel may be silent', duration],
   dialTimeoutMs: ['How long the connection to a port inside a sandbox may take', duration],

@@ -1,4 +1,5 @@
 import { availableParallelism, totalmem } from 'node:os';
+import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
@@ -34,6 +35,8 @@ import { VERSION } from './version.ts';
 import { WORKS } from './works.ts';
 
 export interface Server {
+  /** Counts an error that nobody caught. */
+  uncaught(): void;
   /** Listens at once, adopts what an earlier server left, and resolves when everything is ready. */
   start(): Promise<{ readonly frontendUrl: string | null; readonly metaUrl: string | null }>;
   /** Takes no more work, lets running calls end for at most `graceMs`; agents live on unless `stopAgents`. */
@@ -175,6 +178,15 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     },
     log: logger,
     slowMs: config.slowCallMs,
+    ownDirectories: [dataDir.path, fileURLToPath(new URL('..', import.meta.url))],
+    metricsTenants: config.metrics.tenants,
+    bounds: {
+      maxConnections: config.maxConnections,
+      maxBodyBytes: config.maxUnfinishedBodyMb * MEBIBYTE,
+      bodyIdleMs: config.bodyIdleMs,
+      maxAnswerBytes: config.maxUnreadAnswerMb * MEBIBYTE,
+      answerIdleMs: config.answerIdleMs,
+    },
   };
   const frontend = config.frontend.enabled
     ? createFrontend({
@@ -209,6 +221,8 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     : null;
 
   return {
+    uncaught: metrics.uncaught,
+
     async start() {
       const frontendUrl = await listen(frontend, config.host, config.port);
       const metaUrl = await listen(meta, config.metaHost, config.metaPort);

@@ -5,7 +5,11 @@ import { type LeftBehind, type RunOptions, runServer, type Server, type StopReas
 function setUp(overrides: Partial<RunOptions> = {}) {
   const start = deferred<{ frontendUrl: string | null; metaUrl: string | null }>();
   const close = deferred<LeftBehind>();
-  const server = { start: vi.fn(() => start.promise), close: vi.fn(() => close.promise) } satisfies Server;
+  const server = {
+    start: vi.fn(() => start.promise),
+    close: vi.fn(() => close.promise),
+    uncaught: vi.fn(),
+  } satisfies Server;
   const lines: string[] = [];
   const logged: string[] = [];
   let listener: ((reason: StopReason) => void) | undefined;
@@ -142,14 +146,37 @@ describe('runServer', () => {
     expect(run.lines).toEqual([]);
   });
 
-  test('a fault that nobody caught stops it in order, with exit code 1', async () => {
+  test('a fault that nobody caught is logged and counted, and the service goes on', async () => {
     const run = setUp();
     run.start.resolve(URLS);
     await vi.waitFor(() => expect(run.lines).toHaveLength(1));
-    run.fault(new Error('boom'));
-    run.close.resolve({ agentsLeft: 1, jobsLeft: NO_JOBS });
-    expect(await run.code).toBe(1);
-    expect(run.logged[0]).toContain('a fault that nobody caught');
+    for (const error of [new Error('boom'), undefined, 'a text', Object.create(null)]) run.fault(error);
+    expect(run.server.uncaught).toHaveBeenCalledTimes(4);
+    expect(run.logged).toEqual(Array(4).fill('a fault that nobody caught: the service goes on'));
+    expect(run.server.close).not.toHaveBeenCalled();
+    run.signal();
+    run.close.resolve({ agentsLeft: 0, jobsLeft: NO_JOBS });
+    expect(await run.code).toBe(0);
+  });
+
+  test('more than 100 faults in a minute stop it in order, with exit code 1; as many over a longer time do not', async () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    try {
+      const run = setUp();
+      run.start.resolve(URLS);
+      for (let count = 0; count < 200; count += 1) {
+        run.fault(new Error('boom'));
+        vi.advanceTimersByTime(601);
+      }
+      expect(run.logged).not.toContain('more than 100 faults that nobody caught in 60 s: the service stops');
+      for (let count = 0; count < 300; count += 1) run.fault(new Error('boom'));
+      run.close.resolve({ agentsLeft: 1, jobsLeft: NO_JOBS });
+      expect(await run.code).toBe(1);
+      expect(run.logged.at(-1)).toBe('more than 100 faults that nobody caught in 60 s: the service stops');
+      expect(run.lines.at(-1)).toBe('stopped: 1 agent lives on and is adopted at the next start');
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test('a close that fails is told: exit code 1', async () => {

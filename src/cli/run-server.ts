@@ -2,6 +2,8 @@ import { EXIT } from './exit.ts';
 
 /** What `server.ts` makes. */
 export interface Server {
+  /** Counts an error that nobody caught. */
+  uncaught(): void;
   /** Resolves when everything listens; a URL is null for an entry that is switched off. */
   start(): Promise<{ readonly frontendUrl: string | null; readonly metaUrl: string | null }>;
   /**
@@ -20,7 +22,7 @@ export interface LeftBehind {
 
 export type StopReason =
   | { readonly kind: 'signal'; readonly name: string }
-  /** Something threw where nobody caught it: the state is not to be trusted any more. */
+  /** Something threw where nobody caught it: it is logged and counted, and only when there are too many the service stops. */
   | { readonly kind: 'fault'; readonly error: unknown };
 
 export interface StopLog {
@@ -50,9 +52,20 @@ const STOP_AGENTS_MARGIN_MS = 60_000;
 export async function runServer(server: Server, options: RunOptions): Promise<number> {
   const { logger, print } = options;
   const reasons = new Reasons();
+  const faults = new Faults();
+  let isFlooded = false;
   const unsubscribe = options.onStop(reason => {
-    if (reason.kind === 'fault') logger.fatal({ err: reason.error }, 'a fault that nobody caught: the service stops');
-    else logger.info({ signal: reason.name }, reasons.count === 0 ? 'stopping' : 'stopping at once');
+    if (reason.kind === 'fault') {
+      server.uncaught();
+      // Those that come while it stops do not cut the stop short.
+      if (isFlooded) return;
+      isFlooded = !faults.add(performance.now());
+      if (!isFlooded) {
+        logger.error({ err: reason.error }, 'a fault that nobody caught: the service goes on');
+        return;
+      }
+      logger.fatal({ err: reason.error }, TOO_MANY);
+    } else logger.info({ signal: reason.name }, reasons.count === 0 ? 'stopping' : 'stopping at once');
     reasons.add(reason);
   });
   try {
@@ -115,6 +128,22 @@ function lastLine({ agentsLeft, jobsLeft: { running, waiting } }: LeftBehind): s
 
 function counted(count: number, one: string, many: string): string {
   return `${count} ${count === 1 ? one : many} at the next start`;
+}
+
+const MAX_FAULTS = 100;
+const FAULTS_MS = 60_000;
+const TOO_MANY = `more than ${MAX_FAULTS} faults that nobody caught in ${FAULTS_MS / 1000} s: the service stops`;
+
+/** Faults of the last minute. One costs what it broke; a flood of them says that nothing is to be trusted any more. */
+class Faults {
+  readonly #atMs: number[] = [];
+
+  /** False: that was one too many. */
+  add(nowMs: number): boolean {
+    this.#atMs.push(nowMs);
+    while ((this.#atMs[0] as number) <= nowMs - FAULTS_MS) this.#atMs.shift();
+    return this.#atMs.length <= MAX_FAULTS;
+  }
 }
 
 /** The first and the second reason to stop, each as a promise. */

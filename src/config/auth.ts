@@ -13,6 +13,8 @@ export interface Auth {
     | { readonly kind: 'jwks'; readonly url: string };
   readonly issuer: string | null;
   readonly audience: string | null;
+  /** Of tokens that name none. */
+  readonly defaultRole: 'developer' | 'user' | 'viewer';
 }
 
 const MIN_SECRET_BYTES = 32;
@@ -35,7 +37,13 @@ export async function readAuth(values: Values): Promise<{ auth: Auth | null; pro
   }
   const key = await readKey(name, values[name] as string);
   if ('problem' in key) return { auth: null, problems: [key.problem] };
-  return { auth: { key: key.value, issuer: values['jwt.issuer'], audience: values['jwt.audience'] }, problems: [] };
+  const auth = {
+    key: key.value,
+    issuer: values['jwt.issuer'],
+    audience: values['jwt.audience'],
+    defaultRole: values['jwt.defaultRole'],
+  };
+  return { auth, problems: [] };
 }
 
 /** The shared secret in `file`, without a newline at its end. The problem is a whole sentence that begins with `name`. */

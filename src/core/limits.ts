@@ -78,8 +78,16 @@ export const LIMITS = {
   treeDepth: 128,
   /** One list of files: how deep, and how many. */
   fileList: { maxDepth: 64, maxEntries: 10_000 },
+  /** Reads that cost much (whole logs, long lists, trees of files) and logs that are followed: how many are open at a time. */
+  openScans: { perTenant: 32, inAll: 128 },
+  openFollowers: { perTenant: 512, inAll: 2048 },
+  /** How long the head of a request, and a whole request with its body, may take to arrive. */
+  headersArrivalMs: 60_000,
+  requestArrivalMs: 300_000,
   /** How long an upload or a download may stand still. */
   fileIdleMs: 300_000,
+  /** How long the reader of a job's log over a WebSocket may take nothing of it. */
+  tailIdleMs: 60_000,
   /** One WebSocket message of a caller. */
   socketMessageBytes: 1024 * 1024,
   /** How long a terminal or a byte channel may be silent. */

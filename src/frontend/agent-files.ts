@@ -44,7 +44,7 @@ export function addFileRoutes(app: FastifyInstance, instances: Instances): void 
 
   app.get<ById>(
     `${files}/download`,
-    { config: { access: 'read', longLived: true, docs: FILE_DOCS.download } },
+    { config: { access: 'read', longLived: true, costly: 'scan', docs: FILE_DOCS.download } },
     async (request, reply) => {
       const path = requiredPath(request.query);
       const { signal } = stillness(reply);
@@ -53,15 +53,19 @@ export function addFileRoutes(app: FastifyInstance, instances: Instances): void 
     },
   );
 
-  app.get<ById>(`${files}/list`, { config: { access: 'read', docs: FILE_DOCS.list } }, async (request, reply) => {
-    const path = requiredPath(request.query);
-    const maxDepth = readDepth(request.query);
-    const { signal } = stillness(reply);
-    const access = await accessOf(request);
-    const { maxEntries } = LIMITS.fileList;
-    const { entries, truncated } = await access.listFiles(path, { maxDepth, maxEntries }, signal);
-    return { code: 200, files: entries.map(fileRecord), truncated };
-  });
+  app.get<ById>(
+    `${files}/list`,
+    { config: { access: 'read', costly: 'scan', docs: FILE_DOCS.list } },
+    async (request, reply) => {
+      const path = requiredPath(request.query);
+      const maxDepth = readDepth(request.query);
+      const { signal } = stillness(reply);
+      const access = await accessOf(request);
+      const { maxEntries } = LIMITS.fileList;
+      const { entries, truncated } = await access.listFiles(path, { maxDepth, maxEntries }, signal);
+      return { code: 200, files: entries.map(fileRecord), truncated };
+    },
+  );
 
   app.post<ById>(`${files}/mkdir`, { config: { access: 'write', docs: FILE_DOCS.mkdir } }, async (request, reply) => {
     const { query } = request;

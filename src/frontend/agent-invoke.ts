@@ -43,13 +43,8 @@ export function addInvokeRoute(app: FastifyInstance, options: InvokeRouteOptions
       refuse(exchange, refusal);
       return true;
     },
-    handle: (exchange, instanceId) => {
-      try {
-        invoke(exchange, instanceId, options);
-      } catch (error) {
-        refuse(exchange, error);
-      }
-    },
+    handle: (exchange, instanceId) => invoke(exchange, instanceId, options),
+    refuse,
   });
 }
 
@@ -74,14 +69,22 @@ function invoke(exchange: Exchange, instanceId: string, { instances, tracer, inv
   };
   instances.invoke(exchange.tenant, instanceId, call).then(
     outcome => {
-      invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000);
-      answer(exchange, outcome, span);
+      try {
+        invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000);
+        answer(exchange, outcome, span);
+      } catch (error) {
+        exchange.fault(error);
+      }
     },
     error => {
-      invoked(error instanceof ServiceError ? error.code : 'internal', (performance.now() - startMs) / 1000);
-      span?.end(error);
-      // When nobody is there to be answered, the outcome was counted, and that is all.
-      if (!signal.aborted) refuse(exchange, error);
+      try {
+        invoked(error instanceof ServiceError ? error.code : 'internal', (performance.now() - startMs) / 1000);
+        span?.end(error);
+        // When nobody is there to be answered, the outcome was counted, and that is all.
+        if (!signal.aborted) refuse(exchange, error);
+      } catch (thrown) {
+        exchange.fault(thrown);
+      }
     },
   );
 }

@@ -13,7 +13,7 @@ export function addLogsRoute(app: FastifyInstance, instances: Instances): void {
 
   app.get<{ Params: { instanceId: string }; Querystring: Query }>(
     '/api/agent/:instanceId/logs',
-    { config: { access: 'read', longLived: true, docs: AGENT_DOCS.logs } },
+    { config: { access: 'read', longLived: true, costly: 'scan', docs: AGENT_DOCS.logs } },
     async (request, reply) => {
       const wanted = readLogRequest(request.query, Date.now());
       const { tenant, params } = request;

@@ -17,7 +17,8 @@ const STATUS: Readonly<Record<ErrorCode, number>> = {
 };
 
 export function frontendErrors(error: ServiceError): ErrorAnswer {
-  const status = STATUS[error.code];
+  // A code may come out of a sandbox.
+  const status = Object.hasOwn(STATUS, error.code) ? STATUS[error.code] : 500;
   return { status, body: { code: status, message: error.message, ...error.body } };
 }
 

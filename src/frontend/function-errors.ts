@@ -1,29 +1,30 @@
 import type { FastifyReply } from 'fastify';
 import { ServiceError } from '../core/error.ts';
+import { headerText, retryAfter } from '../http/answer.ts';
 import type { Exchange, HeaderList } from '../http/exchange.ts';
 
 /** HTTP status of each code with which a call of a function fails (decisions §6). User code's own codes are 500. */
-const STATUS: Readonly<Record<number, number>> = {
-  200400: 400,
-  4037: 400,
-  150444: 400,
-  150424: 404,
-  200404: 404,
-  4140: 413,
-  150429: 429,
-  150510: 429,
-  150431: 503,
-  4010: 504,
-};
+const STATUS: ReadonlyMap<unknown, number> = new Map([
+  [200400, 400],
+  [4037, 400],
+  [150444, 400],
+  [150424, 404],
+  [200404, 404],
+  [4140, 413],
+  [150429, 429],
+  [150510, 429],
+  [150431, 503],
+  [4010, 504],
+]);
 
 /** The code of a failure that has no row of its own. */
-const NUMBER_OF = {
-  invalid_request: 200400,
-  failed_precondition: 150500,
-  not_found: 150424,
-  resource_exhausted: 150429,
-  deadline_exceeded: 4010,
-} as const;
+const NUMBER_OF: ReadonlyMap<unknown, number> = new Map([
+  ['invalid_request', 200400],
+  ['failed_precondition', 150500],
+  ['not_found', 150424],
+  ['resource_exhausted', 150429],
+  ['deadline_exceeded', 4010],
+]);
 
 /** An instance could not be started, and not for a reason in the user's code. */
 const START_FAILED = 150500;
@@ -37,7 +38,7 @@ export interface FunctionFailure {
 }
 
 export function userFailure(code: number, message: string): FunctionFailure {
-  return { status: STATUS[code] ?? 500, code, message };
+  return { status: STATUS.get(code) ?? 500, code, message };
 }
 
 /** What a thrown error is to the caller of a function. */
@@ -50,9 +51,9 @@ export function functionFailure(error: unknown, traceId: string): FunctionFailur
       cause: error,
     };
   }
-  const code = error.number ?? (NUMBER_OF as Readonly<Record<string, number>>)[error.code] ?? START_FAILED;
+  const code = error.number ?? NUMBER_OF.get(error.code) ?? START_FAILED;
   return {
-    status: STATUS[code] ?? 500,
+    status: STATUS.get(code) ?? 500,
     code,
     message: error.message,
     retryAfterSeconds: error.retryAfterSeconds,
@@ -79,8 +80,8 @@ function reasonOf({ code, message, cause }: FunctionFailure): string {
 }
 
 function failureHeaders({ status, code, retryAfterSeconds }: FunctionFailure): string[] {
-  const headers = ['X-Inner-Code', String(code)];
-  if (status === 429 || status === 503) headers.push('Retry-After', String(retryAfterSeconds ?? 1));
+  const headers = ['X-Inner-Code', headerText(code)];
+  if (status === 429 || status === 503) headers.push('Retry-After', retryAfter(retryAfterSeconds));
   return headers;
 }
 

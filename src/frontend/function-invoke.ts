@@ -43,7 +43,8 @@ export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionR
     bodyLimit,
     config: { access: 'invoke', docs: FUNCTION_DOCS.invoke },
     early: (exchange, urn) => refuseEarly(exchange, urn, options),
-    handle: (exchange, urn) => orFail(exchange, () => invoke(exchange, readUrn(urn), options)),
+    handle: (exchange, urn) => invoke(exchange, readUrn(urn), options),
+    refuse,
   });
   for (const [url, docs] of [
     ['/invocations/:tenant/:service/:function/', { docs: FUNCTION_DOCS.invokeShort }],
@@ -54,7 +55,11 @@ export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionR
       { bodyLimit, config: { access: 'invoke', ...docs } },
       (request, reply) => {
         const exchange = Exchange.ofRouter(request, reply);
-        orFail(exchange, () => invoke(exchange, shortUrn(request.params, options.business), options));
+        try {
+          invoke(exchange, shortUrn(request.params, options.business), options);
+        } catch (error) {
+          refuse(exchange, error);
+        }
       },
     );
   }
@@ -75,12 +80,8 @@ function refuseEarly(
   return true;
 }
 
-function orFail(exchange: Exchange, run: () => void): void {
-  try {
-    run();
-  } catch (error) {
-    failExchange(exchange, functionFailure(error, exchange.traceId));
-  }
+function refuse(exchange: Exchange, error: unknown): void {
+  failExchange(exchange, functionFailure(error, exchange.traceId));
 }
 
 /** URNs that were read before, as they were sent: calls come with the same ones again and again. */
@@ -146,14 +147,22 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
     : options.functions.invoke(invocation);
   running.then(
     result => {
-      if (!wantsStream) answer(exchange, result, placed);
-      span?.end(result.outcome.ok ? undefined : String(result.outcome.code));
+      try {
+        if (!wantsStream) answer(exchange, result, placed);
+        span?.end(result.outcome.ok ? undefined : String(result.outcome.code));
+      } catch (error) {
+        exchange.fault(error);
+      }
     },
     (error: unknown) => {
-      span?.end(error instanceof Error ? error : String(error));
-      if (exchange.isAnswered) return;
-      if (signal.aborted) exchange.fail('the caller went away', { status: CALLER_LEFT_STATUS, body: {} });
-      else failExchange(exchange, functionFailure(error, exchange.traceId), placed);
+      try {
+        span?.end(error instanceof Error ? error : String(error));
+        if (exchange.isAnswered) return;
+        if (signal.aborted) exchange.fail('the caller went away', { status: CALLER_LEFT_STATUS, body: {} });
+        else failExchange(exchange, functionFailure(error, exchange.traceId), placed);
+      } catch (thrown) {
+        exchange.fault(thrown);
+      }
     },
   );
 }

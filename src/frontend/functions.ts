@@ -36,7 +36,7 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
 
   app.get<{ Params: { id: string } }>(
     '/serverless/v1/functions/async-results/:id',
-    { config: { access: 'read', docs: FUNCTION_DOCS.asyncResult } },
+    { config: { access: 'read', noEnvironments: true, docs: FUNCTION_DOCS.asyncResult } },
     async request => await asyncCalls.get(ownTenantOnly ? request.tenant : null, request.params.id),
   );
 
@@ -85,7 +85,7 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
   const logAnswers = new LogAnswers(app);
   app.get<{ Params: { urn: string }; Querystring: Query }>(
     '/serverless/v1/functions/:urn/logs',
-    { config: { access: 'read', longLived: true, docs: FUNCTION_DOCS.logs } },
+    { config: { access: 'read', longLived: true, costly: 'scan', docs: FUNCTION_DOCS.logs } },
     async (request, reply) => {
       const urn = readUrn(request.params.urn);
       const tenant = ownTenantOnly ? request.tenant : null;

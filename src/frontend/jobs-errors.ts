@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { internal, ServiceError } from '../core/error.ts';
+import { retryAfter } from '../http/answer.ts';
 import { frontendErrors } from './errors.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
@@ -13,7 +14,7 @@ export function answerErrorsAsText(scope: FastifyInstance): void {
     const known = asServiceError(error, request.traceId);
     if (known === null) throw error;
     request.failure = known;
-    if (known.retryAfterSeconds !== undefined) reply.header('Retry-After', String(known.retryAfterSeconds));
+    if (known.retryAfterSeconds !== undefined) reply.header('Retry-After', retryAfter(known.retryAfterSeconds));
     const status = known.number ?? frontendErrors(known).status;
     return reply.code(status).type(TEXT).send(known.message);
   });

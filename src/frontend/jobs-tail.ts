@@ -3,6 +3,7 @@ import type {} from '@fastify/websocket';
 import type { FastifyInstance } from 'fastify';
 import type { WebSocket } from 'ws';
 import { invalidRequest, messageOf } from '../core/error.ts';
+import { LIMITS } from '../core/limits.ts';
 import type { Jobs } from '../jobs/jobs.ts';
 
 const NORMAL = 1000;
@@ -11,7 +12,7 @@ const FAULT = 1011;
 /** One frame; the client prints each as it comes. */
 const MAX_FRAME_CHARS = 64 * 1024;
 /** A reader that does not read is waited for from here on. */
-const MAX_UNSENT_BYTES = 1024 * 1024;
+const MAX_UNSENT_BYTES = 128 * 1024;
 const UNSENT_CHECK_MS = 20;
 /** Finds out that a reader is gone who never says so. */
 const PING_MS = 30_000;
@@ -31,7 +32,7 @@ export function addTailRoute(app: FastifyInstance, jobs: Jobs): void {
     app.route<{ Params: { id: string } }>({
       method: 'GET',
       url,
-      config: { access: 'read', longLived: true },
+      config: { access: 'read', longLived: true, costly: 'follow' },
       exposeHeadRoute: false,
       preValidation: async request => {
         await jobs.get(request.tenant, request.params.id);
@@ -74,12 +75,23 @@ async function sendAll(socket: WebSocket, chunks: AsyncIterable<Buffer>, signal:
   for await (const chunk of chunks) {
     const text = decoder.decode(chunk, { stream: true });
     for (let at = 0; at < text.length; at += MAX_FRAME_CHARS) socket.send(text.slice(at, at + MAX_FRAME_CHARS));
-    while (socket.bufferedAmount > MAX_UNSENT_BYTES && !signal.aborted) {
-      await new Promise(resolve => setTimeout(resolve, UNSENT_CHECK_MS));
-    }
+    await taken(socket, signal);
   }
   const rest = decoder.decode();
   if (rest !== '' && !signal.aborted) socket.send(rest);
+}
+
+/** Waits until the reader has taken most of what was sent; one that takes nothing of it for too long is hung up on. */
+async function taken(socket: WebSocket, signal: AbortSignal): Promise<void> {
+  let before = socket.bufferedAmount;
+  let sinceMs = performance.now();
+  while (socket.bufferedAmount > MAX_UNSENT_BYTES && !signal.aborted) {
+    await new Promise(resolve => setTimeout(resolve, UNSENT_CHECK_MS));
+    if (socket.bufferedAmount !== before) {
+      before = socket.bufferedAmount;
+      sinceMs = performance.now();
+    } else if (performance.now() - sinceMs > LIMITS.tailIdleMs) socket.terminate();
+  }
 }
 
 function keepAlive(socket: WebSocket): NodeJS.Timeout {

@@ -1,7 +1,8 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify';
-import { type Job, jobRecord, readJobSubmission } from '../core/job.ts';
+import { jobRecord, readJobSubmission } from '../core/job.ts';
 import { answerController } from '../http/caller.ts';
+import { sendJsonList } from '../http/masking.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import type { JobService } from '../jobs/create-jobs.ts';
 import { JOB_DOCS } from './jobs-docs.ts';
@@ -18,20 +19,13 @@ export interface JobRoutesOptions extends JobService {
   readonly version: string;
 }
 
+/** Reads of much at once. */
+const COSTLY: ReadonlySet<RouteDocs> = new Set([JOB_DOCS.list, JOB_DOCS.logs]);
+
 type Handler = (
   request: FastifyRequest<{ Params: { id: string }; Querystring: Query }>,
   reply: FastifyReply,
 ) => Promise<unknown>;
-
-/** One JSON array, page by page. */
-async function* listAsJson(pages: AsyncIterable<readonly Job[]>): AsyncIterable<string> {
-  let before = '[';
-  for await (const page of pages) {
-    yield before + page.map(job => JSON.stringify(jobRecord(job))).join(',');
-    before = ',';
-  }
-  yield before === '[' ? '[]' : ']';
-}
 
 /** The Ray Jobs REST API, with and without a slash at the end of each path. */
 export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): void {
@@ -45,9 +39,10 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
     handle: Handler,
   ) => {
     const handler = handle as RouteHandlerMethod;
-    app.route({ method, url, config: { access, docs }, handler });
+    const config = COSTLY.has(docs) ? ({ access, costly: 'scan' } as const) : { access };
+    app.route({ method, url, config: { ...config, docs }, handler });
     // Documented once.
-    app.route({ method, url: `${url}/`, config: { access }, handler });
+    app.route({ method, url: `${url}/`, config, handler });
   };
 
   add('GET', '/api/version', 'read', JOB_DOCS.version, async () => ({
@@ -64,8 +59,8 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
     return { job_id: id, submission_id: id };
   });
 
-  add('GET', '/api/jobs', 'read', JOB_DOCS.list, async ({ tenant }, reply) =>
-    reply.type('application/json; charset=utf-8').send(Readable.from(listAsJson(jobs.list(tenant)))),
+  add('GET', '/api/jobs', 'read', JOB_DOCS.list, async (request, reply) =>
+    sendJsonList(request, reply, jobs.list(request.tenant), jobRecord),
   );
 
   add('GET', '/api/jobs/:id', 'read', JOB_DOCS.get, async ({ tenant, params }) =>

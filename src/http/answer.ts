@@ -24,11 +24,22 @@ export const REFUSAL_STATUS: Partial<Record<ErrorCode, number>> = {
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
+/** A text as the value of a header: what cannot stand in one becomes a question mark. Never throws. */
+export function headerText(value: unknown): string {
+  return String(value).replace(/[^\t\x20-\x7e\x80-\xff]/g, '?');
+}
+
+/** `Retry-After`: whole seconds, at least one. */
+export function retryAfter(seconds: number | undefined): string {
+  const whole = Math.ceil(Number(seconds));
+  return whole >= 1 && whole <= 86_400 ? String(whole) : '1';
+}
+
 /** The headers, names and values in turn, that come with the answer of an error. */
 export function errorHeaders(error: ServiceError | string, status: number): readonly string[] {
   const headers: string[] = [];
   if (error instanceof ServiceError && error.retryAfterSeconds !== undefined) {
-    headers.push('Retry-After', String(error.retryAfterSeconds));
+    headers.push('Retry-After', retryAfter(error.retryAfterSeconds));
   }
   if (status === 401) headers.push('WWW-Authenticate', 'Bearer');
   return headers;

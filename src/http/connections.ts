@@ -21,6 +21,10 @@ export class Connections {
     });
   }
 
+  open(): Iterable<Socket> {
+    return this.#open;
+  }
+
   get isClosing(): boolean {
     return this.#closing;
   }

@@ -163,6 +163,9 @@ describe('Host and Origin', () => {
     { origin: 'http://evil.example' },
     { origin: 'null' },
     { 'sec-fetch-site': 'cross-site' },
+    { 'sec-fetch-site': 'same-site' },
+    { origin: 'http://127.0.0.1:32768' },
+    { origin: 'https://localhost' },
   ];
   const changing = [
     ['POST', '/api/agent'],
@@ -184,12 +187,11 @@ describe('Host and Origin', () => {
 
   test('a WebSocket upgrade of another site is 403, a plain GET is not', async () => {
     await using frontend = testFrontend();
-    const headers = { origin: 'http://evil.example' };
-    expect((await frontend.send({ url: '/api/agent', headers })).status).toBe(200);
-    expect(
-      (await frontend.send({ url: '/api/agent', headers: { ...headers, connection: 'upgrade', upgrade: 'WebSocket' } }))
-        .status,
-    ).toBe(403);
+    for (const headers of crossSite) {
+      expect((await frontend.send({ url: '/api/agent', headers })).status).toBe(200);
+      const upgrade = { ...headers, connection: 'upgrade', upgrade: 'WebSocket' };
+      expect((await frontend.send({ url: '/api/agent', headers: upgrade })).status).toBe(403);
+    }
   });
 });
 
@@ -286,6 +288,28 @@ describe('authentication', () => {
     const auth = { 'x-auth': await token() };
     expect((await frontend.send({ url: '/api/agent', headers: { ...auth, [header]: 'other' } })).status).toBe(403);
     expect((await frontend.send({ url: '/api/agent', headers: { ...auth, [header]: 'acme' } })).status).toBe(200);
+  });
+
+  test.each([
+    ['acme', undefined, 'acme'],
+    ['ops', ['ops'], null],
+    ['acme', ['ops'], 'acme'],
+  ])('the metrics that a token of %s sees, with metrics.tenants %j: those of %j', async (sub, metricsTenants, seen) => {
+    const rendered: (string | null)[] = [];
+    await using frontend = testFrontend({
+      ...secured(),
+      ...(metricsTenants === undefined ? {} : { metricsTenants }),
+      metrics: {
+        observeRequest() {},
+        uncaught() {},
+        render: async tenant => {
+          rendered.push(tenant);
+          return { contentType: 'text/plain', body: '' };
+        },
+      },
+    });
+    await frontend.send({ url: '/metrics', headers: { 'x-auth': await token({ sub, role: 'developer' }) } });
+    expect(rendered).toEqual([seen]);
   });
 
   test('a second request with a known token is answered as the first', async () => {

@@ -7,15 +7,20 @@ import { LIMITS } from '../core/limits.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import { createAccessLog, type EntryLog } from './access-log.ts';
 import { type ErrorTable, refusal, sendError } from './answer.ts';
+import { Bodies, BodyError } from './bodies.ts';
 import { Connections } from './connections.ts';
+import { boundCostlyReads } from './costly-reads.ts';
 import type { TokenVerifier } from './credentials.ts';
 import { documentRoute } from './docs.ts';
-import { createGate, type Verdict } from './gate.ts';
+import { createGate, isRefusal, type Verdict } from './gate.ts';
 import { createHostRule, type HostRuleOptions } from './host-rule.ts';
 import { Lane } from './lane.ts';
+import { addMasking } from './masking.ts';
+import { hidingOwnPaths } from './own-paths.ts';
 import type {} from './route-config.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
 import { traceIdOf } from './trace.ts';
+import { UnreadAnswers } from './unread-answers.ts';
 
 export interface EntryOptions {
   readonly name: 'frontend' | 'meta_service';
@@ -32,13 +37,34 @@ export interface EntryOptions {
   readonly errors: ErrorTable;
   /** The body's `code` (status 400) for a tenant header that is not a tenant. */
   readonly badTenantCode: number;
+  /** Directories of the service itself, whose paths no answer shows. */
+  readonly ownDirectories?: readonly string[];
+  /** With authentication on: whose tokens see the metrics of all tenants; any other sees its own. */
+  readonly metricsTenants?: readonly string[];
+  /** Those of the settings' defaults when absent. */
+  readonly bounds?: EntryBounds;
 }
+
+/** What the callers of one entry may make it hold. */
+export interface EntryBounds {
+  readonly maxConnections: number;
+  readonly maxBodyBytes: number;
+  readonly bodyIdleMs: number;
+  readonly maxAnswerBytes: number;
+  readonly answerIdleMs: number;
+}
+
+const DEFAULT_BOUNDS: EntryBounds = {
+  maxConnections: 10_000,
+  maxBodyBytes: 256 * 1024 * 1024,
+  bodyIdleMs: 30_000,
+  maxAnswerBytes: 256 * 1024 * 1024,
+  answerIdleMs: 60_000,
+};
 
 /** URNs are longer than the router's default of 100; a request line is bounded by the HTTP parser anyway. */
 const MAX_PARAM_CHARS = 16_384;
 const NO_ROUTE = undefined as unknown as FastifyRequest['route'];
-/** How long a caller may take to send one request. */
-const REQUEST_TIMEOUT_MS = 300_000;
 
 /**
  * The shape that both HTTP entries share. It never listens.
@@ -50,10 +76,10 @@ const REQUEST_TIMEOUT_MS = 300_000;
 export function createEntry(options: EntryOptions): FastifyInstance {
   const app: FastifyInstance = fastify({
     bodyLimit: LIMITS.requestBodyBytes,
-    requestTimeout: REQUEST_TIMEOUT_MS,
+    requestTimeout: LIMITS.requestArrivalMs,
     return503OnClosing: false,
     // A missing Host is refused by the Host rule, with a body that says so.
-    http: { requireHostHeader: false },
+    http: { requireHostHeader: false, headersTimeout: LIMITS.headersArrivalMs },
     routerOptions: { maxParamLength: MAX_PARAM_CHARS },
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
       reply.header('X-Trace-Id', traceIdOf(request.raw.headers));
@@ -66,12 +92,25 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.decorateRequest('route', NO_ROUTE);
   app.decorateRequest('traceId', '');
   app.decorateRequest('tenant', '');
+  app.decorateRequest('role', 'viewer');
   app.decorateRequest('failure', null);
 
   app.removeAllContentTypeParsers();
-  app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
+  const bounds = options.bounds ?? DEFAULT_BOUNDS;
+  const bodies = new Bodies({ maxBytes: bounds.maxBodyBytes, idleMs: bounds.bodyIdleMs });
+  app.addContentTypeParser('*', (request, _payload, done) => {
+    bodies.read(request.raw, request.tenant, request.routeOptions.bodyLimit ?? LIMITS.requestBodyBytes, done);
+  });
 
+  const unread = new UnreadAnswers({
+    idleMs: bounds.answerIdleMs,
+    maxBytes: bounds.maxAnswerBytes,
+    connections: () => connections.open(),
+  });
   const connections = new Connections(app.server);
+  app.server.maxConnections = bounds.maxConnections;
+  app.server.on('connection', () => unread.start());
+  app.server.prependListener('upgrade', request => unread.upgraded(request.socket));
   app.addHook('onRequest', (request, _reply, done) => {
     connections.requestBegan(request.raw.socket);
     done();
@@ -88,38 +127,59 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     reply.header('X-Trace-Id', request.traceId);
     request.route = request.routeOptions.config;
     const pass = (verdict: Verdict) => {
-      if (typeof verdict !== 'string') {
+      if (isRefusal(verdict)) {
         sendError(reply, verdict.reason, verdict);
         return;
       }
-      request.tenant = verdict;
+      request.tenant = verdict.tenant;
+      request.role = verdict.role;
       // Before the body, which an unknown route would otherwise have to be able to read.
       if (request.route.url === undefined) answerUnknownRoute(request, reply);
       else done();
     };
     const verdict = gate(request.raw, request.route);
-    if (verdict instanceof Promise) void verdict.then(pass);
+    if (verdict instanceof Promise) verdict.then(pass).catch(done);
     else pass(verdict);
   });
+  const hide = hidingOwnPaths(options.ownDirectories ?? []);
+  app.addHook('onSend', (_request, reply, payload, done) => {
+    done(null, reply.statusCode >= 400 && typeof payload === 'string' ? hide(payload) : payload);
+  });
+  // With authentication off nobody is a viewer.
+  if (options.auth !== null) addMasking(app);
+  boundCostlyReads(app);
 
   const accessLog = createAccessLog({ entry: options.name, log: options.log, slowMs: options.slowMs });
   const { metrics } = options;
   app.addHook('onResponse', (request, reply, done) => {
-    const elapsedMs = reply.elapsedTime;
-    const { url } = request.route;
-    metrics.observeRequest(request.method, url ?? '', reply.statusCode, elapsedMs / 1000);
-    accessLog(request, reply.statusCode, elapsedMs);
+    try {
+      const elapsedMs = reply.elapsedTime;
+      const { url } = request.route;
+      metrics.observeRequest(request.method, url ?? '', reply.statusCode, elapsedMs / 1000);
+      accessLog(request, reply.statusCode, elapsedMs);
+    } catch (error) {
+      uncaught(error, request.traceId);
+    }
     connections.requestEnded(request.raw.socket);
     done();
   });
 
-  const lane = new Lane({ gate, connections, metrics, accessLog });
+  const uncaught = (error: unknown, traceId: string) => {
+    metrics.uncaught();
+    options.log.error({ entry: options.name, traceId, err: error }, 'a fault on the way of one request, which fails');
+  };
+  const lane = new Lane({ gate, bodies, connections, metrics, accessLog, uncaught, hide });
   app.decorate('lane', lane);
   const [route] = app.server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
   if (route === undefined) throw new TypeError('the router does not listen to the server');
   app.server.off('request', route);
   app.server.on('request', (request, response) => {
-    if (!lane.take(request, response)) route(request, response);
+    try {
+      if (!lane.take(request, response)) route(request, response);
+    } catch (error) {
+      uncaught(error, traceIdOf(request.headers));
+      answerFault(response);
+    }
   });
 
   app.addHook('onRoute', route => {
@@ -146,9 +206,17 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     transform: ({ route, url }) => ({ schema: documentRoute(route), url }),
   });
   app.register(async scope => {
-    addSystemRoutes(scope, { ready: options.ready, metrics });
+    const seesAllMetrics =
+      options.auth === null ? null : (tenant: string) => options.metricsTenants?.includes(tenant) === true;
+    addSystemRoutes(scope, { ready: options.ready, metrics, seesAllMetrics });
   });
   return app;
+}
+
+/** Where nothing is left but the bare answer. */
+function answerFault(response: ServerResponse): void {
+  if (response.headersSent) response.destroy();
+  else response.writeHead(500, ['Connection', 'close']).end();
 }
 
 /** Unknown methods too: 404 and the path without its query, which may carry a token. */
@@ -176,6 +244,8 @@ function answerError(error: Error, request: FastifyRequest, reply: FastifyReply,
   }
   if (status >= 400 && status < 500) {
     request.failure = error.message;
+    // What is left of the body may never come.
+    if (error instanceof BodyError) reply.header('Connection', 'close');
     reply.code(status).send(refusal(status, `invalid request: ${error.message}`).body);
     return;
   }

@@ -1,12 +1,22 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { ServiceError } from '../core/error.ts';
-import { type ErrorAnswer, errorHeaders, JSON_TYPE } from './answer.ts';
+import { internal, type ServiceError } from '../core/error.ts';
+import { type ErrorAnswer, errorHeaders, headerText, JSON_TYPE, refusal } from './answer.ts';
 import { type CallerSignal, callerSignal } from './caller.ts';
 import type { Route } from './route-config.ts';
 
 /** Names and values in turn. */
 export type HeaderList = readonly string[];
+
+/** Who is told what becomes of exchanges. */
+export interface ExchangeHost {
+  /** Its answer has been written. */
+  answered(exchange: Exchange): void;
+  /** Something threw on its way. */
+  uncaught(error: unknown, traceId: string): void;
+  /** Takes out of the text of a failure what is not for callers. */
+  hide(text: string): string;
+}
 
 /**
  * One request of a hot route and its answer, whichever way the request came: by the lane, or by the router. The answer is
@@ -17,13 +27,17 @@ export class Exchange {
   readonly response: ServerResponse;
   readonly route: Route;
   readonly traceId: string;
-  readonly tenant: string;
+  readonly startMs = performance.now();
+  /** `''` until the request has passed the gate. */
+  tenant = '';
   /** Undefined when there is none, and until it has been read. */
   body: Buffer | undefined;
   /** Why it was refused or failed, for the access log. */
   failure: ServiceError | string | null = null;
-  readonly #onAnswered: (exchange: Exchange) => void;
+  readonly #host: ExchangeHost;
   #content: string | Buffer = '';
+  /** Its answer is among those of this turn. */
+  #isWaiting = false;
   /** The router's own, whose failure its hooks log. */
   #routed: FastifyRequest | undefined;
 
@@ -38,34 +52,36 @@ export class Exchange {
     const answered = Exchange.#answered;
     Exchange.#answered = [];
     for (const exchange of answered) {
-      exchange.response.end(exchange.#content);
-      exchange.#onAnswered(exchange);
+      exchange.#isWaiting = false;
+      try {
+        exchange.response.end(exchange.#content);
+        exchange.#host.answered(exchange);
+      } catch (error) {
+        // The others of this turn are written whatever becomes of this one.
+        exchange.fault(error);
+      }
     }
   }
 
-  constructor(
-    request: {
-      readonly raw: IncomingMessage;
-      readonly route: Route;
-      readonly traceId: string;
-      readonly tenant: string;
-    },
-    response: ServerResponse,
-    onAnswered: (exchange: Exchange) => void,
-  ) {
-    this.raw = request.raw;
-    this.route = request.route;
-    this.traceId = request.traceId;
-    this.tenant = request.tenant;
-    this.body = undefined;
+  constructor(raw: IncomingMessage, response: ServerResponse, route: Route, traceId: string, host: ExchangeHost) {
+    this.raw = raw;
     this.response = response;
-    this.#onAnswered = onAnswered;
+    this.route = route;
+    this.traceId = traceId;
+    this.body = undefined;
+    this.#host = host;
   }
 
   /** Takes a request out of the router's hands; its hooks still run when the answer has been written. */
   static ofRouter(request: FastifyRequest, reply: FastifyReply): Exchange {
     reply.hijack();
-    const exchange = new Exchange(request, reply.raw, () => undefined);
+    const { lane } = request.server;
+    const exchange = new Exchange(request.raw, reply.raw, request.route, request.traceId, {
+      answered() {},
+      uncaught: (error, traceId) => lane.uncaught(error, traceId),
+      hide: text => lane.hide(text),
+    });
+    exchange.tenant = request.tenant;
     exchange.body = request.body as Buffer | undefined;
     exchange.#routed = request;
     return exchange;
@@ -86,9 +102,8 @@ export class Exchange {
 
   /** Answers with JSON that is there already; it is written when this turn of the event loop ends. */
   answer(status: number, json: string | Buffer, headers: HeaderList = []): void {
-    const { response } = this;
     const bytes = typeof json === 'string' ? Buffer.byteLength(json) : json.length;
-    response.writeHead(status, [
+    this.#writeHead(status, [
       'X-Trace-Id',
       this.traceId,
       'Content-Type',
@@ -98,6 +113,7 @@ export class Exchange {
       ...headers,
     ]);
     this.#content = json;
+    this.#isWaiting = true;
     if (Exchange.#answered.push(this) === 1) setImmediate(Exchange.#write);
   }
 
@@ -105,14 +121,45 @@ export class Exchange {
   fail(reason: ServiceError | string, { status, body }: ErrorAnswer, headers?: HeaderList): void {
     this.failure = reason;
     if (this.#routed) this.#routed.failure = reason;
-    this.answer(status, JSON.stringify(body), headers ?? errorHeaders(reason, status));
+    const json = JSON.stringify(body);
+    // Refusals under overload are ours, word by word.
+    this.answer(status, status >= 500 ? this.#host.hide(json) : json, headers ?? errorHeaders(reason, status));
+  }
+
+  /**
+   * The end of an exchange on whose way something threw: a plain 500, or a connection that breaks off when the status is gone. It is
+   * logged with the trace id and counted, and nothing else comes to harm. Never throws.
+   */
+  fault(error: unknown): void {
+    this.#host.uncaught(error, this.traceId);
+    if (this.#isWaiting || this.response.writableEnded) return;
+    if (this.response.headersSent) {
+      this.response.destroy();
+      return;
+    }
+    const text = `internal error: the log has it under trace id ${this.traceId}`;
+    this.fail(internal(text, { cause: error }), refusal(500, text));
   }
 
   /** The beginning of an answer that goes on until `response.end`. */
   begin(status: number, headers: HeaderList): ServerResponse {
     const { response } = this;
-    response.writeHead(status, ['X-Trace-Id', this.traceId, ...headers]);
-    response.once('close', () => this.#onAnswered(this));
+    this.#writeHead(status, ['X-Trace-Id', this.traceId, ...headers]);
+    response.once('close', () => this.#host.answered(this));
     return response;
+  }
+
+  /** Values of headers may come from anywhere: one that cannot be a header is written as far as it can. */
+  #writeHead(status: number, headers: string[]): void {
+    try {
+      this.response.writeHead(status, headers);
+    } catch (error) {
+      if (this.response.headersSent) throw error;
+      this.#host.uncaught(error, this.traceId);
+      this.response.writeHead(
+        Number.isInteger(status) && status >= 200 && status <= 599 ? status : 500,
+        headers.map(headerText),
+      );
+    }
   }
 }

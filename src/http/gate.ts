@@ -4,7 +4,7 @@ import { type ErrorAnswer, REFUSAL_STATUS, refusal } from './answer.ts';
 import { checkAccess, type Identity, isWebSocketUpgrade, type TokenVerifier, tokenOf } from './credentials.ts';
 import type { HostRule } from './host-rule.ts';
 import type { Route } from './route-config.ts';
-import { tenantOf } from './tenant.ts';
+import { DEFAULT_TENANT, tenantOf } from './tenant.ts';
 
 export interface GateOptions {
   readonly hostRule: HostRule;
@@ -20,12 +20,18 @@ export interface Refusal extends ErrorAnswer {
   readonly reason: ServiceError | string;
 }
 
-/** The tenant that the request speaks for, or why it may not pass. */
-export type Verdict = string | Refusal;
+/** Whom the request speaks for, or why it may not pass. */
+export type Verdict = Identity | Refusal;
+
+export function isRefusal(verdict: Verdict): verdict is Refusal {
+  return (verdict as Refusal).status !== undefined;
+}
 
 /** A verdict that is there at once is no promise, so that a warm call pays for none; only a token that was never seen waits. */
 export type Gate = (request: IncomingMessage, route: Route) => Verdict | Promise<Verdict>;
 
+/** With authentication off. */
+const TRUSTED: Identity = { tenant: DEFAULT_TENANT, role: 'developer' };
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** `type/subtype`, with or without parameters. */
 const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(;|$)/;
@@ -43,7 +49,9 @@ export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate
   const admit = (request: IncomingMessage, route: Route, identity: Identity | undefined): Verdict => {
     try {
       if (identity !== undefined) checkAccess(identity, route.access ?? 'read');
-      return tenantOf(request.headers, identity?.tenant);
+      const tenant = tenantOf(request.headers, identity?.tenant);
+      if (identity !== undefined) return identity;
+      return tenant === DEFAULT_TENANT ? TRUSTED : { tenant, role: 'developer' };
     } catch (error) {
       return refused(error);
     }

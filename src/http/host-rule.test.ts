@@ -48,26 +48,60 @@ describe('Host', () => {
 describe('Origin', () => {
   const isCrossSite = (host: string, headers: Record<string, string>) => loopback.isCrossSite({ host, ...headers });
 
-  test.each([
+  test.each<[string, Record<string, string>]>([
     ['no Origin', {}],
-    ['the same host', { origin: 'http://127.0.0.1:8888' }],
-    ['the same host, another port', { origin: 'http://127.0.0.1:5173' }],
-    ['another loopback name', { origin: 'http://localhost:5173' }],
+    ['the same origin', { origin: 'http://127.0.0.1:8888' }],
+    ['the same origin, as a browser says it', { origin: 'http://127.0.0.1:8888', 'sec-fetch-site': 'same-origin' }],
+    ['https, as a proxy in front says', { origin: 'https://127.0.0.1:8888', 'x-forwarded-proto': 'https' }],
     ['Sec-Fetch-Site: same-origin', { 'sec-fetch-site': 'same-origin' }],
     ['Sec-Fetch-Site: none', { 'sec-fetch-site': 'none' }],
-  ])('%s is of this site', (_, headers) => expect(isCrossSite('127.0.0.1:8888', headers)).toBe(false));
+  ])('%s is of this origin', (_, headers) => expect(isCrossSite('127.0.0.1:8888', headers)).toBe(false));
 
   test.each([
+    ['127.0.0.1', 'http://127.0.0.1'],
+    ['127.0.0.1:80', 'http://127.0.0.1'],
+    ['[::1]:8888', 'http://[::1]:8888'],
+    ['LOCALHOST:8888', 'http://localhost:8888'],
+  ])('Host %s is of the origin %s', (host, origin) => expect(isCrossSite(host, { origin })).toBe(false));
+
+  test.each<[string, Record<string, string>]>([
+    ['another port: a published one', { origin: 'http://127.0.0.1:5173' }],
+    ['another port, which the browser calls the same site', { 'sec-fetch-site': 'same-site' }],
+    ['both', { 'sec-fetch-site': 'same-site', origin: 'http://127.0.0.1:5173' }],
+    ['no port', { origin: 'http://127.0.0.1' }],
+    ['another loopback name', { origin: 'http://localhost:8888' }],
+    ['another loopback address', { origin: 'http://127.0.0.2:8888' }],
+    ['the loopback of IPv6', { origin: 'http://[::1]:8888' }],
+    ['another scheme on the same port', { origin: 'https://127.0.0.1:8888' }],
+    ['http, although a proxy in front spoke https', { origin: 'http://127.0.0.1:8888', 'x-forwarded-proto': 'https' }],
     ['another host', { origin: 'http://evil.example' }],
     ['a name that begins alike', { origin: 'http://127.0.0.1.evil.example' }],
+    ['a name with a dot at its end', { origin: 'http://127.0.0.1.:8888' }],
     ['null', { origin: 'null' }],
-    ['another scheme', { origin: 'chrome-extension://abcdef' }],
+    ['null, of the same origin', { origin: 'null', 'sec-fetch-site': 'same-origin' }],
+    ['an empty Origin', { origin: '' }],
+    ['two Origins', { origin: 'http://127.0.0.1:8888, http://evil.example' }],
+    ['a scheme of its own', { origin: 'chrome-extension://abcdef' }],
     ['nonsense', { origin: 'http://127.0.0.1@evil.example' }],
+    ['a path', { origin: 'http://127.0.0.1:8888/' }],
     ['Sec-Fetch-Site: cross-site', { 'sec-fetch-site': 'cross-site', origin: 'http://127.0.0.1:8888' }],
-  ])('%s is cross-site', (_, headers) => expect(isCrossSite('127.0.0.1:8888', headers)).toBe(true));
+    ['two Sec-Fetch-Sites', { 'sec-fetch-site': 'same-origin, cross-site' }],
+    ['a Sec-Fetch-Site that nobody knows', { 'sec-fetch-site': 'sibling' }],
+  ])('%s is another origin', (_, headers) => expect(isCrossSite('127.0.0.1:8888', headers)).toBe(true));
 
-  test('pages of allowedHosts are of this site; a loopback page is not, for a public name', () => {
-    expect(open.isCrossSite({ host: '10.0.0.1', origin: 'https://rookery.example.com' })).toBe(false);
-    expect(open.isCrossSite({ host: 'rookery.example.com', origin: 'http://localhost:3000' })).toBe(true);
-  });
+  test.each<[string, Record<string, string>]>([
+    ['over TLS', { host: '10.0.0.1', origin: 'https://rookery.example.com' }],
+    ['over TLS of a proxy that keeps the Host', { host: 'rookery.example.com', origin: 'https://rookery.example.com' }],
+    ['… on a port', { host: 'rookery.example.com:8443', origin: 'https://rookery.example.com:8443' }],
+    ['of the same site', { host: 'inner:8080', origin: 'https://rookery.example.com', 'sec-fetch-site': 'same-site' }],
+    ['with its port', { host: '10.0.0.1', origin: 'http://inner:8080' }],
+  ])('pages of allowedHosts may: %s', (_, headers) => expect(open.isCrossSite(headers)).toBe(false));
+
+  test.each<[string, Record<string, string>]>([
+    ['a loopback page', { host: 'rookery.example.com', origin: 'http://localhost:3000' }],
+    ['another port of a name', { host: 'rookery.example.com', origin: 'https://rookery.example.com:9000' }],
+    ['another port than the one that is named', { host: '10.0.0.1', origin: 'http://inner:8081' }],
+    ['a name below', { host: 'rookery.example.com', origin: 'https://user.rookery.example.com' }],
+    ['of the same site', { host: 'rookery.example.com', 'sec-fetch-site': 'same-site' }],
+  ])('other pages may not: %s', (_, headers) => expect(open.isCrossSite(headers)).toBe(true));
 });

@@ -11,10 +11,14 @@ export interface HostRuleOptions {
 export interface HostRule {
   /** `localAddress` is the address that the connection arrived at. */
   allowsHost(host: string | undefined, localAddress: string | undefined): boolean;
-  /** For unsafe methods and WebSocket upgrades: true when a browser says that another site's page sends it. */
+  /**
+   * For unsafe methods and WebSocket upgrades: true when a browser says that a page of another origin (scheme, host and port) sends it,
+   * and `allowedHosts` does not name that page's.
+   */
   isCrossSite(headers: IncomingHttpHeaders): boolean;
 }
 
+const ORIGIN = /^https?:\/\/([^/?#@]+)$/;
 const WILDCARD_ADDRESSES = new Set(['0.0.0.0', '::', '']);
 /** Answers of `allowsHost` that are kept; names come from callers, so they are bounded. */
 const MAX_REMEMBERED_HOSTS = 64;
@@ -26,6 +30,14 @@ export function createHostRule(options: HostRuleOptions): HostRule {
   const remembered = new Set<string>();
 
   const isNamed = (host: string) => allowed.has(host) || allowed.has(hostnameOf(host));
+  /**
+   * Of a name without a port, pages on the usual ports only, since anybody's program may listen on another one; or on the port that was
+   * asked for, where a proxy in front speaks TLS.
+   */
+  const isNamedOrigin = (origin: string, host: string) => {
+    const from = ORIGIN.exec(origin.toLowerCase())?.[1];
+    return from !== undefined && (allowed.has(from) || (from === host && allowed.has(hostnameOf(host))));
+  };
 
   return {
     allowsHost(sent, localAddress) {
@@ -42,19 +54,33 @@ export function createHostRule(options: HostRuleOptions): HostRule {
     },
 
     isCrossSite(headers) {
-      if (headers['sec-fetch-site'] === 'cross-site') return true;
       const { origin } = headers;
-      if (origin === undefined) return false;
-      const match = /^https?:\/\/([^/?#@]+)$/i.exec(origin);
-      if (!match) return true;
-      const from = (match[1] as string).toLowerCase();
-      const to = hostnameOf((headers.host ?? '').toLowerCase());
-      const fromName = hostnameOf(from);
-      if (fromName === to || isNamed(from)) return false;
-      return !(isLoopbackName(fromName) && isLoopbackName(to));
+      const site = headers['sec-fetch-site'];
+      // Neither: no browser, or none that would tell.
+      if (origin === undefined && site === undefined) return false;
+      const isListed = origin !== undefined && isNamedOrigin(origin, (headers.host ?? '').toLowerCase());
+      if (site !== undefined && site !== 'same-origin' && site !== 'none') {
+        // Of a site that `allowedHosts` names, another host of it may be a page of ours. Any other page on this machine is not.
+        if (site !== 'same-site' || !isListed) return true;
+      }
+      return origin !== undefined && !isListed && origin.toLowerCase() !== originOf(headers);
     },
   };
 }
+
+/** What a browser calls the address that the request was sent to; only a proxy, and no page, can say that it was `https` there. */
+function originOf(headers: IncomingHttpHeaders): string {
+  const scheme = headers['x-forwarded-proto'] === 'https' ? 'https' : 'http';
+  return `${scheme}://${withoutDefaultPort((headers.host ?? '').toLowerCase(), scheme)}`;
+}
+
+/** As browsers write origins. */
+function withoutDefaultPort(host: string, scheme: string): string {
+  const ending = `:${DEFAULT_PORTS[scheme]}`;
+  return host.endsWith(ending) ? host.slice(0, -ending.length) : host;
+}
+
+const DEFAULT_PORTS: Readonly<Record<string, string>> = { http: '80', https: '443' };
 
 /** Without its port; an IPv6 address without its brackets. */
 function hostnameOf(host: string): string {

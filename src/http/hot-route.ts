@@ -1,4 +1,5 @@
 import type { FastifyContextConfig, FastifyInstance } from 'fastify';
+import { ServiceError } from '../core/error.ts';
 import { Exchange } from './exchange.ts';
 
 export interface HotRoute {
@@ -10,13 +11,25 @@ export interface HotRoute {
   readonly config: FastifyContextConfig;
   /** Answers at once what would be refused whatever its body says, and then returns true; else nothing has happened. */
   readonly early?: (exchange: Exchange, parameter: string) => boolean;
-  /** Answers the exchange, now or later. Never throws. */
+  /** Answers the exchange, now or later. What it throws is answered by `refuse`. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
+  /** Answers with an error, in the form of this route. */
+  readonly refuse: (exchange: Exchange, error: unknown) => void;
 }
 
 /** A `POST` that is called very often: the router knows it as any other, and what is plain takes the lane past the router. */
 export function addHotRoute(app: FastifyInstance, hotRoute: HotRoute): void {
-  const { url, parameter, bodyLimit, config, early, handle } = hotRoute;
+  const { url, parameter, bodyLimit, config, early, refuse } = hotRoute;
+  // Answers of these routes pass no hook that masks: a role that only reads has no business here.
+  if (config.access === 'read') throw new TypeError(`the hot route ${url} must not be for readers`);
+  const handle = (exchange: Exchange, value: string): void => {
+    try {
+      hotRoute.handle(exchange, value);
+    } catch (error) {
+      if (!(error instanceof ServiceError)) app.lane.uncaught(error, exchange.traceId);
+      if (!exchange.isAnswered) refuse(exchange, error);
+    }
+  };
   app.post<{ Params: Record<string, string> }>(url, { bodyLimit, config }, (request, reply) => {
     handle(Exchange.ofRouter(request, reply), parameter === null ? '' : (request.params[parameter] ?? ''));
   });
@@ -25,6 +38,7 @@ export function addHotRoute(app: FastifyInstance, hotRoute: HotRoute): void {
     bodyLimit,
     route: { ...config, url },
     handle,
+    refuse,
     ...(early === undefined ? {} : { early }),
   });
 }

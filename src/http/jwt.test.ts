@@ -33,8 +33,8 @@ afterEach(() => {
 });
 
 describe('HS256', () => {
-  test('sub is the tenant; no role is developer', async () => {
-    expect(await verifier().verify(await token())).toEqual({ tenant: 'acme', role: 'developer' });
+  test('sub is the tenant; a token without a role is a viewer', async () => {
+    expect(await verifier().verify(await token())).toEqual({ tenant: 'acme', role: 'viewer' });
   });
 
   test.each(['viewer', 'user', 'developer'])('role %s', async role => {
@@ -172,7 +172,7 @@ describe('tokens that passed are known', () => {
     const sent = await token({ exp: nowSeconds() + 120 });
     expect(auth.known(sent)).toBeUndefined();
     await auth.verify(sent);
-    expect(auth.known(sent)).toEqual({ tenant: 'acme', role: 'developer' });
+    expect(auth.known(sent)).toEqual({ tenant: 'acme', role: 'viewer' });
     vi.useFakeTimers({ now: Date.now() + 181_000, toFake: ['Date'] });
     expect(auth.known(sent)).toBeUndefined();
     await expect(auth.verify(sent)).rejects.toThrow('the token has expired');

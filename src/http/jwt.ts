@@ -17,6 +17,8 @@ export interface JwtOptions {
   readonly key: JwtKey;
   readonly issuer?: string | null | undefined;
   readonly audience?: string | null | undefined;
+  /** Of a token without the claim `role`; the least one when absent. */
+  readonly defaultRole?: Role | undefined;
 }
 
 export const MIN_SECRET_BYTES = 32;
@@ -61,7 +63,7 @@ export function createJwtVerifier(options: JwtOptions): TokenVerifier {
       } catch (error) {
         throw failed(reasonOf(error), error);
       }
-      const identity = identityOf(payload);
+      const identity = identityOf(payload, options.defaultRole ?? 'viewer');
       const expiresMs = ((payload.exp as number) + CLOCK_SKEW_SECONDS) * 1000;
       verified.set(token, { identity, untilMs: Math.min(expiresMs, Date.now() + MAX_CACHED_MS) });
       return identity;
@@ -89,10 +91,10 @@ function openKey(key: JwtKey): { algorithms: string[]; key: Uint8Array | KeyObje
   throw new TypeError(`the JWT public key is of type ${type}${curve}, expected RSA, EC (P-256) or Ed25519`);
 }
 
-function identityOf({ sub, role }: JWTPayload): Identity {
+function identityOf({ sub, role }: JWTPayload, defaultRole: Role): Identity {
   if (typeof sub !== 'string' || sub === '') throw failed('claim "sub" is missing');
   if (!isTenant(sub)) throw failed('claim "sub" is not a tenant');
-  if (role === undefined) return { tenant: sub, role: 'developer' };
+  if (role === undefined) return { tenant: sub, role: defaultRole };
   if (role !== 'viewer' && role !== 'user' && role !== 'developer') {
     throw permissionDenied(`unknown role in the token, expected ${ROLES.join(', ')}`);
   }

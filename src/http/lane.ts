@@ -1,10 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { ServiceError } from '../core/error.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import type { createAccessLog } from './access-log.ts';
-import { errorHeaders } from './answer.ts';
+import { errorHeaders, refusal } from './answer.ts';
+import { type Bodies, BodyError } from './bodies.ts';
 import type { Connections } from './connections.ts';
-import { Exchange } from './exchange.ts';
-import type { Gate, Verdict } from './gate.ts';
+import { Exchange, type ExchangeHost } from './exchange.ts';
+import { type Gate, isRefusal, type Verdict } from './gate.ts';
 import type { Route } from './route-config.ts';
 import { traceIdOf } from './trace.ts';
 
@@ -16,22 +18,28 @@ export interface LaneRoute {
   readonly route: Route;
   /** Answers at once what would be refused whatever its body says, and then returns true; else nothing has happened. */
   readonly early?: (exchange: Exchange, parameter: string) => boolean;
-  /** Answers the exchange, now or later. Never throws. */
+  /** Answers the exchange, now or later. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
+  /** Answers an exchange that `handle` threw for, or that never got there, in the form of the route. */
+  readonly refuse: (exchange: Exchange, error: unknown) => void;
 }
 
 export interface LaneOptions {
   readonly gate: Gate;
+  readonly bodies: Bodies;
   readonly connections: Connections;
   readonly metrics: EntryMetrics;
   readonly accessLog: ReturnType<typeof createAccessLog>;
+  readonly uncaught: (error: unknown, traceId: string) => void;
+  /** Takes out of the text of a failure what is not for callers. */
+  readonly hide: (text: string) => string;
 }
 
 /**
  * The short way to the hot routes: past the router, with the same gate, limits, metrics and log. It takes only what is plain; a body
  * of unknown length or above the limit, an escaped path and whatever comes while the server closes go by the router, whose route does the same.
  */
-export class Lane {
+export class Lane implements ExchangeHost {
   readonly #options: LaneOptions;
   readonly #routes: LaneRoute[] = [];
 
@@ -57,37 +65,69 @@ export class Lane {
     return false;
   }
 
-  #serve(raw: IncomingMessage, response: ServerResponse, { route, early, handle }: LaneRoute, parameter: string): void {
-    const startMs = performance.now();
-    const { gate, connections } = this.#options;
-    connections.requestBegan(raw.socket);
-    const traceId = traceIdOf(raw.headers);
-    const onAnswered = (exchange: Exchange) => this.#answered(exchange, startMs);
-    const pass = (verdict: Verdict) => {
-      const isRefused = typeof verdict !== 'string';
-      const exchange = new Exchange({ raw, route, traceId, tenant: isRefused ? '' : verdict }, response, onAnswered);
-      if (isRefused) {
-        exchange.fail(verdict.reason, verdict, errorHeaders(verdict.reason, verdict.status));
-        return;
-      }
-      if (early?.(exchange, parameter)) return;
-      readBody(raw, body => {
-        exchange.body = body;
-        handle(exchange, parameter);
-      });
-    };
-    const verdict = gate(raw, route);
-    if (verdict instanceof Promise) void verdict.then(pass);
-    else pass(verdict);
-  }
-
-  #answered(exchange: Exchange, startMs: number): void {
+  answered(exchange: Exchange): void {
     const { metrics, accessLog, connections } = this.#options;
-    const elapsedMs = performance.now() - startMs;
+    const elapsedMs = performance.now() - exchange.startMs;
     const status = exchange.response.statusCode;
+    connections.requestEnded(exchange.raw.socket);
     metrics.observeRequest('POST', exchange.route.url ?? '', status, elapsedMs / 1000);
     accessLog(exchange, status, elapsedMs);
-    connections.requestEnded(exchange.raw.socket);
+  }
+
+  uncaught(error: unknown, traceId: string): void {
+    this.#options.uncaught(error, traceId);
+  }
+
+  hide(text: string): string {
+    return this.#options.hide(text);
+  }
+
+  /** What throws anywhere on the way of an exchange ends that exchange, and nothing else. */
+  #serve(raw: IncomingMessage, response: ServerResponse, laneRoute: LaneRoute, parameter: string): void {
+    const { route } = laneRoute;
+    const exchange = new Exchange(raw, response, route, traceIdOf(raw.headers), this);
+    const { gate, connections } = this.#options;
+    connections.requestBegan(raw.socket);
+    try {
+      const verdict = gate(raw, route);
+      if (verdict instanceof Promise) {
+        verdict
+          .then(later => this.#pass(exchange, laneRoute, parameter, later))
+          .catch((error: unknown) => exchange.fault(error));
+      } else this.#pass(exchange, laneRoute, parameter, verdict);
+    } catch (error) {
+      exchange.fault(error);
+    }
+  }
+
+  #pass(exchange: Exchange, laneRoute: LaneRoute, parameter: string, verdict: Verdict): void {
+    if (isRefusal(verdict)) {
+      exchange.fail(verdict.reason, verdict, errorHeaders(verdict.reason, verdict.status));
+      return;
+    }
+    const { tenant } = verdict;
+    exchange.tenant = tenant;
+    if (laneRoute.early?.(exchange, parameter)) return;
+    this.#options.bodies.read(exchange.raw, tenant, laneRoute.bodyLimit, (error, body) => {
+      try {
+        if (error !== null) {
+          refuseBody(exchange, laneRoute, error);
+          return;
+        }
+        exchange.body = body;
+        laneRoute.handle(exchange, parameter);
+      } catch (thrown) {
+        exchange.fault(thrown);
+      }
+    });
+  }
+}
+
+function refuseBody(exchange: Exchange, { refuse }: LaneRoute, error: Error): void {
+  if (error instanceof ServiceError) refuse(exchange, error);
+  else if (error instanceof BodyError && !exchange.raw.destroyed) {
+    // What is left of the body may never come.
+    exchange.fail(error.message, refusal(error.statusCode, error.message), ['Connection', 'close']);
   }
 }
 
@@ -95,16 +135,4 @@ function isPlain({ headers }: IncomingMessage, bodyLimit: number): boolean {
   if (headers['transfer-encoding'] !== undefined || headers.expect !== undefined) return false;
   const length = headers['content-length'];
   return length === undefined || Number(length) <= bodyLimit;
-}
-
-/** The whole body, which node holds to its announced length. Nobody is told when the caller leaves before its end. */
-function readBody(request: IncomingMessage, done: (body: Buffer | undefined) => void): void {
-  let body: Buffer | undefined;
-  let more: Buffer[] | undefined;
-  request.on('data', (chunk: Buffer) => {
-    if (body === undefined) body = chunk;
-    else if (more === undefined) more = [body, chunk];
-    else more.push(chunk);
-  });
-  request.on('end', () => done(more === undefined ? body : Buffer.concat(more)));
 }

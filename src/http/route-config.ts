@@ -1,6 +1,6 @@
 import type { FastifyContextConfig } from 'fastify';
 import type { ServiceError } from '../core/error.ts';
-import type { Access } from './credentials.ts';
+import type { Access, Role } from './credentials.ts';
 import type { Lane } from './lane.ts';
 
 /** The documentation of a route: what OpenAPI shows. Nothing at run time looks at it, so it can neither coerce nor drop a field. */
@@ -18,6 +18,9 @@ export interface RouteDocs {
   readonly response: Readonly<Record<number, object>>;
 }
 
+/** `scan`: a whole log, a long list, a tree of files. `follow`: a log that goes on (with `?follow=true` of such a route). */
+export type CostlyRead = 'scan' | 'follow';
+
 /** What a route says of itself; `url` is undefined for an unknown route. */
 export type Route = FastifyContextConfig & { readonly url?: string };
 
@@ -29,6 +32,10 @@ declare module 'fastify' {
     anyHost?: boolean;
     /** Answers stay open by design: they are never "slow". */
     longLived?: boolean;
+    /** Nothing in its JSON answers is an environment, whatever a field is called: a viewer gets them as they are. */
+    noEnvironments?: boolean;
+    /** A read that costs much: how many of its kind may be open is bounded, for each tenant and in all. */
+    costly?: CostlyRead;
     docs?: RouteDocs;
   }
   interface FastifyInstance {
@@ -40,6 +47,7 @@ declare module 'fastify' {
     traceId: string;
     /** Of the token, else of the header, else `default`. */
     tenant: string;
+    role: Role;
     /** Why it was refused or failed, for the access log. */
     failure: ServiceError | string | null;
   }

@@ -9,13 +9,15 @@ export type Readiness = Readonly<Record<string, string>>;
 export interface SystemRouteOptions {
   readonly ready: () => Readiness | Promise<Readiness>;
   readonly metrics: Pick<EntryMetrics, 'render'>;
+  /** Whether a tenant may see the metrics of all; null: there are no tenants to keep apart, since authentication is off. */
+  readonly seesAllMetrics: ((tenant: string) => boolean) | null;
 }
 
 const OK = { type: 'object', required: ['status'], properties: { status: { type: 'string' } } } as const;
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 
 /** What every entry has: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. */
-export function addSystemRoutes(app: FastifyInstance, { ready, metrics }: SystemRouteOptions): void {
+export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllMetrics }: SystemRouteOptions): void {
   const tags = ['system'];
 
   app.get(
@@ -79,8 +81,9 @@ export function addSystemRoutes(app: FastifyInstance, { ready, metrics }: System
         },
       },
     },
-    async (_request, reply) => {
-      const { contentType, body } = await metrics.render();
+    async ({ tenant }, reply) => {
+      const seesAll = seesAllMetrics === null || seesAllMetrics(tenant);
+      const { contentType, body } = await metrics.render(seesAll ? null : tenant);
       return reply.type(contentType).send(body);
     },
   );
@@ -90,6 +93,7 @@ export function addSystemRoutes(app: FastifyInstance, { ready, metrics }: System
     {
       config: {
         access: 'read',
+        noEnvironments: true,
         docs: {
           tags,
           operationId: 'openapi',

@@ -17,8 +17,11 @@ export function addRegisterRoute(app: FastifyInstance, { functions }: Registry):
     bodyLimit: LIMITS.requestBodyBytes,
     config: { access: 'write', docs: FUNCTION_DOCS.register },
     handle: exchange => {
-      register(exchange, functions).catch((error: unknown) => fail(exchange, error));
+      register(exchange, functions)
+        .catch((error: unknown) => fail(exchange, error))
+        .catch((error: unknown) => exchange.fault(error));
     },
+    refuse: fail,
   });
 }
 

@@ -1,10 +1,8 @@
 import { deadlineExceeded, unavailable } from '../core/error.ts';
+import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import type { Call, CallOutcome } from './channel.ts';
 import { ProtocolError } from './decoder.ts';
 import type { Cancel } from './protocol.ts';
-
-/** The most that one timer of Node waits (24.8 days; it fires at once when asked for more); a function's time may be longer. */
-const MAX_TIMER_MS = 0x7fff_ffff;
 
 /** What a CHUNK takes from its stream's credit. An empty one is not free, or there would be no bound of how many wait. */
 export function creditOf(payloadBytes: number): number {

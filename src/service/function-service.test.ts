@@ -190,7 +190,7 @@ describe('where the time went', () => {
 
 it('an instance that cannot be started is 150500 wherever it is told', async () => {
   const observed: string[] = [];
-  const harness = new ServiceHarness({ observe: (_name, code) => observed.push(code) });
+  const harness = new ServiceHarness({ observe: (_tenant, _name, code) => observed.push(code) });
   harness.launcher.failure = unavailable('the driver is away');
   await expect(harness.invoke()).rejects.toMatchObject({ number: 150500, message: 'the driver is away' });
   expect(observed).toEqual(['150500']);

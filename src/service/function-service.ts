@@ -25,7 +25,7 @@ export interface FunctionServiceOptions {
   /** Waiting calls of one tenant over all its functions. */
   readonly maxWaitingPerTenant: number;
   /** Told of every call of a version that is there. `timings` are null when it got no place. */
-  readonly observe?: (name: string, code: string, seconds: number, timings: CallTimings | null) => void;
+  readonly observe?: (tenant: string, name: string, code: string, seconds: number, timings: CallTimings | null) => void;
   /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
   readonly maxRemembered?: number;
   readonly log: FunctionServiceLog;
@@ -103,13 +103,19 @@ export class FunctionService {
     } catch (error) {
       if (!(error instanceof CodeFailure)) {
         const code = invocation.call.signal?.aborted ? 'cancelled' : codeOf(error);
-        observe?.(fn.name, code, (performance.now() - startMs) / 1000, null);
+        observe?.(fn.tenant, fn.name, code, (performance.now() - startMs) / 1000, null);
         throw error;
       }
       result = loadFailed(error);
     }
     const { outcome, timings } = result;
-    observe?.(fn.name, outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000, timings);
+    observe?.(
+      fn.tenant,
+      fn.name,
+      outcome.ok ? 'ok' : String(outcome.code),
+      (performance.now() - startMs) / 1000,
+      timings,
+    );
     return result;
   }
 
@@ -121,7 +127,7 @@ export class FunctionService {
     const served = this.#versions.find(urn);
     if (!served || (tenant !== null && tenant !== served.fn.tenant)) return undefined;
     const refusal = served.service.refusal();
-    if (refusal) this.#options.observe?.(served.fn.name, codeOf(refusal), 0, null);
+    if (refusal) this.#options.observe?.(served.fn.tenant, served.fn.name, codeOf(refusal), 0, null);
     return refusal;
   }
 

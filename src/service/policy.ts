@@ -1,3 +1,5 @@
+import { afterMs } from '../lib/long-timer.ts';
+
 /** How the instances of one function version are scaled; from its registered metadata and its reservations. */
 export interface ServicePolicy {
   /** Calls at once per instance, 1 to 1000 (`concurrentNum`). */
@@ -53,9 +55,5 @@ export interface ServiceClock {
 
 export const SYSTEM_CLOCK: ServiceClock = {
   now: () => performance.now(),
-  after: (ms, fire) => {
-    const timer = setTimeout(fire, ms);
-    timer.unref();
-    return () => clearTimeout(timer);
-  },
+  after: afterMs,
 };

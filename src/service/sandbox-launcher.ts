@@ -1,6 +1,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { InstanceSpec, SandboxType } from '../core/instance.ts';
+import { timeoutSignal } from '../lib/long-timer.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
@@ -118,7 +119,7 @@ export class SandboxLauncher implements ServiceLauncher {
       driver,
       spec,
       sandboxSpec,
-      AbortSignal.timeout(this.#options.createTimeoutMs + spec.initTimeoutMs),
+      timeoutSignal(this.#options.createTimeoutMs + spec.initTimeoutMs),
     );
     if (loadFailure) {
       live.detach('its code could not be loaded');

@@ -41,7 +41,7 @@ export const METRICS = {
     type: 'histogram',
     help: 'Calls of handlers and how long each took, waiting included.',
     labels: {
-      outcome: '`ok`, a code of user code (`4002`), or the code of an error of ours (`deadline_exceeded`)',
+      outcome: '`ok`, a code of user code (`4002`), the code of an error of ours (`deadline_exceeded`), or `other`',
     },
     buckets: CALL_SECONDS,
   },
@@ -59,15 +59,16 @@ export const METRICS = {
     type: 'histogram',
     help: 'Calls of functions as services and how long each took, waiting included.',
     labels: {
-      function: 'name of the function, `other` above the bound of names',
-      code: '`ok`, or the code of the failure (`4002`, `150429`), `cancelled` when the caller left',
+      tenant: 'whose function it is; with authentication on a caller sees its own, unless `metrics.tenants` names it',
+      function: 'name of the function, `other` (of no tenant) above the bound of names',
+      code: '`ok`, or the code of the failure (`4002`, `150429`), `cancelled` when the caller left, `other` for a code that nobody knows',
     },
     buckets: CALL_SECONDS,
   },
   rookery_function_queue_seconds: {
     type: 'histogram',
     help: 'How long calls of functions waited for a place on an instance.',
-    labels: { function: 'as above' },
+    labels: { tenant: 'as above', function: 'as above' },
     buckets: CALL_SECONDS,
   },
   rookery_function_cold_start_seconds: {
@@ -91,6 +92,11 @@ export const METRICS = {
     type: 'counter',
     help: 'Instances that ended by themselves.',
     labels: { driver: DRIVER },
+  },
+  rookery_uncaught_errors_total: {
+    type: 'counter',
+    help: 'Errors that nobody expected: each failed one request, or none. The log has them.',
+    labels: { scope: '`request` (it failed, and nothing else) or `process`' },
   },
   rookery_jobs: {
     type: 'gauge',

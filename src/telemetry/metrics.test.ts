@@ -4,7 +4,7 @@ import { METRICS } from './metric-table.ts';
 import { createMetrics } from './metrics.ts';
 
 async function page(metrics: ReturnType<typeof createMetrics>): Promise<string> {
-  return (await metrics.entry('frontend').render()).body;
+  return (await metrics.entry('frontend').render(null)).body;
 }
 
 test('every metric of the table is on the page with its help, and no other', async () => {
@@ -86,6 +86,61 @@ test('gauges are read at the scrape, and 0 before there is somebody to ask', asy
   gauges.liveInstances = 5;
   expect(await page(metrics)).toMatch(/^rookery_live_instances 5$/m);
   expect(await page(metrics)).toMatch(/^rookery_open_calls 2$/m);
+});
+
+test('codes and statuses that nobody knows are one series', async () => {
+  const metrics = createMetrics({ version: '1' });
+  const { observeRequest } = metrics.entry('frontend');
+  for (let number = 0; number < 50; number += 1) {
+    metrics.invoked(`${number}000000`, 0.001);
+    metrics.functionInvoked('acme', 'f', `code\n${number}`, 0.001, null);
+    observeRequest('GET', '/serverless/v1/http/*', 600 + number, 0.001);
+  }
+  for (const status of [Number.NaN, -1, 0.5]) observeRequest('GET', '/serverless/v1/http/*', status, 0.001);
+  metrics.invoked('constructor', 0.001);
+  const body = await page(metrics);
+  expect(body).toContain('rookery_invocation_seconds_count{outcome="other"} 51');
+  expect(body).toContain('rookery_function_invocation_seconds_count{tenant="acme",function="f",code="other"} 50');
+  expect(body.match(/^rookery_http_request_seconds_count/gm)).toHaveLength(1);
+});
+
+test('a tenant sees its own functions and what names nobody; null sees all', async () => {
+  const metrics = createMetrics({ version: '1' });
+  const timings = { queueMs: 1, startMs: 0, loadMs: 0 };
+  metrics.functionInvoked('acme', 'orders', 'ok', 0.001, timings);
+  metrics.functionInvoked('umbrella', 'virus', '4002', 0.001, timings);
+  metrics.functionInvoked('acme.x', 'near', 'ok', 0.001, timings);
+  const entry = metrics.entry('frontend');
+  const [all, acme, none] = [
+    (await entry.render(null)).body,
+    (await entry.render('acme')).body,
+    (await entry.render('nobody')).body,
+  ];
+  for (const name of ['orders', 'virus', 'near']) expect(all).toContain(`function="${name}"`);
+  expect(acme).toContain('rookery_function_queue_seconds_count{tenant="acme",function="orders"} 1');
+  expect(acme).not.toMatch(/virus|umbrella|near|acme\.x/);
+  expect(none).not.toMatch(/function="|tenant="/);
+  expect(none).toContain('# HELP rookery_function_queue_seconds');
+  expect(none).toMatch(/^rookery_open_calls 0$/m);
+});
+
+test('two tenants may have functions of one name, and names above the bound belong to nobody', async () => {
+  const metrics = createMetrics({ version: '1' });
+  for (const tenant of ['acme', 'umbrella']) metrics.functionInvoked(tenant, 'same', 'ok', 0.001, null);
+  for (let number = 0; number < 1100; number += 1) metrics.functionInvoked('acme', `f${number}`, 'ok', 0.001, null);
+  const { body } = await metrics.entry('frontend').render('umbrella');
+  expect(body).toContain('rookery_function_invocation_seconds_count{tenant="umbrella",function="same",code="ok"} 1');
+  expect(body).toContain('rookery_function_invocation_seconds_count{tenant="",function="other",code="ok"} 102');
+  expect(body).not.toContain('acme');
+});
+
+test('faults are counted by what they broke', async () => {
+  const metrics = createMetrics({ version: '1' });
+  metrics.uncaught();
+  metrics.entry('frontend').uncaught();
+  metrics.entry('meta_service').uncaught();
+  expect(await page(metrics)).toContain('rookery_uncaught_errors_total{scope="process"} 1');
+  expect(await page(metrics)).toContain('rookery_uncaught_errors_total{scope="request"} 2');
 });
 
 test('processor time only grows, whoever asks', async () => {

@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { type EventLoopUtilization, performance } from 'node:perf_hooks';
 import { Counter, Gauge, Registry } from 'prom-client';
+import { CALL_CODES } from '../core/codes.ts';
 import { FastHistogram, type Observer } from './histogram.ts';
 import { METRICS, type MetricDefinition, type MetricName } from './metric-table.ts';
 
@@ -8,7 +9,10 @@ import { METRICS, type MetricDefinition, type MetricName } from './metric-table.
 export interface EntryMetrics {
   /** `route` is the pattern of a route, never a path as it was sent; `''` for an unknown one. */
   observeRequest(method: string, route: string, status: number, seconds: number): void;
-  render(): Promise<{ readonly contentType: string; readonly body: string }>;
+  /** Something threw on the way of one request, where nobody caught it. */
+  uncaught(): void;
+  /** What one tenant may see; null: all of it. */
+  render(tenant: string | null): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
 /** What the scheduler reports (`SchedulerMetrics` of `scheduler/options.ts`). */
@@ -45,7 +49,15 @@ export interface Metrics {
   /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
   readonly invoked: (outcome: string, seconds: number) => void;
   /** `code`: `ok`, or the code of the failure. `timings` are null when the call got no place. */
-  readonly functionInvoked: (name: string, code: string, seconds: number, timings: FunctionTimings | null) => void;
+  readonly functionInvoked: (
+    tenant: string,
+    name: string,
+    code: string,
+    seconds: number,
+    timings: FunctionTimings | null,
+  ) => void;
+  /** An error that nobody caught; the process lives on. */
+  uncaught(): void;
   /** Where the gauges are read, from now on: the scheduler has them. Until then they are 0. */
   readGaugesFrom(gauges: Gauges): void;
   /** Where the states of service instances are counted. */
@@ -88,7 +100,19 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   const functionCalls = histogram('rookery_function_invocation_seconds', registry);
   const functionQueues = histogram('rookery_function_queue_seconds', registry);
   const coldStarts = histogram('rookery_function_cold_start_seconds', registry);
-  const functionObservers = new Map<string, { queue: Observer; calls: Map<string, Observer> }>();
+  const functionObservers = new Map<string, Map<string, FunctionObservers>>();
+  let functionLabels = 0;
+  const observersOf = (tenant: string, name: string): FunctionObservers => {
+    const known = functionObservers.get(tenant)?.get(name);
+    if (known !== undefined) return known;
+    // Those above the bound are one, which belongs to nobody.
+    const [ofTenant, ofName] = functionLabels < MAX_FUNCTION_LABELS ? [tenant, name] : ['', 'other'];
+    const byName = remembered(functionObservers, ofTenant, () => new Map<string, FunctionObservers>());
+    return remembered(byName, ofName, () => {
+      functionLabels += 1;
+      return { tenant: ofTenant, name: ofName, queue: functionQueues.labels(ofTenant, ofName), calls: new Map() };
+    });
+  };
   const exits = new Counter(common('rookery_instance_exits_total', registry));
   gauge('rookery_jobs', set => {
     for (const [status, count] of Object.entries(openJobs?.() ?? {})) set(count, { status });
@@ -99,12 +123,18 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   const jobRuns = histogram('rookery_job_run_seconds', registry);
   addProcessMetrics(registry, gauge);
 
+  const uncaught = new Counter(common('rookery_uncaught_errors_total', registry));
   const callObservers = new Map<string, Observer>();
   return {
     entry: name => ({
       observeRequest: requestObserver(requests, name),
-      render: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
+      uncaught: () => uncaught.labels('request').inc(),
+      render: async tenant => ({
+        contentType: registry.contentType,
+        body: ofTenant(await registry.metrics(), tenant),
+      }),
     }),
+    uncaught: () => uncaught.labels('process').inc(),
     scheduler: {
       created: (driver, outcome, durationMs) => creates.labels(driver, outcome).observe(durationMs / 1000),
       exited: driver => exits.labels(driver).inc(),
@@ -115,15 +145,15 @@ export function createMetrics(options: { readonly version: string }): Metrics {
       ended: status => jobEnds.labels(status).inc(),
     },
     invoked(outcome, seconds) {
-      remembered(callObservers, outcome, () => calls.labels(outcome)).observe(seconds);
+      const label = outcomeLabel(outcome);
+      remembered(callObservers, label, () => calls.labels(label)).observe(seconds);
     },
-    functionInvoked(name, code, seconds, timings) {
-      const label = functionObservers.size < MAX_FUNCTION_LABELS || functionObservers.has(name) ? name : 'other';
-      const observers = remembered(functionObservers, label, () => ({
-        queue: functionQueues.labels(label),
-        calls: new Map(),
-      }));
-      remembered(observers.calls, code, () => functionCalls.labels(label, code)).observe(seconds);
+    functionInvoked(tenant, name, code, seconds, timings) {
+      const observers = observersOf(tenant, name);
+      const label = outcomeLabel(code);
+      remembered(observers.calls, label, () => functionCalls.labels(observers.tenant, observers.name, label)).observe(
+        seconds,
+      );
       if (timings === null) return;
       observers.queue.observe(timings.queueMs / 1000);
       if (timings.startMs === 0) return;
@@ -145,6 +175,40 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   };
 }
 
+interface FunctionObservers {
+  readonly tenant: string;
+  readonly name: string;
+  readonly queue: Observer;
+  readonly calls: Map<string, Observer>;
+}
+
+/** A series that names a tenant; the label is the first, or the second behind the bound of a bucket. */
+const OF_TENANT = /^\w+\{(?:le="[^"]*",)?tenant="([^"]+)"/;
+
+/** Without the series that name another tenant. */
+function ofTenant(text: string, tenant: string | null): string {
+  if (tenant === null) return text;
+  const isHidden = (line: string) => {
+    const named = OF_TENANT.exec(line);
+    return named !== null && named[1] !== tenant;
+  };
+  return text
+    .split('\n')
+    .filter(line => !isHidden(line))
+    .join('\n');
+}
+
+/** Codes may come out of a sandbox: those that nobody knows are one. */
+const OUTCOMES: ReadonlySet<string> = new Set([
+  ...['ok', 'cancelled', 'internal', 'invalid_request', 'unauthenticated', 'permission_denied', 'not_found'],
+  ...['already_exists', 'failed_precondition', 'resource_exhausted', 'unavailable', 'deadline_exceeded'],
+  ...['execution_failed', '500', ...CALL_CODES.map(({ code }) => String(code))],
+]);
+
+function outcomeLabel(outcome: string): string {
+  return OUTCOMES.has(outcome) ? outcome : 'other';
+}
+
 /** Anybody can send any method; those that no route has are one. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
 
@@ -156,7 +220,7 @@ function requestObserver(requests: FastHistogram, entry: string): EntryMetrics['
     const byMethod = remembered(byRoute, sentRoute, () => new Map<string, Map<number, Observer>>());
     const byStatus = remembered(byMethod, method, () => new Map<number, Observer>());
     const observer = remembered(byStatus, status, () =>
-      requests.labels(entry, method, sentRoute || 'unknown', String(status)),
+      requests.labels(entry, method, sentRoute || 'unknown', status >= 100 && status <= 599 ? String(status) : 'other'),
     );
     observer.observe(seconds);
   };

@@ -40,6 +40,7 @@ export function testFrontend(options: Partial<FrontendOptions> = {}): TestFronte
     ready: () => ({}),
     metrics: {
       observeRequest: (method, route, status) => void requests.push({ method, route, status }),
+      uncaught: () => void lines.push({ level: 'uncaught', fields: {}, text: '' }),
       render: async () => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' }),
     },
     log: { info: write('info'), warn: write('warn'), error: write('error') },

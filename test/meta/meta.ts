@@ -29,7 +29,7 @@ export async function testMeta(
     hosts: { boundHost: '127.0.0.1', allowedHosts: [] },
     auth: null,
     ready: () => ({}),
-    metrics: { observeRequest() {}, render: async () => ({ contentType: 'text/plain', body: '' }) },
+    metrics: { observeRequest() {}, uncaught() {}, render: async () => ({ contentType: 'text/plain', body: '' }) },
     log: { info() {}, warn() {}, error() {} },
     slowMs: 60_000,
     ...options.entry,

@@ -216,7 +216,7 @@ export class ServiceHarness {
       capacity: { maxInstances: 100, maxInstancesPerTenant: 100, machineCpuMillis: 4000, machineMemoryMb: 8192 },
       maxWaitMs: 30_000,
       maxWaitingPerTenant: 1000,
-      observe: (_name, code) => void this.observed.push(code),
+      observe: (_tenant, _name, code) => void this.observed.push(code),
       log: { info: () => undefined, warn: () => undefined },
       ...options,
     });

@@ -10,6 +10,7 @@ import os
 import select
 import stat
 import struct
+import sys
 import time
 
 from . import frames
@@ -325,7 +326,8 @@ def _list(connection, path, request):
             raise Refusal("invalid_request", "%s is not a directory" % _show(path))
         raise _refusal(error, path, "listed")
     found, most = [], request["maxEntries"]
-    waiting = _children(descriptor, top, 1)
+    # What waits is the smallest of what is there: no more than the list may still take, and one to know that it was cut.
+    waiting, is_cut = _children(descriptor, top, 1, most + 1)
     heapq.heapify(waiting)
     size = 0
     while waiting and len(found) < most and size < _MOST_LIST_BYTES:
@@ -335,9 +337,15 @@ def _list(connection, path, request):
         if len(found) % _ENTRIES_BETWEEN_LOOKS == 0 and _has_left(connection):
             return
         if stat.S_ISDIR(about.st_mode) and depth < request["maxDepth"]:
-            for child in _children_of(inside, depth + 1):
+            missing = most - len(found) + 1
+            children, were_cut = _children_of(inside, depth + 1, missing)
+            is_cut = is_cut or were_cut
+            for child in children:
                 heapq.heappush(waiting, child)
-    frames.write_message(connection, {"ok": True, "entries": found, "truncated": bool(waiting)})
+            if len(waiting) > 2 * missing:
+                is_cut = True
+                waiting = heapq.nsmallest(missing, waiting)
+    frames.write_message(connection, {"ok": True, "entries": found, "truncated": bool(waiting) or is_cut})
 
 
 def _top_of(path):
@@ -347,21 +355,23 @@ def _top_of(path):
     return os.path.realpath(path) if b".." in path.split(b"/") else os.path.normpath(path).replace(b"//", b"/", 1)
 
 
-def _children_of(directory, depth):
+def _children_of(directory, depth, most):
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         # It is gone, or closed to the user: it was told itself.
-        return []
-    return _children(descriptor, directory, depth)
+        return [], False
+    return _children(descriptor, directory, depth, most)
 
 
-def _children(descriptor, directory, depth):
-    """`(path, depth, what it is)` of each. Closes the descriptor."""
+def _children(descriptor, directory, depth, most):
+    """`(path, depth, what it is)` of the first `most`, and whether there are more. Closes the descriptor."""
     found = []
+    is_cut = False
     try:
-        for name in os.listdir(descriptor):
-            name = os.fsencode(name)
+        names = heapq.nsmallest(most + 1, (os.fsencode(name) for name in _names_in(descriptor)))
+        is_cut = len(names) > most
+        for name in names[:most]:
             try:
                 about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except OSError:
@@ -372,7 +382,18 @@ def _children(descriptor, directory, depth):
         pass
     finally:
         os.close(descriptor)
-    return found
+    return found, is_cut
+
+
+def _names_in(descriptor):
+    """One after the other where this Python can: a directory may have millions."""
+    if sys.version_info < (3, 7):
+        for name in os.listdir(descriptor):
+            yield name
+        return
+    with os.scandir(descriptor) as entries:  # novm
+        for entry in entries:
+            yield entry.name
 
 
 def _entry(path, about):

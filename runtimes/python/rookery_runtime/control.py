@@ -27,6 +27,8 @@ _HANDSHAKE_SECONDS = 10
 _MAX_HANDSHAKES = 64
 _ACCEPT_PAUSE_SECONDS = 1
 _INTERRUPT_AGAIN_SECONDS = 1
+#: epoll takes no more than 24 days; who waits longer waits again.
+_LONGEST_WAIT_SECONDS = 24 * 60 * 60
 #: So that a grace of 0 still lets an instance say that nothing had to be stopped.
 _LEAST_GRACE_SECONDS = 0.1
 _WATCH = select.EPOLLRDHUP
@@ -80,7 +82,7 @@ class Control(threading.Thread):
         # Signals are the main thread's. (32 and 33 are the C library's own.)
         signal.pthread_sigmask(signal.SIG_BLOCK, set(range(1, signal.NSIG)) - {32, 33})
         while True:
-            timeout = max(0, self._timers[0][0] - monotonic()) if self._timers else -1
+            timeout = max(0, min(self._timers[0][0] - monotonic(), _LONGEST_WAIT_SECONDS)) if self._timers else -1
             try:
                 ready = self._epoll.poll(timeout)
             except (OSError, ValueError) as error:

@@ -274,6 +274,17 @@ class Initialization(unittest.TestCase):
     def test_a_module_that_does_not_load_in_time(self):
         self.fails({'main.py': 'import time\ntime.sleep(60)'}, 4001, 'did not load within 0.3 s', initTimeoutMs=300)
 
+    def test_an_initializer_may_have_more_time_than_one_timer_of_the_kernel_waits(self):
+        code = 'import time\ndef handler(e, c): return c.state["n"]\ndef start(context):\n    time.sleep(0.2)\n    context.state["n"] = 7\n'
+        for milliseconds in (0x7fffffff, 0x7fffffff + 1, 8640000 * 1000):
+            with RuntimeProcess({'main.py': code}) as runtime:
+                data, _ = runtime.init(initializer='main.start', initTimeoutMs=milliseconds)
+                self.assertEqual(data.init.kind, protocol.INIT_OK, data.init)
+                self.assertEqual(data.call().value, 7)
+                # And what keeps the time still lives.
+                again, _ = runtime.open()
+                self.assertEqual(again.call().value, 7)
+
     def test_the_initializer_runs_once_before_the_first_call_and_shares_the_state(self):
         for start in ('def start(context):', 'async def start(context):', 'def start():'):
             code = '''

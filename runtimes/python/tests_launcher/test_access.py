@@ -132,6 +132,31 @@ class Files(Served):
         _connection, answer = self.ask(op='list', path='.', maxDepth=2, maxEntries=3)
         self.assertEqual((len(answer['entries']), answer['truncated']), (3, True))
 
+    def test_a_list_of_many_files_holds_no_more_than_it_may_answer(self):
+        os.mkdir(self.path('d'))
+        for number in range(300):
+            self.make('%03d' % number)
+            self.make('d/%03d' % number)
+        held, files._entry = files._entry, lambda path, about: [os.path.basename(path).decode(), 'file', 0, 0, 0]
+        looked_at = []
+        stat, files.os.stat = os.stat, lambda *about, **more: looked_at.append(about) or stat(*about, **more)
+        try:
+            _connection, answer = self.ask(op='list', path='.', maxDepth=2, maxEntries=5)
+        finally:
+            files._entry, files.os.stat = held, stat
+        self.assertEqual([entry[0] for entry in answer['entries']], ['000', '001', '002', '003', '004'])
+        self.assertTrue(answer['truncated'])
+        self.assertLess(len(looked_at), 20)
+
+    def test_a_list_cut_in_a_directory_below_says_so(self):
+        os.mkdir(self.path('d'))
+        for number in range(9):
+            self.make('d/%d' % number)
+        _connection, answer = self.ask(op='list', path='.', maxDepth=2, maxEntries=9)
+        self.assertEqual((len(answer['entries']), answer['truncated']), (9, True))
+        _connection, answer = self.ask(op='list', path='.', maxDepth=2, maxEntries=10)
+        self.assertEqual((len(answer['entries']), answer['truncated']), (10, False))
+
     def test_names_that_are_not_utf_8_go_both_ways(self):
         with open(os.path.join(os.fsencode(self.directory), b'a\xffb'), 'wb') as target:
             target.write(b'content')

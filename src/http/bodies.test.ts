@@ -1,0 +1,159 @@
+import { once } from 'node:events';
+import net from 'node:net';
+import { expect, test, vi } from 'vitest';
+import { SPEC, testFrontend } from '../../test/http/frontend.ts';
+import { newInstance } from '../../test/http/memory-instances.ts';
+
+const MEBIBYTE = 1024 * 1024;
+const BOUNDS = {
+  maxConnections: 1000,
+  maxBodyBytes: 8 * MEBIBYTE,
+  bodyIdleMs: 60_000,
+  maxAnswerBytes: 64 * MEBIBYTE,
+  answerIdleMs: 60_000,
+};
+const AGENT = newInstance(SPEC);
+const INVOKE = `/api/agent/${AGENT.id}/invoke`;
+
+/** A connection that has sent the head of a request and the first bytes of its body. */
+class Caller {
+  readonly socket: net.Socket;
+  text = '';
+
+  private constructor(socket: net.Socket) {
+    this.socket = socket;
+    socket.setEncoding('latin1').on('data', (chunk: string) => {
+      this.text += chunk;
+    });
+    socket.on('error', () => undefined);
+  }
+
+  static async begin(url: string, { path = INVOKE, length = 6 * MEBIBYTE, tenant = 'default', chunked = false } = {}) {
+    const socket = net.connect(Number(new URL(url).port), '127.0.0.1');
+    const caller = new Caller(socket);
+    await once(socket, 'connect');
+    const size = chunked ? 'Transfer-Encoding: chunked' : `Content-Length: ${length}`;
+    socket.write(`POST ${path} HTTP/1.1\r\nHost: localhost\r\nX-Tenant-Id: ${tenant}\r\n${size}\r\n\r\n`);
+    return caller;
+  }
+
+  async send(bytes: number): Promise<void> {
+    await new Promise<unknown>(resolve => this.socket.write(Buffer.alloc(bytes, 0x20), resolve));
+  }
+
+  get status(): number | null {
+    return this.text === '' ? null : Number(this.text.split(' ', 2)[1]);
+  }
+}
+
+test.each([
+  ['by the lane', { path: INVOKE, length: 6 * MEBIBYTE, chunked: false }],
+  ['by the router', { path: '/api/agent', length: MEBIBYTE, chunked: false }],
+])('unfinished bodies are refused above the budget with 429 and Retry-After: %s', async (_, request) => {
+  await using frontend = testFrontend({ bounds: BOUNDS });
+  frontend.instances.put(AGENT);
+  const url = await frontend.listen();
+  const callers: Caller[] = [];
+  try {
+    for (let count = 0; count < 16; count += 1) {
+      const caller = await Caller.begin(url, request);
+      callers.push(caller);
+      await caller.send(request.length - 1000);
+    }
+    await vi.waitFor(() => expect(callers.map(({ status }) => status)).toContain(429), 20_000);
+    const refused = callers.find(({ status }) => status === 429);
+    expect(refused?.text).toMatch(/retry-after: 1/i);
+    expect(refused?.text).toContain('too many request bodies are being received');
+    // Those that were there first are not harmed: they finish.
+    const [first] = callers;
+    await first?.send(1000);
+    await vi.waitFor(() => expect(first?.status).not.toBeNull(), 20_000);
+    expect([200, 400]).toContain(first?.status);
+    // And a small body needs no room.
+    const small = await fetch(`${url}${INVOKE}`, { method: 'POST', body: '{}' });
+    expect(small.status).toBe(200);
+  } finally {
+    for (const { socket } of callers) socket.destroy();
+  }
+});
+
+test('one tenant does not take all of the budget', async () => {
+  await using frontend = testFrontend({ bounds: BOUNDS });
+  frontend.instances.put(AGENT);
+  const url = await frontend.listen();
+  const greedy = await Promise.all([1, 2].map(() => Caller.begin(url, { tenant: 'greedy' })));
+  const other = await Caller.begin(url, { tenant: 'other', length: 2 * MEBIBYTE });
+  try {
+    for (const caller of greedy) await caller.send(4 * MEBIBYTE);
+    await vi.waitFor(() => expect(greedy.map(({ status }) => status)).toContain(429), 20_000);
+    await other.send(2 * MEBIBYTE);
+    // It was read: it is no JSON.
+    await vi.waitFor(() => expect(other.status).toBe(400), 20_000);
+  } finally {
+    for (const { socket } of [...greedy, other]) socket.destroy();
+  }
+});
+
+test('bodies whose callers leave give their room back', async () => {
+  await using frontend = testFrontend({ bounds: BOUNDS });
+  frontend.instances.put(AGENT);
+  const url = await frontend.listen();
+  for (let round = 0; round < 5; round += 1) {
+    const caller = await Caller.begin(url);
+    await caller.send(5 * MEBIBYTE);
+    caller.socket.destroy();
+    const whole = await vi.waitFor(async () => {
+      const answer = await fetch(`${url}${INVOKE}`, { method: 'POST', body: JSON.stringify('x'.repeat(5 * MEBIBYTE)) });
+      expect(answer.status).toBe(200);
+      return answer;
+    }, 20_000);
+    await whole.arrayBuffer();
+  }
+});
+
+test.each([
+  ['of a known length', false],
+  ['in chunks', true],
+])('a body that stands still is answered with 408 and its connection ends: %s', async (_, chunked) => {
+  await using frontend = testFrontend({ bounds: { ...BOUNDS, bodyIdleMs: 100 } });
+  frontend.instances.put(AGENT);
+  const caller = await Caller.begin(await frontend.listen(), { chunked });
+  const ended = once(caller.socket, 'close');
+  caller.socket.write(chunked ? '4\r\n{"a"\r\n' : '{"a"');
+  await ended;
+  expect(caller.status).toBe(408);
+  expect(caller.text).toContain('did not arrive in time');
+});
+
+test('a body of tiny chunks takes no more than its bytes, and arrives whole', async () => {
+  await using frontend = testFrontend({ bounds: BOUNDS });
+  frontend.instances.put(AGENT);
+  const caller = await Caller.begin(await frontend.listen(), { chunked: true });
+  const digits = '1'.repeat(20_000);
+  caller.socket.write([...digits].map(digit => `1\r\n${digit}\r\n`).join(''));
+  caller.socket.write('0\r\n\r\n');
+  await vi.waitFor(() => expect(caller.status).toBe(200), 20_000);
+  expect(frontend.instances.calls[0]?.call.body.toString()).toBe(digits);
+  caller.socket.destroy();
+});
+
+test('a body in chunks that is larger than its route takes is 413', async () => {
+  await using frontend = testFrontend({ bounds: BOUNDS });
+  const caller = await Caller.begin(await frontend.listen(), { path: '/api/agent', chunked: true });
+  caller.socket.write(`${(2 * MEBIBYTE).toString(16)}\r\n`);
+  await caller.send(2 * MEBIBYTE);
+  await vi.waitFor(() => expect(caller.status).toBe(413), 20_000);
+  caller.socket.destroy();
+});
+
+test('connections above the bound are closed, and one that ends makes room', async () => {
+  await using frontend = testFrontend({ bounds: { ...BOUNDS, maxConnections: 2 } });
+  const url = await frontend.listen();
+  const open = await Promise.all([1, 2].map(() => Caller.begin(url)));
+  await vi.waitFor(() => expect(frontend.app.server.listening).toBe(true));
+  const third = net.connect(Number(new URL(url).port), '127.0.0.1');
+  third.on('error', () => undefined);
+  await once(third.resume(), 'close');
+  for (const { socket } of open) socket.destroy();
+  await vi.waitFor(async () => expect((await fetch(`${url}/healthz`)).status).toBe(200), 20_000);
+});

@@ -1,0 +1,81 @@
+import { Readable } from 'node:stream';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { internal } from '../core/error.ts';
+import { JSON_TYPE } from './answer.ts';
+
+/** What a reader sees in the place of a value of an environment. */
+export const MASK = '***';
+/** Fields whose values are environments, wherever they stand in an answer. */
+const ENVIRONMENTS: ReadonlySet<string> = new Set(['env_vars', 'environment']);
+/** Replies whose text was masked while it was made. */
+const masked = new WeakSet<FastifyReply>();
+
+/**
+ * A viewer sees the names of environment variables and not their values: one rule for every JSON answer of an entry, by the name of the field.
+ * It is for whole texts; a list that is sent piece by piece has to be made by `jsonList`.
+ */
+export function addMasking(app: FastifyInstance): void {
+  app.addHook('onSend', (request, reply, payload, done) => {
+    if (request.role !== 'viewer' || !isJson(reply) || request.route.noEnvironments === true || masked.has(reply)) {
+      done(null, payload);
+      return;
+    }
+    if (typeof payload === 'string') done(null, maskText(payload));
+    else if (Buffer.isBuffer(payload)) done(null, maskText(payload.toString()));
+    else if (payload === null || payload === undefined) done(null, payload);
+    else done(internal('an answer for a viewer that cannot be masked'));
+  });
+}
+
+/** Sends a JSON array, page by page, as fast as it is read. */
+export function sendJsonList<T>(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  pages: AsyncIterable<readonly T[]>,
+  recordOf: (item: T) => unknown,
+): FastifyReply {
+  masked.add(reply);
+  const isMasked = request.role === 'viewer';
+  const textOf = (item: T) => JSON.stringify(isMasked ? maskValue(recordOf(item)) : recordOf(item));
+  return reply.type(JSON_TYPE).send(Readable.from(textsOf(pages, textOf)));
+}
+
+async function* textsOf<T>(pages: AsyncIterable<readonly T[]>, textOf: (item: T) => string): AsyncIterable<string> {
+  let before = '[';
+  for await (const page of pages) {
+    if (page.length === 0) continue;
+    yield before + page.map(textOf).join(',');
+    before = ',';
+  }
+  yield before === '[' ? '[]' : ']';
+}
+
+function isJson(reply: FastifyReply): boolean {
+  return String(reply.getHeader('content-type') ?? '').startsWith('application/json');
+}
+
+function maskText(text: string): string {
+  return text === '' ? text : JSON.stringify(maskValue(JSON.parse(text)));
+}
+
+function maskValue(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(maskValue);
+  if (!isObject(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([name, inner]) => [
+      name,
+      ENVIRONMENTS.has(name) && isObject(inner) ? maskAll(inner) : maskValue(inner),
+    ]),
+  );
+}
+
+/** Of an environment all that is no name: whatever shape it was stored in. */
+function maskAll(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(maskAll);
+  if (isObject(value)) return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, maskAll(inner)]));
+  return value === null || value === '' ? value : MASK;
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null;
+}

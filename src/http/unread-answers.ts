@@ -1,0 +1,98 @@
+import type { Socket } from 'node:net';
+
+export interface UnreadAnswersOptions {
+  /** An answer of which nothing was taken for so long ends. */
+  readonly idleMs: number;
+  /** Of all answers that wait for their readers. */
+  readonly maxBytes: number;
+  /** The connections of the entry. */
+  readonly connections: () => Iterable<Socket>;
+}
+
+/** Bytes that the reader has not taken, and since when it takes nothing. */
+interface Unread {
+  bytes: number;
+  sinceMs: number;
+}
+
+const LOOK_MS = 500;
+/** When there is too much, who took nothing for so long goes. */
+const STALE_MS = 1000;
+
+/**
+ * Answers that nobody reads: they end when their reader takes nothing for too long, and the memory that they hold in all is bounded. It
+ * looks at the connections from time to time, so an answer that is read at once costs nothing.
+ */
+export class UnreadAnswers {
+  readonly #options: UnreadAnswersOptions;
+  readonly #unread = new Map<Socket, Unread>();
+  /** Upgraded ones have bounds of their own for silence. */
+  readonly #tunnels = new WeakSet<Socket>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: UnreadAnswersOptions) {
+    this.#options = options;
+  }
+
+  /** From now on, until there is no connection. */
+  start(): void {
+    this.#timer ??= setInterval(() => this.look(), LOOK_MS).unref();
+  }
+
+  upgraded(socket: Socket): void {
+    this.#tunnels.add(socket);
+  }
+
+  /** Once, now. */
+  look(): void {
+    const nowMs = performance.now();
+    let held = 0;
+    let open = 0;
+    for (const socket of this.#options.connections()) {
+      open += 1;
+      const bytes = unsentBytes(socket);
+      const known = this.#unread.get(socket);
+      if (bytes === 0) {
+        if (known !== undefined) this.#unread.delete(socket);
+        continue;
+      }
+      held += bytes;
+      if (known === undefined) this.#unread.set(socket, { bytes, sinceMs: nowMs });
+      else if (known.bytes !== bytes) {
+        known.bytes = bytes;
+        known.sinceMs = nowMs;
+      } else if (nowMs - known.sinceMs >= this.#options.idleMs && !this.#tunnels.has(socket)) {
+        held -= this.#end(socket, bytes);
+      }
+    }
+    for (const socket of this.#unread.keys()) if (socket.destroyed) this.#unread.delete(socket);
+    if (held > this.#options.maxBytes) this.#makeRoom(held, nowMs);
+    if (open > 0) return;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  /** Those who take nothing go, the largest first, until the rest fits. */
+  #makeRoom(held: number, nowMs: number): void {
+    let left = held;
+    const largestFirst = [...this.#unread].sort(([, one], [, other]) => other.bytes - one.bytes);
+    for (const [socket, { bytes, sinceMs }] of largestFirst) {
+      if (left <= this.#options.maxBytes) return;
+      if (nowMs - sinceMs >= STALE_MS) left -= this.#end(socket, bytes);
+    }
+  }
+
+  #end(socket: Socket, bytes: number): number {
+    this.#unread.delete(socket);
+    socket.destroy();
+    return bytes;
+  }
+}
+
+/** What is not with the kernel yet. Node counts a write as a whole; its handle knows what is left of the one that runs. */
+function unsentBytes(socket: Socket): number {
+  const { writableLength } = socket;
+  if (writableLength === 0) return 0;
+  const { writeQueueSize } = (socket as { _handle?: { writeQueueSize?: number } | null })._handle ?? {};
+  return writeQueueSize === undefined || writeQueueSize === 0 ? writableLength : writeQueueSize;
+}
