@@ -151,9 +151,14 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
 
   const verifier = config.auth === null ? null : createJwtVerifier(config.auth);
   let isStarted = false;
+  let tellStarted!: () => void;
+  const started = new Promise<void>(resolve => {
+    tellStarted = resolve;
+  });
   const shared = {
     version: VERSION,
     auth: verifier,
+    started,
     ready: () => {
       const storage = writes.problem();
       return {
@@ -206,6 +211,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
       await functions.start();
       await asyncCalls.start();
       isStarted = true;
+      tellStarted();
       warmUp(drivers, config.defaultExecutor, logger);
       return { frontendUrl, metaUrl };
     },

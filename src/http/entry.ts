@@ -10,6 +10,7 @@ import { type ErrorTable, refusal, sendError } from './answer.ts';
 import { Connections } from './connections.ts';
 import type { TokenVerifier } from './credentials.ts';
 import { documentRoute } from './docs.ts';
+import { Doorway } from './doorway.ts';
 import { createGate, type Verdict } from './gate.ts';
 import { createHostRule, type HostRuleOptions } from './host-rule.ts';
 import { Lane } from './lane.ts';
@@ -25,6 +26,8 @@ export interface EntryOptions {
   /** null: authentication is off. */
   readonly auth: TokenVerifier | null;
   readonly ready: SystemRouteOptions['ready'];
+  /** Resolves when everything behind the entry has started; until then only health is answered. Absent: it has. */
+  readonly started?: Promise<void>;
   readonly metrics: EntryMetrics;
   readonly log: EntryLog;
   readonly slowMs: number;
@@ -121,6 +124,15 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.server.on('request', (request, response) => {
     if (!lane.take(request, response)) route(request, response);
   });
+
+  if (options.started) {
+    const doorway = new Doorway(app.server);
+    void options.started.then(() => doorway.open());
+    app.addHook('preClose', done => {
+      doorway.refuseWaiting();
+      done();
+    });
+  }
 
   app.addHook('onRoute', route => {
     if (route.config?.access === undefined) throw new TypeError(`route ${route.method} ${route.url} names no access`);
