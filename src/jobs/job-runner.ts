@@ -1,5 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import { messageOf } from '../core/error.ts';
+import { messageOf, ServiceError } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import { within } from '../scheduler/bounded.ts';
@@ -23,7 +23,7 @@ import type { JobFiles, PlacedFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
 import { type JobParts, type JobSandboxRules, type PlacedEnvironment, toJobSandbox } from './job-sandbox.ts';
-import { endOf, failedEnd, RUNNING_MESSAGE, retryDelayMs } from './outcome.ts';
+import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs } from './outcome.ts';
 import type { JobPython } from './python.ts';
 import type { PythonEnvironments } from './python-environments.ts';
 
@@ -59,6 +59,9 @@ interface Live {
 const UNCERTAIN_MS = 2_000;
 const FIRST_WAIT_RETRY_MS = 500;
 const MAX_WAIT_RETRY_MS = 30_000;
+/** How soon a job that could not be started for a reason that may pass is tried again, and how long such reasons are waited for. */
+const TRY_LATER_MS = 2_000;
+const PATIENCE_MS = 300_000;
 const LAST_LINES = 10;
 const STOP_MARGIN_MS = 30_000;
 const MAX_STOP_GRACE_MS = 3_600_000;
@@ -72,6 +75,8 @@ export class JobRunner {
   readonly #instances = new Set<string>();
   readonly #closing = new AbortController();
   #startsMore = true;
+  /** Since when no sandbox could be started; undefined while the last one could. */
+  #failingSinceMs: number | undefined;
 
   constructor(options: JobRunnerOptions) {
     this.#options = options;
@@ -99,7 +104,12 @@ export class JobRunner {
     try {
       let placed: PlacedFiles;
       try {
-        await this.#options.prepare();
+        const notYet = await this.#notPrepared(job);
+        if (notYet !== null) {
+          if (signal.aborted) result = 'over';
+          else if (this.#startsMore) result = await this.#tryLater(job, notYet);
+          return result;
+        }
         placed = await files.place(job);
         python = await this.#options.python();
         if (pip !== null) environment = await this.#environment(job, pip, python);
@@ -128,11 +138,10 @@ export class JobRunner {
     this.#instances.add(job.instanceId);
     if (job.status === 'RUNNING') this.#running.add(job.sequence);
     let result: RunResult = 'left';
-    let python: JobPython | null = null;
+    // Beside the rest: what runs already needs neither a launcher nor an interpreter of ours.
+    const held = pip === null ? null : this.#options.python();
+    void held?.then(python => python && pip && this.#options.environments.hold(pip, python));
     try {
-      await this.#options.prepare();
-      if (pip !== null) python = await this.#options.python();
-      if (pip !== null && python !== null) this.#options.environments.hold(pip, python);
       const driver = await this.#options.driver();
       const live: Live = { driver, handle, stopGraceMs: null };
       this.#live.set(job.sequence, live);
@@ -156,7 +165,7 @@ export class JobRunner {
       result = await this.#fault(job, error);
     } finally {
       this.#forget(job);
-      if (pip !== null && python !== null) this.#options.environments.release(pip, python);
+      void held?.then(python => python && pip && this.#options.environments.release(pip, python));
       if (result !== 'left') await this.#removeFiles(job);
     }
     return result;
@@ -179,6 +188,35 @@ export class JobRunner {
     this.startNoMore();
     this.#closing.abort();
     this.#removals.close();
+  }
+
+  /** Why this machine cannot run jobs yet; null when it can, or is not worth waiting for (then the start says why). */
+  async #notPrepared(job: Job): Promise<unknown> {
+    try {
+      await this.#options.prepare();
+      return null;
+    } catch (error) {
+      this.#warn(job, error, 'its sandbox cannot be made yet');
+      const mayPass = error instanceof ServiceError && error.code === 'unavailable';
+      if (mayPass && this.#isPatient()) return error;
+      throw error;
+    }
+  }
+
+  /** What may pass is waited for; what has not passed for so long will not. */
+  #isPatient(): boolean {
+    const nowMs = performance.now();
+    this.#failingSinceMs ??= nowMs;
+    return nowMs - this.#failingSinceMs < PATIENCE_MS;
+  }
+
+  /** Nothing of it has run: it waits for another try, which is not another attempt. */
+  async #tryLater(job: Job, why: unknown): Promise<RunResult> {
+    const notBeforeMs = Date.now() + TRY_LATER_MS;
+    const message = `${NOT_STARTED} Its sandbox could not be started yet, and is tried again: ${messageOf(why)}`;
+    await this.#options.writes.write(requeueJob, job.sequence, { attempt: job.attempt, notBeforeMs, message });
+    this.#options.changes.emit(job.sequence);
+    return { againAtMs: notBeforeMs };
   }
 
   async #environment(job: Job, pip: NonNullable<Job['spec']['runtimeEnv']['pip']>, python: JobPython | null) {
@@ -218,11 +256,15 @@ export class JobRunner {
         started = await driver.start(spec, AbortSignal.timeout(startTimeoutMs));
       } catch (error) {
         if (this.#closing.signal.aborted) return 'left';
+        // The driver's word for it that nothing of the job has run.
+        const mayPass = error instanceof ServiceError && error.code === 'unavailable';
+        if (mayPass && this.#isPatient()) return await this.#tryLater(claimed, error);
         return await this.#end(
           claimed,
           failedEnd('JOB_SUPERVISOR_ACTOR_START_FAILURE', `Job could not be started: ${messageOf(error)}`),
         );
       }
+      this.#failingSinceMs = undefined;
       live.handle = started.handle;
       await this.#begin(claimed, started.handle, started.facts.sandboxId);
       if (live.stopGraceMs !== null) this.#stopLive(job.sequence, live, live.stopGraceMs);

@@ -1,7 +1,8 @@
 import { readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
+import { deadlineExceeded, failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
+import { isAbsent } from '../../lib/system-errors.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
 import type {
@@ -115,7 +116,7 @@ export abstract class HostDriver implements SandboxDriver {
   }
 
   async list(): Promise<readonly ListedSandbox[]> {
-    const ids = await readdir(this.#instancesDir).catch(() => []);
+    const ids = await readdir(this.#instancesDir).catch(orAbsent([]));
     return await Promise.all(
       ids.map(async instanceId => {
         const directory = this.directoryOf(instanceId);
@@ -296,10 +297,13 @@ export abstract class HostDriver implements SandboxDriver {
 }
 
 async function exists(path: string): Promise<boolean> {
-  try {
-    await stat(path);
-    return true;
-  } catch {
-    return false;
-  }
+  return await stat(path).then(() => true, orAbsent(false));
+}
+
+/** What stands for something that is not there; whatever else went wrong says nothing about it. */
+function orAbsent<T>(value: T): (error: unknown) => T {
+  return error => {
+    if (isAbsent(error)) return value;
+    throw unavailable(`the sandboxes cannot be looked at: ${messageOf(error)}`, { cause: error });
+  };
 }
