@@ -18,6 +18,7 @@ import {
   type StoredJob,
   setJobStopReason,
 } from '../storage/jobs.ts';
+import { untilWritten } from '../storage/until-written.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles, PlacedFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
@@ -73,6 +74,8 @@ export class JobRunner {
   readonly #live = new Map<number, Live>();
   readonly #running = new Set<number>();
   readonly #instances = new Set<string>();
+  /** Those that ran longer than they may. */
+  readonly #late = new Set<number>();
   readonly #closing = new AbortController();
   #startsMore = true;
   /** Since when no sandbox could be started; undefined while the last one could. */
@@ -214,7 +217,7 @@ export class JobRunner {
   async #tryLater(job: Job, why: unknown): Promise<RunResult> {
     const notBeforeMs = Date.now() + TRY_LATER_MS;
     const message = `${NOT_STARTED} Its sandbox could not be started yet, and is tried again: ${messageOf(why)}`;
-    await this.#options.writes.write(requeueJob, job.sequence, { attempt: job.attempt, notBeforeMs, message });
+    await this.#requeue(job, { attempt: job.attempt, notBeforeMs, message });
     this.#options.changes.emit(job.sequence);
     return { againAtMs: notBeforeMs };
   }
@@ -242,13 +245,9 @@ export class JobRunner {
     const claimed: Job = { ...job, instanceId };
     try {
       // On the disk before it starts: after a crash only the sandbox itself can tell whether it has begun.
-      if (!(await writes.write(claimJob, job.sequence, instanceId))) return 'over';
+      if (!(await this.#written(job, () => writes.write(claimJob, job.sequence, instanceId)))) return 'over';
       if (!this.#startsMore) {
-        await writes.write(requeueJob, job.sequence, {
-          attempt: job.attempt,
-          notBeforeMs: 0,
-          message: job.message,
-        });
+        await this.#requeue(job, { attempt: job.attempt, notBeforeMs: 0, message: job.message });
         return 'left';
       }
       let started: Awaited<ReturnType<SandboxDriver['start']>>;
@@ -277,13 +276,8 @@ export class JobRunner {
   async #begin(job: Job, handle: SandboxHandle, pid: string): Promise<void> {
     const { database, metrics, changes } = this.#options;
     const startedAtMs = Date.now();
-    await markJobRunning(database, job.sequence, {
-      instanceId: job.instanceId,
-      handle: JSON.stringify(handle),
-      pid,
-      message: RUNNING_MESSAGE,
-      startedAtMs,
-    });
+    const running = { instanceId: job.instanceId, handle: JSON.stringify(handle), pid, message: RUNNING_MESSAGE, startedAtMs };
+    await this.#written(job, () => markJobRunning(database, job.sequence, running));
     this.#running.add(job.sequence);
     if (job.attempt === 1) metrics.started(Math.max(0, startedAtMs - job.submittedAtMs));
     changes.emit(job.sequence);
@@ -326,13 +320,13 @@ export class JobRunner {
     const all = { tail: null, sinceMs: null, follow: false };
     const never = new AbortController().signal;
     // Kept before the end is told: whoever sees the end finds the whole log.
-    await this.#options.logs
-      .archive(job.sequence, job.attempt, driver.logs(handle, all, never))
-      .catch(error => this.#warn(job, error, 'its log could not be kept'));
+    const keep = () => this.#options.logs.archive(job.sequence, job.attempt, driver.logs(handle, all, never));
+    await this.#written(job, keep).catch(error => this.#warn(job, error, 'its log could not be kept'));
+    if (this.#closing.signal.aborted) return 'left';
     const isGood = exit.code === 0 && exit.signal === null;
     const lastLines = isGood ? '' : await textOf(driver.logs(handle, { ...all, tail: LAST_LINES }, never));
     const stored = await readJob(this.#options.database, job.sequence);
-    const stopReason: StopReason = stored?.stopReason ?? '';
+    const stopReason: StopReason = stored?.stopReason || (this.#late.has(job.sequence) ? 'timeout' : '');
     const end = endOf(exit, stopReason, job.spec.rules, lastLines);
     const startedAtMs = stored?.job.startedAtMs ?? end.endedAtMs;
     this.#options.metrics.attempted(end.status, Math.max(0, end.endedAtMs - startedAtMs));
@@ -352,11 +346,11 @@ export class JobRunner {
         notBeforeMs: Date.now() + delayMs,
         message: `Attempt ${job.attempt} of ${rules.retries + 1} failed; the next one starts in ${delayMs} ms. ${end.message}`,
       };
-      await writes.write(requeueJob, job.sequence, again);
+      await this.#requeue(job, again);
       changes.emit(job.sequence);
       return { againAtMs: again.notBeforeMs };
     }
-    if (await writes.write(finishJob, job.sequence, end)) metrics.ended(end.status);
+    if (await this.#written(job, () => writes.write(finishJob, job.sequence, end))) metrics.ended(end.status);
     changes.emit(job.sequence);
     return 'over';
   }
@@ -364,8 +358,19 @@ export class JobRunner {
   /** The server that was starting it died before anything of the job had run. */
   async #neverBegan(job: Job): Promise<RunResult> {
     const again = { attempt: job.attempt, notBeforeMs: 0, message: job.message };
-    await this.#options.writes.write(requeueJob, job.sequence, again);
+    await this.#requeue(job, again);
     return { againAtMs: 0 };
+  }
+
+  #requeue(job: Job, again: Parameters<typeof requeueJob>[2]): Promise<void> {
+    return this.#written(job, () => this.#options.writes.write(requeueJob, job.sequence, again));
+  }
+
+  /** Whatever becomes of a job is written until it is there; it keeps its place meanwhile. */
+  #written<T>(job: Job, write: () => Promise<T>): Promise<T> {
+    return untilWritten(write, this.#closing.signal, error =>
+      this.#warn(job, error, 'what became of it could not be written yet; it is tried again'),
+    );
   }
 
   async #armTimeout(job: Job): Promise<NodeJS.Timeout | undefined> {
@@ -375,12 +380,12 @@ export class JobRunner {
     const startedAtMs = stored?.job.startedAtMs ?? Date.now();
     return setTimeout(
       async () => {
-        try {
-          await setJobStopReason(this.#options.database, job.sequence, 'timeout');
-          this.stop(job);
-        } catch (error) {
-          this.#warn(job, error, 'it could not be stopped at its timeout');
-        }
+        // Also remembered here: a job that fills the disk has to be ended although nothing can be written.
+        this.#late.add(job.sequence);
+        await setJobStopReason(this.#options.database, job.sequence, 'timeout').catch(error =>
+          this.#warn(job, error, 'why it is stopped could not be written'),
+        );
+        this.stop(job);
       },
       Math.max(0, startedAtMs + timeoutMs - Date.now()),
     ).unref();
@@ -425,6 +430,7 @@ export class JobRunner {
   #forget(job: Job): void {
     this.#live.delete(job.sequence);
     this.#running.delete(job.sequence);
+    this.#late.delete(job.sequence);
     this.#instances.delete(job.instanceId);
   }
 

@@ -18,3 +18,10 @@ export function isShortage(error: unknown): boolean {
   }
   return false;
 }
+
+const FULL = new Set<unknown>(['ENOSPC', 'EDQUOT']);
+
+/** Whether a file could not be written because its disk, or what one may have of it, is full. */
+export function isDiskFull(error: unknown): boolean {
+  return FULL.has((error as NodeJS.ErrnoException | null)?.code);
+}
