@@ -12,6 +12,7 @@ import { createJobs } from './jobs/create-jobs.ts';
 import type { JobsLeft } from './jobs/jobs.ts';
 import { createPathExists } from './lib/path-exists.ts';
 import { createMeta } from './meta/app.ts';
+import { checkOpenFiles } from './open-files.ts';
 import { createRegistry } from './registry/registry.ts';
 import type { Drivers } from './sandbox/drivers.ts';
 import { Interpreters } from './sandbox/process/interpreters.ts';
@@ -24,6 +25,7 @@ import { createCatalog } from './service/registry-catalog.ts';
 import { SandboxLauncher } from './service/sandbox-launcher.ts';
 import { deliverWebhook } from './service/webhook.ts';
 import { type DataDir, openDataDir } from './storage/data-dir.ts';
+import { listNodeIds, listSandboxIds } from './storage/node-rows.ts';
 import { hasServiceInstance } from './storage/service-instances.ts';
 import { openStores, type Stores } from './storage/stores.ts';
 import type { Logger } from './telemetry/logger.ts';
@@ -56,18 +58,33 @@ export async function createServer(config: Config, logger: Logger): Promise<Serv
   let stores: Stores | undefined;
   try {
     stores = await openStores(dataDir.databaseFile, { works: WORKS, program: WRITE_PROGRAM });
-    return await assemble(config, logger, dataDir, stores);
+    return await begin(config, logger, dataDir, stores);
   } catch (error) {
-    await stores?.close();
-    dataDir.release();
+    dataDir.release(await stores?.close());
     throw error;
   }
+}
+
+/** What can be told to be wrong is told before anything that runs is touched. */
+async function begin(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
+  const { database, refuseWrites } = stores;
+  const nodeId = await dataDir.nodeId(await listNodeIds(database));
+  await checkOpenFiles((await listSandboxIds(database)).length);
+  await dataDir.begin(problem => {
+    logger.fatal({ dataDir: dataDir.path }, problem);
+    refuseWrites(problem);
+  });
+  return await assemble(config, logger, { dataDir, nodeId, stores });
 }
 
 /** As it is built: what is written in TypeScript cannot be the program of a thread. */
 const WRITE_PROGRAM = new URL('write-program.js', import.meta.url);
 
-async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
+async function assemble(
+  config: Config,
+  logger: Logger,
+  { dataDir, nodeId, stores }: { readonly dataDir: DataDir; readonly nodeId: string; readonly stores: Stores },
+): Promise<Server> {
   const { database, writes } = stores;
   const metrics = createMetrics({ version: VERSION });
   const tracer = createTracer(VERSION);
@@ -84,7 +101,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
   const sandboxes = {
     database,
     drivers: (name: Parameters<Drivers['get']>[0]) => drivers.get(name),
-    nodeId: dataDir.nodeId,
+    nodeId,
     log: logger,
     metrics: metrics.scheduler,
     createTimeoutMs: config.createTimeoutMs,
@@ -160,7 +177,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     auth: verifier,
     started,
     ready: () => {
-      const storage = writes.problem();
+      const storage = dataDir.problem() ?? writes.problem();
       return {
         ...(isStarted ? {} : { server: 'starting' }),
         ...(storage === null ? {} : { storage }),
@@ -226,8 +243,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
       await functions.close(left());
       const jobsLeft = await jobs.close(stopAgents ? left() : null);
       await drivers.close();
-      await stores.close();
-      dataDir.release();
+      dataDir.release(await stores.close());
       return { agentsLeft, jobsLeft };
     },
   };

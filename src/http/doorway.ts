@@ -36,8 +36,10 @@ export class Doorway {
     const emit = server.emit.bind(server) as (event: string, ...args: unknown[]) => boolean;
     // An own property in front of the method of its class.
     server.emit = ((event: string, ...args: unknown[]) => {
-      if (event === 'request') this.#hold(args[0] as IncomingMessage, args[1] as ServerResponse, () => emit(event, ...args));
-      else if (event === 'upgrade') this.#hold(args[0] as IncomingMessage, args[1] as Duplex, () => emit(event, ...args));
+      if (event === 'request')
+        this.#hold(args[0] as IncomingMessage, args[1] as ServerResponse, () => emit(event, ...args));
+      else if (event === 'upgrade')
+        this.#hold(args[0] as IncomingMessage, args[1] as Duplex, () => emit(event, ...args));
       else return emit(event, ...args);
       return true;
     }) as Server['emit'];

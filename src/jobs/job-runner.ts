@@ -276,7 +276,13 @@ export class JobRunner {
   async #begin(job: Job, handle: SandboxHandle, pid: string): Promise<void> {
     const { database, metrics, changes } = this.#options;
     const startedAtMs = Date.now();
-    const running = { instanceId: job.instanceId, handle: JSON.stringify(handle), pid, message: RUNNING_MESSAGE, startedAtMs };
+    const running = {
+      instanceId: job.instanceId,
+      handle: JSON.stringify(handle),
+      pid,
+      message: RUNNING_MESSAGE,
+      startedAtMs,
+    };
     await this.#written(job, () => markJobRunning(database, job.sequence, running));
     this.#running.add(job.sequence);
     if (job.attempt === 1) metrics.started(Math.max(0, startedAtMs - job.submittedAtMs));

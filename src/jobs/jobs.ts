@@ -388,7 +388,8 @@ export class Jobs {
     if (stored.stopReason !== '') {
       // It was stopped while it was on its way back to the queue.
       const stop = () => writes.write(finishJob, stored.job.sequence, stoppedEnd());
-      const warn = (error: unknown) => log.warn({ job: tracked.id, err: error }, 'a stopped job could not be ended yet');
+      const warn = (error: unknown) =>
+        log.warn({ job: tracked.id, err: error }, 'a stopped job could not be ended yet');
       if (await untilWritten(stop, tracked.controller.signal, warn)) metrics.ended('STOPPED');
       changes.emit(stored.job.sequence);
       return 'over';

@@ -20,7 +20,11 @@ export function currentBootId(): string {
 
 /** This process. */
 export function ownName(): ProcessName {
-  return { pid: process.pid, startTime: startTimeOf(readFileSync('/proc/self/stat', 'latin1')), bootId: currentBootId() };
+  return {
+    pid: process.pid,
+    startTime: startTimeOf(readFileSync('/proc/self/stat', 'latin1')),
+    bootId: currentBootId(),
+  };
 }
 
 /** False when it has ended (also when nobody has reaped it yet). Fails with what the system says when that cannot be read. */

@@ -17,9 +17,12 @@ export const keyUsed = (key: string) => alreadyExists(`idempotency key ${key} wa
 
 /** The answer of a create that died with its server: its id would be one that is about to go. */
 export const createUndone = (key: string) =>
-  unavailable(`the create with idempotency key ${key} was cut off by the end of an earlier server and is being undone`, {
-    retryAfterSeconds: 1,
-  });
+  unavailable(
+    `the create with idempotency key ${key} was cut off by the end of an earlier server and is being undone`,
+    {
+      retryAfterSeconds: 1,
+    },
+  );
 
 export const notRunning = (id: string) => failedPrecondition(`instance ${id} is not running`);
 

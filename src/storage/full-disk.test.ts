@@ -25,7 +25,7 @@ describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
 
   afterEach(async () => {
     await stores.close();
-    execFileSync('umount', [disk]);
+    execFileSync('umount', ['-l', disk]);
     rmSync(disk, { recursive: true });
   });
 
@@ -47,7 +47,16 @@ describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
     const together = await Promise.allSettled(['a', 'b', 'c'].map(id => stores.writes.write(createPools, large(id))));
     for (const outcome of together) expect(outcome).toMatchObject({ status: 'rejected', reason: full });
     const row = { id: 'x'.repeat(50_000) } as Parameters<typeof insertServiceInstance>[1];
-    const whole = { ...row, node_id: '', tenant: '', urn: '', revision_id: '', group_key: '', sandbox_type: 'fake', handle: '' } as const;
+    const whole = {
+      ...row,
+      node_id: '',
+      tenant: '',
+      urn: '',
+      revision_id: '',
+      group_key: '',
+      sandbox_type: 'fake',
+      handle: '',
+    } as const;
     const rest = { secret: '', concurrency: 1, max_call_ms: 1, stop_grace_ms: 1, code_source: '', started_at_ms: 1 };
     await expect(insertServiceInstance(stores.database, { ...whole, ...rest })).rejects.toMatchObject(full);
     expect((await listPools(stores.database, { id: '', group: '' }, 10, 0)).pools.map(({ spec }) => spec.id)).toEqual([

@@ -1,6 +1,7 @@
 import type { MessagePort } from 'node:worker_threads';
 import { CompiledQuery } from 'kysely';
-import { ServiceError } from '../core/error.ts';
+import { internal, ServiceError } from '../core/error.ts';
+import { fileAt, lostSentence } from './data-dir-watch.ts';
 import { connect, type Database } from './database.ts';
 import { type DurableWrites, openDurableWrites, type Work } from './durable.ts';
 import { type FromThread, type Order, type SentOutcome, sendError, type ToThread } from './write-messages.ts';
@@ -19,15 +20,18 @@ interface Opened {
  * first message the database has to be there, up to date.
  */
 export function serveWrites(port: MessagePort, file: string, works: Works): void {
-  const disk = new Disk(async () => {
-    const { database } = await (opening as Promise<Opened>);
-    await database.executeQuery(PROBE);
-  }, problem => port.postMessage({ outcomes: [], problem } satisfies FromThread));
-  const answers = new Answers(port, disk);
+  const disk = new Disk(
+    async () => {
+      const { database } = await (opening as Promise<Opened>);
+      await database.executeQuery(PROBE);
+    },
+    problem => port.postMessage({ outcomes: [], problem } satisfies FromThread),
+  );
+  const answers = new Answers(port, disk, [file, `${file}-wal`]);
   const open = new Set<Promise<void>>();
   let opening: Promise<Opened> | undefined;
   port.on('message', async ({ orders, isLast }: ToThread) => {
-    opening ??= openFor(file, works);
+    opening ??= openFor(file, works).finally(() => answers.begin());
     const opened = await opening;
     for (const order of orders) {
       const done = run(order, opened)
@@ -48,6 +52,8 @@ export function serveWrites(port: MessagePort, file: string, works: Works): void
     await Promise.all(open);
     disk.close();
     await opened.writes.close();
+    // A full disk keeps the log as it is.
+    await opened.database.executeQuery(CHECKPOINT).catch(() => undefined);
     await opened.database.destroy();
     answers.flush(opened.writes);
     port.close();
@@ -65,6 +71,7 @@ async function run([, work, what, parameters]: Order, { database, writes, works 
 }
 
 const PROBE_MS = 2_000;
+const CHECKPOINT = CompiledQuery.raw('pragma wal_checkpoint(truncate)');
 /** Writes a page and changes nothing. */
 const PROBE = CompiledQuery.raw('pragma user_version = 0');
 
@@ -114,11 +121,20 @@ class Disk {
 class Answers {
   readonly #port: MessagePort;
   readonly #disk: Disk;
+  readonly #paths: readonly string[];
+  #opened: readonly (string | null)[] = [];
+  #lost: string | null = null;
   #outcomes: SentOutcome[] = [];
 
-  constructor(port: MessagePort, disk: Disk) {
+  constructor(port: MessagePort, disk: Disk, paths: readonly string[]) {
     this.#port = port;
     this.#disk = disk;
+    this.#paths = paths;
+  }
+
+  /** The files are there. */
+  begin(): void {
+    this.#opened = this.#paths.map(fileAt);
   }
 
   add(outcome: SentOutcome, writes: DurableWrites): void {
@@ -128,8 +144,22 @@ class Answers {
 
   flush(writes: DurableWrites): void {
     if (this.#outcomes.length === 0) return;
-    const message: FromThread = { outcomes: this.#outcomes, problem: writes.problem() ?? this.#disk.problem };
+    const lost = this.#whatIsLost();
+    const outcomes = lost === null ? this.#outcomes : this.#outcomes.map(([id]) => failed(id, lost));
+    const message: FromThread = { outcomes, problem: lost ?? writes.problem() ?? this.#disk.problem };
     this.#outcomes = [];
     this.#port.postMessage(message);
   }
+
+  /** Asked behind each turn's writes and before they are answered: what went into a file that nobody can open again is not kept. */
+  #whatIsLost(): string | null {
+    for (const [index, path] of this.#paths.entries()) {
+      if (this.#lost === null && fileAt(path) !== this.#opened[index]) this.#lost = lostSentence(path);
+    }
+    return this.#lost;
+  }
+}
+
+function failed(id: number, problem: string): SentOutcome {
+  return [id, null, sendError(internal(problem))];
 }

@@ -217,7 +217,10 @@ test('an instance that could not be asked for want of descriptors is left alone,
     await harness.restartServer({ adoption: { answerMs: 50, silenceMs: 100 } });
     await vi.waitFor(() =>
       expect(harness.logs).toContainEqual(
-        expect.objectContaining({ message: 'an instance could not be adopted', fields: expect.objectContaining({ instanceId: id }) }),
+        expect.objectContaining({
+          message: 'an instance could not be adopted',
+          fields: expect.objectContaining({ instanceId: id }),
+        }),
       ),
     );
   } finally {

@@ -2,8 +2,8 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { internal, messageOf, unavailable } from '../../core/error.ts';
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
-import { isAbsent } from '../../lib/system-errors.ts';
 import type { ProcessName } from '../../lib/process-name.ts';
+import { isAbsent } from '../../lib/system-errors.ts';
 import type { ExitResult, SandboxHandle } from '../driver.ts';
 import type { ControlGroups } from './control-groups.ts';
 

@@ -34,6 +34,7 @@ import { SandboxPorts } from './sandbox-ports.ts';
 const EXEC_MARGIN_MS = 15_000;
 const STATS_TIMEOUT_MS = 5_000;
 const DYING_MS = 2_000;
+const LISTED_AT_ONCE = 32;
 
 /** What a launcher or a keeper has found out about its machine. */
 export interface HostFacts {
@@ -117,16 +118,20 @@ export abstract class HostDriver implements SandboxDriver {
 
   async list(): Promise<readonly ListedSandbox[]> {
     const ids = await readdir(this.#instancesDir).catch(orAbsent([]));
-    return await Promise.all(
-      ids.map(async instanceId => {
-        const directory = this.directoryOf(instanceId);
-        const handle = this.handleOf(instanceId, await readState(directory));
-        const { firstProcess } = readHandle(handle);
-        const isRunning =
-          firstProcess !== null && (await readExit(directory)) === null && (await isAlive(firstProcess));
-        return { instanceId, handle, running: isRunning };
-      }),
-    );
+    const listed: ListedSandbox[] = [];
+    // Not all at once: each look holds files open.
+    for (let at = 0; at < ids.length; at += LISTED_AT_ONCE) {
+      listed.push(...(await Promise.all(ids.slice(at, at + LISTED_AT_ONCE).map(id => this.#look(id)))));
+    }
+    return listed;
+  }
+
+  async #look(instanceId: string): Promise<ListedSandbox> {
+    const directory = this.directoryOf(instanceId);
+    const handle = this.handleOf(instanceId, await readState(directory));
+    const { firstProcess } = readHandle(handle);
+    const isRunning = firstProcess !== null && (await readExit(directory)) === null && (await isAlive(firstProcess));
+    return { instanceId, handle, running: isRunning };
   }
 
   async exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
