@@ -2,8 +2,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import swagger from '@fastify/swagger';
 import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import { internal, ServiceError } from '../core/error.ts';
+import { internal, ServiceError, unavailable } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
+import { isDiskFull } from '../lib/system-errors.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import { createAccessLog, type EntryLog } from './access-log.ts';
 import { type ErrorTable, refusal, sendError } from './answer.ts';
@@ -42,6 +43,7 @@ const MAX_PARAM_CHARS = 16_384;
 const NO_ROUTE = undefined as unknown as FastifyRequest['route'];
 /** How long a caller may take to send one request. */
 const REQUEST_TIMEOUT_MS = 300_000;
+const DISK_RETRY_SECONDS = 5;
 
 /**
  * The shape that both HTTP entries share. It never listens.
@@ -189,6 +191,11 @@ function answerError(error: Error, request: FastifyRequest, reply: FastifyReply,
   if (status >= 400 && status < 500) {
     request.failure = error.message;
     reply.code(status).send(refusal(status, `invalid request: ${error.message}`).body);
+    return;
+  }
+  if (isDiskFull(error)) {
+    const full = unavailable('the disk is full', { cause: error, retryAfterSeconds: DISK_RETRY_SECONDS });
+    sendError(reply, full, options.errors(full, request));
     return;
   }
   const fault = internal(`internal error: the log has it under trace id ${request.traceId}`, { cause: error });

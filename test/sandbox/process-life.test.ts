@@ -159,14 +159,14 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 
   test('a launcher whose server was killed ends by itself after its time', async () => {
-    const own = new ProcessFixture({ launcherIdleExitMs: 300 });
+    const own = new ProcessFixture({ launcherIdleExitMs: 3_000 });
     const script = `
       import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
       import { ProcessDriver } from ${JSON.stringify(join(import.meta.dirname, '../../src/sandbox/process/driver.ts'))};
       const silent = () => undefined;
       const logger = { trace: silent, debug: silent, info: silent, warn: silent, error: silent, fatal: silent, child: () => logger };
       const driver = new ProcessDriver({
-        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { dataDir: '/x', dockerSocket: '/y' }, logger, launcherIdleExitMs: 300, spares: 1,
+        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { dataDir: '/x', dockerSocket: '/y' }, logger, launcherIdleExitMs: 3_000, spares: 1,
       });
       await driver.probe();
       process.kill(process.pid, 'SIGKILL');
@@ -231,6 +231,54 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await driver.inspect(handle)).toEqual({ state: 'running' });
     expect(launcherPids()).not.toContain(pid);
   });
+
+  test('control groups that a killed launcher’s spares leave are removed when the server stops', async () => {
+    const own = new ProcessFixture();
+    const first = own.driver();
+    expect((await first.probe()).available).toBe(true);
+    const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
+    const launcher = lock.slice(0, -'.lock'.length);
+    const pid = pidOf(`rookery: launcher ${launcher}`);
+    if (pid === null) throw new Error('no launcher runs');
+    const groupsOf = () =>
+      groupParents().flatMap(parent => readdirSync(parent).filter(name => name.startsWith(`${launcher}-${pid}-`)));
+    if (groupParents().length > 0) await expect.poll(groupsOf, { timeout: WAIT_MS }).not.toEqual([]);
+    process.kill(pid, 'SIGKILL');
+    await expect.poll(() => pidOf(`rookery: launcher ${launcher}`), { timeout: WAIT_MS }).toBeNull();
+    await first.close();
+    expect(groupsOf()).toEqual([]);
+    await own.dispose();
+  });
+
+  test.runIf(process.getuid?.() === 0)(
+    'how an instance ended is known although the disk was full when it did, and nobody listened',
+    async () => {
+      const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
+      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', disk]);
+      try {
+        const own = new ProcessFixture({ dataDir: disk });
+        const first = own.driver();
+        const { channel, handle } = await startWith('exit', {}, first);
+        await first.close();
+        expect(() => {
+          for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
+        }).toThrow('ENOSPC');
+        await call(channel, { code: 3 }).catch(() => undefined);
+        const second = own.driver();
+        await expect
+          .poll(() => second.inspect(handle), { timeout: WAIT_MS })
+          .toMatchObject({
+            state: 'exited',
+            exit: { code: 3, signal: null },
+          });
+        execFileSync('sh', ['-c', 'rm -f filler-*'], { cwd: disk });
+        await own.dispose().catch(() => undefined);
+      } finally {
+        execFileSync('umount', ['-l', disk]);
+        rmSync(disk, { recursive: true });
+      }
+    },
+  );
 
   test('what cannot be read now is not taken for dead: neither its files nor its process', async () => {
     const { handle } = await startWith('echo');

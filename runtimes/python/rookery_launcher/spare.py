@@ -84,6 +84,7 @@ def prepare(plan, name, control, *others):
         "address": address,
     }
     place.write("state.json", state)
+    place.reserve("exit.json")
     # Before the root is made: afterwards the groups are out of reach.
     limits = cgroups.LimitFiles(plan.layers.places, name)
     oom_kills = cgroups.oom_kills_file(plan.layers.places, name)
