@@ -14,6 +14,7 @@ import { findPath, openPath } from './lib/opened-path.ts';
 import { createPathExists } from './lib/path-exists.ts';
 import { leftoversIn, Removals } from './lib/removals.ts';
 import { createMeta } from './meta/app.ts';
+import { checkOpenFiles } from './open-files.ts';
 import { createRegistry } from './registry/registry.ts';
 import type { Drivers } from './sandbox/drivers.ts';
 import { Interpreters } from './sandbox/process/interpreters.ts';
@@ -26,6 +27,7 @@ import { createCatalog } from './service/registry-catalog.ts';
 import { SandboxLauncher } from './service/sandbox-launcher.ts';
 import { deliverWebhook } from './service/webhook.ts';
 import { type DataDir, openDataDir } from './storage/data-dir.ts';
+import { listNodeIds, listSandboxIds } from './storage/node-rows.ts';
 import { hasServiceInstance } from './storage/service-instances.ts';
 import { openStores, type Stores } from './storage/stores.ts';
 import type { Logger } from './telemetry/logger.ts';
@@ -61,18 +63,33 @@ export async function createServer(config: Config, logger: Logger): Promise<Serv
   let stores: Stores | undefined;
   try {
     stores = await openStores(dataDir.databaseFile, { works: WORKS, program: WRITE_PROGRAM });
-    return await assemble(config, logger, dataDir, stores);
+    return await begin(config, logger, dataDir, stores);
   } catch (error) {
-    await stores?.close();
-    dataDir.release();
+    dataDir.release(await stores?.close());
     throw error;
   }
+}
+
+/** What can be told to be wrong is told before anything that runs is touched. */
+async function begin(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
+  const { database, refuseWrites } = stores;
+  const nodeId = await dataDir.nodeId(await listNodeIds(database));
+  await checkOpenFiles((await listSandboxIds(database)).length);
+  await dataDir.begin(problem => {
+    logger.fatal({ dataDir: dataDir.path }, problem);
+    refuseWrites(problem);
+  });
+  return await assemble(config, logger, { dataDir, nodeId, stores });
 }
 
 /** As it is built: what is written in TypeScript cannot be the program of a thread. */
 const WRITE_PROGRAM = new URL('write-program.js', import.meta.url);
 
-async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
+async function assemble(
+  config: Config,
+  logger: Logger,
+  { dataDir, nodeId, stores }: { readonly dataDir: DataDir; readonly nodeId: string; readonly stores: Stores },
+): Promise<Server> {
   const { database, writes } = stores;
   const metrics = createMetrics({ version: VERSION });
   const tracer = createTracer(VERSION);
@@ -99,7 +116,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
   const sandboxes = {
     database,
     drivers: (name: Parameters<Drivers['get']>[0]) => drivers.get(name),
-    nodeId: dataDir.nodeId,
+    nodeId,
     log: logger,
     metrics: metrics.scheduler,
     createTimeoutMs: config.createTimeoutMs,
@@ -165,11 +182,16 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
 
   const verifier = config.auth === null ? null : createJwtVerifier(config.auth);
   let isStarted = false;
+  let tellStarted!: () => void;
+  const started = new Promise<void>(resolve => {
+    tellStarted = resolve;
+  });
   const shared = {
     version: VERSION,
     auth: verifier,
+    started,
     ready: () => {
-      const storage = writes.problem();
+      const storage = dataDir.problem() ?? writes.problem();
       return {
         ...(isStarted ? {} : { server: 'starting' }),
         ...(storage === null ? {} : { storage }),
@@ -232,6 +254,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
       await asyncCalls.start();
       isStarted = true;
       removals.start();
+      tellStarted();
       warmUp(drivers, config.defaultExecutor, logger);
       return { frontendUrl, metaUrl };
     },
@@ -247,8 +270,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
       const jobsLeft = await jobs.close(stopAgents ? left() : null);
       await drivers.close();
       removals.close();
-      await stores.close();
-      dataDir.release();
+      dataDir.release(await stores.close());
       return { agentsLeft, jobsLeft };
     },
   };

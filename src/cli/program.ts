@@ -16,6 +16,7 @@ const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
   job: () => import('./job.ts'),
   token: () => import('./token.ts'),
   doctor: () => import('./doctor.ts'),
+  recover: () => import('./recover.ts'),
   completion: () => import('./completion.ts'),
 };
 

@@ -2,8 +2,9 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import swagger from '@fastify/swagger';
 import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import { internal, ServiceError } from '../core/error.ts';
+import { internal, ServiceError, unavailable } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
+import { isDiskFull } from '../lib/system-errors.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import { createAccessLog, type EntryLog } from './access-log.ts';
 import { type ErrorTable, refusal, sendError } from './answer.ts';
@@ -12,6 +13,7 @@ import { Connections } from './connections.ts';
 import { boundCostlyReads } from './costly-reads.ts';
 import type { TokenVerifier } from './credentials.ts';
 import { documentRoute } from './docs.ts';
+import { Doorway } from './doorway.ts';
 import { createGate, isRefusal, type Verdict } from './gate.ts';
 import { createHostRule, type HostRuleOptions } from './host-rule.ts';
 import { Lane } from './lane.ts';
@@ -30,6 +32,8 @@ export interface EntryOptions {
   /** null: authentication is off. */
   readonly auth: TokenVerifier | null;
   readonly ready: SystemRouteOptions['ready'];
+  /** Resolves when everything behind the entry has started; until then only health is answered. Absent: it has. */
+  readonly started?: Promise<void>;
   readonly metrics: EntryMetrics;
   readonly log: EntryLog;
   readonly slowMs: number;
@@ -65,6 +69,7 @@ const DEFAULT_BOUNDS: EntryBounds = {
 /** URNs are longer than the router's default of 100; a request line is bounded by the HTTP parser anyway. */
 const MAX_PARAM_CHARS = 16_384;
 const NO_ROUTE = undefined as unknown as FastifyRequest['route'];
+const DISK_RETRY_SECONDS = 5;
 
 /**
  * The shape that both HTTP entries share. It never listens.
@@ -182,6 +187,15 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     }
   });
 
+  if (options.started) {
+    const doorway = new Doorway(app.server);
+    void options.started.then(() => doorway.open());
+    app.addHook('preClose', done => {
+      doorway.refuseWaiting();
+      done();
+    });
+  }
+
   app.addHook('onRoute', route => {
     if (route.config?.access === undefined) throw new TypeError(`route ${route.method} ${route.url} names no access`);
   });
@@ -247,6 +261,11 @@ function answerError(error: Error, request: FastifyRequest, reply: FastifyReply,
     // What is left of the body may never come.
     if (error instanceof BodyError) reply.header('Connection', 'close');
     reply.code(status).send(refusal(status, `invalid request: ${error.message}`).body);
+    return;
+  }
+  if (isDiskFull(error)) {
+    const full = unavailable('the disk is full', { cause: error, retryAfterSeconds: DISK_RETRY_SECONDS });
+    sendError(reply, full, options.errors(full, request));
     return;
   }
   const fault = internal(`internal error: the log has it under trace id ${request.traceId}`, { cause: error });

@@ -1,4 +1,4 @@
-import { messageOf, unavailable } from '../core/error.ts';
+import { failedPrecondition, messageOf, unavailable } from '../core/error.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { SchedulerLog } from '../scheduler/options.ts';
@@ -111,7 +111,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     environments,
     prepare: once(async () => {
       const probe = await (await driver()).probe();
-      if (!probe.available) throw unavailable(probe.reason);
+      if (!probe.available) throw probe.mayPass === true ? unavailable(probe.reason) : failedPrecondition(probe.reason);
       places.hasMounts = probe.capabilities.mounts;
     }),
     python: orNull(async () => await provePython(await options.python(), places), log),

@@ -1,5 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import { messageOf } from '../core/error.ts';
+import { messageOf, ServiceError } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import { within } from '../scheduler/bounded.ts';
@@ -18,12 +18,13 @@ import {
   type StoredJob,
   setJobStopReason,
 } from '../storage/jobs.ts';
+import { untilWritten } from '../storage/until-written.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles, PlacedFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
 import { type JobParts, type JobSandboxRules, type PlacedEnvironment, toJobSandbox } from './job-sandbox.ts';
-import { endOf, failedEnd, RUNNING_MESSAGE, retryDelayMs } from './outcome.ts';
+import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs } from './outcome.ts';
 import type { JobPython } from './python.ts';
 import type { PythonEnvironments } from './python-environments.ts';
 
@@ -59,6 +60,9 @@ interface Live {
 const UNCERTAIN_MS = 2_000;
 const FIRST_WAIT_RETRY_MS = 500;
 const MAX_WAIT_RETRY_MS = 30_000;
+/** How soon a job that could not be started for a reason that may pass is tried again, and how long such reasons are waited for. */
+const TRY_LATER_MS = 2_000;
+const PATIENCE_MS = 300_000;
 const LAST_LINES = 10;
 const STOP_MARGIN_MS = 30_000;
 const MAX_STOP_GRACE_MS = 3_600_000;
@@ -70,8 +74,12 @@ export class JobRunner {
   readonly #live = new Map<number, Live>();
   readonly #running = new Set<number>();
   readonly #instances = new Set<string>();
+  /** Those that ran longer than they may. */
+  readonly #late = new Set<number>();
   readonly #closing = new AbortController();
   #startsMore = true;
+  /** Since when no sandbox could be started; undefined while the last one could. */
+  #failingSinceMs: number | undefined;
 
   constructor(options: JobRunnerOptions) {
     this.#options = options;
@@ -99,7 +107,12 @@ export class JobRunner {
     try {
       let placed: PlacedFiles;
       try {
-        await this.#options.prepare();
+        const notYet = await this.#notPrepared(job);
+        if (notYet !== null) {
+          if (signal.aborted) result = 'over';
+          else if (this.#startsMore) result = await this.#tryLater(job, notYet);
+          return result;
+        }
         placed = await files.place(job);
         python = await this.#options.python();
         if (pip !== null) environment = await this.#environment(job, pip, python);
@@ -128,11 +141,10 @@ export class JobRunner {
     this.#instances.add(job.instanceId);
     if (job.status === 'RUNNING') this.#running.add(job.sequence);
     let result: RunResult = 'left';
-    let python: JobPython | null = null;
+    // Beside the rest: what runs already needs neither a launcher nor an interpreter of ours.
+    const held = pip === null ? null : this.#options.python();
+    void held?.then(python => python && pip && this.#options.environments.hold(pip, python));
     try {
-      await this.#options.prepare();
-      if (pip !== null) python = await this.#options.python();
-      if (pip !== null && python !== null) this.#options.environments.hold(pip, python);
       const driver = await this.#options.driver();
       const live: Live = { driver, handle, stopGraceMs: null };
       this.#live.set(job.sequence, live);
@@ -156,7 +168,7 @@ export class JobRunner {
       result = await this.#fault(job, error);
     } finally {
       this.#forget(job);
-      if (pip !== null && python !== null) this.#options.environments.release(pip, python);
+      void held?.then(python => python && pip && this.#options.environments.release(pip, python));
       if (result !== 'left') await this.#removeFiles(job);
     }
     return result;
@@ -179,6 +191,35 @@ export class JobRunner {
     this.startNoMore();
     this.#closing.abort();
     this.#removals.close();
+  }
+
+  /** Why this machine cannot run jobs yet; null when it can, or is not worth waiting for (then the start says why). */
+  async #notPrepared(job: Job): Promise<unknown> {
+    try {
+      await this.#options.prepare();
+      return null;
+    } catch (error) {
+      this.#warn(job, error, 'its sandbox cannot be made yet');
+      const mayPass = error instanceof ServiceError && error.code === 'unavailable';
+      if (mayPass && this.#isPatient()) return error;
+      throw error;
+    }
+  }
+
+  /** What may pass is waited for; what has not passed for so long will not. */
+  #isPatient(): boolean {
+    const nowMs = performance.now();
+    this.#failingSinceMs ??= nowMs;
+    return nowMs - this.#failingSinceMs < PATIENCE_MS;
+  }
+
+  /** Nothing of it has run: it waits for another try, which is not another attempt. */
+  async #tryLater(job: Job, why: unknown): Promise<RunResult> {
+    const notBeforeMs = Date.now() + TRY_LATER_MS;
+    const message = `${NOT_STARTED} Its sandbox could not be started yet, and is tried again: ${messageOf(why)}`;
+    await this.#requeue(job, { attempt: job.attempt, notBeforeMs, message });
+    this.#options.changes.emit(job.sequence);
+    return { againAtMs: notBeforeMs };
   }
 
   async #environment(job: Job, pip: NonNullable<Job['spec']['runtimeEnv']['pip']>, python: JobPython | null) {
@@ -204,13 +245,9 @@ export class JobRunner {
     const claimed: Job = { ...job, instanceId };
     try {
       // On the disk before it starts: after a crash only the sandbox itself can tell whether it has begun.
-      if (!(await writes.write(claimJob, job.sequence, instanceId))) return 'over';
+      if (!(await this.#written(job, () => writes.write(claimJob, job.sequence, instanceId)))) return 'over';
       if (!this.#startsMore) {
-        await writes.write(requeueJob, job.sequence, {
-          attempt: job.attempt,
-          notBeforeMs: 0,
-          message: job.message,
-        });
+        await this.#requeue(job, { attempt: job.attempt, notBeforeMs: 0, message: job.message });
         return 'left';
       }
       let started: Awaited<ReturnType<SandboxDriver['start']>>;
@@ -218,11 +255,15 @@ export class JobRunner {
         started = await driver.start(spec, AbortSignal.timeout(startTimeoutMs));
       } catch (error) {
         if (this.#closing.signal.aborted) return 'left';
+        // The driver's word for it that nothing of the job has run.
+        const mayPass = error instanceof ServiceError && error.code === 'unavailable';
+        if (mayPass && this.#isPatient()) return await this.#tryLater(claimed, error);
         return await this.#end(
           claimed,
           failedEnd('JOB_SUPERVISOR_ACTOR_START_FAILURE', `Job could not be started: ${messageOf(error)}`),
         );
       }
+      this.#failingSinceMs = undefined;
       live.handle = started.handle;
       await this.#begin(claimed, started.handle, started.facts.sandboxId);
       if (live.stopGraceMs !== null) this.#stopLive(job.sequence, live, live.stopGraceMs);
@@ -235,13 +276,14 @@ export class JobRunner {
   async #begin(job: Job, handle: SandboxHandle, pid: string): Promise<void> {
     const { database, metrics, changes } = this.#options;
     const startedAtMs = Date.now();
-    await markJobRunning(database, job.sequence, {
+    const running = {
       instanceId: job.instanceId,
       handle: JSON.stringify(handle),
       pid,
       message: RUNNING_MESSAGE,
       startedAtMs,
-    });
+    };
+    await this.#written(job, () => markJobRunning(database, job.sequence, running));
     this.#running.add(job.sequence);
     if (job.attempt === 1) metrics.started(Math.max(0, startedAtMs - job.submittedAtMs));
     changes.emit(job.sequence);
@@ -284,13 +326,13 @@ export class JobRunner {
     const all = { tail: null, sinceMs: null, follow: false };
     const never = new AbortController().signal;
     // Kept before the end is told: whoever sees the end finds the whole log.
-    await this.#options.logs
-      .archive(job.sequence, job.attempt, driver.logs(handle, all, never))
-      .catch(error => this.#warn(job, error, 'its log could not be kept'));
+    const keep = () => this.#options.logs.archive(job.sequence, job.attempt, driver.logs(handle, all, never));
+    await this.#written(job, keep).catch(error => this.#warn(job, error, 'its log could not be kept'));
+    if (this.#closing.signal.aborted) return 'left';
     const isGood = exit.code === 0 && exit.signal === null;
     const lastLines = isGood ? '' : await textOf(driver.logs(handle, { ...all, tail: LAST_LINES }, never));
     const stored = await readJob(this.#options.database, job.sequence);
-    const stopReason: StopReason = stored?.stopReason ?? '';
+    const stopReason: StopReason = stored?.stopReason || (this.#late.has(job.sequence) ? 'timeout' : '');
     const end = endOf(exit, stopReason, job.spec.rules, lastLines);
     const startedAtMs = stored?.job.startedAtMs ?? end.endedAtMs;
     this.#options.metrics.attempted(end.status, Math.max(0, end.endedAtMs - startedAtMs));
@@ -310,11 +352,11 @@ export class JobRunner {
         notBeforeMs: Date.now() + delayMs,
         message: `Attempt ${job.attempt} of ${rules.retries + 1} failed; the next one starts in ${delayMs} ms. ${end.message}`,
       };
-      await writes.write(requeueJob, job.sequence, again);
+      await this.#requeue(job, again);
       changes.emit(job.sequence);
       return { againAtMs: again.notBeforeMs };
     }
-    if (await writes.write(finishJob, job.sequence, end)) metrics.ended(end.status);
+    if (await this.#written(job, () => writes.write(finishJob, job.sequence, end))) metrics.ended(end.status);
     changes.emit(job.sequence);
     return 'over';
   }
@@ -322,8 +364,19 @@ export class JobRunner {
   /** The server that was starting it died before anything of the job had run. */
   async #neverBegan(job: Job): Promise<RunResult> {
     const again = { attempt: job.attempt, notBeforeMs: 0, message: job.message };
-    await this.#options.writes.write(requeueJob, job.sequence, again);
+    await this.#requeue(job, again);
     return { againAtMs: 0 };
+  }
+
+  #requeue(job: Job, again: Parameters<typeof requeueJob>[2]): Promise<void> {
+    return this.#written(job, () => this.#options.writes.write(requeueJob, job.sequence, again));
+  }
+
+  /** Whatever becomes of a job is written until it is there; it keeps its place meanwhile. */
+  #written<T>(job: Job, write: () => Promise<T>): Promise<T> {
+    return untilWritten(write, this.#closing.signal, error =>
+      this.#warn(job, error, 'what became of it could not be written yet; it is tried again'),
+    );
   }
 
   async #armTimeout(job: Job): Promise<NodeJS.Timeout | undefined> {
@@ -333,12 +386,12 @@ export class JobRunner {
     const startedAtMs = stored?.job.startedAtMs ?? Date.now();
     return setTimeout(
       async () => {
-        try {
-          await setJobStopReason(this.#options.database, job.sequence, 'timeout');
-          this.stop(job);
-        } catch (error) {
-          this.#warn(job, error, 'it could not be stopped at its timeout');
-        }
+        // Also remembered here: a job that fills the disk has to be ended although nothing can be written.
+        this.#late.add(job.sequence);
+        await setJobStopReason(this.#options.database, job.sequence, 'timeout').catch(error =>
+          this.#warn(job, error, 'why it is stopped could not be written'),
+        );
+        this.stop(job);
       },
       Math.max(0, startedAtMs + timeoutMs - Date.now()),
     ).unref();
@@ -383,6 +436,7 @@ export class JobRunner {
   #forget(job: Job): void {
     this.#live.delete(job.sequence);
     this.#running.delete(job.sequence);
+    this.#late.delete(job.sequence);
     this.#instances.delete(job.instanceId);
   }
 

@@ -32,6 +32,7 @@ import {
   setJobStopReason,
   stopJob,
 } from '../storage/jobs.ts';
+import { untilWritten } from '../storage/until-written.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
@@ -381,12 +382,15 @@ export class Jobs {
   }
 
   async #run(tracked: OpenJob): Promise<RunResult> {
-    const { database, writes, changes, metrics, runner } = this.#options;
+    const { database, writes, changes, metrics, runner, log } = this.#options;
     const stored = await readJob(database, tracked.item.sequence);
     if (stored?.job.status !== 'PENDING') return 'over';
     if (stored.stopReason !== '') {
       // It was stopped while it was on its way back to the queue.
-      if (await writes.write(finishJob, stored.job.sequence, stoppedEnd())) metrics.ended('STOPPED');
+      const stop = () => writes.write(finishJob, stored.job.sequence, stoppedEnd());
+      const warn = (error: unknown) =>
+        log.warn({ job: tracked.id, err: error }, 'a stopped job could not be ended yet');
+      if (await untilWritten(stop, tracked.controller.signal, warn)) metrics.ended('STOPPED');
       changes.emit(stored.job.sequence);
       return 'over';
     }

@@ -4,7 +4,7 @@ import { describeExit, type ExitResult } from '../sandbox/driver.ts';
 import type { JobEnd, StopReason } from '../storage/jobs.ts';
 
 export const RUNNING_MESSAGE = 'Job is currently running.';
-const NOT_STARTED = 'Job has not started yet.';
+export const NOT_STARTED = 'Job has not started yet.';
 const LAST_LINES_CHARS = 20_000;
 const MAX_RETRY_DELAY_MS = 3_600_000;
 

@@ -8,7 +8,7 @@ import type { SandboxAccess } from './access.ts';
  *
  * A driver translates, it never decides: the spec that reaches it is fully resolved. Every method may be called again
  * after a crash of the control plane with a handle that came out of storage. Errors are `ServiceError`s:
- * `unavailable` when the machinery behind the driver does not answer, `failed_precondition` when the spec cannot be
+ * `unavailable` when the machinery behind the driver does not answer (of a start: nothing of the user's has run), `failed_precondition` when the spec cannot be
  * honoured here (the message is the `<cause>` of `failed to create agent: <cause>`), `deadline_exceeded` when
  * `signal` or a bound ended it. `test/suites/sandbox-driver.ts` is the contract as tests.
  */
@@ -81,7 +81,13 @@ export type ProbeResult =
       /** What does not work here, each a sentence with what it means. Empty: nothing is missing. */
       readonly degraded: readonly string[];
     }
-  | { readonly available: false /** A sentence, and how to get it. */; readonly reason: string };
+  | {
+      readonly available: false;
+      /** A sentence, and how to get it. */
+      readonly reason: string;
+      /** It may work a little later without anybody's doing: something did not answer in time, or has just ended. */
+      readonly mayPass?: boolean;
+    };
 
 /** What runs inside. `runtime/executors.ts` makes it from the runtime value. */
 export type RuntimeCommand =

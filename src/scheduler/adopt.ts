@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { messageOf } from '../core/error.ts';
+import { messageOf, unavailable } from '../core/error.ts';
+import { isShortage } from '../lib/system-errors.ts';
 import { Channel, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
 import { linkedTo, within } from './bounded.ts';
@@ -18,8 +19,8 @@ export type Reached = { readonly channel: Channel } | { readonly dead: string };
 
 /**
  * Finds a sandbox that an earlier server started: its open connection, or why it is dead (then nothing of it runs any
- * more). One that runs but stays silent for `silenceMs` is ended. Fails when the driver does not answer (nothing is known
- * then), and with the reason of `signal` when that aborts: then it is left as it is.
+ * more). One that runs but stays silent for `silenceMs` is ended. Fails when the driver does not answer or this machine has too
+ * little to ask it (nothing is known then), and with the reason of `signal` when that aborts: then it is left as it is.
  */
 export async function reach(
   driver: SandboxDriver,
@@ -60,7 +61,10 @@ async function endOrAnswer(
   try {
     const reached = await Promise.race([answered, exited]);
     // A connection that comes after the answer is of no use.
-    void answered.then(other => other !== reached && 'channel' in other && other.channel.close());
+    void answered.then(
+      other => other !== reached && 'channel' in other && other.channel.close(),
+      () => undefined,
+    );
     return reached;
   } finally {
     clearTimeout(timer);
@@ -69,9 +73,10 @@ async function endOrAnswer(
   }
 }
 
-/** Keeps trying until `signal` aborts. */
+/** Keeps trying until `signal` aborts. Fails with `unavailable` when it could not even ask. */
 async function connect(handle: SandboxHandle, secret: string, signal: AbortSignal): Promise<Reached> {
   let why = 'the runtime did not answer in time';
+  let shortage: unknown;
   while (!signal.aborted) {
     try {
       const channel = await Channel.open(handle.endpoint, secret, signal);
@@ -80,8 +85,11 @@ async function connect(handle: SandboxHandle, secret: string, signal: AbortSigna
       return { dead: `its runtime was ${channel.hello.state} when the server came back` };
     } catch (error) {
       why = messageOf(error);
+      shortage = isShortage(error) ? error : signal.aborted ? shortage : undefined;
       await delay(RETRY_MS, undefined, { signal }).catch(() => undefined);
     }
   }
+  // What kept us from asking says nothing about it.
+  if (shortage !== undefined) throw unavailable(`the instance cannot be asked now: ${why}`, { cause: shortage });
   return { dead: `${CONNECTION_LOST}: ${why}` };
 }

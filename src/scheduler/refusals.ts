@@ -15,6 +15,15 @@ export const nameTaken = ({ id, spec }: Instance) =>
 
 export const keyUsed = (key: string) => alreadyExists(`idempotency key ${key} was used with another request`);
 
+/** The answer of a create that died with its server: its id would be one that is about to go. */
+export const createUndone = (key: string) =>
+  unavailable(
+    `the create with idempotency key ${key} was cut off by the end of an earlier server and is being undone`,
+    {
+      retryAfterSeconds: 1,
+    },
+  );
+
 export const notRunning = (id: string) => failedPrecondition(`instance ${id} is not running`);
 
 const DOING = { create: 'created', restart: 'restarted', delete: 'deleted' } as const;

@@ -16,6 +16,7 @@ import type { SchedulerOptions } from './options.ts';
 import { Reconciler } from './reconciler.ts';
 import { type InstanceRecord, InstanceRecords } from './records.ts';
 import {
+  createUndone,
   deletedMeanwhile,
   instanceNotFound,
   isBeing,
@@ -249,7 +250,11 @@ export class Scheduler implements Instances {
       } else if (holder) {
         if (holder.requestHash !== idempotency.requestHash) throw keyUsed(idempotency.key);
         const operation = this.#operations.of(holder.instance.id);
-        return operation?.kind === 'create' ? await operation.done : holder.instance;
+        if (operation?.kind === 'create') return await operation.done;
+        if (holder.instance.status !== 'CREATING' || holder.instance.restarts > 0) return holder.instance;
+        // An earlier server was making it: nobody was told of it, and it will go.
+        this.#reconciler.soon();
+        throw createUndone(idempotency.key);
       }
     }
     const holder = await this.#records.findByName(spec.tenant, spec.namespace, spec.name);

@@ -283,3 +283,78 @@ describe('webhooks', () => {
     await expect.poll(() => posted).toMatchObject([{ requestId: id, status: 'failed' }]);
   });
 });
+
+describe('while the disk is full', () => {
+  /** The durable writes of a disk that is full until the test says otherwise. */
+  function fullDisk() {
+    const state = { isFull: false, refused: 0, only: '' };
+    const writes: DurableWrites = {
+      ...durable,
+      write: async (work, ...args) => {
+        if (state.isFull && work.name.startsWith(state.only)) {
+          state.refused += 1;
+          throw unavailable('the disk is full');
+        }
+        return await durable.write(work, ...args);
+      },
+      problem: () => null,
+      close: () => durable.close(),
+    };
+    return { state, writes };
+  }
+
+  it('the end of a call is written again until it is there: it is neither lost nor not known', async () => {
+    const { state, writes } = fullDisk();
+    const calls = asyncCalls({ durable: writes });
+    const id = await calls.submit(submission());
+    const call = await next();
+    Object.assign(state, { isFull: true, only: 'finish' });
+    await call.run(7);
+    await expect.poll(() => state.refused).toBeGreaterThan(1);
+    expect(await statusOf(calls, id)).toBe('processing');
+    state.isFull = false;
+    await expect.poll(() => statusOf(calls, id)).toBe('completed');
+    expect(await calls.get(null, id)).toMatchObject({ result: 7 });
+  });
+
+  it('a call that could not be marked as running has not run: it waits, and runs once there is room', async () => {
+    const { state, writes } = fullDisk();
+    const calls = asyncCalls({ durable: writes });
+    const id = await calls.submit(submission({ event: { n: 1 } }));
+    const first = await next();
+    state.isFull = true;
+    await expect(first.invocation.beforeRun?.()).rejects.toThrow('the disk is full');
+    first.refuse(unavailable('the disk is full'));
+    // It is not asked again without a pause, and has not failed.
+    expect(await statusOf(calls, id)).toBe('queued');
+    state.isFull = false;
+    const second = await next();
+    await second.run('ran');
+    await expect.poll(() => statusOf(calls, id)).toBe('completed');
+    expect(handed).toEqual([]);
+  });
+
+  it('a call whose mark as running was written although nobody was told runs once', async () => {
+    const { writes } = fullDisk();
+    let isLost = true;
+    const lossy: DurableWrites = {
+      ...writes,
+      write: async (work, ...args) => {
+        const result = await durable.write(work, ...args);
+        if (isLost && work.name === 'claimAsyncCall') {
+          isLost = false;
+          throw unavailable('the disk did not confirm');
+        }
+        return result;
+      },
+    };
+    const calls = asyncCalls({ durable: lossy });
+    const id = await calls.submit(submission());
+    const first = await next();
+    await expect(first.invocation.beforeRun?.()).rejects.toThrow('did not confirm');
+    first.refuse(unavailable('the disk did not confirm'));
+    await (await next()).run('once');
+    await expect.poll(() => statusOf(calls, id)).toBe('completed');
+    expect(handed).toEqual([]);
+  });
+});

@@ -18,6 +18,7 @@ import {
 } from '../storage/async-calls.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
+import { mayPass, untilWritten } from '../storage/until-written.ts';
 import { AsyncLanes, type QueuedCall } from './async-lanes.ts';
 import { AsyncUsage } from './async-usage.ts';
 import type { FunctionInvocation, FunctionResult } from './function-service.ts';
@@ -90,6 +91,9 @@ export class AsyncCalls {
   readonly #deliveries = new Set<Promise<void>>();
   readonly #pauses = new Set<NodeJS.Timeout>();
   #sweep: NodeJS.Timeout | undefined;
+  /** Ids of calls whose mark as running was written or not: the disk did not say. */
+  readonly #maybeClaimed = new Set<string>();
+  readonly #closing = new AbortController();
   #isStopping = false;
 
   constructor(options: AsyncCallsOptions) {
@@ -132,6 +136,7 @@ export class AsyncCalls {
     const ended = Promise.all(this.#running).then(() => Promise.all(this.#deliveries));
     await Promise.race([ended, late]);
     clearTimeout(timer);
+    this.#closing.abort();
   }
 
   /** Puts a call on the disk and answers its id. Fails with `resource_exhausted` (150429) when too many are open. */
@@ -217,20 +222,22 @@ export class AsyncCalls {
     let bodyBytes = 0;
     try {
       const row = await readAsyncCall(database, queued.id);
-      if (row?.status !== 'queued') throw failedPrecondition('it is not queued any more');
+      const isQueued = row?.status === 'queued' || (row?.status === 'processing' && this.#maybeClaimed.has(queued.id));
+      if (row === null || !isQueued) throw failedPrecondition('it is not queued any more');
       const { headers, header } = JSON.parse(row.request) as Pick<AsyncSubmission, 'headers' | 'header'>;
       webhookUrl = row.webhook_url;
       bodyBytes = row.body.length;
       // On the disk before it runs: a crash from then on must not run it again.
       const beforeRun = async () => {
+        if (!(await this.#claim(queued.id))) throw failedPrecondition('it is not queued any more');
         place();
-        const isOurs = await durable.write(claimAsyncCall, queued.id);
-        if (!isOurs) throw failedPrecondition('it is not queued any more');
         this.#pump();
       };
       const call = { header, body: Buffer.from(row.body) };
       end = await this.#outcomeOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun }));
-      if (!isPlaced && this.#mayTryAgain(queued, end)) {
+      // What the disk did not let begin goes back to the queue, rather than hold an instance until there is room.
+      const mayPass = end.mayPass === true || this.#maybeClaimed.has(queued.id);
+      if (!isPlaced && mayPass && this.#mayTryAgain(queued)) {
         this.#putBack(queued, end.error?.code);
         isPlaced = true;
         return;
@@ -238,21 +245,39 @@ export class AsyncCalls {
     } finally {
       place();
     }
-    await durable.write(finishAsyncCall, queued.id, {
-      status: end.error ? 'failed' : 'completed',
+    const outcome = {
+      status: end.error ? ('failed' as const) : ('completed' as const),
       result: end.result ?? null,
       error: end.error ? JSON.stringify(end.error) : null,
       completed_at_ms: this.#now(),
-    });
+    };
+    await untilWritten(
+      () => durable.write(finishAsyncCall, queued.id, outcome),
+      this.#closing.signal,
+      error => {
+        const fields = { requestId: queued.id, reason: messageOf(error) };
+        this.#options.log.warn(fields, 'the end of an asynchronous call could not be written yet; it is tried again');
+      },
+    );
     this.#usage.closed(queued.tenant);
     this.#usage.stored(queued.tenant, (end.result?.length ?? 0) - bodyBytes);
     this.#armSweep();
     await this.#deliver(queued.id, webhookUrl);
   }
 
+  /** Marks a call as running; false when it is not queued any more. */
+  async #claim(id: string): Promise<boolean> {
+    try {
+      const isOurs = await this.#options.durable.write(claimAsyncCall, id);
+      return this.#maybeClaimed.delete(id) || isOurs;
+    } catch (error) {
+      if (mayPass(error)) this.#maybeClaimed.add(id);
+      throw error;
+    }
+  }
+
   /** It never ran, so it may wait on; while the server stops it waits for the next one. */
-  #mayTryAgain({ createdAtMs }: QueuedCall, { mayPass }: CallEnd): boolean {
-    if (mayPass !== true) return false;
+  #mayTryAgain({ createdAtMs }: QueuedCall): boolean {
     return this.#isStopping || this.#now() - createdAtMs < this.#options.keepMs;
   }
 

@@ -34,7 +34,7 @@ export interface ServiceLauncher {
   /** Fails with `CodeFailure` when the code cannot be loaded, `ServiceError` otherwise; nothing is left then. */
   launch(fn: ServedFunction, key: GroupKey): Promise<ServingInstance>;
   /** Those of an earlier server that still run and can be reached; whatever else is left of them is removed. */
-  adopt(): Promise<readonly ServingInstance[]>;
+  adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]>;
   /** Lets go of an instance without ending it. */
   close(): Promise<void>;
 }

@@ -170,12 +170,29 @@ describe('after a restart of the server', () => {
     await before.close();
     driver.kill(dead.id);
     driver.becomeUnreachable(unreachable.id);
-    const adopted = await newLauncher().adopt();
+    const adopted = await newLauncher().adopt(() => undefined);
     expect(adopted.map(({ id, key, revisionId }) => ({ id, key, revisionId }))).toEqual([
       { id: live.id, key: KEY, revisionId: 'r1' },
     ]);
     expect(adopted[0] && (await value(adopted[0], 7))).toBe(7);
     expect((await rows()).map(({ id }) => id)).toEqual([live.id]);
     expect(driver.runningIds).toEqual([live.id]);
+  }, 30_000);
+
+  it('instances whose driver does not answer yet are kept, and taken over once it does', async () => {
+    const before = newLauncher();
+    const [live, dead] = await Promise.all([1, 2].map(() => before.launch(fn(), KEY)));
+    if (!live || !dead) throw new Error('two were launched');
+    await before.close();
+    driver.kill(dead.id);
+    driver.faults.away = 'it starts with the machine';
+    const late: ServingInstance[] = [];
+    expect(await newLauncher().adopt(instance => late.push(instance))).toEqual([]);
+    expect((await rows()).map(({ id }) => id).sort()).toEqual([live.id, dead.id].sort());
+    expect(driver.runningIds).toEqual([live.id]);
+    driver.faults.away = undefined;
+    await vi.waitFor(() => expect(late.map(({ id }) => id)).toEqual([live.id]), { timeout: 10_000 });
+    expect(late[0] && (await value(late[0], 7))).toBe(7);
+    await vi.waitFor(async () => expect((await rows()).map(({ id }) => id)).toEqual([live.id]));
   }, 30_000);
 });

@@ -6,6 +6,7 @@ import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import { ANSWER_MS, reach } from '../scheduler/adopt.ts';
+import { forEachOf } from '../scheduler/bounded.ts';
 import { CallRoom } from '../scheduler/call-room.ts';
 import { LiveInstance } from '../scheduler/live-instance.ts';
 import type { DriverSource, SchedulerLog, SchedulerMetrics } from '../scheduler/options.ts';
@@ -42,6 +43,9 @@ export interface SandboxLauncherOptions extends SandboxRules {
 const STOP_GRACE_MS = 10_000;
 /** The same for an instance without pre_stop whose handler should have ended already: others wait for its place. */
 const STUCK_GRACE_MS = 2_000;
+const PARALLEL_ADOPTIONS = 64;
+/** How soon those are asked again whose driver did not answer. */
+const ASK_AGAIN_MS = 2_000;
 /** The code that a failed load answers with when the runtime did not say one. */
 const LOAD_FAILED = 4001;
 
@@ -60,6 +64,7 @@ export class SandboxLauncher implements ServiceLauncher {
   /** Starts that have their turn, and those that wait for one. */
   #startsNow = 0;
   readonly #turns: (() => void)[] = [];
+  #nextAsking: NodeJS.Timeout | undefined;
   #isClosed = false;
 
   constructor(options: SandboxLauncherOptions) {
@@ -93,15 +98,23 @@ export class SandboxLauncher implements ServiceLauncher {
     }
   }
 
-  async adopt(): Promise<readonly ServingInstance[]> {
+  async adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]> {
     const rows = await listServiceInstances(this.#options.database, this.#options.nodeId);
-    const adopted = await Promise.all(rows.map(row => this.#adopt(row)));
+    const adopted: ServingInstance[] = [];
+    const unknown: ServiceInstanceTable[] = [];
+    await forEachOf(rows, PARALLEL_ADOPTIONS, async row => {
+      const found = await this.#adopt(row);
+      if (found === 'unknown') unknown.push(row);
+      else if (found !== 'dead') adopted.push(found);
+    });
     await this.#options.codeStore.sweep(new Set(rows.map(row => row.id)));
-    return adopted.filter(instance => instance !== undefined);
+    this.#askAgain(unknown, onLate);
+    return adopted;
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
+    clearTimeout(this.#nextAsking);
     for (const turn of this.#turns.splice(0)) turn();
     this.#removals.close();
     for (const instance of this.#instances.values()) instance.live.detach('the server is stopping');
@@ -165,25 +178,45 @@ export class SandboxLauncher implements ServiceLauncher {
     }
   }
 
-  async #adopt(row: ServiceInstanceTable): Promise<ServingInstance | undefined> {
+  /** Those of which nothing is known yet, until each is found or known to be dead. */
+  #askAgain(rows: readonly ServiceInstanceTable[], onLate: (instance: ServingInstance) => void): void {
+    if (rows.length === 0 || this.#isClosed) return;
+    this.#nextAsking = setTimeout(async () => {
+      const unknown: ServiceInstanceTable[] = [];
+      await forEachOf(rows, PARALLEL_ADOPTIONS, async row => {
+        const found = this.#isClosed ? 'unknown' : await this.#adopt(row);
+        if (found === 'unknown') unknown.push(row);
+        else if (found !== 'dead') onLate(found);
+      });
+      this.#askAgain(unknown, onLate);
+    }, ASK_AGAIN_MS).unref();
+  }
+
+  /** `unknown`: it could not be asked, and is left as it is. Never rejects. */
+  async #adopt(row: ServiceInstanceTable): Promise<ServingInstance | 'dead' | 'unknown'> {
     const { database, drivers, codeStore, log } = this.#options;
-    const handle = JSON.parse(row.handle) as SandboxHandle;
     try {
+      const handle = JSON.parse(row.handle) as SandboxHandle;
       const driver = await drivers(row.sandbox_type as SandboxType);
       const reached = await reach(driver, handle, row.secret, ANSWER_MS);
       if ('channel' in reached) {
+        if (this.#isClosed) {
+          reached.channel.close();
+          return 'unknown';
+        }
         codeStore.adopt(row.code_source, row.id);
         const live = this.#live(driver, handle, row, reached.channel);
         return this.#serve(live, row, NO_TIMINGS, row.stop_grace_ms);
       }
       log.info({ instanceId: row.id, reason: reached.dead }, 'a service instance did not outlive the server');
       await this.#removals.discard(driver, handle);
+      await codeStore.release(row.id);
+      await deleteServiceInstance(database, row.id);
+      return 'dead';
     } catch (error) {
-      log.warn({ instanceId: row.id, reason: messageOf(error) }, 'a service instance could not be found again');
+      log.warn({ instanceId: row.id, reason: messageOf(error) }, 'a service instance could not be looked for yet');
+      return 'unknown';
     }
-    await codeStore.release(row.id);
-    await deleteServiceInstance(database, row.id);
-    return undefined;
   }
 
   #live(driver: SandboxDriver, handle: SandboxHandle, row: ServiceInstanceTable, channel: LiveChannel): LiveInstance {

@@ -74,20 +74,9 @@ export class ServedFunctions {
   async start(): Promise<void> {
     const { catalog, launcher } = this.#options;
     this.#stopListening = catalog.onChange((functionUrn, mayBeWarm) => this.#changed(functionUrn, mayBeWarm));
-    for (const instance of await launcher.adopt()) {
-      const { urn } = instance;
-      const served = this.#current.get(urn);
-      if (served) {
-        this.#adopt(served, instance);
-        served.service.start();
-      } else this.#inherited.set(urn, [...(this.#inherited.get(urn) ?? []), instance]);
-    }
+    for (const instance of await launcher.adopt(late => void this.#inheritLate(late))) this.#inherit(instance);
     // A version takes over what it has before it starts what it lacks.
-    for (const urn of [...this.#inherited.keys()]) {
-      await this.load(urn).catch(() => undefined);
-      for (const instance of this.#inherited.get(urn) ?? []) void instance.stop();
-      this.#inherited.delete(urn);
-    }
+    for (const urn of [...this.#inherited.keys()]) await this.#settle(urn);
     await this.#warmUp(null);
   }
 
@@ -244,6 +233,28 @@ export class ServedFunctions {
     } catch (error) {
       this.#options.log.warn({ functionUrn, reason: messageOf(error) }, 'functions to keep warm could not be listed');
     }
+  }
+
+  #inherit(instance: ServingInstance): void {
+    const { urn } = instance;
+    const served = this.#current.get(urn);
+    if (served) {
+      this.#adopt(served, instance);
+      served.service.start();
+    } else this.#inherited.set(urn, [...(this.#inherited.get(urn) ?? []), instance]);
+  }
+
+  async #inheritLate(instance: ServingInstance): Promise<void> {
+    this.#inherit(instance);
+    await this.#settle(instance.urn);
+  }
+
+  /** What no version takes over is not needed any more. */
+  async #settle(urn: string): Promise<void> {
+    if (!this.#inherited.has(urn)) return;
+    await this.load(urn).catch(() => undefined);
+    for (const instance of this.#inherited.get(urn) ?? []) void instance.stop();
+    this.#inherited.delete(urn);
   }
 
   #adopt({ fn, service }: Served, instance: ServingInstance): void {

@@ -1,7 +1,21 @@
-import { chmod, chown, mkdir, mkdtemp, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { spawn } from 'node:child_process';
+import {
+  chmod,
+  chown,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  unlink,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { currentBootId } from '../lib/process-name.ts';
 import { openDataDir } from './data-dir.ts';
 import { openSqlite } from './sqlite.ts';
 
@@ -41,6 +55,7 @@ describe('data directory', () => {
     for (const file of files) await writeFile(file, '', { mode: 0o644 });
     await chmod(directory, 0o755);
     const opened = await openDataDir(directory);
+    await opened.nodeId([]);
     expect((await stat(directory)).mode & 0o7777).toBe(0o700);
     for (const file of [...files, join(directory, 'node-id')]) expect((await stat(file)).mode & 0o7777).toBe(0o600);
     opened.release();
@@ -49,8 +64,9 @@ describe('data directory', () => {
   it('has files for its owner only, whatever is usual for this process', async () => {
     const before = process.umask(0);
     try {
-      const { databaseFile, release } = await openDataDir(directory);
-      const database = openSqlite(databaseFile);
+      const dir = await openDataDir(directory);
+      await dir.nodeId([]);
+      const database = openSqlite(dir.databaseFile);
       database.exec('CREATE TABLE t (a)');
       for (const name of await readdir(directory)) {
         expect([name, (await stat(join(directory, name))).mode & 0o7777]).toEqual([name, 0o600]);
@@ -59,7 +75,7 @@ describe('data directory', () => {
         expect.arrayContaining(['lock', 'node-id', 'rookery.db', 'rookery.db-wal']),
       );
       database.close();
-      release();
+      dir.release();
     } finally {
       process.umask(before);
     }
@@ -97,10 +113,84 @@ describe('data directory', () => {
 
   it('keeps its node id', async () => {
     const first = await openDataDir(directory);
+    const nodeId = await first.nodeId([]);
+    await writeFile(first.databaseFile, 'x');
     first.release();
     const second = await openDataDir(directory);
+    expect(await second.nodeId([])).toBe(nodeId);
+    expect(await second.nodeId(['another', nodeId])).toBe(nodeId);
     second.release();
-    expect(second.nodeId).toBe(first.nodeId);
+  });
+
+  it.each([
+    ['missing', null, 'is missing or empty'],
+    ['empty', '', 'is missing or empty'],
+    ['of another node', 'another', 'says another'],
+  ])('does not begin as a new node while its rows are a node’s: node-id is %s', async (_what, text, said) => {
+    const dir = await openDataDir(directory);
+    if (text !== null) await writeFile(join(directory, 'node-id'), text);
+    await expect(dir.nodeId(['mine'])).rejects.toMatchObject({
+      code: 'failed_precondition',
+      message: expect.stringMatching(
+        new RegExp(`node-id of the data directory .* ${said}, .* node mine: .*rookery recover`),
+      ),
+    });
+    dir.release();
+  });
+
+  it('does not begin empty where there was a database, or where sandboxes are left', async () => {
+    await mkdir(join(directory, 'run/instances/one'), { recursive: true });
+    await expect(openDataDir(directory)).rejects.toThrow(
+      /rookery\.db .* is missing while 1 sandbox of an earlier service is left/,
+    );
+    await rm(join(directory, 'run'), { recursive: true });
+    await writeFile(join(directory, 'node-id'), 'mine');
+    await expect(openDataDir(directory)).rejects.toThrow(
+      /rookery\.db .* is missing: put a backup back, or let `rookery recover/,
+    );
+    await writeFile(join(directory, 'rookery.db'), '');
+    await expect(openDataDir(directory)).rejects.toThrow(/is missing/);
+    await writeFile(join(directory, 'rookery.db'), 'x');
+    (await openDataDir(directory)).release();
+  });
+
+  it('does not begin without the write-ahead log of a service that was killed', async () => {
+    await writeFile(join(directory, 'rookery.db'), 'x');
+    await writeFile(
+      join(directory, 'running'),
+      JSON.stringify({ pid: 2 ** 22, startTime: 1, bootId: 'an earlier one' }),
+    );
+    await expect(openDataDir(directory)).rejects.toThrow(
+      /killed and the write-ahead log rookery\.db-wal .* is missing/,
+    );
+    await writeFile(join(directory, 'rookery.db-wal'), '');
+    const dir = await openDataDir(directory);
+    await dir.begin(() => undefined);
+    dir.release(true);
+    // A clean end leaves neither.
+    expect((await readdir(directory)).filter(name => name === 'running' || name.endsWith('-wal'))).toEqual([]);
+    (await openDataDir(directory)).release();
+  });
+
+  it('lets no second service in when the lock was deleted: the process that has it is known', async () => {
+    const other = spawn('sleep', ['600']);
+    try {
+      const stat = await readFile(`/proc/${other.pid}/stat`, 'latin1');
+      const startTime = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]);
+      await writeFile(
+        join(directory, 'running'),
+        JSON.stringify({ pid: other.pid, startTime, bootId: currentBootId() }),
+      );
+      await expect(openDataDir(directory)).rejects.toThrow('belongs to another running service');
+      // Another process by that number is nobody.
+      await writeFile(
+        join(directory, 'running'),
+        JSON.stringify({ pid: other.pid, startTime: 1, bootId: currentBootId() }),
+      );
+      (await openDataDir(directory)).release();
+    } finally {
+      other.kill('SIGKILL');
+    }
   });
 
   it('belongs to one service at a time', async () => {
@@ -124,5 +214,38 @@ describe('data directory', () => {
 
   it.runIf(process.platform === 'linux')('is told at once where nothing can be made', async () => {
     await expect(openDataDir('/proc/rookery/data')).rejects.toThrow('cannot be made: ENOENT');
+  });
+
+  it('puts its lock and its mark back when they are deleted while it runs', async () => {
+    const dir = await openDataDir(directory);
+    await writeFile(dir.databaseFile, 'x');
+    await writeFile(`${dir.databaseFile}-wal`, 'x');
+    const lost: string[] = [];
+    await dir.begin(problem => lost.push(problem));
+    await unlink(join(directory, 'lock'));
+    await unlink(join(directory, 'running'));
+    await vi.waitFor(
+      async () => expect(await readdir(directory)).toEqual(expect.arrayContaining(['lock', 'running'])),
+      {
+        timeout: 10_000,
+      },
+    );
+    await expect(openDataDir(directory)).rejects.toThrow('belongs to another running service');
+    expect([lost, dir.problem()]).toEqual([[], null]);
+    dir.release(true);
+  });
+
+  it.each(['rookery.db', 'rookery.db-wal'])('tells that %s was removed or replaced while it runs, once', async name => {
+    const dir = await openDataDir(directory);
+    await writeFile(dir.databaseFile, 'x');
+    await writeFile(`${dir.databaseFile}-wal`, 'x');
+    const lost: string[] = [];
+    await dir.begin(problem => lost.push(problem));
+    expect(dir.problem()).toBeNull();
+    await unlink(join(directory, name));
+    await vi.waitFor(() => expect(lost).toHaveLength(1), { timeout: 10_000 });
+    expect(lost[0]).toContain(`${name} was removed or replaced while the service ran`);
+    expect(dir.problem()).toBe(lost[0]);
+    dir.release(true);
   });
 });

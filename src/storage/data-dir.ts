@@ -1,54 +1,155 @@
 import { randomUUID } from 'node:crypto';
-import { constants } from 'node:fs';
-import {
-  access,
-  chmod,
-  type FileHandle,
-  mkdir,
-  open,
-  readdir,
-  readFile,
-  realpath,
-  rename,
-  stat,
-  writeFile,
-} from 'node:fs/promises';
+import { constants, rmSync } from 'node:fs';
+import { access, mkdir, rename, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
 import { failedPrecondition, messageOf } from '../core/error.ts';
+import { ownName } from '../lib/process-name.ts';
+import { DATABASE, LOCK, NODE_ID, RUNNING, readFacts, whyNotBegin } from './data-dir-facts.ts';
+import { closeToOthers, makeOwnFile } from './data-dir-modes.ts';
+import { DataDirWatch, fileAt } from './data-dir-watch.ts';
 
 /** A data directory that belongs to this process until `release`. */
 export interface DataDir {
   readonly path: string;
-  /** A UUID that stays with the directory: rows of this node carry it. */
-  readonly nodeId: string;
   readonly databaseFile: string;
   /** What the operator should know of how it was found. */
   readonly notices: readonly string[];
-  release(): void;
+  /**
+   * A UUID that stays with the directory: rows of this node carry it. `known` are those that the rows carry. Fails with
+   * `failed_precondition` when the rows are all another node's: whoever begins so disowns everything that runs.
+   */
+  nodeId(known: readonly string[]): Promise<string>;
+  /** From now on things are written: the directory is watched, and `onLost` is told once when its files go. */
+  begin(onLost: (problem: string) => void): Promise<void>;
+  /** What is wrong with the directory; null while all is well. */
+  problem(): string | null;
+  /** `isWhole`: everything that was written is in the database's own file, and its write-ahead log is empty. */
+  release(isWhole?: boolean): void;
 }
 
 /**
  * Makes the directory when it is missing and takes it for this process. Only its owner may enter it, and only the owner may read what is in it.
- * Fails with `failed_precondition` when another service has it, when it cannot be made or written, or when others could change it.
+ * Fails with `failed_precondition` when another service has it, when it cannot be made or written, when others could change it, or when
+ * what an earlier service wrote is missing.
  *
- * The lock is SQLite's own on a file of its own: the kernel lets go of it when the process ends, however it ends.
+ * The lock is SQLite's own on a file of its own: the kernel lets go of it when the process ends, however it ends. Whoever deletes
+ * that file lets nobody in: the process that runs is known by its name too, and takes the lock again.
  */
 export async function openDataDir(path: string): Promise<DataDir> {
+  const taken = await takeDataDir(path);
+  try {
+    const refusal = whyNotBegin(path, await readFacts(path));
+    if (refusal !== null) throw failedPrecondition(refusal);
+    // What SQLite makes beside it takes its mode.
+    await makeOwnFile(taken.databaseFile);
+    return taken;
+  } catch (error) {
+    taken.release();
+    throw error;
+  }
+}
+
+/** The same whatever is missing in it: for those who repair it. */
+export async function takeDataDir(path: string): Promise<DataDir> {
   try {
     await make(path);
   } catch (error) {
     throw failedPrecondition(`the data directory ${path} cannot be made: ${messageOf(error)}`, { cause: error });
   }
   await check(path);
-  const notices = await close(path);
-  const release = lock(path);
+  const notices = await closeToOthers(path);
+  const lock = new Lock(path);
   try {
-    return { notices, path, nodeId: await nodeIdOf(path), databaseFile: join(path, DATABASE), release };
+    if ((await readFacts(path)).runningPid !== null) throw isTaken(path);
+    return new TakenDataDir(path, lock, notices);
   } catch (error) {
-    release();
-    throw failedPrecondition(`the data directory ${path} cannot be used: ${messageOf(error)}`, { cause: error });
+    lock.release();
+    throw error;
   }
+}
+
+class TakenDataDir implements DataDir {
+  readonly path: string;
+  readonly databaseFile: string;
+  readonly notices: readonly string[];
+  readonly #lock: Lock;
+  #watch: DataDirWatch | undefined;
+  /** A process that ends by itself, however it comes to that, closes its database: nothing is missing then. */
+  readonly #onExit = () => this.#unmark();
+
+  constructor(path: string, lock: Lock, notices: readonly string[]) {
+    this.path = path;
+    this.notices = notices;
+    this.databaseFile = join(path, DATABASE);
+    this.#lock = lock;
+  }
+
+  async nodeId(known: readonly string[]): Promise<string> {
+    const { nodeId } = await readFacts(this.path);
+    if (nodeId !== null && (known.length === 0 || known.includes(nodeId))) return nodeId;
+    if (known.length === 0) return await writeNodeId(this.path, randomUUID());
+    const what = nodeId === null ? 'is missing or empty' : `says ${nodeId}`;
+    throw failedPrecondition(
+      `${NODE_ID} of the data directory ${this.path} ${what}, and what is in the database belongs to the node ${known.join(', ')}: put the file back, or let \`rookery recover --data-dir ${this.path}\` do it`,
+    );
+  }
+
+  async begin(onLost: (problem: string) => void): Promise<void> {
+    await this.#mark();
+    process.once('exit', this.#onExit);
+    this.#watch = new DataDirWatch({
+      path: this.path,
+      files: [this.databaseFile, `${this.databaseFile}-wal`],
+      onLost,
+      repair: async () => {
+        if (fileAt(join(this.path, RUNNING)) === null) await this.#mark();
+        return this.#lock.takeAgain();
+      },
+    });
+    await this.#watch.look();
+  }
+
+  problem(): string | null {
+    return this.#watch?.problem() ?? null;
+  }
+
+  release(isWhole = false): void {
+    this.#watch?.close();
+    process.off('exit', this.#onExit);
+    if (isWhole && this.problem() === null) {
+      this.#unmark();
+      // SQLite would do it when its last connection closes, but a prepared statement of this binding keeps one until it is collected.
+      for (const end of ['-wal', '-shm']) rmSync(`${this.databaseFile}${end}`, { force: true });
+    }
+    this.#lock.release();
+  }
+
+  async #mark(): Promise<void> {
+    await replace(join(this.path, RUNNING), JSON.stringify(ownName()));
+  }
+
+  #unmark(): void {
+    rmSync(join(this.path, RUNNING), { force: true });
+  }
+}
+
+export async function writeNodeId(path: string, nodeId: string): Promise<string> {
+  await replace(join(path, NODE_ID), `${nodeId}\n`);
+  return nodeId;
+}
+
+/** Whole or not at all. */
+async function replace(file: string, text: string): Promise<void> {
+  await writeFile(`${file}.new`, text, { mode: 0o600 });
+  await rename(`${file}.new`, file);
+}
+
+function isTaken(path: string, cause?: unknown) {
+  return failedPrecondition(
+    `the data directory ${path} belongs to another running service; stop that one, or choose another with --data-dir`,
+    cause === undefined ? {} : { cause },
+  );
 }
 
 /** With what is missing above it. Not by Node's own `recursive`, which never ends where nothing can be made (below /proc). */
@@ -88,89 +189,47 @@ async function check(path: string): Promise<void> {
   }
 }
 
-/** Takes it from everybody else: environments of instances stand in its database in clear. */
-async function close(path: string): Promise<string[]> {
-  const notices: string[] = [];
-  const place = await realpath(path);
-  const [found, above] = await Promise.all([stat(place), stat(dirname(place))]);
-  const own = process.geteuid?.() ?? found.uid;
-  if (found.uid !== own) {
-    throw failedPrecondition(
-      `the data directory ${path} belongs to uid ${found.uid} and this service runs as uid ${own}: give it to this user (chown), or choose another with --data-dir`,
-    );
+class Lock {
+  readonly #path: string;
+  readonly #file: string;
+  /** The last is the one at the path; those whose file was deleted cost nothing. */
+  readonly #holders: InstanceType<typeof DatabaseSync>[] = [];
+  #held: string | null = null;
+
+  constructor(path: string) {
+    this.#path = path;
+    this.#file = join(path, LOCK);
+    this.#take();
   }
-  if ((above.mode & OTHERS_WRITE) !== 0 && (above.mode & STICKY) === 0) {
-    throw failedPrecondition(
-      `the data directory ${path} is in ${dirname(place)}, where everybody may put another in its place: take that right away (chmod o-w), or choose another with --data-dir`,
-    );
-  }
-  const names = await readdir(place);
-  const mode = (found.mode & 0o7777).toString(8);
-  if ((found.mode & 0o077) !== 0) {
-    if (!names.every(name => name === 'lost+found') && !OWN_FILES.some(name => names.includes(name))) {
-      throw failedPrecondition(
-        `the data directory ${path} is open to other users (mode ${mode}) and holds what is not this service's: choose an empty one with --data-dir, or close it (chmod 700)`,
-      );
+
+  /** When its file was deleted: the one that is there now is locked too. Says why when somebody else has that. */
+  takeAgain(): string | null {
+    if (fileAt(this.#file) === this.#held) return null;
+    try {
+      this.#take();
+      return null;
+    } catch (error) {
+      return messageOf(error);
     }
-    await chmod(place, 0o700);
-    notices.push(`the data directory ${path} was open to other users (mode ${mode}): it is closed to them now`);
   }
-  // What an earlier service or SQLite has made takes the mode of the file beside which it stands.
-  for (const name of new Set([...OWN_FILES, ...names])) {
-    const isOwn = OWN_FILES.includes(name);
-    if (isOwn || name.startsWith(`${DATABASE}-`)) await closeFile(join(place, name), isOwn);
-  }
-  return notices;
-}
 
-const DATABASE = 'rookery.db';
-const LOCK = 'lock';
-const OWN_FILES: readonly string[] = [DATABASE, LOCK];
-const OTHERS_WRITE = 0o002;
-const STICKY = 0o1000;
-
-/** Makes the file when it is missing and wanted. */
-async function closeFile(path: string, isWanted: boolean): Promise<void> {
-  const flags = constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK | (isWanted ? constants.O_CREAT : 0);
-  let file: FileHandle;
-  try {
-    file = await open(path, flags, 0o600);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
-    throw failedPrecondition(`the file ${path} cannot be used: ${messageOf(error)}`, { cause: error });
+  release(): void {
+    for (const holder of this.#holders) holder.close();
   }
-  try {
-    await file.chmod(0o600);
-  } finally {
-    await file.close();
-  }
-}
 
-function lock(path: string): () => void {
-  let holder: InstanceType<typeof DatabaseSync> | undefined;
-  try {
-    holder = new DatabaseSync(join(path, LOCK));
-    holder.exec('PRAGMA busy_timeout = 0; BEGIN EXCLUSIVE');
-  } catch (error) {
-    holder?.close();
-    const isTaken = messageOf(error).includes('locked');
-    throw failedPrecondition(
-      isTaken
-        ? `the data directory ${path} belongs to another running service; stop that one, or choose another with --data-dir`
-        : `the data directory ${path} cannot be used: ${messageOf(error)}`,
-      { cause: error },
-    );
+  #take(): void {
+    let holder: InstanceType<typeof DatabaseSync> | undefined;
+    try {
+      holder = new DatabaseSync(this.#file);
+      holder.exec('PRAGMA busy_timeout = 0; BEGIN EXCLUSIVE');
+      this.#holders.push(holder);
+      this.#held = fileAt(this.#file);
+    } catch (error) {
+      holder?.close();
+      if (messageOf(error).includes('locked')) throw isTaken(this.#path, error);
+      throw failedPrecondition(`the data directory ${this.#path} cannot be used: ${messageOf(error)}`, {
+        cause: error,
+      });
+    }
   }
-  const taken = holder;
-  return () => taken.close();
-}
-
-async function nodeIdOf(path: string): Promise<string> {
-  const file = join(path, 'node-id');
-  const known = await readFile(file, 'utf8').catch(() => '');
-  if (known.trim() !== '') return known.trim();
-  const nodeId = randomUUID();
-  await writeFile(`${file}.new`, `${nodeId}\n`, { mode: 0o600 });
-  await rename(`${file}.new`, file);
-  return nodeId;
 }

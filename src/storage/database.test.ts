@@ -53,3 +53,15 @@ test('a file that is no database is refused with its name', async () => {
   await writeFile(file, 'not a database at all, not even a little bit of one');
   await expect(openDatabase(file)).rejects.toMatchObject({ code: 'internal', message: expect.stringContaining(file) });
 });
+
+test('a database of a newer version is refused with the name of the migration that is not known', async () => {
+  const file = join(directory, 'a.db');
+  const database = await openDatabase(file);
+  const insert = sql`INSERT INTO kysely_migration (name, timestamp) VALUES ('9001-tomorrow', '2100')`;
+  await insert.execute(database);
+  await database.destroy();
+  await expect(openDatabase(file)).rejects.toMatchObject({
+    code: 'failed_precondition',
+    message: expect.stringMatching(/written by a newer version .* does not know 9001-tomorrow; /),
+  });
+});

@@ -1,5 +1,5 @@
-import { Kysely, Migrator } from 'kysely';
-import { internal } from '../core/error.ts';
+import { Kysely, Migrator, sql } from 'kysely';
+import { failedPrecondition, internal, messageOf } from '../core/error.ts';
 import type { AsyncCallTable } from './async-calls.ts';
 import type { FunctionTable, FunctionTotalTable } from './functions.ts';
 import type { InstanceTable } from './instances.ts';
@@ -43,9 +43,22 @@ export function connect(file: string): Database {
   return new Kysely<Tables>({ dialect: sqliteDialect(openSqlite(file)) });
 }
 
-/** Brings a database to the newest migration; `file` is for the text of the error. Fails with `internal`. */
+/** Brings a database to the newest migration. Fails with `failed_precondition` when a newer version wrote it, else with `internal`. */
 export async function migrate(database: Database, file: string): Promise<void> {
   const migrator = new Migrator({ db: database, provider: { getMigrations: async () => MIGRATIONS } });
   const { error } = await migrator.migrateToLatest();
-  if (error) throw internal(`the database ${file} could not be brought up to date`, { cause: error });
+  if (!error) return;
+  const unknown = await unknownMigrations(database).catch(() => []);
+  if (unknown.length > 0) {
+    throw failedPrecondition(
+      `the database ${file} was written by a newer version of the service: this one does not know ${unknown.join(', ')}; start the newer version, or put a backup back from before it`,
+      { cause: error },
+    );
+  }
+  throw internal(`the database ${file} could not be brought up to date: ${messageOf(error)}`, { cause: error });
+}
+
+async function unknownMigrations(database: Database): Promise<readonly string[]> {
+  const { rows } = await sql<{ name: string }>`select name from kysely_migration order by name`.execute(database);
+  return rows.map(({ name }) => name).filter(name => !Object.hasOwn(MIGRATIONS, name));
 }

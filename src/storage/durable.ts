@@ -2,7 +2,7 @@ import { fdatasyncSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { sql, type Transaction } from 'kysely';
-import { internal, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
+import { internal, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
 import type { Database, Tables } from './database.ts';
 
 export interface DurableWrites {
@@ -11,7 +11,8 @@ export interface DurableWrites {
    * transaction and a flush of the disk. When `work` throws, nothing of it is written and its error comes through; the others
    * are not touched. Fails with
    * - `resource_exhausted` (nothing was written): too many writes are waiting;
-   * - `unavailable`: the disk did not confirm within 30 s; `internal`: it failed. The write may be there or not.
+   * - `unavailable`: the disk is full (nothing was written), or did not confirm within 30 s; `internal`: it failed. Then the write may be
+   *   there or not.
    *
    * `work` may only await queries of its transaction, since everybody's queries wait for it, and may be run a second time after
    * the first was undone: it must have no other effects. It may run in another thread (`storage/write-client.ts`), so all that
@@ -181,7 +182,8 @@ export class GroupedWrites implements DurableWrites {
         return outcomes;
       });
     } catch (error) {
-      if (group.length === 1) return [{ error }];
+      // What the disk refused, it refused to all of them.
+      if (group.length === 1 || isRefusedByDisk(error)) return group.map(() => ({ error }));
       return this.#commitEach(group);
     }
   }
@@ -194,6 +196,7 @@ export class GroupedWrites implements DurableWrites {
         try {
           outcomes.push({ result: await work(transaction) });
         } catch (error) {
+          if (isRefusedByDisk(error)) throw error;
           await UNDO.execute(transaction);
           outcomes.push({ error });
         }
@@ -227,6 +230,11 @@ export class GroupedWrites implements DurableWrites {
       clearTimeout(timer);
     }
   }
+}
+
+/** The transaction is over then: there is no savepoint to go back to. */
+function isRefusedByDisk(error: unknown): boolean {
+  return error instanceof ServiceError && error.code === 'unavailable';
 }
 
 type Outcome = { readonly result: unknown } | { readonly error: unknown };

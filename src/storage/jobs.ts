@@ -169,7 +169,8 @@ export async function claimJob(queries: Queries, sequence: number, instanceId: s
     .set({ instance_id: instanceId })
     .where('sequence', '=', sequence)
     .where('status', '=', 'PENDING')
-    .where('instance_id', '=', '')
+    // Its own: it was asked before, and the answer was lost.
+    .where('instance_id', 'in', ['', instanceId])
     .executeTakeFirstOrThrow();
   return numUpdatedRows === 1n;
 }

@@ -1,6 +1,6 @@
 import { DatabaseSync, type DatabaseSyncInstance, type StatementSyncInstance } from '@photostructure/sqlite';
 import { SqliteDialect } from 'kysely';
-import { internal, messageOf } from '../core/error.ts';
+import { internal, messageOf, unavailable } from '../core/error.ts';
 
 /**
  * The embedded database: one file, WAL, foreign keys on. `synchronous=NORMAL` loses no acknowledged write at `kill -9` (only a
@@ -52,8 +52,22 @@ export function prepareOnce(raw: DatabaseSyncInstance): PreparedStatements {
       const statement = {
         // Asking each time costs as much as a small query.
         reader: ready.columns().length > 0,
-        all: (parameters: readonly unknown[]) => ready.all(...(parameters as Values)),
-        run: (parameters: readonly unknown[]) => ready.run(...(parameters as Values)),
+        all: (parameters: readonly unknown[]) => {
+          try {
+            return ready.all(...(parameters as Values));
+          } catch (error) {
+            throw readable(error);
+          }
+        },
+        run: (parameters: readonly unknown[]) => {
+          // SQLite has undone it by itself when the disk was full; being told so would hide why.
+          if (sql === 'rollback' && !raw.isTransaction) return NOTHING;
+          try {
+            return ready.run(...(parameters as Values));
+          } catch (error) {
+            throw readable(error);
+          }
+        },
         iterate: (parameters: readonly unknown[]) =>
           ready.iterate(...(parameters as Values)) as IterableIterator<unknown>,
       };
@@ -64,3 +78,23 @@ export function prepareOnce(raw: DatabaseSyncInstance): PreparedStatements {
 }
 
 const MAX_PREPARED = 500;
+
+const NOTHING = { changes: 0, lastInsertRowid: 0 };
+/** SQLite's own numbers of what is wrong with the disk, the last eight bits of each code. */
+const SQLITE_IOERR = 10;
+const SQLITE_FULL = 13;
+const DISK_RETRY_SECONDS = 5;
+
+/** What the disk refused, as an error that a caller may read; everything else as it is. */
+function readable(error: unknown): unknown {
+  const { errcode } = error as { errcode?: number };
+  const about = { cause: error, retryAfterSeconds: DISK_RETRY_SECONDS };
+  switch ((errcode ?? 0) & 0xff) {
+    case SQLITE_FULL:
+      return unavailable('the disk is full: nothing can be written to the data directory', about);
+    case SQLITE_IOERR:
+      return unavailable(`the disk does not take what is written to the data directory: ${messageOf(error)}`, about);
+    default:
+      return error;
+  }
+}

@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, stat, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
@@ -113,4 +113,35 @@ test('a thread that cannot begin fails its orders with why', async () => {
     ...{ code: 'internal', cause: { message: expect.stringContaining('could not be opened') } },
   });
   await client.close();
+});
+
+test('a clean close leaves everything in the database’s own file', async () => {
+  await stores.writes.write(createPools, [pool('kept')]);
+  expect(await stores.close()).toBe(true);
+  expect((await stat(`${file}-wal`)).size).toBe(0);
+  stores = await openStores(file, { works: WORKS, program: PROGRAM });
+  expect(await idsOf()).toEqual(['kept']);
+});
+
+test.each(['a.db', 'a.db-wal'])(
+  'a write into %s that was deleted is not acknowledged, nor is any after it',
+  async name => {
+    await stores.writes.write(createPools, [pool('before')]);
+    await unlink(join(directory, name));
+    const lost = {
+      code: 'internal',
+      message: expect.stringContaining('was removed or replaced while the service ran'),
+    };
+    await expect(stores.writes.write(createPools, [pool('work')])).rejects.toMatchObject(lost);
+    await expect(stores.database.deleteFrom('pools').execute()).rejects.toMatchObject(lost);
+    expect(stores.writes.problem()).toContain(name);
+  },
+);
+
+test('writes that are refused fail with the problem, those that wait too, and a close still ends', async () => {
+  const waiting = stores.writes.write(createPools, [pool('waiting')]);
+  stores.refuseWrites('the directory is gone');
+  await expect(waiting).rejects.toThrow('the directory is gone');
+  await expect(stores.writes.write(createPools, [pool('later')])).rejects.toThrow('the directory is gone');
+  expect(stores.writes.problem()).toBe('the directory is gone');
 });

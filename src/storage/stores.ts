@@ -1,3 +1,4 @@
+import { statSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { Kysely } from 'kysely';
 import { type Database, migrate, type Tables } from './database.ts';
@@ -12,8 +13,10 @@ export interface Stores {
   /** Without transactions: they are works of `writes`. */
   readonly database: Database;
   readonly writes: DurableWrites;
-  /** Waits for what was begun. */
-  close(): Promise<void>;
+  /** From now on nothing is written: every write fails with this, and is told as the problem. */
+  refuseWrites(problem: string): void;
+  /** Waits for what was begun. True when all of it is in the database's own file: the write-ahead log is empty. */
+  close(): Promise<boolean>;
 }
 
 export interface StoresOptions {
@@ -43,10 +46,12 @@ export async function openStores(file: string, { works, program }: StoresOptions
   return {
     database,
     writes,
+    refuseWrites: problem => writes.refuse(problem),
     async close() {
       await database.destroy();
       if (reader.isOpen) reader.close();
       await writes.close();
+      return (statSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0;
     },
   };
 }

@@ -37,6 +37,7 @@ export class WriteClient implements DurableWrites {
   #lastId = 0;
   #isClosing = false;
   #failure: ServiceError | undefined;
+  #refusal: ServiceError | undefined;
   #problem: string | null = null;
 
   constructor(thread: Worker, works: Works) {
@@ -70,7 +71,14 @@ export class WriteClient implements DurableWrites {
   }
 
   problem(): string | null {
-    return this.#failure?.message ?? this.#problem;
+    return (this.#failure ?? this.#refusal)?.message ?? this.#problem;
+  }
+
+  /** Every order fails from now on, those that wait too. */
+  refuse(problem: string): void {
+    this.#refusal = internal(problem);
+    for (const { fail } of this.#waiting.values()) fail(this.#refusal);
+    this.#waiting.clear();
   }
 
   /** Waits for what was ordered, and for the end of the thread. */
@@ -85,6 +93,7 @@ export class WriteClient implements DurableWrites {
   #order<R>(orderOf: (id: number) => Order): Promise<R> {
     return new Promise<R>((done, fail) => {
       if (this.#failure !== undefined) throw this.#failure;
+      if (this.#refusal !== undefined) throw this.#refusal;
       if (this.#isClosing) throw internal('the database is closed');
       if (this.#waiting.size >= MAX_WAITING) {
         throw resourceExhausted(`${MAX_WAITING} writes are waiting for the database`, { retryAfterSeconds: 1 });

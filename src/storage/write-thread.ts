@@ -1,5 +1,7 @@
 import type { MessagePort } from 'node:worker_threads';
 import { CompiledQuery } from 'kysely';
+import { internal, ServiceError } from '../core/error.ts';
+import { fileAt, lostSentence } from './data-dir-watch.ts';
 import { connect, type Database } from './database.ts';
 import { type DurableWrites, openDurableWrites, type Work } from './durable.ts';
 import { type FromThread, type Order, type SentOutcome, sendError, type ToThread } from './write-messages.ts';
@@ -18,24 +20,40 @@ interface Opened {
  * first message the database has to be there, up to date.
  */
 export function serveWrites(port: MessagePort, file: string, works: Works): void {
-  const answers = new Answers(port);
+  const disk = new Disk(
+    async () => {
+      const { database } = await (opening as Promise<Opened>);
+      await database.executeQuery(PROBE);
+    },
+    problem => port.postMessage({ outcomes: [], problem } satisfies FromThread),
+  );
+  const answers = new Answers(port, disk, [file, `${file}-wal`]);
   const open = new Set<Promise<void>>();
   let opening: Promise<Opened> | undefined;
   port.on('message', async ({ orders, isLast }: ToThread) => {
-    opening ??= openFor(file, works);
+    opening ??= openFor(file, works).finally(() => answers.begin());
     const opened = await opening;
     for (const order of orders) {
       const done = run(order, opened)
         .then(
-          result => answers.add([order[0], result], opened.writes),
-          (error: unknown) => answers.add([order[0], null, sendError(error)], opened.writes),
+          result => {
+            disk.took();
+            answers.add([order[0], result], opened.writes);
+          },
+          (error: unknown) => {
+            disk.refused(error);
+            answers.add([order[0], null, sendError(error)], opened.writes);
+          },
         )
         .then(() => void open.delete(done));
       open.add(done);
     }
     if (!isLast) return;
     await Promise.all(open);
+    disk.close();
     await opened.writes.close();
+    // A full disk keeps the log as it is.
+    await opened.database.executeQuery(CHECKPOINT).catch(() => undefined);
     await opened.database.destroy();
     answers.flush(opened.writes);
     port.close();
@@ -52,13 +70,71 @@ async function run([, work, what, parameters]: Order, { database, writes, works 
   return await database.executeQuery(CompiledQuery.raw(what, [...(parameters ?? [])]));
 }
 
+const PROBE_MS = 2_000;
+const CHECKPOINT = CompiledQuery.raw('pragma wal_checkpoint(truncate)');
+/** Writes a page and changes nothing. */
+const PROBE = CompiledQuery.raw('pragma user_version = 0');
+
+/** Whether the disk takes what is written. While it does not, it is asked now and then, since perhaps nobody else writes. */
+class Disk {
+  problem: string | null = null;
+  readonly #probe: () => Promise<unknown>;
+  readonly #tell: (problem: string | null) => void;
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+
+  constructor(probe: () => Promise<unknown>, tell: (problem: string | null) => void) {
+    this.#probe = probe;
+    this.#tell = tell;
+  }
+
+  took(): void {
+    if (this.problem === null) return;
+    this.problem = null;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  refused(error: unknown): void {
+    if (!(error instanceof ServiceError) || error.code !== 'unavailable') return;
+    this.problem = error.message;
+    if (this.#isClosed) return;
+    this.#timer ??= setTimeout(async () => {
+      this.#timer = undefined;
+      try {
+        await this.#probe();
+        this.took();
+        if (!this.#isClosed) this.#tell(this.problem);
+      } catch (again) {
+        this.refused(again);
+      }
+    }, PROBE_MS).unref();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+  }
+}
+
 /** What was done in one turn is answered with one message. */
 class Answers {
   readonly #port: MessagePort;
+  readonly #disk: Disk;
+  readonly #paths: readonly string[];
+  #opened: readonly (string | null)[] = [];
+  #lost: string | null = null;
   #outcomes: SentOutcome[] = [];
 
-  constructor(port: MessagePort) {
+  constructor(port: MessagePort, disk: Disk, paths: readonly string[]) {
     this.#port = port;
+    this.#disk = disk;
+    this.#paths = paths;
+  }
+
+  /** The files are there. */
+  begin(): void {
+    this.#opened = this.#paths.map(fileAt);
   }
 
   add(outcome: SentOutcome, writes: DurableWrites): void {
@@ -68,8 +144,22 @@ class Answers {
 
   flush(writes: DurableWrites): void {
     if (this.#outcomes.length === 0) return;
-    const message: FromThread = { outcomes: this.#outcomes, problem: writes.problem() };
+    const lost = this.#whatIsLost();
+    const outcomes = lost === null ? this.#outcomes : this.#outcomes.map(([id]) => failed(id, lost));
+    const message: FromThread = { outcomes, problem: lost ?? writes.problem() ?? this.#disk.problem };
     this.#outcomes = [];
     this.#port.postMessage(message);
   }
+
+  /** Asked behind each turn's writes and before they are answered: what went into a file that nobody can open again is not kept. */
+  #whatIsLost(): string | null {
+    for (const [index, path] of this.#paths.entries()) {
+      if (this.#lost === null && fileAt(path) !== this.#opened[index]) this.#lost = lostSentence(path);
+    }
+    return this.#lost;
+  }
+}
+
+function failed(id: number, problem: string): SentOutcome {
+  return [id, null, sendError(internal(problem))];
 }

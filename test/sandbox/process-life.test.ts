@@ -2,7 +2,9 @@ import { execFileSync } from 'node:child_process';
 import {
   accessSync,
   constants,
+  cpSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -14,6 +16,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { ROOT } from '../../scripts/command.ts';
 import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
@@ -156,14 +159,14 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 
   test('a launcher whose server was killed ends by itself after its time', async () => {
-    const own = new ProcessFixture({ launcherIdleExitMs: 300 });
+    const own = new ProcessFixture({ launcherIdleExitMs: 3_000 });
     const script = `
       import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
       import { ProcessDriver } from ${JSON.stringify(join(import.meta.dirname, '../../src/sandbox/process/driver.ts'))};
       const silent = () => undefined;
       const logger = { trace: silent, debug: silent, info: silent, warn: silent, error: silent, fatal: silent, child: () => logger };
       const driver = new ProcessDriver({
-        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { closed: ['/x', '/y'], allow: null }, logger, launcherIdleExitMs: 300, spares: 1,
+        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { closed: ['/x', '/y'], allow: null }, logger, launcherIdleExitMs: 3_000, spares: 1,
       });
       await driver.probe();
       process.kill(process.pid, 'SIGKILL');
@@ -195,6 +198,100 @@ describe('the process driver', { timeout: 120_000 }, () => {
       isError('failed_precondition', /\/usr\/bin\/python3: it is Python 3\.\d+$/),
     );
     await own.dispose();
+  });
+
+  test('a launcher that is killed before it serves: the start goes on with a new one', async () => {
+    const pythonDir = mkdtempSync(join(tmpdir(), 'rookery-python-'));
+    for (const name of ['rookery_launcher', 'rookery_runtime']) {
+      cpSync(join(ROOT, 'runtimes/python', name), join(pythonDir, name), { recursive: true });
+    }
+    const main = join(pythonDir, 'rookery_launcher/__main__.py');
+    const killed = join(pythonDir, 'killed');
+    const once = `import os\nif not os.path.exists(${JSON.stringify(killed)}):\n    os.mkdir(${JSON.stringify(killed)})\n    os.kill(os.getpid(), 9)\n`;
+    writeFileSync(main, `${once}${readFileSync(main, 'utf8')}`);
+    const own = new ProcessFixture({ pythonDir });
+    try {
+      const { handle } = await own.driver().start(own.spec(), AbortSignal.timeout(WAIT_MS));
+      expect(existsSync(killed)).toBe(true);
+      expect(await own.driver().inspect(handle)).toEqual({ state: 'running' });
+    } finally {
+      await own.dispose();
+      rmSync(pythonDir, { recursive: true, force: true });
+    }
+  });
+
+  test('a launcher that is killed with a start that it has not taken yet: the start goes on with a new one', async () => {
+    const [pid] = launcherPids();
+    if (pid === undefined) throw new Error('no launcher runs');
+    process.kill(pid, 'SIGSTOP');
+    const spec = fixture.spec();
+    const starting = driver.start(spec, AbortSignal.timeout(WAIT_MS));
+    process.kill(pid, 'SIGKILL');
+    const { handle } = await starting;
+    expect(await driver.inspect(handle)).toEqual({ state: 'running' });
+    expect(launcherPids()).not.toContain(pid);
+  });
+
+  test('control groups that a killed launcher’s spares leave are removed when the server stops', async () => {
+    const own = new ProcessFixture();
+    const first = own.driver();
+    expect((await first.probe()).available).toBe(true);
+    const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
+    const launcher = lock.slice(0, -'.lock'.length);
+    const pid = pidOf(`rookery: launcher ${launcher}`);
+    if (pid === null) throw new Error('no launcher runs');
+    const groupsOf = () =>
+      groupParents().flatMap(parent => readdirSync(parent).filter(name => name.startsWith(`${launcher}-${pid}-`)));
+    if (groupParents().length > 0) await expect.poll(groupsOf, { timeout: WAIT_MS }).not.toEqual([]);
+    process.kill(pid, 'SIGKILL');
+    await expect.poll(() => pidOf(`rookery: launcher ${launcher}`), { timeout: WAIT_MS }).toBeNull();
+    await first.close();
+    expect(groupsOf()).toEqual([]);
+    await own.dispose();
+  });
+
+  test.runIf(process.getuid?.() === 0)(
+    'how an instance ended is known although the disk was full when it did, and nobody listened',
+    async () => {
+      const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
+      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', disk]);
+      try {
+        const own = new ProcessFixture({ dataDir: disk });
+        const first = own.driver();
+        const { channel, handle } = await startWith('exit', {}, first);
+        await first.close();
+        expect(() => {
+          for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
+        }).toThrow('ENOSPC');
+        await call(channel, { code: 3 }).catch(() => undefined);
+        const second = own.driver();
+        await expect
+          .poll(() => second.inspect(handle), { timeout: WAIT_MS })
+          .toMatchObject({
+            state: 'exited',
+            exit: { code: 3, signal: null },
+          });
+        execFileSync('sh', ['-c', 'rm -f filler-*'], { cwd: disk });
+        await own.dispose().catch(() => undefined);
+      } finally {
+        execFileSync('umount', ['-l', disk]);
+        rmSync(disk, { recursive: true });
+      }
+    },
+  );
+
+  test('what cannot be read now is not taken for dead: neither its files nor its process', async () => {
+    const { handle } = await startWith('echo');
+    const directory = join(fixture.dataDir, 'run/instances', handle.instanceId);
+    // A file that is there and cannot be read, whoever asks.
+    mkdirSync(join(directory, 'exit.json'));
+    await expect(driver.inspect(handle)).rejects.toSatisfy(isError('unavailable', /exit\.json cannot be read/));
+    await expect(driver.list()).rejects.toSatisfy(isError('unavailable', /exit\.json cannot be read/));
+    rmSync(join(directory, 'exit.json'), { recursive: true });
+    expect(await driver.inspect(handle)).toEqual({ state: 'running' });
+    // One that a full disk has cut off tells nothing.
+    writeFileSync(join(directory, 'exit.json'), '{"code"');
+    expect(await driver.inspect(handle)).toEqual({ state: 'running' });
   });
 
   test('a program that speaks the protocol gets its socket as a descriptor, as a path and its secret', async () => {

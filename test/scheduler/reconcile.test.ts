@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test, vi } from 'vitest';
+import { unavailable } from '../../src/core/error.ts';
 import { NO_SANDBOX } from '../../src/core/instance.ts';
+import { Channel } from '../../src/runtime/channel.ts';
 import { toSandboxSpec } from '../../src/scheduler/sandbox-spec.ts';
 import { insertInstance, updateInstance } from '../../src/storage/instances.ts';
 import { gate, Harness, specOf, TENANT } from './harness.ts';
@@ -14,7 +16,12 @@ function startSandbox(harness: Harness, id: string) {
 }
 
 /** What an earlier server wrote before it was killed. */
-async function writeRow(harness: Harness, status: 'CREATING' | 'RUNNING' | 'STOPPING', restarts = 0): Promise<string> {
+async function writeRow(
+  harness: Harness,
+  status: 'CREATING' | 'RUNNING' | 'STOPPING',
+  restarts = 0,
+  idempotency: { key: string; requestHash: string } | undefined = undefined,
+): Promise<string> {
   const id = randomUUID();
   await insertInstance(harness.database, {
     instance: {
@@ -30,7 +37,7 @@ async function writeRow(harness: Harness, status: 'CREATING' | 'RUNNING' | 'STOP
       sandbox: NO_SANDBOX,
     },
     secret: 'secret',
-    idempotency: undefined,
+    idempotency,
   });
   return id;
 }
@@ -180,6 +187,47 @@ test('a create that was cut off leaves nothing: its row and its sandbox go', asy
   await harness.restartServer();
   expect(harness.driver.instanceIds).toEqual([]);
   expect((await harness.scheduler.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
+});
+
+test('the key of a create that was cut off is never answered with the id that is about to go', async () => {
+  await using harness = await Harness.open({ now: () => 1_000 });
+  const idempotency = { key: 'k', requestHash: 'h' };
+  const id = await writeRow(harness, 'CREATING', 0, idempotency);
+  // Its driver does not answer, so the row outlives the start.
+  harness.driver.faults.away = 'gone fishing';
+  await harness.restartServer();
+  harness.driver.faults.away = undefined;
+  const request = { spec: specOf('again'), idempotency };
+  await expect(harness.scheduler.create(request)).rejects.toMatchObject({ code: 'unavailable', retryAfterSeconds: 1 });
+  await harness.scheduler.reconcile();
+  const created = await harness.scheduler.create(request);
+  expect(created).toMatchObject({ status: 'RUNNING' });
+  expect(created.id).not.toBe(id);
+  // The key of a restart that goes on stands for an instance that somebody has.
+  expect((await harness.scheduler.create(request)).id).toBe(created.id);
+});
+
+test('an instance that could not be asked for want of descriptors is left alone, and adopted once there are some', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a', { handler: 'count' });
+  expect(await harness.value(id)).toBe(1);
+  const shortage = Object.assign(new Error('connect EMFILE'), { code: 'EMFILE' });
+  const open = vi.spyOn(Channel, 'open').mockRejectedValue(unavailable('it cannot be reached', { cause: shortage }));
+  try {
+    await harness.restartServer({ adoption: { answerMs: 50, silenceMs: 100 } });
+    await vi.waitFor(() =>
+      expect(harness.logs).toContainEqual(
+        expect.objectContaining({
+          message: 'an instance could not be adopted',
+          fields: expect.objectContaining({ instanceId: id }),
+        }),
+      ),
+    );
+  } finally {
+    open.mockRestore();
+  }
+  expect((await harness.scheduler.get(TENANT, id)).status).toBe('RUNNING');
+  await vi.waitFor(async () => expect(await harness.value(id)).toBe(2), { timeout: 10_000 });
 });
 
 test('a restart that was cut off loses no agent: it is FAILED and can be restarted', async () => {

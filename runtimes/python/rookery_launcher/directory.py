@@ -12,6 +12,8 @@ import socket
 SOCKET_DIRECTORY = "sock"
 SOCKET_NAME = "runtime.sock"
 CONTROL_NAME = "init.sock"
+#: More than any end takes.
+_RESERVED_BYTES = 512
 _RUNTIME_BACKLOG = 64
 _CONTROL_BACKLOG = 64
 
@@ -37,9 +39,22 @@ class InstanceDirectory:
         finally:
             os.close(descriptor)
 
+    def reserve(self, name):
+        """Takes the room on the disk that `publish` will need: how a job has ended must be told on a full one too. Fails with OSError."""
+        descriptor = os.open(name + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self.descriptor)
+        try:
+            os.write(descriptor, b" " * _RESERVED_BYTES)
+        finally:
+            os.close(descriptor)
+
     def publish(self, name, content):
-        """The same where somebody may be reading: they see all of it or nothing. Fails with OSError."""
-        self.write(name + ".tmp", content)
+        """As `write` where somebody may be reading: they see all of it or nothing. Fails with OSError."""
+        descriptor = os.open(name + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self.descriptor)
+        try:
+            # Over what was reserved; spaces behind JSON are JSON.
+            os.write(descriptor, json.dumps(content).encode().ljust(_RESERVED_BYTES))
+        finally:
+            os.close(descriptor)
         os.rename(name + ".tmp", name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def adopt(self, instance_id):

@@ -189,6 +189,8 @@ class Launcher:
                 "privileged": layers.is_privileged(),
                 # Why sandboxes cannot have a network of their own that reaches out; null when they can.
                 "networkMissing": self._plan.networks.missing,
+                # Where the groups of sandboxes are: whoever outlives this launcher removes what it may leave.
+                "groupParents": self._group_parents(),
             },
         )
 
@@ -354,7 +356,7 @@ class Launcher:
     def _sweep(self):
         """What launchers that were killed have left: their files, and groups and directories of spares, whose names tell its pid."""
         lockfile.sweep(self._config["runDir"])
-        for parent in sorted({place.parent for place in self._plan.layers.places.values()} | {self._plan.spares}):
+        for parent in self._group_parents() + [self._plan.spares]:
             for name in os.listdir(parent):
                 fields = name.split("-")
                 if len(fields) < 3 or not fields[-2].isdigit() or process.start_time(fields[-2]) is not None:
@@ -365,6 +367,9 @@ class Launcher:
                 elif os.path.isdir(path):
                     # A group in which an instance lives cannot be removed.
                     cgroups.remove([path])
+
+    def _group_parents(self):
+        return sorted({place.parent for place in self._plan.layers.places.values()})
 
     def _remove_groups(self, name):
         paths = list(cgroups.paths_of(self._plan.layers.places, name).values())

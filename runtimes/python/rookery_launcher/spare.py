@@ -89,6 +89,7 @@ def prepare(plan, name, control, *others):
         "hasOwnNetwork": plan.networks.always,
     }
     place.write("state.json", state)
+    place.reserve("exit.json")
     # Before the root is made: afterwards the groups are out of reach.
     limits = cgroups.LimitFiles(plan.layers.places, name)
     oom_kills = cgroups.oom_kills_file(plan.layers.places, name)

@@ -1,12 +1,15 @@
-import { readFile, rmdir } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { readdir, readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { isAbsent } from '../../lib/system-errors.ts';
 import type { SandboxStats } from '../driver.ts';
 import { killPid } from './kernel.ts';
 
 const REMOVE_TRIES = 150;
 const REMOVE_INTERVAL_MS = 20;
 const KILL_TRIES = 50;
+const SWEEP_TRIES = 25;
 
 /** The control groups of one sandbox: `{memory, cpu, pids}` → directory, and which version of the interface each has. */
 export interface ControlGroups {
@@ -29,6 +32,40 @@ export async function removeGroups(groups: ControlGroups): Promise<boolean> {
     }
   }
   return left.size === 0;
+}
+
+/**
+ * Removes the groups in `parents` that launchers have left which are no more: their names tell the launcher's pid. One in which a sandbox
+ * lives cannot be removed, and is its owner's; those of spares that are just ending are tried again for a moment.
+ */
+export async function sweepGroups(parents: Iterable<string>): Promise<void> {
+  for (const parent of parents) {
+    for (let attempt = 0; attempt < SWEEP_TRIES; attempt++) {
+      if (attempt > 0) await delay(REMOVE_INTERVAL_MS);
+      const names = (await readdir(parent).catch(() => [])).filter(isLeft);
+      const removed = await Promise.all(names.map(name => isRemoved(join(parent, name))));
+      if (removed.every(Boolean)) break;
+    }
+  }
+}
+
+/** `<launcher>-<pid>-<number>` */
+function isLeft(name: string): boolean {
+  const pid = /^py[^/]*-(\d+)-\d+$/.exec(name)?.[1];
+  if (pid === undefined) return false;
+  try {
+    // Also one that nobody has reaped yet.
+    return /\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
+  } catch (error) {
+    return isAbsent(error);
+  }
+}
+
+async function isRemoved(path: string): Promise<boolean> {
+  return await rmdir(path).then(
+    () => true,
+    error => isAbsent(error),
+  );
 }
 
 /** Kills what runs in them, until nothing does (bounded). For where no pid namespace does it. */

@@ -92,7 +92,8 @@ export class ProcessDriver extends HostDriver {
       );
       return this.probed(launcher.hello);
     } catch (error) {
-      return { available: false, reason: messageOf(error) };
+      const mayPass = !(error instanceof ServiceError && error.code === 'failed_precondition');
+      return { available: false, reason: messageOf(error), mayPass };
     }
   }
 
@@ -108,9 +109,8 @@ export class ProcessDriver extends HostDriver {
   }
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
-    const tooLate = 'the sandbox did not start in time';
     const version = spec.command.kind === 'python' ? spec.command.version : null;
-    const launcher = await bounded(this.#launchers.get(version), START_TIMEOUT_MS, tooLate, signal);
+    const launcher = await this.#launcher(version, null, signal);
     refuseWithoutIsolation(spec, launcher, this.#network.use);
     const warnings = sourceOwners(spec);
     const state = await this.#tryStarts(spec, version, launcher, signal);
@@ -151,9 +151,23 @@ export class ProcessDriver extends HostDriver {
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
       const started = await this.#tryStart(spec, serving, signal);
       if (started !== null) return started;
-      serving = await this.#launchers.getOther(version, serving);
+      serving = await this.#launcher(version, serving, signal);
     }
     throw unavailable('the launcher ended the start without a word; its log is in run/ of the data directory');
+  }
+
+  /** The one to ask, after `tried` has not answered. One that ends while it begins is worth another try too. Fails with `unavailable`. */
+  async #launcher(version: string | null, tried: Launcher | null, signal: AbortSignal): Promise<Launcher> {
+    const get = () => (tried === null ? this.#launchers.get(version) : this.#launchers.getOther(version, tried));
+    const inTime = (launcher: Promise<Launcher>) =>
+      bounded(launcher, START_TIMEOUT_MS, 'the launcher did not answer in time', signal);
+    try {
+      return await inTime(get().catch(error => (isUnavailable(error) ? get() : Promise.reject(error))));
+    } catch (error) {
+      if (!(error instanceof ServiceError) || error.code !== 'deadline_exceeded' || signal.aborted) throw error;
+      // Nothing of the start has begun.
+      throw unavailable(error.message, { cause: error });
+    }
   }
 
   /** One start over one connection; null when it ended without an answer. Leaves nothing when it fails. */
@@ -196,6 +210,10 @@ export class ProcessDriver extends HostDriver {
     this.#starting.delete(connection);
     connection.close();
   }
+}
+
+function isUnavailable(error: unknown): boolean {
+  return error instanceof ServiceError && error.code === 'unavailable';
 }
 
 interface Started {

@@ -1,10 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { internal } from '../../core/error.ts';
+import { internal, messageOf, unavailable } from '../../core/error.ts';
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
+import type { ProcessName } from '../../lib/process-name.ts';
+import { isAbsent } from '../../lib/system-errors.ts';
 import type { ExitResult, SandboxHandle } from '../driver.ts';
 import type { ControlGroups } from './control-groups.ts';
-import type { ProcessName } from './kernel.ts';
 
 /** What the handle of a process sandbox tells: enough to judge and remove it without anybody's help. */
 export interface ProcessSandbox {
@@ -85,20 +86,28 @@ export function readHandle(handle: SandboxHandle): ProcessSandbox {
   };
 }
 
-/** What a sandbox's directory says of it; null before it has been written. */
+/** What a sandbox's directory says of it; null before it has been written. Fails with `unavailable` when it cannot be read now. */
 export async function readState(directory: string): Promise<SandboxStateFile | null> {
   return (await readJson(join(directory, 'state.json'))) as SandboxStateFile | null;
 }
 
-/** How the sandbox ended as it said itself; null when it has not. */
+/** How the sandbox ended as it said itself; null when it has not. Fails with `unavailable` when it cannot be read now. */
 export async function readExit(directory: string): Promise<ExitResult | null> {
   return (await readJson(join(directory, 'exit.json'))) as ExitResult | null;
 }
 
 async function readJson(path: string): Promise<unknown> {
+  let text: string;
   try {
-    return JSON.parse(await readFile(path, 'utf8'));
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if (isAbsent(error)) return null;
+    throw unavailable(`${path} cannot be read: ${messageOf(error)}`, { cause: error });
+  }
+  try {
+    return JSON.parse(text);
   } catch {
+    // Room that was set aside, or a write that a full disk cut off.
     return null;
   }
 }

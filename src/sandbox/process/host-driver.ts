@@ -1,8 +1,9 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
+import { deadlineExceeded, failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
 import type { Removals } from '../../lib/removals.ts';
+import { isAbsent } from '../../lib/system-errors.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
 import type {
@@ -34,6 +35,7 @@ import { SandboxPorts } from './sandbox-ports.ts';
 const EXEC_MARGIN_MS = 15_000;
 const STATS_TIMEOUT_MS = 5_000;
 const DYING_MS = 2_000;
+const LISTED_AT_ONCE = 32;
 
 /** What a launcher or a keeper has found out about its machine. */
 export interface HostFacts {
@@ -118,17 +120,21 @@ export abstract class HostDriver implements SandboxDriver {
   }
 
   async list(): Promise<readonly ListedSandbox[]> {
-    const ids = await readdir(this.#instancesDir).catch(() => []);
-    return await Promise.all(
-      ids.map(async instanceId => {
-        const directory = this.directoryOf(instanceId);
-        const handle = this.handleOf(instanceId, await readState(directory));
-        const { firstProcess } = readHandle(handle);
-        const isRunning =
-          firstProcess !== null && (await readExit(directory)) === null && (await isAlive(firstProcess));
-        return { instanceId, handle, running: isRunning };
-      }),
-    );
+    const ids = await readdir(this.#instancesDir).catch(orAbsent([]));
+    const listed: ListedSandbox[] = [];
+    // Not all at once: each look holds files open.
+    for (let at = 0; at < ids.length; at += LISTED_AT_ONCE) {
+      listed.push(...(await Promise.all(ids.slice(at, at + LISTED_AT_ONCE).map(id => this.#look(id)))));
+    }
+    return listed;
+  }
+
+  async #look(instanceId: string): Promise<ListedSandbox> {
+    const directory = this.directoryOf(instanceId);
+    const handle = this.handleOf(instanceId, await readState(directory));
+    const { firstProcess } = readHandle(handle);
+    const isRunning = firstProcess !== null && (await readExit(directory)) === null && (await isAlive(firstProcess));
+    return { instanceId, handle, running: isRunning };
   }
 
   async exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
@@ -299,10 +305,13 @@ export abstract class HostDriver implements SandboxDriver {
 }
 
 async function exists(path: string): Promise<boolean> {
-  try {
-    await stat(path);
-    return true;
-  } catch {
-    return false;
-  }
+  return await stat(path).then(() => true, orAbsent(false));
+}
+
+/** What stands for something that is not there; whatever else went wrong says nothing about it. */
+function orAbsent<T>(value: T): (error: unknown) => T {
+  return error => {
+    if (isAbsent(error)) return value;
+    throw unavailable(`the sandboxes cannot be looked at: ${messageOf(error)}`, { cause: error });
+  };
 }

@@ -2,7 +2,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { currentBootId, isAlive, killProcess, waitForEnd } from './kernel.ts';
+import { currentBootId } from '../../lib/process-name.ts';
+import { isAlive, killProcess, waitForEnd } from './kernel.ts';
 
 function startTimeOf(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');

@@ -9,6 +9,7 @@ import { internal, messageOf, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { bounded } from './bounded.ts';
+import { sweepGroups } from './control-groups.ts';
 import { FrameSocket } from './frame-socket.ts';
 import { type Interpreter, Interpreters } from './interpreters.ts';
 import type { NetworkOptions } from './network.ts';
@@ -52,6 +53,8 @@ interface LauncherHello {
   readonly privileged: boolean;
   /** Why its sandboxes cannot have a network of their own that reaches out; null when they can. */
   readonly networkMissing?: string | null;
+  /** Directories of the control groups of its sandboxes. */
+  readonly groupParents?: readonly string[];
 }
 
 /** A launcher that serves. */
@@ -68,6 +71,8 @@ export class Launchers {
   readonly #interpreters: Interpreters;
   readonly #serving = new Map<string, Promise<Launcher>>();
   #fingerprint: Promise<string> | undefined;
+  readonly #groupParents = new Set<string>();
+  #hasLostOne = false;
   #isClosed = false;
 
   constructor(options: LauncherOptions) {
@@ -136,6 +141,8 @@ export class Launchers {
       if (opened !== null) controls.push(opened.control);
     }
     await Promise.allSettled(controls.map(retire));
+    // Those that were killed have told nobody of the groups of their spares.
+    if (this.#hasLostOne) await sweepGroups(this.#groupParents);
   }
 
   #watch(version: string, launcher: Launcher): void {
@@ -144,6 +151,7 @@ export class Launchers {
       launcher.control.close();
       if ((await this.#serving.get(version)?.catch(() => null)) === launcher) this.#serving.delete(version);
       if (this.#isClosed) return;
+      this.#hasLostOne = true;
       this.#options.logger.warn({ version, pid: launcher.hello.pid, frame: frame?.toString() }, 'a launcher has ended');
     });
   }
@@ -164,6 +172,7 @@ export class Launchers {
     const { control, hello } = opened;
     control.unref();
     const startSocket = join(this.runDir, `${name}${START_SOCKET}`);
+    for (const parent of hello.groupParents ?? []) this.#groupParents.add(parent);
     return { hello, startSocket, control };
   }
 

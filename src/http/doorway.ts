@@ -1,0 +1,108 @@
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { JSON_TYPE, refusal } from './answer.ts';
+
+export interface DoorwayOptions {
+  /** How long a request waits for the start before it is refused. */
+  readonly waitMs: number;
+  /** Requests that wait; further ones are refused at once. */
+  readonly maxWaiting: number;
+}
+
+const USUAL: DoorwayOptions = { waitMs: 5_000, maxWaiting: 1_000 };
+/** What is asked of a server because it may not be ready. */
+const ALWAYS_OPEN = new Set(['/healthz', '/readyz', '/metrics']);
+const RETRY_AFTER_SECONDS = 1;
+
+interface Waiting {
+  readonly pass: () => void;
+  readonly refuse: () => void;
+}
+
+/**
+ * Holds the requests of a server that listens and has not started yet: before it knows what an earlier server left, nothing that it
+ * would answer could be relied on. Requests wait a little and then pass, or are refused with 503 and `Retry-After`.
+ *
+ * It stands in front of the server's own events, and takes itself away with `open`: afterwards nothing is paid for it.
+ */
+export class Doorway {
+  readonly #server: Server;
+  readonly #options: DoorwayOptions;
+  readonly #waiting = new Set<Waiting>();
+
+  constructor(server: Server, options: DoorwayOptions = USUAL) {
+    this.#server = server;
+    this.#options = options;
+    const emit = server.emit.bind(server) as (event: string, ...args: unknown[]) => boolean;
+    // An own property in front of the method of its class.
+    server.emit = ((event: string, ...args: unknown[]) => {
+      if (event === 'request')
+        this.#hold(args[0] as IncomingMessage, args[1] as ServerResponse, () => emit(event, ...args));
+      else if (event === 'upgrade')
+        this.#hold(args[0] as IncomingMessage, args[1] as Duplex, () => emit(event, ...args));
+      else return emit(event, ...args);
+      return true;
+    }) as Server['emit'];
+  }
+
+  /** What waits passes, in the order of its arrival. */
+  open(): void {
+    delete (this.#server as Partial<Pick<Server, 'emit'>>).emit;
+    for (const { pass } of [...this.#waiting]) pass();
+  }
+
+  /** The server ends before it has started. */
+  refuseWaiting(): void {
+    for (const { refuse } of [...this.#waiting]) refuse();
+  }
+
+  #hold(request: IncomingMessage, answer: ServerResponse | Duplex, emit: () => void): void {
+    if (ALWAYS_OPEN.has((request.url ?? '').split('?', 1)[0] as string)) {
+      emit();
+      return;
+    }
+    if (this.#waiting.size >= this.#options.maxWaiting) {
+      refuse(answer);
+      return;
+    }
+    const leave = () => {
+      clearTimeout(timer);
+      answer.off('close', leave);
+      answer.off('error', leave);
+      this.#waiting.delete(waiting);
+    };
+    const waiting: Waiting = {
+      pass: () => {
+        leave();
+        emit();
+      },
+      refuse: () => {
+        leave();
+        refuse(answer);
+      },
+    };
+    const timer = setTimeout(waiting.refuse, this.#options.waitMs);
+    this.#waiting.add(waiting);
+    // The caller went away.
+    answer.once('close', leave).once('error', leave);
+  }
+}
+
+function refuse(answer: ServerResponse | Duplex): void {
+  const { status, body } = refusal(503, 'the server is starting: it does not yet know what an earlier one left');
+  const text = JSON.stringify(body);
+  const headers = {
+    'Content-Type': JSON_TYPE,
+    'Content-Length': Buffer.byteLength(text),
+    'Retry-After': RETRY_AFTER_SECONDS,
+    // A body that nobody will read stands between this request and the next one.
+    Connection: 'close',
+  };
+  if ('writeHead' in answer) {
+    answer.writeHead(status, headers).end(text);
+    return;
+  }
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  answer.on('error', () => answer.destroy());
+  answer.end(`HTTP/1.1 ${status} Service Unavailable\r\n${lines.join('')}\r\n${text}`);
+}

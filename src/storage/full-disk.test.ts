@@ -1,0 +1,75 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { describeWith } from '../../test/probe.ts';
+import type { PoolSpec } from '../core/pool.ts';
+import { createPools } from '../registry/pool-writes.ts';
+import { WORKS } from '../works.ts';
+import { listPools } from './pools.ts';
+import { insertServiceInstance } from './service-instances.ts';
+import { openStores, type Stores } from './stores.ts';
+
+const PROGRAM = new URL('../../test/registry/write-program.mjs', import.meta.url);
+
+describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
+  let disk: string;
+  let stores: Stores;
+
+  beforeEach(async () => {
+    disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', disk]);
+    stores = await openStores(join(disk, 'a.db'), { works: WORKS, program: PROGRAM });
+  });
+
+  afterEach(async () => {
+    await stores.close();
+    execFileSync('umount', ['-l', disk]);
+    rmSync(disk, { recursive: true });
+  });
+
+  const fill = () => {
+    try {
+      for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
+    } catch {
+      // It is full.
+    }
+  };
+  const empty = () => execFileSync('sh', ['-c', 'rm -f filler-*'], { cwd: disk });
+  const large = (id: string) => [{ id, group: 'x'.repeat(20_000) } as PoolSpec];
+  const full = { code: 'unavailable', message: expect.stringContaining('the disk is full'), retryAfterSeconds: 5 };
+
+  test('every write says so, alone and beside others, as a work and as a query, and reads go on', async () => {
+    await stores.writes.write(createPools, large('before'));
+    fill();
+    await expect(stores.writes.write(createPools, large('alone'))).rejects.toMatchObject(full);
+    const together = await Promise.allSettled(['a', 'b', 'c'].map(id => stores.writes.write(createPools, large(id))));
+    for (const outcome of together) expect(outcome).toMatchObject({ status: 'rejected', reason: full });
+    const row = { id: 'x'.repeat(50_000) } as Parameters<typeof insertServiceInstance>[1];
+    const whole = {
+      ...row,
+      node_id: '',
+      tenant: '',
+      urn: '',
+      revision_id: '',
+      group_key: '',
+      sandbox_type: 'fake',
+      handle: '',
+    } as const;
+    const rest = { secret: '', concurrency: 1, max_call_ms: 1, stop_grace_ms: 1, code_source: '', started_at_ms: 1 };
+    await expect(insertServiceInstance(stores.database, { ...whole, ...rest })).rejects.toMatchObject(full);
+    expect((await listPools(stores.database, { id: '', group: '' }, 10, 0)).pools.map(({ spec }) => spec.id)).toEqual([
+      'before',
+    ]);
+  });
+
+  test('the problem is told while it lasts, and is over by itself once there is room, also when nobody writes', async () => {
+    fill();
+    await expect(stores.writes.write(createPools, large('a'))).rejects.toMatchObject(full);
+    expect(stores.writes.problem()).toContain('the disk is full');
+    empty();
+    await vi.waitFor(() => expect(stores.writes.problem()).toBeNull(), { timeout: 10_000 });
+    expect(await stores.writes.write(createPools, large('a'))).toEqual([true]);
+  });
+});

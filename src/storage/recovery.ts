@@ -1,0 +1,108 @@
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { sql } from 'kysely';
+import { takeDataDir, writeNodeId } from './data-dir.ts';
+import { type DataDirFacts, RUNNING, readFacts } from './data-dir-facts.ts';
+import { connect, openDatabase } from './database.ts';
+import { listNodeIds, listSandboxIds } from './node-rows.ts';
+
+/** What is wrong with a data directory, and what can be done about it. */
+export interface Recovery {
+  /** Sentences: what is there, what is not, what it means. */
+  readonly findings: readonly string[];
+  /** What `apply` does, in order. Empty: a service may start as it is, or nothing can be done here. */
+  readonly steps: readonly RecoveryStep[];
+  /** Sandboxes that the database does not know: the next service ends them. */
+  readonly unknownSandboxes: readonly string[];
+}
+
+export interface RecoveryStep {
+  readonly text: string;
+  apply(): Promise<void>;
+}
+
+/**
+ * Looks at a data directory that no service uses, calls `work` with what was found, and lets go of it. Nothing is changed but by the steps
+ * that `work` applies. Fails with `failed_precondition` when a service runs on it.
+ */
+export async function recover(path: string, work: (recovery: Recovery) => Promise<void>): Promise<void> {
+  const taken = await takeDataDir(path);
+  let isWhole = false;
+  try {
+    const facts = await readFacts(path);
+    await work(await plan(path, taken.databaseFile, facts));
+    // Whoever reads a database with a log and goes writes the log into it.
+    isWhole = facts.hasDatabase && facts.hasLog;
+  } finally {
+    taken.release(isWhole);
+  }
+}
+
+async function plan(path: string, file: string, facts: DataDirFacts): Promise<Recovery> {
+  if (!facts.hasDatabase) return withoutDatabase(path, file, facts);
+  const findings: string[] = [];
+  const steps: RecoveryStep[] = [];
+  if (facts.wasKilled && !facts.hasLog) {
+    findings.push(
+      'The last service was killed and its write-ahead log is missing: what was written last is lost, unless another program (sqlite3, a backup) has written it into the database.',
+    );
+    steps.push({
+      text: 'go on with the database as it is, without what was written last',
+      apply: () => rm(join(path, RUNNING), { force: true }),
+    });
+  }
+  const { nodeIds, known } = await rowsOf(file, facts);
+  const [only] = nodeIds;
+  if (nodeIds.length > 1) {
+    findings.push(`The database has rows of several nodes (${nodeIds.join(', ')}); node-id has to be one of them.`);
+  }
+  if (only !== undefined && (facts.nodeId === null || !nodeIds.includes(facts.nodeId))) {
+    const what = facts.nodeId === null ? 'node-id is missing or empty' : `node-id says ${facts.nodeId}`;
+    findings.push(`${what}; what is in the database belongs to the node ${nodeIds.join(' or ')}.`);
+    if (nodeIds.length === 1) {
+      steps.push({
+        text: `write ${only} into node-id, so that the next service adopts what runs`,
+        apply: async () => void (await writeNodeId(path, only)),
+      });
+    }
+  }
+  const unknownSandboxes = facts.sandboxes.filter(id => !known.has(id));
+  return { findings, steps, unknownSandboxes };
+}
+
+/** Rows cannot be made of what runs: names, owners and the secrets of connections were in the database only. */
+function withoutDatabase(path: string, file: string, { nodeId, sandboxes }: DataDirFacts): Recovery {
+  if (nodeId === null && sandboxes.length === 0) return { findings: [], steps: [], unknownSandboxes: [] };
+  return {
+    findings: [
+      'The database is missing: functions, records of agents and jobs, and the secrets that open connections to agents were in it.',
+      'A backup of it that is put back brings them back; agents that it knows and that still run are adopted.',
+    ],
+    steps: [
+      {
+        text: 'begin with an empty database: the next service knows no functions, agents and jobs, and ends every sandbox that is left',
+        apply: async () => {
+          for (const end of ['-wal', '-shm']) await rm(`${file}${end}`, { force: true });
+          const database = await openDatabase(file);
+          await database.destroy();
+          await rm(join(path, RUNNING), { force: true });
+        },
+      },
+    ],
+    unknownSandboxes: sandboxes,
+  };
+}
+
+/** Not brought up to date: it is only looked at. */
+async function rowsOf(file: string, { hasLog }: DataDirFacts) {
+  const database = connect(file);
+  try {
+    const rows = { nodeIds: await listNodeIds(database), known: new Set(await listSandboxIds(database)) };
+    await sql`pragma wal_checkpoint(truncate)`.execute(database);
+    return rows;
+  } finally {
+    await database.destroy();
+    // A log that came with the looking says nothing of the one that was there.
+    if (!hasLog) for (const end of ['-wal', '-shm']) await rm(`${file}${end}`, { force: true });
+  }
+}

@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest';
+import { internal, unavailable } from '../core/error.ts';
+import { untilWritten } from './until-written.ts';
+
+const NEVER = new AbortController().signal;
+
+test('what may pass is written again, and told once', async () => {
+  const failures = [unavailable('the disk is full'), Object.assign(new Error('no room'), { code: 'ENOSPC' })];
+  const told: unknown[] = [];
+  const write = async () => {
+    const failure = failures.shift();
+    if (failure) throw failure;
+    return 'written';
+  };
+  expect(await untilWritten(write, NEVER, error => told.push(error))).toBe('written');
+  expect(told).toEqual([expect.objectContaining({ message: 'the disk is full' })]);
+});
+
+test('what will not pass fails at once', async () => {
+  const write = () => Promise.reject(internal('the thread has ended'));
+  await expect(untilWritten(write, NEVER, () => undefined)).rejects.toThrow('the thread has ended');
+});
+
+test('it ends with its signal', async () => {
+  const over = new AbortController();
+  const waiting = untilWritten(
+    () => Promise.reject(unavailable('the disk is full')),
+    over.signal,
+    () => over.abort(),
+  );
+  await expect(waiting).rejects.toThrow('the disk is full');
+});
