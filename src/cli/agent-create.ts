@@ -43,9 +43,6 @@ export async function createAgent(io: Io, name: string | undefined, options: Cre
     client.json('POST', '/api/agent', { body: JSON.stringify(body), headers, timeoutMs: null }),
   );
   const elapsedMs = Math.round(performance.now() - startedAt);
-  for (const warning of Array.isArray(answer.warnings) ? answer.warnings : []) {
-    io.err.write(`${coloured(io, io.err, 'yellow', 'warning:')} ${String(warning)}\n`);
-  }
   if (options.json === true) {
     printJson(io, answer);
     return;

@@ -2,7 +2,7 @@ import { Client, type ClientOptions } from './client.ts';
 import { parseDurationMs } from './duration.ts';
 import { CliError, usageError } from './exit.ts';
 import type { Io } from './io.ts';
-import { age, coloured, printFields, printJson, printTable, withSpinner } from './print.ts';
+import { age, printFields, printJson, printTable, printWarning, withSpinner } from './print.ts';
 
 /** A record as `GET /api/agent/{id}` has it; a service of another version may leave fields out. */
 interface Agent {
@@ -195,6 +195,5 @@ function printAgent(io: Io, agent: Agent): void {
     ['started', agent.start_time ? `${agent.start_time} (${age(agent.start_time)} ago)` : undefined],
     ['restarts', agent.restarts],
   ]);
-  for (const warning of agent.warnings ?? [])
-    io.err.write(`${coloured(io, io.err, 'yellow', 'warning:')} ${warning}\n`);
+  for (const warning of agent.warnings ?? []) printWarning(io, warning);
 }

@@ -6,6 +6,13 @@ export function coloured(io: Io, output: Output, style: Style, text: string): st
   return output.isTerminal && !io.environment.NO_COLOR ? ansi(style, text) : text;
 }
 
+/** Something that a person should know though the command worked; stderr, so that results stay clean. */
+export function printWarning(io: Io, warning: string): void {
+  // A spinner may stand on the line.
+  const clear = io.err.isTerminal ? '\r\x1b[K' : '';
+  io.err.write(`${clear}${coloured(io, io.err, 'yellow', 'warning:')} ${printable(warning)}\n`);
+}
+
 export function printJson(io: Io, value: unknown): void {
   io.out.write(`${JSON.stringify(value, null, io.out.isTerminal ? 2 : undefined)}\n`);
 }

@@ -67,6 +67,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.decorateRequest('traceId', '');
   app.decorateRequest('tenant', '');
   app.decorateRequest('failure', null);
+  app.decorateRequest('warnings', null);
 
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
