@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { isJsonObject, type JsonObject } from '../core/field-reader.ts';
 import { readRegister, readUpdate } from '../core/function-fields.ts';
 import { LATEST } from '../core/urn.ts';
-import { parsePairs } from './agent-create.ts';
+import { localPython, parsePairs } from './agent-create.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { parseDurationMs } from './duration.ts';
 import { usageError } from './exit.ts';
@@ -59,12 +59,15 @@ export async function registerFunction(
       'The function needs a name: rookery function register <name> --code <dir> --handler <module.function>.',
     );
   }
-  const usual = options.file === undefined ? { cpu: 1000, memory: 2048 } : {};
   const flags = fieldsFromFlags(options, kind, file ?? {});
+  const client = await Client.open(options, io);
+  const usual =
+    options.file === undefined
+      ? { cpu: 1000, memory: 2048, runtime: options.runtime ?? (await localPython(client.addresses.frontend)) }
+      : {};
   const body = { ...usual, ...file, ...(name === undefined ? {} : { name }), kind, ...flags };
   const read = readRegister(body);
   if (!read.ok) refuseProblems(options.file ?? 'The function', read.problems);
-  const client = await Client.open(options, io);
   const answer = await withSpinner(io, 'registering the function', () => callMeta(client, 'POST', '/functions', body));
   print(io, options, answer.function as FunctionAnswer);
 }

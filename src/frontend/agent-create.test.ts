@@ -23,7 +23,10 @@ test('a field that nobody knows is ignored, and the answer tells so, beside the 
   const made = await create(frontend, wrong);
   expect(made.status).toBe(200);
   expect(made.body).toEqual({ code: 200, instance_id: expect.any(String), warnings: [warning] });
-  expect(await create(frontend, wrong)).toMatchObject({ status: 409, body: { instance_id: expect.any(String), warnings: [warning] } });
+  expect(await create(frontend, wrong)).toMatchObject({
+    status: 409,
+    body: { instance_id: expect.any(String), warnings: [warning] },
+  });
   expect(Object.keys((await create(frontend, { ...createBody(), name: 'b' })).body as object)).toEqual([
     'code',
     'instance_id',

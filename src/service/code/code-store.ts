@@ -11,8 +11,11 @@ export const CODE_TARGET = '/opt/function/code';
 
 /** The place of a function version's code. */
 export type CodeSource =
-  | { readonly storage: 'local'; readonly path: string }
+  /** `orInImage`: when this host has no such directory, the image has it. */
+  | { readonly storage: 'local'; readonly path: string; readonly orInImage?: boolean }
   | { readonly storage: 'copy'; readonly path: string }
+  /** A mount of the function brings it. */
+  | { readonly storage: 'inside'; readonly path: string }
   | {
       readonly storage: 's3';
       readonly object: S3Object /** Makes the cache entry: one download per revision. */;
@@ -20,7 +23,10 @@ export type CodeSource =
     };
 
 export interface PlacedCode {
-  readonly mount: MountSpec;
+  /** Where the code stands in the sandbox. */
+  readonly codePath: string;
+  /** null: nothing has to be mounted. */
+  readonly mount: MountSpec | null;
   /** The source is ours (below the data directory), so the rule for callers' mount sources does not apply to it. */
   readonly ours: boolean;
 }
@@ -61,14 +67,18 @@ export class CodeStore {
    * Every `place` is undone by `release` with the same instance id.
    */
   async place(source: CodeSource, instanceId: string): Promise<PlacedCode> {
+    if (source.storage === 'inside') return { codePath: source.path, mount: null, ours: false };
     if (source.storage === 's3') {
       const directory = await this.#fetched(source.object, source.revision);
       this.#use(basename(directory), instanceId);
-      return { mount: { source: directory, target: CODE_TARGET, readonly: true }, ours: true };
+      return placed(directory, true, true);
+    }
+    if (source.storage === 'local' && source.orInImage === true && !(await isDirectory(source.path))) {
+      return { codePath: source.path, mount: null, ours: false };
     }
     await mustBeDirectory(source.path);
     if (source.storage === 'local') {
-      return { mount: { source: source.path, target: CODE_TARGET, readonly: true }, ours: false };
+      return placed(source.path, true, false);
     }
     const copy = join(this.#copyDir, instanceId);
     try {
@@ -79,7 +89,7 @@ export class CodeStore {
       await rm(copy, { recursive: true, force: true });
       throw failedPrecondition(`the code in ${source.path} could not be copied: ${messageOf(error)}`, { cause: error });
     }
-    return { mount: { source: copy, target: CODE_TARGET, readonly: false }, ours: true };
+    return placed(copy, false, true);
   }
 
   /** An instance of before a restart lives on with what it had mounted. */
@@ -163,6 +173,10 @@ export class CodeStore {
   }
 }
 
+function placed(source: string, readonly: boolean, ours: boolean): PlacedCode {
+  return { codePath: CODE_TARGET, mount: { source, target: CODE_TARGET, readonly }, ours };
+}
+
 /** A new revision is a new entry: an object that was replaced under the same name is fetched again. */
 function cacheKey(object: S3Object, revision: string): string {
   const parts = [object.bucketUrl, object.bucketId, object.objectId, object.sha512, object.token, revision];
@@ -170,7 +184,10 @@ function cacheKey(object: S3Object, revision: string): string {
 }
 
 async function mustBeDirectory(path: string): Promise<void> {
-  if (!(await isDirectory(path))) throw failedPrecondition(`the code directory does not exist: ${path}`);
+  if (await isDirectory(path)) return;
+  throw failedPrecondition(
+    `the code directory does not exist: ${path}; codePath must be a directory of the host of the service, or the target of a mount of the function`,
+  );
 }
 
 async function isDirectory(path: string): Promise<boolean> {
