@@ -28,6 +28,8 @@ export interface Column<Row> {
   readonly text: (row: Row) => string;
   /** Gives up width when the terminal is too narrow; the others never do. */
   readonly isFlexible?: boolean;
+  /** Before the other flexible ones, or when they have nothing more to give: what a person reads a row by. */
+  readonly gives?: 'first' | 'last';
   readonly style?: (row: Row) => Style | null;
 }
 
@@ -95,18 +97,23 @@ export function age(since: unknown, nowMs: number = Date.now()): string {
   return `${Math.floor(seconds / 86_400)}d`;
 }
 
-/** Takes from the flexible columns, the widest first, until the line fits. */
+/** Takes from the flexible columns in their order, and of equal ones from the widest, until the line fits. */
 function narrow(columns: readonly Column<never>[], widths: number[], available: number): void {
   const total = (): number => widths.reduce((sum, width) => sum + width, 0) + GAP.length * (widths.length - 1);
   while (total() > available) {
     let widest = -1;
     columns.forEach((column, at) => {
-      const isCandidate = column.isFlexible === true && (widths[at] ?? 0) > MIN_FLEXIBLE_COLUMNS;
-      if (isCandidate && (widths[at] ?? 0) > (widths[widest] ?? 0)) widest = at;
+      if (column.isFlexible !== true || (widths[at] ?? 0) <= MIN_FLEXIBLE_COLUMNS) return;
+      const [turn, best] = [turnOf(column), turnOf(columns[widest])];
+      if (widest === -1 || turn < best || (turn === best && (widths[at] ?? 0) > (widths[widest] ?? 0))) widest = at;
     });
     if (widest === -1) return;
     widths[widest] = Math.max(MIN_FLEXIBLE_COLUMNS, (widths[widest] ?? 0) - (total() - available));
   }
+}
+
+function turnOf(column: Column<never> | undefined): number {
+  return column?.gives === 'first' ? 0 : column?.gives === 'last' ? 2 : 1;
 }
 
 function shorten(text: string, width: number): string {
