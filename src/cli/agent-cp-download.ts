@@ -3,10 +3,11 @@ import { createWriteStream } from 'node:fs';
 import { chmod, mkdir, rename, rm, stat } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { dirname, join } from 'node:path';
-import { Transform } from 'node:stream';
+import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { CopyProgress } from './agent-cp-progress.ts';
 import { copyName, joinRemote, listRemote, type Remote } from './agent-cp-remote.ts';
+import { hasTar, receiveTar } from './agent-cp-tar.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import { type Io, pump } from './io.ts';
 
@@ -35,7 +36,11 @@ export async function downloadTo(
     return;
   }
   await mkdir(place, { recursive: true });
-  await saveDirectory({ remote, progress, count: 0 }, source, place);
+  if (await hasTar(remote)) {
+    await receiveTar(remote, source, place, progress, (content, path, mode) =>
+      saveContent(content, mode, join(source, path.slice(place.length)), path, progress),
+    );
+  } else await saveDirectory({ remote, progress, count: 0 }, source, place);
 }
 
 /** The content of a file; null for a directory. */
@@ -76,7 +81,17 @@ async function saveDirectory(walk: Walk, source: string, place: string): Promise
 }
 
 /** In its place once it is whole. */
-async function save(answer: IncomingMessage, source: string, place: string, progress: CopyProgress): Promise<void> {
+function save(answer: IncomingMessage, source: string, place: string, progress: CopyProgress): Promise<void> {
+  return saveContent(answer, modeOf(answer), source, place, progress);
+}
+
+async function saveContent(
+  content: Readable,
+  mode: number,
+  source: string,
+  place: string,
+  progress: CopyProgress,
+): Promise<void> {
   const temporary = join(dirname(place), `.rookery-${randomUUID()}`);
   const counted = new Transform({
     transform(chunk: Buffer, _encoding, done) {
@@ -86,8 +101,8 @@ async function save(answer: IncomingMessage, source: string, place: string, prog
   });
   try {
     const sink = createWriteStream(temporary, { mode: 0o600, flags: 'wx' });
-    await brokenIsTold(source, pipeline(answer, counted, sink));
-    await chmod(temporary, modeOf(answer));
+    await brokenIsTold(source, pipeline(content, counted, sink));
+    await chmod(temporary, mode);
     await rename(temporary, place);
   } catch (error) {
     await rm(temporary, { force: true });

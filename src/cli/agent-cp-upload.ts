@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { CopyProgress } from './agent-cp-progress.ts';
 import { copyName, isRemoteDirectory, joinRemote, type Remote } from './agent-cp-remote.ts';
+import { hasTar, sendAsTar } from './agent-cp-tar.ts';
 import { CliError } from './exit.ts';
 import type { Io } from './io.ts';
 
@@ -29,8 +30,11 @@ export async function uploadFrom(
   }
   const name = copyName(source);
   const isInside = name !== '' && (target.endsWith('/') || (await isRemoteDirectory(remote, target)));
-  const walk = { remote, progress, count: 0 };
-  await sendDirectory(walk, source, stats, isInside ? joinRemote(target, name) : target);
+  const place = isInside ? joinRemote(target, name) : target;
+  if (await hasTar(remote)) {
+    await makeRemoteDirectory(remote, place, stats);
+    await sendAsTar(remote, source, place, progress);
+  } else await sendDirectory({ remote, progress, count: 0 }, source, stats, place);
 }
 
 interface Walk {
@@ -41,8 +45,7 @@ interface Walk {
 
 async function sendDirectory(walk: Walk, source: string, stats: Stats, target: string): Promise<void> {
   const { remote, progress } = walk;
-  const query = new URLSearchParams({ path: target, mode: modeOf(stats), recursive: 'true' });
-  await remote.client.json('POST', `${remote.base}/mkdir?${query}`);
+  await makeRemoteDirectory(remote, target, stats);
   for (const name of (await readdir(source)).sort()) {
     walk.count += 1;
     if (walk.count > MAX_FILES) throw new CliError(`More than ${MAX_FILES} files are too many: pack them first.`);
@@ -53,6 +56,10 @@ async function sendDirectory(walk: Walk, source: string, stats: Stats, target: s
     else if (entry.isFile()) await sendFile(remote, path, entry, joinRemote(target, name), name, progress);
     else progress.warn(`${path} is not copied: it is neither a file nor a directory.`);
   }
+}
+
+async function makeRemoteDirectory({ client, base }: Remote, path: string, stats: Stats): Promise<void> {
+  await client.json('POST', `${base}/mkdir?${new URLSearchParams({ path, mode: modeOf(stats), recursive: 'true' })}`);
 }
 
 async function sendFile(

@@ -2,8 +2,9 @@ import { execFile } from 'node:child_process';
 import { readFile, stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { promisify } from 'node:util';
+import { tellLoadError } from './agent-records.ts';
 import { Client, type ClientOptions } from './client.ts';
-import { CliError, usageError } from './exit.ts';
+import { CliError, EXIT, usageError } from './exit.ts';
 import { readStdin } from './input.ts';
 import type { Io } from './io.ts';
 import { coloured, printJson, withSpinner } from './print.ts';
@@ -31,7 +32,8 @@ export interface CreateOptions extends ClientOptions {
   readonly json?: boolean;
 }
 
-export async function createAgent(io: Io, name: string | undefined, options: CreateOptions): Promise<void> {
+/** Answers the exit code. */
+export async function createAgent(io: Io, name: string | undefined, options: CreateOptions): Promise<number> {
   const client = await Client.open(options, io);
   const body =
     options.file === undefined
@@ -43,21 +45,21 @@ export async function createAgent(io: Io, name: string | undefined, options: Cre
     client.json('POST', '/api/agent', { body: JSON.stringify(body), headers, timeoutMs: null }),
   );
   const elapsedMs = Math.round(performance.now() - startedAt);
-  for (const warning of Array.isArray(answer.warnings) ? answer.warnings : []) {
-    io.err.write(`${coloured(io, io.err, 'yellow', 'warning:')} ${String(warning)}\n`);
-  }
+  const id = String(answer.instance_id);
   if (options.json === true) {
     printJson(io, answer);
-    return;
+    return tellLoadError(io, client, id);
   }
-  io.out.write(`${String(answer.instance_id)}\n`);
-  if (io.err.isTerminal && io.out.isTerminal) {
+  io.out.write(`${id}\n`);
+  const exitCode = await tellLoadError(io, client, id);
+  if (exitCode === EXIT.ok && io.err.isTerminal && io.out.isTerminal) {
     const called = String(body.name);
     const where = body.namespace === 'default' ? '' : ` -n ${String(body.namespace)}`;
     io.err.write(
       `${coloured(io, io.err, 'green', 'created')} in ${elapsedMs} ms. Call it: rookery agent invoke ${called}${where} '{}'\n`,
     );
   }
+  return exitCode;
 }
 
 /** The request that the flags stand for. `defaultRuntime` is asked only when it is needed. */

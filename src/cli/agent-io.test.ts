@@ -5,6 +5,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   realpathSync,
   rmSync,
   statSync,
@@ -14,7 +15,8 @@ import {
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
+import { buffer, text } from 'node:stream/consumers';
+import tar, { type Header } from 'tar-stream';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
 import { HostAccess } from '../../test/http/host-access.ts';
@@ -49,13 +51,15 @@ async function bed(): Promise<Bed> {
   const inside = new HostAccess(root);
   frontend.instances.put(AGENT);
   frontend.instances.inside = inside;
+  const returncode = () => (inside.hasPrograms ? 0 : 127);
+  frontend.instances.onExec = async () => ({ returncode: returncode(), stdout: '', stderr: '', truncated: false });
   const address = await frontend.listen();
   const agent = (args: readonly string[], options: RunOptions = {}) =>
     cli(['agent', ...args], { ...options, environment: { ROOKERY_ADDRESS: address, ...options.environment } });
   return Object.assign(frontend, { root, inside, here: directory(), agent });
 }
 
-/** A tree with what a copy has to take along, and a link, which it leaves out. */
+/** A tree with what a copy has to take along. */
 function makeTree(root: string): void {
   mkdirSync(join(root, 'tree/sub/empty'), { recursive: true });
   writeFileSync(join(root, 'tree/run.sh'), '#!/bin/sh\n');
@@ -66,13 +70,14 @@ function makeTree(root: string): void {
   chmodSync(join(root, 'tree/sub'), 0o750);
 }
 
-function expectTree(tree: string, secondName = 'ü "b"'): void {
-  expect(readdirSync(tree).sort()).toEqual(['run.sh', 'sub']);
+function expectTree(tree: string, hasLink = true): void {
+  expect(readdirSync(tree).sort()).toEqual([...(hasLink ? ['link'] : []), 'run.sh', 'sub']);
+  if (hasLink) expect(readlinkSync(join(tree, 'link'))).toBe('/etc/passwd');
   expect(statSync(join(tree, 'run.sh')).mode & 0o777).toBe(0o755);
   expect(statSync(join(tree, 'sub')).mode & 0o777).toBe(0o750);
-  expect(readdirSync(join(tree, 'sub')).sort()).toEqual(['empty', secondName]);
-  expect(readFileSync(join(tree, 'sub', secondName), 'utf8')).toBe('b\0');
-  expect(statSync(join(tree, 'sub', secondName)).mode & 0o777).toBe(0o600);
+  expect(readdirSync(join(tree, 'sub')).sort()).toEqual(['empty', 'ü "b"']);
+  expect(readFileSync(join(tree, 'sub', 'ü "b"'), 'utf8')).toBe('b\0');
+  expect(statSync(join(tree, 'sub', 'ü "b"')).mode & 0o777).toBe(0o600);
 }
 
 describe('agent cp into an agent', () => {
@@ -87,18 +92,40 @@ describe('agent cp into an agent', () => {
     expect(readFileSync(join(it.root, 'b.txt'), 'utf8')).toBe('abc');
   });
 
-  test('a directory with all that is in it, and modes; links are left out and told', async () => {
+  test('a directory with all that is in it, modes and links, in one stream', async () => {
     await using it = await bed();
+    makeTree(it.here);
+    expect(await it.agent(['cp', join(it.here, 'tree'), 'hello:/copy'])).toEqual({ code: 0, out: '', err: '' });
+    expectTree(join(it.root, 'copy'));
+    await it.agent(['cp', join(it.here, 'tree'), 'hello:/copy']);
+    expectTree(join(it.root, 'copy/tree'));
+    await it.agent(['cp', `${join(it.here, 'tree')}/.`, 'hello:/copy']);
+    expectTree(join(it.root, 'copy/tree'));
+  });
+
+  test('without tar in the sandbox its files go one by one; links are left out and told', async () => {
+    await using it = await bed();
+    it.inside.hasPrograms = false;
     makeTree(it.here);
     const link = `${join(it.here, 'tree/link')} is not copied: it is neither a file nor a directory.\n`;
     expect(await it.agent(['cp', join(it.here, 'tree'), 'hello:/copy'])).toEqual({ code: 0, out: '', err: link });
-    expectTree(join(it.root, 'copy'));
+    expectTree(join(it.root, 'copy'), false);
     // The second time it is there, so the copy goes into it; its content goes where it was.
     await it.agent(['cp', join(it.here, 'tree'), 'hello:/copy']);
-    expectTree(join(it.root, 'copy/tree'));
+    expectTree(join(it.root, 'copy/tree'), false);
     await it.agent(['cp', `${join(it.here, 'tree')}/.`, 'hello:/other']);
     await it.agent(['cp', `${join(it.here, 'tree')}/.`, 'hello:/other']);
-    expectTree(join(it.root, 'other'));
+    expectTree(join(it.root, 'other'), false);
+  });
+
+  test('a directory that cannot be written, by tar or before, is told', async () => {
+    await using it = await bed();
+    makeTree(it.here);
+    it.inside.programs.set('tar', ['sh', '-c', 'echo "no room left" >&2; exit 2']);
+    const full = await it.agent(['cp', join(it.here, 'tree'), 'hello:/copy']);
+    expect(full).toMatchObject({ code: 1, err: expect.stringContaining('no room left') });
+    writeFileSync(join(it.root, 'file'), '');
+    expect(await it.agent(['cp', join(it.here, 'tree'), 'hello:/file/x'])).toMatchObject({ code: 1, out: '' });
   });
 
   test('stdin', async () => {
@@ -135,14 +162,24 @@ describe('agent cp out of an agent', () => {
     expect(statSync(join(it.here, 'b.txt')).mode & 0o777).toBe(0o751);
   });
 
-  test('a directory with all that is in it, and modes; links are left out and told', async () => {
+  test('a directory with all that is in it, modes and links, in one stream', async () => {
     await using it = await bed();
     makeTree(it.root);
-    const link = '/tree/link is not copied: it is neither a file nor a directory.\n';
-    expect(await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')])).toEqual({ code: 0, out: '', err: link });
+    expect(await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')])).toEqual({ code: 0, out: '', err: '' });
     expectTree(join(it.here, 'copy'));
     await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')]);
     expectTree(join(it.here, 'copy/tree'));
+  });
+
+  test('without tar in the sandbox its files come one by one; links are left out and told', async () => {
+    await using it = await bed();
+    it.inside.hasPrograms = false;
+    makeTree(it.root);
+    const link = '/tree/link is not copied: it is neither a file nor a directory.\n';
+    expect(await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')])).toEqual({ code: 0, out: '', err: link });
+    expectTree(join(it.here, 'copy'), false);
+    await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')]);
+    expectTree(join(it.here, 'copy/tree'), false);
   });
 
   test('stdout', async () => {
@@ -153,8 +190,59 @@ describe('agent cp out of an agent', () => {
     expect(await it.agent(['cp', 'hello:/d', '-'])).toMatchObject({ code: 2 });
   });
 
+  test.each<[string, readonly [Partial<Header> & { name: string }, string?][]]>([
+    ['a name that leads out', [[{ name: 'a/../../out' }, 'x']]],
+    ['a name of another place', [[{ name: '../out' }, 'x']]],
+    ['a file through a link', [[{ name: 'l', type: 'symlink', linkname: '..' }], [{ name: 'l/out' }, 'x']]],
+    [
+      'a link through a link',
+      [[{ name: 'l', type: 'symlink', linkname: '..' }], [{ name: 'l/out', type: 'symlink', linkname: 'x' }]],
+    ],
+    ['a second name of a file that did not come', [[{ name: 'out', type: 'link', linkname: '../secret' }]]],
+  ])('a stream of a sandbox writes nowhere but in its place: %s', async (_what, entries) => {
+    await using it = await bed();
+    mkdirSync(join(it.root, 'd'));
+    writeFileSync(join(it.here, 'secret'), 'mine');
+    const pack = tar.pack();
+    for (const [header, content = ''] of entries) pack.entry(header, content);
+    pack.finalize();
+    const archive = join(it.root, 'evil.tar');
+    writeFileSync(archive, await buffer(pack));
+    it.inside.programs.set('tar', ['cat', archive]);
+    await it.agent(['cp', 'hello:/d', join(it.here, 'x')]);
+    expect(readdirSync(it.here).sort()).toEqual(['secret', 'x']);
+    expect(readFileSync(join(it.here, 'secret'), 'utf8')).toBe('mine');
+    expect(readdirSync(join(it.here, 'x')).filter(name => name === 'out')).toEqual([]);
+  });
+
+  test('what stands here under a name of the copy is replaced, a link too; a link to a directory is not written through', async () => {
+    await using it = await bed();
+    makeTree(it.root);
+    mkdirSync(join(it.here, 'x'));
+    writeFileSync(join(it.here, 'mine'), 'mine');
+    symlinkSync(join(it.here, 'mine'), join(it.here, 'x/run.sh'));
+    expect(await it.agent(['cp', 'hello:/tree/.', join(it.here, 'x')])).toMatchObject({ code: 0 });
+    expectTree(join(it.here, 'x'));
+    expect(readFileSync(join(it.here, 'mine'), 'utf8')).toBe('mine');
+    mkdirSync(join(it.here, 'elsewhere'));
+    mkdirSync(join(it.here, 'y'));
+    symlinkSync(join(it.here, 'elsewhere'), join(it.here, 'y/sub'));
+    const refused = await it.agent(['cp', 'hello:/tree/.', join(it.here, 'y')]);
+    expect(refused).toMatchObject({ code: 1, err: expect.stringContaining('nothing is written through it') });
+    expect(readdirSync(join(it.here, 'elsewhere'))).toEqual([]);
+  });
+
+  test('what tar could not read is told', async () => {
+    await using it = await bed();
+    mkdirSync(join(it.root, 'd'));
+    it.inside.programs.set('tar', ['sh', '-c', 'echo "cannot open: x" >&2; head -c 1024 /dev/zero; exit 2']);
+    const ran = await it.agent(['cp', 'hello:/d', join(it.here, 'x')]);
+    expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('cannot open: x') });
+  });
+
   test('a name that would lead elsewhere is no name', async () => {
     await using it = await bed();
+    it.inside.hasPrograms = false;
     const entry = { path: '/d/..', type: 'file', sizeBytes: 1, mode: 0o644, modifiedAtMs: 0 } as const;
     it.inside.listFiles = async () => ({ entries: [entry], truncated: false });
     mkdirSync(join(it.root, 'd'));

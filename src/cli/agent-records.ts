@@ -1,8 +1,8 @@
 import { Client, type ClientOptions } from './client.ts';
 import { parseDurationMs } from './duration.ts';
-import { CliError, usageError } from './exit.ts';
+import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
-import { age, coloured, printFields, printJson, printTable, withSpinner } from './print.ts';
+import { age, coloured, printable, printFields, printJson, printTable, printWarning, withSpinner } from './print.ts';
 
 /** A record as `GET /api/agent/{id}` has it; a service of another version may leave fields out. */
 interface Agent {
@@ -101,8 +101,14 @@ export async function listAgents(io: Io, options: ListOptions): Promise<void> {
 }
 
 const AGENT_COLUMNS = [
-  { title: 'ID', text: (agent: Agent) => agent.instance_id },
-  { title: 'NAME', text: (agent: Agent) => `${agent.namespace}/${agent.name}`, isFlexible: true },
+  // An agent is called by its name; -q and --json have ids whole.
+  { title: 'ID', text: (agent: Agent) => agent.instance_id, isFlexible: true, gives: 'first' as const },
+  {
+    title: 'NAME',
+    text: (agent: Agent) => `${agent.namespace}/${agent.name}`,
+    isFlexible: true,
+    gives: 'last' as const,
+  },
   { title: 'STATUS', text: statusText, style: statusStyle },
   { title: 'RUNTIME', text: (agent: Agent) => agent.runtime ?? '-', isFlexible: true },
   { title: 'SANDBOX', text: (agent: Agent) => agent.sandbox_type || 'default' },
@@ -155,7 +161,8 @@ export async function deleteAgents(
   if (first !== undefined) throw new CliError(failures.map(failure => failure.message).join('\n'), first.exitCode);
 }
 
-export async function restartAgent(io: Io, given: string, options: ForOne): Promise<void> {
+/** Answers the exit code. */
+export async function restartAgent(io: Io, given: string, options: ForOne): Promise<number> {
   const client = await Client.open(options, io);
   const answer = await withSpinner(io, 'restarting the agent', async () => {
     const id = await resolveAgent(client, given, options.namespace);
@@ -163,6 +170,27 @@ export async function restartAgent(io: Io, given: string, options: ForOne): Prom
   });
   if (options.json === true) printJson(io, answer);
   else io.out.write(`${String(answer.instance_id)}\n`);
+  return tellLoadError(io, client, String(answer.instance_id));
+}
+
+/**
+ * An agent whose code cannot be loaded is there all the same, so that one can look inside; but whoever made it wants to know now, and not from
+ * the first call. Answers the exit code.
+ */
+export async function tellLoadError(io: Io, client: Client, id: string): Promise<number> {
+  const { instance } = await client.json('GET', `/api/agent/${encodeURIComponent(id)}`).catch((error: unknown) => {
+    // It was made: that its record cannot be read is another matter.
+    if (error instanceof CliError) return { instance: undefined };
+    throw error;
+  });
+  const reason = (instance as Agent | undefined)?.load_error;
+  if (!reason) return EXIT.ok;
+  const clear = io.err.isTerminal ? '\r\x1b[K' : '';
+  io.err.write(
+    `${clear}${coloured(io, io.err, 'red', 'The agent is there, but its code could not be loaded:')} ${printable(reason)}\n` +
+      'Every call will fail with this. Repair the code, then: rookery agent restart, or delete it and create it again.\n',
+  );
+  return EXIT.failure;
 }
 
 function printAgent(io: Io, agent: Agent): void {
@@ -195,6 +223,5 @@ function printAgent(io: Io, agent: Agent): void {
     ['started', agent.start_time ? `${agent.start_time} (${age(agent.start_time)} ago)` : undefined],
     ['restarts', agent.restarts],
   ]);
-  for (const warning of agent.warnings ?? [])
-    io.err.write(`${coloured(io, io.err, 'yellow', 'warning:')} ${warning}\n`);
+  for (const warning of agent.warnings ?? []) printWarning(io, warning);
 }

@@ -60,8 +60,8 @@ describe('agent create', () => {
       ...['--user', 'app', '--workspace', dir, '-n', 'team', '--sandbox', 'docker', '--image', 'debian:12'],
     ]);
     expect(ran).toEqual({ code: 0, out: `${ID}\n`, err: '' });
-    expect(service.last).toMatchObject({ method: 'POST', url: '/api/agent' });
-    expect(JSON.parse(service.last.body)).toEqual({
+    expect(service.lastWrite).toMatchObject({ method: 'POST', url: '/api/agent' });
+    expect(JSON.parse(service.lastWrite.body)).toEqual({
       namespace: 'team',
       name: 'hello',
       workspace: dir,
@@ -88,7 +88,7 @@ describe('agent create', () => {
     await using service = await created();
     const ran = await cli(['agent', 'create', 'hello', '--address', service.address, '--code', join(dir, 'code')]);
     expect(ran.err).toBe('');
-    expect(JSON.parse(service.last.body).runtime_spec.runtime).toMatch(/^python3\.\d+$/);
+    expect(JSON.parse(service.lastWrite.body).runtime_spec.runtime).toMatch(/^python3\.\d+$/);
   });
 
   test('without --runtime and with a service elsewhere the runtime has to be said', async () => {
@@ -100,7 +100,7 @@ describe('agent create', () => {
     await using service = await created();
     const urn = 'sn:cn:yrk:default:function:0@s@f:1';
     await cli(['agent', 'create', 'hello', '--address', service.address, '--urn', urn, '-e', 'A=1']);
-    expect(JSON.parse(service.last.body)).toEqual({
+    expect(JSON.parse(service.lastWrite.body)).toEqual({
       namespace: 'default',
       name: 'hello',
       env_vars: { A: '1' },
@@ -118,24 +118,26 @@ describe('agent create', () => {
     writeFileSync(file, content);
     await cli(['agent', 'create', '-f', file, '--address', service.address]);
     const body = { namespace: 'n', name: 'hello', runtime_spec: { runtime: 'go', rootfs: { imageurl: 'x' } } };
-    expect(JSON.parse(service.last.body)).toEqual(body);
+    expect(JSON.parse(service.lastWrite.body)).toEqual(body);
   });
 
   test('-f - reads stdin, and a name on the command line wins', async () => {
     await using service = await created();
     await cli(['agent', 'create', 'other', '-f', '-', '--address', service.address], { stdin: 'name: hello\n' });
-    expect(JSON.parse(service.last.body)).toEqual({ name: 'other' });
+    expect(JSON.parse(service.lastWrite.body)).toEqual({ name: 'other' });
   });
 
   test('--idempotency-key is sent as the header', async () => {
     await using service = await created();
     await cli(['agent', 'create', 'a', '--runtime', 'go', '--idempotency-key', 'k1', '--address', service.address]);
-    expect(service.last.headers['idempotency-key']).toBe('k1');
+    expect(service.lastWrite.headers['idempotency-key']).toBe('k1');
   });
 
   test('warnings go to stderr, --json prints the answer', async () => {
     const answer = { code: 200, instance_id: ID, warnings: ['uid 1000 is not uid 0'] };
-    await using service = await StubService.start((_, response) => json(response, 200, answer));
+    await using service = await StubService.start(({ method }, response) =>
+      json(response, 200, method === 'POST' ? answer : { code: 200, instance: AGENT }),
+    );
     const ran = await cli(['agent', 'create', 'a', '--runtime', 'go', '--json', '--address', service.address]);
     expect(JSON.parse(ran.out)).toEqual(answer);
     expect(ran.err).toBe('warning: uid 1000 is not uid 0\n');
@@ -243,6 +245,23 @@ describe('agent invoke', () => {
   });
 });
 
+test.each([
+  ['create', ['create', 'hello', '--code', '.', '--handler', 'h.h', '--runtime', 'python3.11']],
+  ['create --json', ['create', 'hello', '--code', '.', '--handler', 'h.h', '--runtime', 'python3.11', '--json']],
+  ['restart', ['restart', ID]],
+])('%s of an agent whose code cannot be loaded prints the id and the reason: exit code 1', async (_what, args) => {
+  const load_error = 'code=4001 err=SyntaxError: invalid syntax (handler.py, line 1)';
+  await using service = await StubService.start(({ method }, response) =>
+    json(
+      response,
+      200,
+      method === 'POST' ? { code: 200, instance_id: ID } : { code: 200, instance: { ...AGENT, load_error } },
+    ),
+  );
+  const ran = await cli(['agent', ...args, '--address', service.address]);
+  expect(ran).toMatchObject({ code: 1, out: expect.stringContaining(ID), err: expect.stringContaining(load_error) });
+});
+
 describe('agent list', () => {
   test('a table that says what is wrong with an agent', async () => {
     const broken = { ...AGENT, name: 'broken', load_error: 'SyntaxError' };
@@ -319,7 +338,7 @@ describe('agent get, delete, restart', () => {
   test('restart prints the id', async () => {
     await using service = await StubService.start((_, response) => json(response, 200, { code: 200, instance_id: ID }));
     expect((await cli(['agent', 'restart', ID, '--address', service.address])).out).toBe(`${ID}\n`);
-    expect(service.last).toMatchObject({ method: 'POST', url: `/api/agent/${ID}/restart` });
+    expect(service.lastWrite).toMatchObject({ method: 'POST', url: `/api/agent/${ID}/restart` });
   });
 });
 

@@ -19,7 +19,7 @@ export function register(program: Command, context: Context): void {
 
   addCreate(add('create')).action(async (name, options) => {
     const { createAgent } = await import('./agent-create.ts');
-    await createAgent(io, name, options);
+    context.exitCode = await createAgent(io, name, options);
   });
 
   addForOne('invoke')
@@ -82,7 +82,7 @@ export function register(program: Command, context: Context): void {
     .option('--json', 'print JSON')
     .action(async (id, options) => {
       const { restartAgent } = await import('./agent-records.ts');
-      await restartAgent(io, id, options);
+      context.exitCode = await restartAgent(io, id, options);
     });
 
   addForOne('logs')

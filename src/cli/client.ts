@@ -6,6 +6,7 @@ import { type Command, Option } from 'commander';
 import type { WebSocket } from 'ws';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
+import { printWarning } from './print.ts';
 
 export type Entry = 'frontend' | 'meta';
 
@@ -53,20 +54,17 @@ export function addClientOptions(command: Command): Command {
 export class Client {
   readonly addresses: Readonly<Record<Entry, URL>>;
   readonly #headers: Readonly<Record<string, string>>;
-  readonly #signal: AbortSignal;
+  readonly #io: Io;
 
-  private constructor(
-    addresses: Readonly<Record<Entry, URL>>,
-    headers: Readonly<Record<string, string>>,
-    signal: AbortSignal,
-  ) {
+  private constructor(addresses: Readonly<Record<Entry, URL>>, headers: Readonly<Record<string, string>>, io: Io) {
     this.addresses = addresses;
     this.#headers = headers;
-    this.#signal = signal;
+    this.#io = io;
   }
 
   /** From the flags of the command, else from the environment. */
-  static async open(options: ClientOptions, { environment, signal }: Io): Promise<Client> {
+  static async open(options: ClientOptions, io: Io): Promise<Client> {
+    const { environment } = io;
     const token = await readToken(options, environment);
     const tenant = options.tenant ?? environment.ROOKERY_TENANT;
     const addresses = {
@@ -77,7 +75,7 @@ export class Client {
       ...(token === null ? {} : { authorization: `Bearer ${token}` }),
       ...(tenant ? { 'x-tenant-id': tenant } : {}),
     };
-    return new Client(addresses, headers, signal);
+    return new Client(addresses, headers, io);
   }
 
   /** The answer's text. Fails for every status that is not 2xx. */
@@ -92,6 +90,7 @@ export class Client {
     const value = parseObject(text);
     if (value === null)
       throw new CliError(`The service answered with something that is not a JSON object: ${cut(text)}`);
+    this.#tellWarnings(value);
     return value;
   }
 
@@ -100,7 +99,16 @@ export class Client {
     const answer = await this.#send(method, path, options);
     const status = answer.statusCode ?? 0;
     if (status >= 200 && status < 300) return answer;
-    throw refusal(status, await readText(answer));
+    const text = await readText(answer);
+    this.#tellWarnings(parseObject(text));
+    throw refusal(status, text);
+  }
+
+  /** What the service says beside an answer: fields that it did not know, limits of the machine. */
+  #tellWarnings(answer: Record<string, unknown> | null): void {
+    for (const warning of Array.isArray(answer?.warnings) ? answer.warnings : []) {
+      if (typeof warning === 'string') printWarning(this.#io, warning);
+    }
   }
 
   /** A WebSocket of the frontend, open and paused: whoever listens resumes it. */
@@ -114,9 +122,10 @@ export class Client {
       handshakeTimeout: DEFAULT_TIMEOUT_MS,
       perMessageDeflate: false,
     });
+    const { signal } = this.#io;
     const leave = () => socket.terminate();
-    this.#signal.addEventListener('abort', leave, { once: true });
-    socket.once('close', () => this.#signal.removeEventListener('abort', leave));
+    signal.addEventListener('abort', leave, { once: true });
+    socket.once('close', () => signal.removeEventListener('abort', leave));
     return await new Promise((resolve, reject) => {
       socket.once('open', () => {
         // What came with the handshake would be told before anybody can listen.
@@ -152,7 +161,7 @@ export class Client {
     const timeoutMs = options.timeoutMs === undefined ? DEFAULT_TIMEOUT_MS : options.timeoutMs;
     return new Promise((resolve, reject) => {
       const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
-      const request = send(url, { method, headers, signal: this.#signal });
+      const request = send(url, { method, headers, signal: this.#io.signal });
       const timer =
         timeoutMs === null
           ? undefined

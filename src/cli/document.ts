@@ -38,7 +38,7 @@ ${optionRows(connection.options).join('\n')}
 | Code | Meaning |
 |---|---|
 | 0 | It worked. |
-| 1 | The service refused it or could not do it; the sentence on stderr says why. |
+| 1 | The service refused it or could not do it; the sentence on stderr says why. Also: the agent is there, but its code could not be loaded. |
 | 2 | The command line is wrong; nothing was sent. |
 | 69 | The service cannot be reached, or the connection broke. |
 | 77 | Authentication failed, or the role is not enough. |

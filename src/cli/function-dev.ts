@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { type FSWatcher, watch } from 'node:fs';
 import { basename } from 'node:path';
 import { createInterface } from 'node:readline';
 import { codeDirectory, localPython, parsePairs } from './agent-create.ts';
@@ -12,6 +11,7 @@ import { readJsonArgument } from './input.ts';
 import { type Io, pump } from './io.ts';
 import { callMeta } from './meta-call.ts';
 import { coloured, prettyJson } from './print.ts';
+import { watchDirectory } from './watch-directory.ts';
 
 interface DevOptions extends ClientOptions {
   readonly handler: string;
@@ -116,20 +116,24 @@ class DevFunction {
     this.#io.err.write(`${coloured(this.#io, this.#io.err, 'grey', text)}\n`);
   }
 
-  #watch(event: string | null): FSWatcher {
+  #watch(event: string | null): { close(): void } {
     let settled: NodeJS.Timeout | undefined;
-    const watcher = watch(this.#directory, { recursive: true }, (_kind, file) => {
-      if (file === null || IGNORED.test(file)) return;
+    const changed = (file: string) => {
       clearTimeout(settled);
       settled = setTimeout(() => {
         this.say(`${file} changed: fresh instances from now on.`);
         this.#queue(() => this.#reload());
         if (event !== null) this.#queue(() => this.#call(event));
       }, SETTLE_MS);
-    });
-    watcher.on('close', () => clearTimeout(settled));
-    watcher.on('error', error => this.say(`The directory cannot be watched: ${error.message}`));
-    return watcher;
+    };
+    const failed = (error: Error) => this.say(`Not everything in ${this.#directory} is watched: ${error.message}`);
+    const watching = watchDirectory(this.#directory, path => IGNORED.test(path), changed, failed);
+    return {
+      close() {
+        clearTimeout(settled);
+        watching.close();
+      },
+    };
   }
 
   #queue(work: () => Promise<void>): void {

@@ -126,7 +126,7 @@ function show(io: Io, options: ReadOptions, functions: readonly FunctionRecord[]
 }
 
 const COLUMNS = [
-  { title: 'NAME', text: (fn: FunctionRecord) => fn.name, isFlexible: true },
+  { title: 'NAME', text: (fn: FunctionRecord) => fn.name, isFlexible: true, gives: 'last' as const },
   { title: 'VERSION', text: (fn: FunctionRecord) => fn.versionNumber },
   { title: 'KIND', text: (fn: FunctionRecord) => fn.kind ?? '-' },
   { title: 'RUNTIME', text: (fn: FunctionRecord) => fn.runtime, isFlexible: true },

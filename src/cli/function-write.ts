@@ -2,14 +2,14 @@ import { resolve } from 'node:path';
 import { isJsonObject, type JsonObject } from '../core/field-reader.ts';
 import { readRegister, readUpdate } from '../core/function-fields.ts';
 import { LATEST } from '../core/urn.ts';
-import { parsePairs } from './agent-create.ts';
+import { localPython, parsePairs } from './agent-create.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { parseDurationMs } from './duration.ts';
 import { usageError } from './exit.ts';
 import { expandName, functionUrl, type NamedVersion, parseFunction, parseNamedVersion } from './function-name.ts';
 import type { Io } from './io.ts';
 import { callMeta, forEach, metaPath } from './meta-call.ts';
-import { printJson, withSpinner } from './print.ts';
+import { printJson, printWarning, withSpinner } from './print.ts';
 import { readRequestFile, refuseProblems } from './request-file.ts';
 
 interface FunctionFlags extends ClientOptions {
@@ -59,14 +59,19 @@ export async function registerFunction(
       'The function needs a name: rookery function register <name> --code <dir> --handler <module.function>.',
     );
   }
-  const usual = options.file === undefined ? { cpu: 1000, memory: 2048 } : {};
   const flags = fieldsFromFlags(options, kind, file ?? {});
+  const client = await Client.open(options, io);
+  const usual =
+    options.file === undefined
+      ? { cpu: 1000, memory: 2048, runtime: options.runtime ?? (await localPython(client.addresses.frontend)) }
+      : {};
   const body = { ...usual, ...file, ...(name === undefined ? {} : { name }), kind, ...flags };
   const read = readRegister(body);
   if (!read.ok) refuseProblems(options.file ?? 'The function', read.problems);
-  const client = await Client.open(options, io);
   const answer = await withSpinner(io, 'registering the function', () => callMeta(client, 'POST', '/functions', body));
-  print(io, options, answer.function as FunctionAnswer);
+  const fn = answer.function as FunctionAnswer;
+  print(io, options, fn);
+  await warnOfMissingCode(io, client, fn);
 }
 
 export async function updateFunction(
@@ -124,6 +129,18 @@ export async function deleteFunctions(
   }).finally(() => {
     if (options.json === true) printJson(io, { deleted });
   });
+}
+
+/** The service says so in the query of one version only. */
+async function warnOfMissingCode(
+  io: Io,
+  client: Client,
+  { name, codePath, storageType }: FunctionAnswer,
+): Promise<void> {
+  if (storageType !== 'local' && storageType !== 'copy') return;
+  const { status } = await getLatest(client, name);
+  if (status !== 'unavailable') return;
+  printWarning(io, `the host of the service has no directory ${String(codePath)}: calls fail until it is there`);
 }
 
 async function getLatest(client: Client, name: string): Promise<FunctionAnswer> {

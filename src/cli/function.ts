@@ -21,7 +21,7 @@ export function register(program: Command, context: Context): void {
     .summary('register a function')
     .description(
       'Registers a function and prints the URN of its latest version. Everything that is wrong is told at once.\n\n' +
-        '  rookery function register hello --code ./hello --handler handler.handle --runtime python3.11\n' +
+        '  rookery function register hello --code ./hello --handler handler.handle\n' +
         '  rookery function register -f function.yaml',
     )
     .argument('[name]', `its name: ${NAME}`)
@@ -132,7 +132,10 @@ export function register(program: Command, context: Context): void {
 function addFunctionFlags(command: Command): Command {
   return command
     .option('-f, --file <file>', 'the whole function, as YAML or JSON; - is stdin')
-    .option('--runtime <runtime>', 'python3.11, go, java17, …')
+    .option(
+      '--runtime <runtime>',
+      'python3.11, go, java17, …; a register on the machine of the service finds its Python out',
+    )
     .option('--code <dir>', 'the directory with its code on the host of the service')
     .option('--code-path <path>', 'where the code of an agent stands in its sandbox (default: /opt/function/code)')
     .option('--handler <module.function>', 'what each call runs')

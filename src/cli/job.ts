@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { addClientOptions } from './client.ts';
 import { append } from './config-flags.ts';
+import { usageError } from './exit.ts';
 import type { Context } from './io.ts';
 
 /** Describes the commands; what they do stands in `job-submit.ts`, `job-records.ts` and `job-schedules.ts`. */
@@ -23,9 +24,10 @@ export function register(program: Command, context: Context): void {
     .option('-f, --follow', 'print its log until it is over; the exit code is 1 when it failed')
     .option('--json', 'print JSON')
     .passThroughOptions()
-    .action(async (command, options) => {
+    .action(async (words, _options, self: Command) => {
+      const command = takeOptions(self, words);
       const { submitJob } = await import('./job-submit.ts');
-      context.exitCode = await submitJob(io, command, options);
+      context.exitCode = await submitJob(io, command, self.opts());
     });
 
   job
@@ -103,9 +105,10 @@ export function register(program: Command, context: Context): void {
     .option('--overlap', 'submit also when the job before is not over yet')
     .option('--json', 'print JSON')
     .passThroughOptions()
-    .action(async (id, cron, command, options) => {
+    .action(async (id, cron, words, _options, self: Command) => {
+      const command = takeOptions(self, words);
       const { createSchedule } = await import('./job-schedules.ts');
-      await createSchedule(io, id, cron, command, options);
+      await createSchedule(io, id, cron, command, self.opts());
     });
 
   schedule
@@ -133,6 +136,19 @@ export function register(program: Command, context: Context): void {
   for (const command of [...job.commands.filter(each => each !== schedule), ...schedule.commands]) {
     addClientOptions(command);
   }
+}
+
+/**
+ * Options belong to whatever they follow, so that those of the command are its own. But no command begins with an option: those that stand
+ * before it, behind our own arguments, are ours. Answers the command.
+ */
+function takeOptions(self: Command, words: readonly string[]): readonly string[] {
+  if (words[0]?.startsWith('-') !== true) return words;
+  const { operands, unknown } = self.parseOptions([...words]);
+  const [option] = unknown;
+  if (option !== undefined) throw usageError(`There is no option ${option}; add --help for the options.`);
+  if (operands.length === 0) throw usageError('The command is missing: it stands behind "--".');
+  return operands;
 }
 
 function addJobOptions(command: Command): Command {

@@ -111,3 +111,30 @@ test('an unknown time is a dash, one in the future is 0s', () => {
   expect(age(null)).toBe('-');
   expect(age(new Date(2e12).toISOString(), 1e12)).toBe('0s');
 });
+
+test('a terminal that is too narrow takes from what gives first, and from a name last', async () => {
+  const columns = [
+    { title: 'ID', text: (row: { id: string; name: string }) => row.id, isFlexible: true, gives: 'first' as const },
+    { title: 'NAME', text: (row: { name: string }) => row.name, isFlexible: true, gives: 'last' as const },
+    { title: 'NOTE', text: () => 'a note of some length', isFlexible: true },
+  ];
+  const rows = [{ id: '3f1c2a9e-0000-4000-8000-000000000000', name: 'default/a-name-of-thirty-characters' }];
+  const lines = (width: number) => {
+    let out = '';
+    const output = {
+      write: (text: string | Uint8Array) => {
+        out += String(text);
+        return true;
+      },
+      drained: async () => {},
+      isTerminal: true,
+      columns: width,
+    };
+    printTable({ out: output, environment: { NO_COLOR: '1' } } as never, columns, rows);
+    return out.split('\n')[1];
+  };
+  expect(lines(80)).toContain('default/a-name-of-thirty-characters');
+  expect(lines(80)).toMatch(/^3f1c2a9e-\S*…/);
+  expect(lines(60)).toContain('default/a-name-of-thirty-characters');
+  expect(lines(40)?.length).toBeLessThanOrEqual(40);
+});

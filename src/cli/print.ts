@@ -6,6 +6,13 @@ export function coloured(io: Io, output: Output, style: Style, text: string): st
   return output.isTerminal && !io.environment.NO_COLOR ? ansi(style, text) : text;
 }
 
+/** Something that a person should know though the command worked; stderr, so that results stay clean. */
+export function printWarning(io: Io, warning: string): void {
+  // A spinner may stand on the line.
+  const clear = io.err.isTerminal ? '\r\x1b[K' : '';
+  io.err.write(`${clear}${coloured(io, io.err, 'yellow', 'warning:')} ${printable(warning)}\n`);
+}
+
 export function printJson(io: Io, value: unknown): void {
   io.out.write(`${JSON.stringify(value, null, io.out.isTerminal ? 2 : undefined)}\n`);
 }
@@ -21,6 +28,8 @@ export interface Column<Row> {
   readonly text: (row: Row) => string;
   /** Gives up width when the terminal is too narrow; the others never do. */
   readonly isFlexible?: boolean;
+  /** Before the other flexible ones, or when they have nothing more to give: what a person reads a row by. */
+  readonly gives?: 'first' | 'last';
   readonly style?: (row: Row) => Style | null;
 }
 
@@ -88,18 +97,23 @@ export function age(since: unknown, nowMs: number = Date.now()): string {
   return `${Math.floor(seconds / 86_400)}d`;
 }
 
-/** Takes from the flexible columns, the widest first, until the line fits. */
+/** Takes from the flexible columns in their order, and of equal ones from the widest, until the line fits. */
 function narrow(columns: readonly Column<never>[], widths: number[], available: number): void {
   const total = (): number => widths.reduce((sum, width) => sum + width, 0) + GAP.length * (widths.length - 1);
   while (total() > available) {
     let widest = -1;
     columns.forEach((column, at) => {
-      const isCandidate = column.isFlexible === true && (widths[at] ?? 0) > MIN_FLEXIBLE_COLUMNS;
-      if (isCandidate && (widths[at] ?? 0) > (widths[widest] ?? 0)) widest = at;
+      if (column.isFlexible !== true || (widths[at] ?? 0) <= MIN_FLEXIBLE_COLUMNS) return;
+      const [turn, best] = [turnOf(column), turnOf(columns[widest])];
+      if (widest === -1 || turn < best || (turn === best && (widths[at] ?? 0) > (widths[widest] ?? 0))) widest = at;
     });
     if (widest === -1) return;
     widths[widest] = Math.max(MIN_FLEXIBLE_COLUMNS, (widths[widest] ?? 0) - (total() - available));
   }
+}
+
+function turnOf(column: Column<never> | undefined): number {
+  return column?.gives === 'first' ? 0 : column?.gives === 'last' ? 2 : 1;
 }
 
 function shorten(text: string, width: number): string {

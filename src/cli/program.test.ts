@@ -13,6 +13,35 @@ describe('help and mistakes', () => {
     for (const noun of ['serve', 'agent', 'token', 'doctor', 'completion']) expect(ran.out).toContain(`  ${noun} `);
   });
 
+  test.each([
+    [['help'], ['--help']],
+    [
+      ['help', 'agent'],
+      ['agent', '--help'],
+    ],
+    [
+      ['help', 'agent', 'create'],
+      ['agent', 'create', '--help'],
+    ],
+    [
+      ['help', 'agent', 'rm'],
+      ['agent', 'delete', '--help'],
+    ],
+    [
+      ['help', 'job', 'schedule', 'create'],
+      ['job', 'schedule', 'create', '--help'],
+    ],
+  ])('%j is the same as %j', async (args, same) => {
+    const ran = await cli(args);
+    expect(ran).toMatchObject({ code: 0, err: '' });
+    expect(ran.out).toBe((await cli(same)).out);
+  });
+
+  test('help of a command that there is not names it: exit code 2', async () => {
+    const ran = await cli(['help', 'agent', 'nosuch']);
+    expect(ran).toMatchObject({ code: 2, out: '', err: expect.stringContaining('no command "agent nosuch"') });
+  });
+
   test('no command at all shows the help: exit code 2', async () => {
     const ran = await cli([]);
     expect(ran).toMatchObject({ code: 2, out: '', err: expect.stringContaining('Usage: rookery') });

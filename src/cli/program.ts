@@ -1,5 +1,5 @@
 import { Command, CommanderError } from 'commander';
-import { CliError, EXIT } from './exit.ts';
+import { CliError, EXIT, usageError } from './exit.ts';
 import type { Context, Io } from './io.ts';
 
 /** A noun's file: it describes its commands and imports what they need only when one of them runs. */
@@ -25,6 +25,10 @@ export async function run(args: readonly string[], io: Io, version: string): Pro
   const context: Context = { io, version, exitCode: EXIT.ok };
   try {
     const program = await createProgram(nounsFor(args), context);
+    if (args[0] === 'help') {
+      commandAt(program, args.slice(1)).outputHelp();
+      return EXIT.ok;
+    }
     await program.parseAsync(args, { from: 'user' });
     return context.exitCode;
   } catch (error) {
@@ -37,6 +41,20 @@ export async function run(args: readonly string[], io: Io, version: string): Pro
     io.err.write(`This is a fault of rookery itself. Please report it with these lines:\n${text}\n`);
     return EXIT.failure;
   }
+}
+
+/** `help agent create`: the command that the words lead to. */
+function commandAt(program: Command, words: readonly string[]): Command {
+  let command = program;
+  for (const word of words) {
+    const found = command.commands.find(each => each.name() === word || each.aliases().includes(word));
+    if (found === undefined) {
+      const path = words.slice(0, words.indexOf(word) + 1).join(' ');
+      throw usageError(`There is no command "${path}". "rookery help" lists those that there are.`);
+    }
+    command = found;
+  }
+  return command;
 }
 
 /** The whole program as the documentation and shell completion see it. */

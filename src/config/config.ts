@@ -1,8 +1,8 @@
 import { homedir } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
+import { nearest } from '../core/nearest.ts';
 import { type Auth, readAuth } from './auth.ts';
 import { contradictionsOf } from './contradictions.ts';
-import { nearest } from './nearest.ts';
 import { type Setting, WrongValue } from './setting.ts';
 import { SETTINGS, type SettingPath } from './settings.ts';
 

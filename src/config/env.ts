@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
 import { messageOf } from '../core/error.ts';
+import { nearest } from '../core/nearest.ts';
 import { type Config, type Given, resolveConfig } from './config.ts';
-import { nearest } from './nearest.ts';
 import { CLIENT_VARIABLES, SETTINGS, type SettingPath, variableOf } from './settings.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;

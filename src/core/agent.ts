@@ -1,7 +1,7 @@
 import { environmentNameProblem } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import type { InstanceSpec, SandboxType } from './instance.ts';
-import { Fields, invalidBody } from './json.ts';
+import { type Fields, invalidBody } from './json.ts';
 import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
 import { type PortSpec, parsePorts } from './port.ts';
@@ -70,7 +70,8 @@ export function readAgentCreate(body: Fields, tenant: string, defaults: Executor
   const namespace = readName(body, 'namespace');
   const name = readName(body, 'name');
   const runtimeSpec = body.object('runtime_spec');
-  if (runtimeSpec === undefined && (!body.has('urn') || (body.isText('urn') && body.text('urn') === ''))) {
+  const hasUrn = body.has('urn');
+  if (runtimeSpec === undefined && (!hasUrn || (body.isText('urn') && body.text('urn') === ''))) {
     throw invalidRequest('one of runtime_spec (inline) or urn (registered) is required');
   }
   const inline = runtimeSpec === undefined ? undefined : readRuntimeSpec(runtimeSpec);
@@ -128,12 +129,12 @@ function readMount(mount: Fields): MountSpec {
 
 function readRuntimeSpec(spec: Fields): AgentFunction {
   const runtime = spec.requiredText('runtime');
-  const rootfs = spec.object('rootfs') ?? Fields.of({}, spec.pathOf('rootfs'));
+  const rootfs = spec.section('rootfs');
   const imageUrl = rootfs.requiredText('imageurl');
   const sandboxType = readSandboxType(spec, 'sandbox_type');
   const codePath = spec.text('codePath') ?? '';
   const handler = spec.text('handler') ?? '';
-  const extended = spec.object('extendedHandler');
+  const extended = spec.section('extendedHandler');
   return {
     functionName: '',
     functionVersion: '',
@@ -142,8 +143,8 @@ function readRuntimeSpec(spec: Fields): AgentFunction {
     runtime,
     codePath,
     handler,
-    initializer: extended?.text('initializer') ?? '',
-    preStop: extended?.text('pre_stop') ?? '',
+    initializer: extended.text('initializer') ?? '',
+    preStop: extended.text('pre_stop') ?? '',
     imageUrl,
     user: rootfs.text('user') ?? '',
     ports: parsePorts(rootfs.texts('ports') ?? [], rootfs.pathOf('ports')),

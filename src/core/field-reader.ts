@@ -1,3 +1,5 @@
+import { noteAsked } from './unknown-fields.ts';
+
 /** A JSON object as it was parsed. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -5,7 +7,11 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 export type Problem = (path: string, text: string) => void;
 
 /** Reads a value that is there (neither absent nor null). Calls `problem` and answers undefined when it is wrong. */
-export type Read<T> = (value: unknown, path: string, problem: Problem) => T | undefined;
+export interface Read<T> {
+  (value: unknown, path: string, problem: Problem): T | undefined;
+  /** Of a reader of objects with certain fields: an object whose fields are known to be those (`unknown-fields.ts`). */
+  readonly standIn?: object;
+}
 
 export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
@@ -144,16 +150,19 @@ export function listOf<T>(read: Read<T>, maxItems: number): Read<T[]> {
   };
 }
 
-/** The fields of an object: how each is read, and what it is when absent or null. Unknown fields are ignored. */
+/** The fields of an object: how each is read, and what it is when absent or null. */
 export type FieldTable<T> = { readonly [K in keyof T]: { readonly read: Read<T[K]>; readonly absent: T[K] } };
 
 export function objectOf<T extends object>(fields: FieldTable<T>): Read<T> {
   const absent = absentValues(fields);
-  return (value, path, problem) => {
+  const read: Read<T> = (value, path, problem) => {
     if (!isJsonObject(value)) return problem(path, 'must be an object') as undefined;
     const { present, ok } = readPresent(fields, value, path, problem);
     return ok ? { ...absent, ...present } : undefined;
   };
+  const standIn = {};
+  readPresent(fields, standIn, '', () => undefined);
+  return Object.assign(read, { standIn });
 }
 
 /** Every field's value when absent. */
@@ -173,6 +182,7 @@ export function readPresent<T extends object>(
   let ok = true;
   for (const key of Object.keys(fields) as (keyof T & string)[]) {
     const value = source[key];
+    noteAsked(source, key, fields[key].read.standIn);
     if (value === undefined || value === null) continue;
     const result = fields[key].read(value, path === '' ? key : `${path}.${key}`, problem);
     if (result === undefined) ok = false;

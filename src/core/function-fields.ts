@@ -31,6 +31,7 @@ import { checkPathText } from './host-path.ts';
 import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
 import { parsePorts } from './port.ts';
+import { noteAsked } from './unknown-fields.ts';
 import { FUNCTION_NAME_FORMAT, isFunctionName } from './urn.ts';
 
 const MAX_PATH_CHARS = 4096;
@@ -213,9 +214,10 @@ export interface FunctionUpdate {
 export function readUpdate(body: JsonObject): Checked<FunctionUpdate> {
   const problems = new Problems();
   const revisionId = readRequiredText(body, 'revisionId', problems);
+  const { present } = readPresent(FUNCTION_FIELDS, body, '', problems.add);
+  const { kind, ...others } = present;
   // An empty kind is the function's own, as in a publish.
-  const sent = body.kind === '' ? { ...body, kind: null } : body;
-  const { present: changes } = readPresent(FUNCTION_FIELDS, sent, '', problems.add);
+  const changes = body.kind === '' || kind === undefined ? others : { ...others, kind };
   checkInstances(changes, problems);
   return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: { revisionId, changes } };
 }
@@ -237,6 +239,7 @@ export function mergeUpdate(stored: FunctionSpec, changes: Partial<FunctionSpec>
 /** A required text of a body; notes the problem and answers `''` otherwise. */
 export function readRequiredText(body: JsonObject, field: string, problems: Problems): string {
   const value = body[field];
+  noteAsked(body, field);
   if (value === undefined || value === null) problems.add(field, 'is required');
   else return text({ maxChars: MAX_TEXT_CHARS, required: true })(value, field, problems.add) ?? '';
   return '';

@@ -73,6 +73,8 @@ export interface JobSubmission {
   readonly spec: JobSpec;
   /** The same for two bodies that ask for the same, whatever the order of their keys. */
   readonly fingerprint: string;
+  /** For the answer: fields that were ignored. */
+  readonly warnings: readonly string[];
 }
 
 /** What may stand in a URL unescaped, since Ray's client does not escape it. */
@@ -104,7 +106,8 @@ export function submissionOf(value: unknown, path: string): JobSubmission {
   const entrypoint = fields.text('entrypoint');
   if (entrypoint === undefined) throw invalidBody(`${fields.pathOf('entrypoint')} is required`);
   checkSize(entrypoint, LIMITS.jobEntrypointBytes, fields.pathOf('entrypoint'));
-  const id = fields.text('submission_id') ?? fields.text('job_id') ?? null;
+  const jobId = fields.text('job_id');
+  const id = fields.text('submission_id') ?? jobId ?? null;
   if (id !== null) checkJobId(id, fields.pathOf('submission_id'));
   const metadata = fields.textMap('metadata') ?? {};
   const rawRuntimeEnv = (fields.object('runtime_env') && (value as { runtime_env: object }).runtime_env) ?? {};
@@ -120,7 +123,12 @@ export function submissionOf(value: unknown, path: string): JobSubmission {
     rules: readRules(metadata, fields.pathOf('metadata')),
   };
   const { entrypoint: command, resources } = spec;
-  return { id, spec, fingerprint: canonical([command, metadata, rawRuntimeEnv, resources]) };
+  return {
+    id,
+    spec,
+    fingerprint: canonical([command, metadata, rawRuntimeEnv, resources]),
+    warnings: fields.warnings(),
+  };
 }
 
 /** Fails with `invalid_request`. */

@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import { invalidRequest, messageOf, type ServiceError } from './error.ts';
+import { noteAsked, unknownFieldWarnings } from './unknown-fields.ts';
 
 export type ParsedJson =
   | { readonly ok: true; readonly value: unknown }
@@ -30,23 +31,32 @@ export function readBody(bytes: Buffer | undefined): Fields {
 
 /**
  * Reads the fields of one JSON object strictly: a field that is absent or null is undefined, a wrong type is never coerced
- * (`invalid request body: <path> must be <type>`), unknown fields are ignored.
+ * (`invalid request body: <path> must be <type>`), unknown fields are ignored and told by `warnings`.
  */
 export class Fields {
   readonly #values: Readonly<Record<string, unknown>>;
   readonly #path: string;
+  readonly #isFreeForm: boolean;
 
-  private constructor(values: Readonly<Record<string, unknown>>, path: string) {
+  private constructor(values: Readonly<Record<string, unknown>>, path: string, isFreeForm: boolean) {
     this.#values = values;
     this.#path = path;
+    this.#isFreeForm = isFreeForm;
   }
 
   /** `path` is where the object stands in the body, `''` for the body itself. */
   static of(value: unknown, path: string): Fields {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-      throw invalidBody(`${path || 'the body'} must be an object`);
-    }
-    return new Fields(value as Record<string, unknown>, path);
+    return new Fields(asObject(value, path), path, false);
+  }
+
+  /** An object that may have fields which are none of ours: none of them is unknown. */
+  static freeForm(value: unknown, path: string): Fields {
+    return new Fields(asObject(value, path), path, true);
+  }
+
+  /** What to tell of the fields that nobody has asked for; when everything has been read. */
+  warnings(): readonly string[] {
+    return unknownFieldWarnings(this.#values);
   }
 
   /** The whole path of a field, as errors name it. */
@@ -104,6 +114,15 @@ export class Fields {
     return value === undefined ? undefined : Fields.of(value, this.pathOf(name));
   }
 
+  /** As `object`, and an empty one when it is absent: so a field that belongs into it and was sent elsewhere is known. */
+  section(name: string): Fields {
+    const found = this.object(name);
+    if (found !== undefined) return found;
+    const empty = {};
+    noteAsked(this.#values, name, empty);
+    return Fields.of(empty, this.pathOf(name));
+  }
+
   texts(name: string): string[] | undefined {
     return this.#list(name)?.map((item, index) => asText(item, `${this.pathOf(name)}[${index}]`));
   }
@@ -117,7 +136,7 @@ export class Fields {
     const value = this.#read(name);
     if (value === undefined) return undefined;
     const path = this.pathOf(name);
-    const entries = Object.entries(Fields.of(value, path).#values);
+    const entries = Object.entries(asObject(value, path));
     return Object.fromEntries(entries.map(([key, item]) => [key, asText(item, `${path}.${key}`)]));
   }
 
@@ -135,6 +154,7 @@ export class Fields {
   }
 
   #read(name: string): unknown {
+    if (!this.#isFreeForm) noteAsked(this.#values, name);
     return this.#values[name] ?? undefined;
   }
 
@@ -147,6 +167,11 @@ export class Fields {
   #missing(name: string): ServiceError {
     return invalidBody(`${this.pathOf(name)} is required`);
   }
+}
+
+function asObject(value: unknown, path: string): Readonly<Record<string, unknown>> {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  throw invalidBody(`${path || 'the body'} must be an object`);
 }
 
 /** A NUL can stand in no path, argument or environment variable, and nothing else that is sent as text needs one. */

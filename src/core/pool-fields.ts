@@ -19,6 +19,7 @@ import { isLabelKey, isLabelValue, isOwnLabel } from './kubernetes-label.ts';
 import * as shapes from './kubernetes-shapes.ts';
 import type { PoolResources, PoolSpec } from './pool.ts';
 import { parseQuantity, quantityShape } from './quantity.ts';
+import { noteAsked } from './unknown-fields.ts';
 
 const INT32 = 2 ** 31 - 1;
 const MAX_JSON_CHARS = 65_536;
@@ -87,6 +88,7 @@ const resources: Read<PoolResources> = (value, path, problem) => {
   if (!isJsonObject(value)) return problem(path, 'must be an object') as undefined;
   const read = (name: 'requests' | 'limits') => {
     const sent = value[name];
+    noteAsked(value, name);
     if (sent === undefined || sent === null) return problem(`${path}.${name}`, 'is required') as undefined;
     return quantities(sent, `${path}.${name}`, problem);
   };

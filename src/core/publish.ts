@@ -2,6 +2,7 @@ import { type JsonObject, oneOf, Problems, text } from './field-reader.ts';
 import { FUNCTION_KINDS, type FunctionKind } from './function.ts';
 import { type Checked, readRequiredText } from './function-fields.ts';
 import { LIMITS } from './limits.ts';
+import { noteAsked } from './unknown-fields.ts';
 
 export interface PublishRequest {
   readonly revisionId: string;
@@ -18,6 +19,7 @@ export function readPublish(body: JsonObject): Checked<PublishRequest> {
   const revisionId = readRequiredText(body, 'revisionId', problems);
   const optional = <T extends string>(field: string, read: typeof readText | ReturnType<typeof oneOf<T>>) => {
     const value = body[field];
+    noteAsked(body, field);
     return value === undefined || value === null ? '' : (read(value, field, problems.add) ?? '');
   };
   const versionNumber = optional('versionNumber', readText);

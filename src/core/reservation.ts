@@ -2,6 +2,7 @@ import { integerOrDigits, isJsonObject, type JsonObject, Problems, text } from '
 import type { Checked } from './function-fields.ts';
 import { readRequiredText } from './function-fields.ts';
 import { LIMITS } from './limits.ts';
+import { noteAsked } from './unknown-fields.ts';
 import { normalizeVersion } from './urn.ts';
 
 /** How many instances of one function version and label stay reserved in one cluster. */
@@ -45,6 +46,7 @@ export function readReservation(body: JsonObject, defaultCluster: string): Check
   const { funcName, version } = readBase(body, problems);
   const instanceLabel = readRequiredText(body, 'instanceLabel', problems);
   if (instanceLabel !== '') readLabel(instanceLabel, 'instanceLabel', problems.add);
+  noteAsked(body, 'instanceConfigInfos');
   const clusters = readClusters(body.instanceConfigInfos, defaultCluster, problems);
   if (problems.any) return { ok: false, problems: problems.found };
   return { ok: true, value: { funcName, version, instanceLabel, clusters } };
@@ -55,6 +57,7 @@ export function readReservationBase(source: JsonObject): Checked<Omit<Reservatio
   const problems = new Problems();
   const { funcName, version } = readBase(source, problems);
   const sent = source.instanceLabel;
+  noteAsked(source, 'instanceLabel');
   const instanceLabel =
     sent === undefined || sent === null || sent === '' ? '' : (readLabel(sent, 'instanceLabel', problems.add) ?? '');
   return problems.any
@@ -84,8 +87,11 @@ function readClusters(value: unknown, defaultCluster: string, problems: Problems
     const read = <T>(
       name: string,
       reader: (value: unknown, path: string, problem: Problems['add']) => T | undefined,
-    ) =>
-      item[name] === undefined || item[name] === null ? undefined : reader(item[name], `${path}.${name}`, problems.add);
+    ) => {
+      noteAsked(item, name);
+      const value = item[name] ?? undefined;
+      return value === undefined ? undefined : reader(value, `${path}.${name}`, problems.add);
+    };
     const clusterId = read('clusterId', readCluster) || defaultCluster;
     const cluster = {
       clusterId,

@@ -51,7 +51,7 @@ export function isPackageName(name: string): boolean {
 
 /** Fails with `invalid_request`. Keys that Ray does not know, and those that begin with `_`, are ignored; so are `config` and `excludes`. */
 export function readRuntimeEnv(value: unknown, path: string): RuntimeEnv {
-  const fields = Fields.of(value, path);
+  const fields = Fields.freeForm(value, path);
   const unsupported = UNSUPPORTED.filter(key => fields.has(key));
   if (unsupported.length > 0) {
     throw invalidRequest(

@@ -17,6 +17,23 @@ const create = (frontend: TestFrontend, payload: unknown, headers: Record<string
   });
 const refused = (message: string) => ({ status: 400, body: { code: 400, message } });
 
+test('a field that nobody knows is ignored, and the answer tells so, beside the warnings of the sandbox; an error tells it too', async () => {
+  await using frontend = testFrontend();
+  const warning = 'unknown field sandbox_type was ignored; did you mean runtime_spec.sandbox_type?';
+  const wrong = { ...createBody(), sandbox_type: 'docker' };
+  const made = await create(frontend, wrong);
+  expect(made.status).toBe(200);
+  expect(made.body).toEqual({ code: 200, instance_id: expect.any(String), warnings: [warning] });
+  expect(await create(frontend, wrong)).toMatchObject({
+    status: 409,
+    body: { instance_id: expect.any(String), warnings: [warning] },
+  });
+  expect(Object.keys((await create(frontend, { ...createBody(), name: 'b' })).body as object)).toEqual([
+    'code',
+    'instance_id',
+  ]);
+});
+
 describe('agent create: the error table', () => {
   test('400: neither runtime_spec nor urn present', async () => {
     await using frontend = testFrontend();

@@ -2,6 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import { readEnv } from '../core/agent.ts';
 import { type Fields, invalidBody, readBody } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
+import { withWarnings } from '../http/answer.ts';
 import { answerController } from '../http/caller.ts';
 import type { ExecRequest } from '../sandbox/driver.ts';
 import type { Instances } from '../scheduler/contract.ts';
@@ -13,7 +14,9 @@ export function addExecRoute(app: FastifyInstance, instances: Instances): void {
     '/api/agent/:instanceId/exec',
     { config: { access: 'write', longLived: true, docs: AGENT_DOCS.exec } },
     async (request, reply) => {
-      const command = readExec(readBody(request.body as Buffer | undefined));
+      const body = readBody(request.body as Buffer | undefined);
+      const command = readExec(body);
+      request.warnings = body.warnings();
       const { signal } = answerController(reply.raw);
       const { returncode, stdout, stderr, truncated } = await instances.exec(
         request.tenant,
@@ -21,7 +24,7 @@ export function addExecRoute(app: FastifyInstance, instances: Instances): void {
         command,
         signal,
       );
-      return { returncode, stdout, stderr, truncated };
+      return withWarnings({ returncode, stdout, stderr, truncated }, request.warnings);
     },
   );
 }

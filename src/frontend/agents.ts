@@ -13,6 +13,7 @@ import { checkSources, type FindPath, type HostPathPolicy } from '../core/host-p
 import type { Instance, InstanceSpec, InstanceStatus } from '../core/instance.ts';
 import { readBody } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
+import { withWarnings } from '../http/answer.ts';
 import type { CreateInstance, Instances } from '../scheduler/contract.ts';
 import { AGENT_DOCS } from './agent-docs.ts';
 import { agentRecord } from './agent-record.ts';
@@ -42,11 +43,14 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
 
   app.post('/api/agent', { config: { access: 'write', docs: AGENT_DOCS.create } }, async request => {
     const bytes = request.body as Buffer | undefined;
-    const create = readAgentCreate(readBody(bytes), request.tenant, options.executors);
+    const body = readBody(bytes);
+    const create = readAgentCreate(body, request.tenant, options.executors);
+    request.warnings = body.warnings();
     const idempotency = readIdempotency(request.headers, request.tenant, bytes);
     try {
       const spec = await resolveSpec(create, options);
-      return created(await instances.create(idempotency === undefined ? { spec } : { spec, idempotency }));
+      const instance = await instances.create(idempotency === undefined ? { spec } : { spec, idempotency });
+      return created(instance, request.warnings);
     } catch (error) {
       throw stepFailed('failed to create agent', error, request.traceId);
     }
@@ -111,8 +115,8 @@ async function resolveSpec(create: AgentCreateRequest, options: AgentRoutesOptio
   return resolveRegistered(create, fn, options.executors);
 }
 
-function created({ id, sandbox }: Instance): Record<string, unknown> {
-  return { code: 200, instance_id: id, ...(sandbox.warnings.length === 0 ? {} : { warnings: sandbox.warnings }) };
+function created({ id, sandbox }: Instance, warnings: readonly string[] | null = null): object {
+  return withWarnings({ code: 200, instance_id: id }, [...(warnings ?? []), ...sandbox.warnings]);
 }
 
 function readIdempotency(

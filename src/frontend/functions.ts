@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { notFound } from '../core/error.ts';
+import { withWarnings } from '../http/answer.ts';
 import { FUNCTION_DOCS } from './function-docs.ts';
 import { functionFailure, sendFunctionFailure } from './function-errors.ts';
 import { addFunctionInvokeRoutes, type FunctionRoutesOptions, readUrn } from './function-invoke.ts';
@@ -68,17 +69,16 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
     async request => {
       const urn = readUrn(request.params.urn);
       const fn = await functions.check(urn, ownTenantOnly ? request.tenant : null);
-      return {
-        instances: functions.instances(fn.urn).map(({ instance, state, inFlight }) => ({
-          instance_id: instance.id,
-          status: state,
-          running_calls: inFlight,
-          label: instance.key.label,
-          cpu: instance.key.cpuMillis,
-          memory: instance.key.memoryMb,
-          start_time: new Date(instance.startedAtMs).toISOString(),
-        })),
-      };
+      const instances = functions.instances(fn.urn).map(({ instance, state, inFlight }) => ({
+        instance_id: instance.id,
+        status: state,
+        running_calls: inFlight,
+        label: instance.key.label,
+        cpu: instance.key.cpuMillis,
+        memory: instance.key.memoryMb,
+        start_time: new Date(instance.startedAtMs).toISOString(),
+      }));
+      return withWarnings({ instances }, functions.startFailures(fn.urn));
     },
   );
 

@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify';
 import { jobRecord, readJobSubmission } from '../core/job.ts';
+import { withWarnings } from '../http/answer.ts';
 import { answerController } from '../http/caller.ts';
 import { sendJsonList } from '../http/masking.ts';
 import type { RouteDocs } from '../http/route-config.ts';
@@ -56,7 +57,7 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
   add('POST', '/api/jobs', 'write', JOB_DOCS.submit, async request => {
     const submission = readJobSubmission(request.body as Buffer | undefined);
     const { id } = await jobs.submit(request.tenant, submission);
-    return { job_id: id, submission_id: id };
+    return withWarnings({ job_id: id, submission_id: id }, submission.warnings);
   });
 
   add('GET', '/api/jobs', 'read', JOB_DOCS.list, async (request, reply) =>

@@ -45,10 +45,15 @@ export function errorHeaders(error: ServiceError | string, status: number): read
   return headers;
 }
 
+/** The member `warnings` of an answer; none when there is nothing to warn of. */
+export function withWarnings<T extends object>(answer: T, warnings: readonly string[] | null): T {
+  return warnings === null || warnings.length === 0 ? answer : { ...answer, warnings };
+}
+
 /** Sends the answer of an error, and keeps `error` for the access log. */
 export function sendError(reply: FastifyReply, error: ServiceError | string, answer: ErrorAnswer): FastifyReply {
   reply.request.failure = error;
   const headers = errorHeaders(error, answer.status);
   for (let at = 0; at < headers.length; at += 2) reply.header(headers[at] as string, headers[at + 1]);
-  return reply.code(answer.status).send(answer.body);
+  return reply.code(answer.status).send(withWarnings(answer.body, reply.request.warnings));
 }

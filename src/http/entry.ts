@@ -99,6 +99,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.decorateRequest('tenant', '');
   app.decorateRequest('role', 'viewer');
   app.decorateRequest('failure', null);
+  app.decorateRequest('warnings', null);
 
   app.removeAllContentTypeParsers();
   const bounds = options.bounds ?? DEFAULT_BOUNDS;

@@ -50,5 +50,7 @@ declare module 'fastify' {
     role: Role;
     /** Why it was refused or failed, for the access log. */
     failure: ServiceError | string | null;
+    /** What to tell the caller beside the answer: fields of the body that were ignored. Null: it has not been read. */
+    warnings: readonly string[] | null;
   }
 }

@@ -68,7 +68,7 @@ export class JobSchedules {
 
   /** Fails with `invalid_request`, or `already_exists` when the tenant has one of this id. */
   async create(tenant: string, body: Buffer | undefined): Promise<Record<string, unknown>> {
-    const row = readSchedule(tenant, body);
+    const { row, warnings } = readSchedule(tenant, body);
     const { database, writes, maxPerTenant } = this.#options;
     if ((await listJobSchedules(database, tenant)).length >= maxPerTenant) {
       throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
@@ -77,7 +77,8 @@ export class JobSchedules {
       throw alreadyExists(`Schedule ${row.id} already exists`);
     }
     this.#run(row);
-    return this.#record(row);
+    const record = this.#record(row);
+    return warnings.length === 0 ? record : { ...record, warnings };
   }
 
   async list(tenant: string): Promise<readonly Record<string, unknown>[]> {
@@ -140,7 +141,10 @@ export class JobSchedules {
   }
 }
 
-function readSchedule(tenant: string, body: Buffer | undefined): JobScheduleTable {
+function readSchedule(
+  tenant: string,
+  body: Buffer | undefined,
+): { readonly row: JobScheduleTable; readonly warnings: readonly string[] } {
   const parsed = parseJson(body ?? Buffer.alloc(0));
   if (!parsed.ok) throw invalidBody(parsed.word);
   const fields = Fields.of(parsed.value, '');
@@ -158,12 +162,21 @@ function readSchedule(tenant: string, body: Buffer | undefined): JobScheduleTabl
   } catch (error) {
     throw invalidBody(`cron or timezone is wrong: ${messageOf(error)}`);
   }
-  const { job } = parsed.value as { job?: unknown };
-  if (job === undefined || job === null) throw invalidBody('job is required');
+  if (!fields.has('job')) throw invalidBody('job is required');
+  const { job } = parsed.value as { job: unknown };
   if (submissionOf(job, 'job').id !== null) {
     throw invalidBody('job.submission_id must be absent: each job gets an id made of schedule_id and its moment');
   }
-  return { tenant, id, cron, timezone, overlap, submission: JSON.stringify(job), created_at_ms: Date.now() };
+  const row: JobScheduleTable = {
+    tenant,
+    id,
+    cron,
+    timezone,
+    overlap,
+    submission: JSON.stringify(job),
+    created_at_ms: Date.now(),
+  };
+  return { row, warnings: fields.warnings() };
 }
 
 function keyOf(tenant: string, id: string): string {

@@ -8,6 +8,67 @@ const NOT_FOUND = (what: string) => ({
 const STALE = { status: 200, body: { code: 4134, message: 'revisionId is non latest version' } };
 const DUPLICATE = { status: 200, body: { code: 4114, message: 'duplicate version number' } };
 
+describe('a field that nobody knows is ignored, and the answer tells so', () => {
+  const warnings = ['unknown field memroy was ignored; did you mean memory?'];
+
+  test('register, update, publish and reserved instances', async () => {
+    await using meta = await testMeta();
+    const made = await meta.send('POST', '/functions', { ...FUNCTION, memroy: 1 });
+    expect(made).toMatchObject({ status: 200, body: { code: 0, warnings } });
+    const { revisionId } = (made.body as { function: { revisionId: string } }).function;
+    const updated = await meta.send('PUT', `/functions/${NAME}`, { revisionId, memroy: 1 });
+    expect(updated).toMatchObject({ status: 200, body: { code: 0, warnings } });
+    const latest = (updated.body as { function: { revisionId: string } }).function.revisionId;
+    const published = await meta.send('POST', `/functions/${NAME}/versions`, {
+      revisionId: latest,
+      versionNumber: 'v1',
+      kindd: 'agent',
+    });
+    const ofPublish = ['unknown field kindd was ignored; did you mean kind?'];
+    expect(published).toMatchObject({ status: 200, body: { code: 0, warnings: ofPublish } });
+    const reserved = { funcName: NAME, version: 'v1', instanceLabel: 'l', instanceConfigInfos: [{ cluster: 'x' }] };
+    const ofReserve = [
+      'unknown field instanceConfigInfos[0].cluster was ignored; did you mean instanceConfigInfos[0].clusterId?',
+    ];
+    for (const method of ['POST', 'PUT'] as const) {
+      const answer = await meta.send(method, '/functions/reserve-instance', reserved);
+      expect(answer).toMatchObject({ status: 200, body: { code: 0, warnings: ofReserve } });
+    }
+    const { instanceConfigInfos: _, ...base } = reserved;
+    const deleted = await meta.send('DELETE', '/functions/reserve-instance', { ...base, label: 'l' });
+    expect(deleted).toMatchObject({ status: 200, body: { code: 0, warnings: [expect.stringContaining('label')] } });
+  });
+
+  test('an error too: what is missing is often there under a wrong name', async () => {
+    await using meta = await testMeta();
+    const { memory: _, ...rest } = FUNCTION;
+    const answer = await meta.send('POST', '/functions', { ...rest, memroy: 1 });
+    expect(answer).toMatchObject({
+      status: 400,
+      body: { code: 4104, message: expect.stringContaining('memory is required'), warnings },
+    });
+  });
+
+  test('pools, each under its place', async () => {
+    await using meta = await testMeta();
+    const resources = { requests: { cpu: '1m', memory: '1Mi' }, limits: { cpu: '1m', memory: '1Mi' } };
+    const pools = [
+      { id: 'a', resources },
+      { id: 'b', resources, sise: 1 },
+    ];
+    const told = ['unknown field pools[1].sise was ignored; did you mean pools[1].size?'];
+    expect(await meta.send('POST', '/podpools', { pools })).toMatchObject({
+      status: 200,
+      body: { code: 0, warnings: told },
+    });
+    const updated = await meta.send('PUT', '/podpools/a', { size: 2, sise: 1 });
+    expect(updated).toMatchObject({
+      status: 200,
+      body: { code: 0, warnings: [expect.stringContaining('did you mean size?')] },
+    });
+  });
+});
+
 describe('register', () => {
   test('answers code 0, the functionVersionUrn and the whole record', async () => {
     await using meta = await testMeta();

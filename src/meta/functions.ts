@@ -7,7 +7,15 @@ import { wrongRequest } from '../registry/errors.ts';
 import { knownName, type NamedFunction, readFunctionName } from '../registry/function-name.ts';
 import type { Registry } from '../registry/registry.ts';
 import { FUNCTION_DOCS } from './function-docs.ts';
-import { accept, type Query, queryPage, queryPositive, queryText, queryVersion, readObject } from './requests.ts';
+import {
+  type Query,
+  queryPage,
+  queryPositive,
+  queryText,
+  queryVersion,
+  readRequest,
+  warningsMember,
+} from './requests.ts';
 
 interface ByName {
   Params: { name: string };
@@ -54,7 +62,7 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     '/serverless/v1/functions/:name',
     { config: { access: 'write', docs: FUNCTION_DOCS.update } },
     async (request, reply) => {
-      const update = accept(readUpdate(readObject(request.body)));
+      const update = readRequest(request, readUpdate);
       const fn = named(request);
       onlyLatest(fn, 'updated');
       if (update.changes.name !== undefined && update.changes.name !== fn.name) {
@@ -92,7 +100,7 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     '/serverless/v1/functions/:name/versions',
     { config: { access: 'write', wrongRequestStatus, docs: FUNCTION_DOCS.publish } },
     async (request, reply) => {
-      const publish = accept(readPublish(readObject(request.body)));
+      const publish = readRequest(request, readPublish);
       const fn = named(request);
       onlyLatest(fn, 'published');
       return sendFunction(reply, (await functions.publish(request.tenant, knownName(fn), publish)).record);
@@ -129,7 +137,10 @@ function onlyLatest(fn: NamedFunction, done: string): void {
 }
 
 function sendFunction(reply: FastifyReply, record: string): FastifyReply {
-  return sendJson(reply, `{"code":0,"message":"SUCCESS","function":${record}}`);
+  return sendJson(
+    reply,
+    `{"code":0,"message":"SUCCESS","function":${record}${warningsMember(reply.request.warnings)}}`,
+  );
 }
 
 function sendJson(reply: FastifyReply, text: string): FastifyReply {

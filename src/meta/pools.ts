@@ -2,10 +2,12 @@ import type { FastifyInstance } from 'fastify';
 import { LIMITS } from '../core/limits.ts';
 import type { Pool } from '../core/pool.ts';
 import { readPoolUpdate } from '../core/pool-fields.ts';
+import { noteAsked, unknownFieldWarnings } from '../core/unknown-fields.ts';
+import { withWarnings } from '../http/answer.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { failedPools, type PoolRegistry } from '../registry/pools.ts';
 import { POOL_DOCS } from './pool-docs.ts';
-import { accept, type Query, queryPage, queryPositive, queryText, readObject } from './requests.ts';
+import { type Query, queryPage, queryPositive, queryText, readObject, readRequest } from './requests.ts';
 
 /** The specification lists no 400 for pools. */
 const wrongRequestStatus = 200;
@@ -16,13 +18,16 @@ export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
     '/serverless/v1/podpools',
     { config: { access: 'write', wrongRequestStatus, docs: POOL_DOCS.create } },
     async request => {
-      const { pools: sent } = readObject(request.body);
+      const body = readObject(request.body);
+      const { pools: sent } = body;
+      noteAsked(body, 'pools');
       if (sent === undefined || sent === null) throw wrongRequest(['pools is required']);
       if (!Array.isArray(sent)) throw wrongRequest(['pools must be an array']);
       if (sent.length === 0) throw wrongRequest(['pools must not be empty']);
       const created = await pools.create(sent);
+      request.warnings = unknownFieldWarnings(body);
       if (created.failedIds.length > 0) throw failedPools(created);
-      return { code: 0, message: '', result: { failed_pools: null } };
+      return withWarnings({ code: 0, message: '', result: { failed_pools: null } }, request.warnings);
     },
   );
 
@@ -42,8 +47,8 @@ export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
     '/serverless/v1/podpools/:id',
     { config: { access: 'write', wrongRequestStatus, docs: POOL_DOCS.update } },
     async request => {
-      await pools.update(request.params.id, accept(readPoolUpdate(readObject(request.body))));
-      return { code: 0, message: '' };
+      await pools.update(request.params.id, readRequest(request, readPoolUpdate));
+      return withWarnings({ code: 0, message: '' }, request.warnings);
     },
   );
 

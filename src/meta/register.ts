@@ -2,12 +2,13 @@ import type { FastifyInstance } from 'fastify';
 import { internal, ServiceError } from '../core/error.ts';
 import { readRegister } from '../core/function-fields.ts';
 import { LIMITS } from '../core/limits.ts';
+import { withWarnings } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
 import { addHotRoute } from '../http/hot-route.ts';
 import type { Registry } from '../registry/registry.ts';
 import { metaErrors } from './errors.ts';
 import { FUNCTION_DOCS } from './function-docs.ts';
-import { accept, readObject } from './requests.ts';
+import { readRequest, warningsMember } from './requests.ts';
 
 /** Operation 4: register. Pipelines register all that they have at once, so it takes the short way. */
 export function addRegisterRoute(app: FastifyInstance, { functions }: Registry): void {
@@ -17,25 +18,29 @@ export function addRegisterRoute(app: FastifyInstance, { functions }: Registry):
     bodyLimit: LIMITS.requestBodyBytes,
     config: { access: 'write', docs: FUNCTION_DOCS.register },
     handle: exchange => {
-      register(exchange, functions)
-        .catch((error: unknown) => fail(exchange, error))
-        .catch((error: unknown) => exchange.fault(error));
+      register(exchange, functions).catch((error: unknown) => exchange.fault(error));
     },
-    refuse: fail,
+    refuse: (exchange, error) => fail(exchange, error, null),
   });
 }
 
 async function register(exchange: Exchange, functions: Registry['functions']): Promise<void> {
-  const spec = accept(readRegister(readObject(exchange.body)));
-  const { urn, record } = await functions.register(exchange.tenant, spec);
-  exchange.answer(
-    200,
-    `{"code":0,"message":"SUCCESS","functionVersionUrn":${JSON.stringify(urn)},"function":${record}}`,
-  );
+  const request: Parameters<typeof readRequest>[0] = { body: exchange.body, warnings: null };
+  try {
+    const { urn, record } = await functions.register(exchange.tenant, readRequest(request, readRegister));
+    const warnings = warningsMember(request.warnings);
+    exchange.answer(
+      200,
+      `{"code":0,"message":"SUCCESS","functionVersionUrn":${JSON.stringify(urn)},"function":${record}${warnings}}`,
+    );
+  } catch (error) {
+    fail(exchange, error, request.warnings);
+  }
 }
 
-function fail(exchange: Exchange, error: unknown): void {
+function fail(exchange: Exchange, error: unknown, warnings: readonly string[] | null): void {
   const text = `internal error: the log has it under trace id ${exchange.traceId}`;
   const known = error instanceof ServiceError ? error : internal(text, { cause: error });
-  exchange.fail(known, metaErrors(known, exchange));
+  const { status, body } = metaErrors(known, exchange);
+  exchange.fail(known, { status, body: withWarnings(body, warnings) });
 }

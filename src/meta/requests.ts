@@ -3,11 +3,26 @@ import { invalidRequest } from '../core/error.ts';
 import { isJsonObject, type JsonObject, quote } from '../core/field-reader.ts';
 import type { Checked } from '../core/function-fields.ts';
 import { parseJson } from '../core/json.ts';
+import { unknownFieldWarnings } from '../core/unknown-fields.ts';
 import { normalizeVersion } from '../core/urn.ts';
 import { wrongRequest } from '../registry/errors.ts';
 
 /** Query parameters as they were sent: a repeated one is a list. */
 export type Query = Readonly<Record<string, string | string[] | undefined>>;
+
+/**
+ * The body of a request as `read` understands it, which says of every field whether it knows it: the answer will tell which ones it
+ * does not. Fails with `invalid_request`: 130600, or 4104 with every problem.
+ */
+export function readRequest<T>(
+  request: { readonly body: unknown; warnings: readonly string[] | null },
+  read: (body: JsonObject) => Checked<T>,
+): T {
+  const body = readObject(request.body);
+  const checked = read(body);
+  request.warnings = unknownFieldWarnings(body);
+  return accept(checked);
+}
 
 /** A body that has to be a JSON object. Fails with `invalid_request` (130600). */
 export function readObject(body: unknown): JsonObject {
@@ -19,6 +34,11 @@ export function readObject(body: unknown): JsonObject {
 
 function notJson(word: string) {
   return invalidRequest(`invalid request body: ${word}`, { number: META_CODES.notJson.code });
+}
+
+/** The member `warnings` at the end of an answer that is written as text; `''` when there is nothing to warn of. */
+export function warningsMember(warnings: readonly string[] | null): string {
+  return warnings === null || warnings.length === 0 ? '' : `,"warnings":${JSON.stringify(warnings)}`;
 }
 
 /** What was read, or every problem of it as one error (4104). */

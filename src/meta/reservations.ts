@@ -6,10 +6,12 @@ import {
   readReservation,
   readReservationBase,
 } from '../core/reservation.ts';
+import { noteAsked, unknownFieldWarnings } from '../core/unknown-fields.ts';
+import { withWarnings } from '../http/answer.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { knownName, readFunctionName } from '../registry/function-name.ts';
 import type { Registry } from '../registry/registry.ts';
-import { accept, type Query, queryText, readObject } from './requests.ts';
+import { accept, type Query, queryText, readObject, readRequest } from './requests.ts';
 import { RESERVATION_DOCS } from './reservation-docs.ts';
 
 const PATH = '/serverless/v1/functions/reserve-instance';
@@ -17,6 +19,8 @@ const PATH = '/serverless/v1/functions/reserve-instance';
 /** Operation 9, and create, query and delete of reserved instances. */
 export function addReservationRoutes(app: FastifyInstance, registry: Registry): void {
   const { reservations, business, defaultCluster } = registry;
+
+  const read = (body: JsonObject) => readReservation(body, defaultCluster);
 
   /** With the plain name of the function, however the caller wrote it. */
   const withName = <T extends Pick<ReservationRequest, 'funcName' | 'version'>>(request: T, tenant: string): T => {
@@ -28,13 +32,15 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
   };
 
   app.post(PATH, { config: { access: 'write', docs: RESERVATION_DOCS.create } }, async request => {
-    const reservation = withName(accept(readReservation(readObject(request.body), defaultCluster)), request.tenant);
-    return written(reservation, await reservations.put(request.tenant, reservation));
+    const reservation = withName(readRequest(request, read), request.tenant);
+    const stored = await reservations.put(request.tenant, reservation);
+    return withWarnings(written(reservation, stored), request.warnings);
   });
 
   app.put(PATH, { config: { access: 'write', docs: RESERVATION_DOCS.update } }, async request => {
-    const reservation = withName(accept(readReservation(readObject(request.body), defaultCluster)), request.tenant);
-    return written(reservation, await reservations.update(request.tenant, reservation));
+    const reservation = withName(readRequest(request, read), request.tenant);
+    const stored = await reservations.update(request.tenant, reservation);
+    return withWarnings(written(reservation, stored), request.warnings);
   });
 
   app.get<{ Querystring: Query }>(PATH, { config: { access: 'read', docs: RESERVATION_DOCS.list } }, async request => {
@@ -60,10 +66,14 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
       const sent = body === undefined || body.length === 0 ? {} : readObject(body);
       // A label in the query alone must not mean all labels.
       const source = Object.fromEntries(
-        Object.entries(fromQuery(request.query)).map(([field, value]) => [field, sent[field] ?? value]),
+        Object.entries(fromQuery(request.query)).map(([field, value]) => {
+          noteAsked(sent, field);
+          return [field, sent[field] ?? value];
+        }),
       );
+      request.warnings = unknownFieldWarnings(sent);
       await reservations.delete(request.tenant, withName(accept(readReservationBase(source)), request.tenant));
-      return { code: 0, message: '' };
+      return withWarnings({ code: 0, message: '' }, request.warnings);
     },
   );
 }

@@ -169,6 +169,19 @@ export class FunctionService {
     return found;
   }
 
+  /** Why instances of a version that should be there are not: the last start of each group that has none failed. */
+  startFailures(urn: string): readonly string[] {
+    const failures = new Set<string>();
+    for (const { fn, service } of this.#versions.all) {
+      if (fn.urn !== urn) continue;
+      for (const group of service.groups) {
+        if (group.failures === 0 || group.count('ready') > 0 || group.lastFailure === undefined) continue;
+        failures.add(`the last start of an instance failed: ${group.lastFailure.message}`);
+      }
+    }
+    return [...failures];
+  }
+
   /**
    * What the code of a version's instances wrote: of one instance as it is, of all with the beginning of each one's id before its lines.
    * `tail` counts for each. With `follow` it goes on until `signal` aborts, and instances that start later join. Fails as `check` does, and

@@ -79,7 +79,7 @@ function toServedFunction(fn: FunctionVersion, { defaultSandboxType }: ExecutorD
     handler: runs.handler,
     initializer: runs.initializer,
     preStop: runs.preStop,
-    code: codeSource(fn),
+    code: codeSource(fn, hasImage),
     rootfs: { type: hasImage ? 'image' : 'host', imageUrl: runs.imageUrl, user: runs.user },
     ports: runs.ports,
     mounts: runs.mounts,
@@ -103,9 +103,21 @@ function toServedFunction(fn: FunctionVersion, { defaultSandboxType }: ExecutorD
   };
 }
 
-function codeSource({ spec, revisionId }: FunctionVersion): CodeSource {
+/**
+ * A function of kind agent may name no storage: then its code stands in its sandbox already, as it does for agents made from it, when
+ * one of its mounts or its image brings it.
+ */
+function codeSource({ spec, revisionId }: FunctionVersion, hasImage: boolean): CodeSource {
   if (spec.storageType === 's3' && spec.s3CodePath) {
     return { storage: 's3', object: spec.s3CodePath, revision: revisionId };
+  }
+  if (spec.storageType === '') {
+    const mounts = spec.rootfs?.mounts ?? [];
+    const isMounted = mounts.some(
+      ({ target }) => spec.codePath === target || spec.codePath.startsWith(`${target.replace(/\/+$/, '')}/`),
+    );
+    if (isMounted) return { storage: 'inside', path: spec.codePath };
+    if (hasImage) return { storage: 'local', path: spec.codePath, orInImage: true };
   }
   return { storage: spec.storageType === 'copy' ? 'copy' : 'local', path: spec.codePath };
 }

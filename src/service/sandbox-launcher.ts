@@ -21,7 +21,7 @@ import {
   type ServiceInstanceTable,
 } from '../storage/service-instances.ts';
 import type { ServedFunction } from './catalog.ts';
-import { CODE_TARGET, type CodeStore } from './code/code-store.ts';
+import type { CodeStore } from './code/code-store.ts';
 import { CodeFailure } from './failure.ts';
 import type { ServiceLauncher, ServingInstance, StartTimings } from './launcher.ts';
 import type { GroupKey } from './policy.ts';
@@ -152,7 +152,7 @@ export class SandboxLauncher implements ServiceLauncher {
       concurrency: spec.concurrency,
       max_call_ms: spec.callTimeoutMs,
       stop_grace_ms: Math.max(STOP_GRACE_MS, fn.preStopTimeoutMs),
-      code_source: placed.mount.source,
+      code_source: placed.mount?.source ?? '',
       started_at_ms: Date.now(),
     };
     try {
@@ -345,13 +345,14 @@ function toInstanceSpec(
   key: GroupKey,
   placed: Awaited<ReturnType<CodeStore['place']>>,
 ): InstanceSpec {
+  const code = placed.mount === null ? [] : [placed.mount];
   return {
     tenant: fn.tenant,
     namespace: '',
     name: id,
     sandboxType: fn.sandboxType,
     runtime: fn.runtime,
-    codePath: CODE_TARGET,
+    codePath: placed.codePath,
     handler: fn.handler,
     initializer: fn.initializer,
     preStop: fn.preStop,
@@ -361,8 +362,8 @@ function toInstanceSpec(
     memoryMb: key.memoryMb,
     env: fn.environment,
     workspace: '',
-    mounts: placed.ours ? fn.mounts : [placed.mount, ...fn.mounts],
-    platformMounts: placed.ours ? [placed.mount] : [],
+    mounts: placed.ours ? fn.mounts : [...code, ...fn.mounts],
+    platformMounts: placed.ours ? code : [],
     sessionContext: key.sessionContext,
     callTimeoutMs: fn.timeoutMs,
     initTimeoutMs: fn.initTimeoutMs,

@@ -169,7 +169,7 @@ export class ServedFunctions {
   }
 
   #newService(fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Service {
-    const { clock, capacity, launcher } = this.#options;
+    const { clock, capacity, launcher, log } = this.#options;
     const home: GroupKey = {
       cpuMillis: fn.cpuMillis,
       memoryMb: fn.memoryMb,
@@ -183,6 +183,8 @@ export class ServedFunctions {
       capacity,
       start: async key => {
         const instance = await launcher.launch(fn, key).catch((error: unknown) => {
+          // What keeps instances ready has no caller who would be told.
+          log.warn({ urn: fn.urn, reason: messageOf(error) }, 'an instance of a function could not be started');
           throw asStartFailure(error);
         });
         for (const listener of this.#onStarted) listener(instance);

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -78,6 +78,44 @@ test('invoke prints what the handler returns; sessions reach it', async () => {
   expect({ code, value: JSON.parse(out) }).toEqual({ code: 0, value: { hello: 'you', session: 's1' } });
 });
 
+test('the first line of the help of register gives a function that can be called, kept warm, published and made an agent of', async () => {
+  const { out: help } = await rookery(['function', 'register', '--help']);
+  const line = /^\s+rookery (function register hello --code \.\/hello .*)$/m.exec(help)?.[1] ?? '';
+  const here: Record<string, string> = { './hello': dir, 'handler.handle': 'fn.hello', hello: 'cli@first' };
+  const made = await rookery([...line.split(' ').map(word => here[word] ?? word), '--min', '1']);
+  expect(made).toMatchObject({ code: 0, err: '' });
+  const { out, err } = await rookery(['function', 'invoke', 'cli@first', '{"name":"you"}']);
+  expect({ err, value: out && JSON.parse(out) }).toMatchObject({ err: '', value: { hello: 'you' } });
+  await expect
+    .poll(async () => (await rookery(['function', 'instances', 'cli@first', '-q'])).out.trim().split('\n').length, {
+      timeout: 15_000,
+    })
+    .toBe(1);
+  const urn = (await rookery(['function', 'publish', 'cli@first', '--as', 'v1'])).out.trim();
+  expect((await rookery(['agent', 'create', 'of-first', '--urn', urn])).code).toBe(0);
+  expect((await rookery(['agent', 'invoke', 'of-first', '{"name":"me"}'])).out).toContain('"hello":"me"');
+  await rookery(['agent', 'delete', 'of-first']);
+});
+
+test('code elsewhere in the sandbox: where a mount brings it', async () => {
+  const file = join(dir, 'function.json');
+  const mounts = [{ source: dir, target: '/srv', readonly: true }];
+  const size = { cpu: 500, memory: 256 };
+  const code = { handler: 'fn.hello', codePath: '/srv/', rootfs: { mounts } };
+  writeFileSync(file, JSON.stringify({ name: '0@cli@mounted', kind: 'agent', runtime: python, ...size, ...code }));
+  expect((await rookery(['function', 'register', '-f', file])).code).toBe(0);
+  expect((await rookery(['function', 'invoke', 'cli@mounted', '{"name":"x"}'])).out).toContain('"hello":"x"');
+});
+
+test('a function whose instances cannot start says why: at the register, and in the list of its instances', async () => {
+  const flags = ['--kind', 'faas', '--runtime', python, '--handler', 'fn.hello', '--min', '2'];
+  const made = await rookery(['function', 'register', 'cli@nowhere', '--code', join(dir, 'nowhere'), ...flags]);
+  expect(made).toMatchObject({ code: 0, err: expect.stringContaining('has no directory') });
+  await expect
+    .poll(async () => (await rookery(['function', 'instances', 'cli@nowhere'])).err, { timeout: 15_000 })
+    .toContain('warning: the last start of an instance failed: the code directory does not exist');
+});
+
 test('invoke --async prints a request id; with --wait the value', async () => {
   expect((await rookery(['function', 'invoke', 'cli@hello', '--async'])).out).toMatch(/^[0-9a-f-]{36}\n$/);
   const { out } = await rookery(['function', 'invoke', 'cli@hello', '-d', '{"name":"later"}', '--async', '--wait']);
@@ -124,6 +162,13 @@ test('dev serves a directory, begins anew when it changes, and leaves nothing', 
     const flags = ['--handler', 'app.handle', '--runtime', python, '--name', 'cli@dev', '-d', '7'];
     const { child, written, ended } = start(['function', 'dev', own, ...flags]);
     await expect.poll(() => written.out, { timeout: 15_000 }).toContain('{"version":1,"event":7}\n');
+    // As editors do: what stands under the name is another file afterwards, a second time too.
+    for (const version of ['a', 'b']) {
+      const temporary = join(own, '.app.py.tmp');
+      writeFileSync(temporary, `def handle(event, context):\n    return {"version": "${version}", "event": event}\n`);
+      renameSync(temporary, join(own, 'app.py'));
+      await expect.poll(() => written.out, { timeout: 15_000 }).toContain(`{"version":"${version}","event":7}\n`);
+    }
     writeFileSync(
       join(own, 'app.py'),
       'def handle(event, context):\n    print("fresh")\n    return {"version": 2, "event": event}\n',

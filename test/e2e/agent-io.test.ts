@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import http, { type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -293,9 +293,13 @@ test('the command line: cp, shell and port-forward', async () => {
     });
   try {
     writeFileSync(join(here, 'a'), 'abc');
+    symlinkSync('a', join(here, 'link'));
+    for (let index = 0; index < 300; index++) writeFileSync(join(here, `many${index}`), String(index));
     expect(await rookery('cp', here, `${id}:/tmp/copy`)).toMatchObject({ code: 0 });
     expect(await rookery('cp', `${id}:/tmp/copy`, join(here, 'back'))).toMatchObject({ code: 0 });
     expect(readFileSync(join(here, 'back/a'), 'utf8')).toBe('abc');
+    expect(readlinkSync(join(here, 'back/link'))).toBe('a');
+    expect(readdirSync(join(here, 'back'))).toHaveLength(302);
     const main = join(ROOT, 'dist/main.js');
     const shell = [
       'agent',

@@ -34,6 +34,10 @@ export class HostAccess implements SandboxAccess {
   readonly sizes: TerminalSize[] = [];
   /** Commands that run now. */
   running = 0;
+  /** Whether anything can be started in it. */
+  hasPrograms = true;
+  /** What is run instead of a program. */
+  readonly programs = new Map<string, readonly string[]>();
   readonly #root: string;
 
   constructor(root: string) {
@@ -42,7 +46,9 @@ export class HostAccess implements SandboxAccess {
 
   async openExec(request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec> {
     this.execs.push(request);
-    const [command = '', ...args] = request.argv;
+    const [name = '', ...given] = request.argv;
+    const [command = '', ...args] = this.programs.get(name) ?? [name, ...given];
+    if (!this.hasPrograms) throw notFound(`there is no program ${name}`);
     const child = spawn(command, args, {
       cwd: request.workingDir === '' ? this.#root : this.#path(request.workingDir),
       env: { PATH: process.env.PATH, ...request.env },

@@ -46,6 +46,13 @@ export class StubService implements AsyncDisposable {
     return last;
   }
 
+  /** The last one that changed something. */
+  get lastWrite(): Seen {
+    const last = this.seen.filter(({ method }) => method !== 'GET').at(-1);
+    if (last === undefined) throw new Error('the service was not asked to change anything');
+    return last;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#server.closeAllConnections();
     await new Promise(resolve => this.#server.close(resolve));

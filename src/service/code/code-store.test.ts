@@ -59,6 +59,7 @@ describe('code on this host', () => {
   it('local: the directory itself, read-only', async () => {
     const path = await codeDir();
     expect(await store().place({ storage: 'local', path }, 'i')).toEqual({
+      codePath: CODE_TARGET,
       mount: { source: path, target: CODE_TARGET, readonly: true },
       ours: false,
     });
@@ -68,11 +69,24 @@ describe('code on this host', () => {
     const path = await codeDir();
     const code = store();
     const { mount, ours } = await code.place({ storage: 'copy', path }, 'i');
-    expect({ readonly: mount.readonly, ours }).toEqual({ readonly: false, ours: true });
-    await writeFile(join(mount.source, 'main.py'), 'two');
+    expect({ readonly: mount?.readonly, ours }).toEqual({ readonly: false, ours: true });
+    await writeFile(join(mount?.source ?? '', 'main.py'), 'two');
     expect(await readFile(join(path, 'main.py'), 'utf8')).toBe('one');
     await code.release('i');
-    await expect(access(mount.source)).rejects.toThrow();
+    await expect(access(mount?.source ?? '')).rejects.toThrow();
+  });
+
+  it('what a mount of the function brings, or the image when the host has no such directory, is mounted by nobody else', async () => {
+    const inside = { codePath: '/srv/code', mount: null, ours: false };
+    expect(await store().place({ storage: 'inside', path: '/srv/code' }, 'i')).toEqual(inside);
+    const path = join(directory, 'in-image');
+    expect(await store().place({ storage: 'local', path, orInImage: true }, 'i')).toEqual({
+      ...inside,
+      codePath: path,
+    });
+    await mkdir(path);
+    const { codePath, mount } = await store().place({ storage: 'local', path, orInImage: true }, 'i');
+    expect({ codePath, source: mount?.source }).toEqual({ codePath: CODE_TARGET, source: path });
   });
 
   it('a directory that is not there is refused with its path', async () => {
@@ -122,8 +136,8 @@ describe('code on this host', () => {
     const kept = await code.place({ storage: 'copy', path }, 'kept');
     const lost = await code.place({ storage: 'copy', path }, 'lost');
     await code.sweep(new Set(['kept']));
-    await access(kept.mount.source);
-    await expect(access(lost.mount.source)).rejects.toThrow();
+    await access(kept.mount?.source ?? '');
+    await expect(access(lost.mount?.source ?? '')).rejects.toThrow();
   });
 });
 
@@ -208,9 +222,9 @@ describeWith(['go'], 'code in an object store', () => {
         code.place({ storage: 's3', object: object(), revision: '1' }, `i${index}`),
       ),
     );
-    expect(new Set(placed.map(({ mount }) => mount.source)).size).toBe(1);
+    expect(new Set(placed.map(({ mount }) => mount?.source)).size).toBe(1);
     expect(placed[0]).toMatchObject({ mount: { target: CODE_TARGET, readonly: true }, ours: true });
-    expect(await readFile(join(placed[0]?.mount.source ?? '', 'main.py'), 'utf8')).toBe('print(1)');
+    expect(await readFile(join(placed[0]?.mount?.source ?? '', 'main.py'), 'utf8')).toBe('print(1)');
     expect(await cached()).toHaveLength(1);
   });
 

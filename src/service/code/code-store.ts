@@ -15,8 +15,11 @@ export const CODE_TARGET = '/opt/function/code';
 
 /** The place of a function version's code. */
 export type CodeSource =
-  | { readonly storage: 'local'; readonly path: string }
+  /** `orInImage`: when this host has no such directory, the image has it. */
+  | { readonly storage: 'local'; readonly path: string; readonly orInImage?: boolean }
   | { readonly storage: 'copy'; readonly path: string }
+  /** A mount of the function brings it. */
+  | { readonly storage: 'inside'; readonly path: string }
   | {
       readonly storage: 's3';
       readonly object: S3Object /** Makes the cache entry: one download per revision. */;
@@ -24,7 +27,10 @@ export type CodeSource =
     };
 
 export interface PlacedCode {
-  readonly mount: MountSpec;
+  /** Where the code stands in the sandbox. */
+  readonly codePath: string;
+  /** null: nothing has to be mounted. */
+  readonly mount: MountSpec | null;
   /** The source is ours (below the data directory), so the rule for callers' mount sources does not apply to it. */
   readonly ours: boolean;
 }
@@ -68,19 +74,31 @@ export class CodeStore {
    * Every `place` is undone by `release` with the same instance id.
    */
   async place(source: CodeSource, instanceId: string): Promise<PlacedCode> {
+    if (source.storage === 'inside') return { codePath: source.path, mount: null, ours: false };
     if (source.storage === 's3') {
       const directory = await this.#fetched(source.object, source.revision);
       this.#use(basename(directory), instanceId);
-      return { mount: { source: directory, target: CODE_TARGET, readonly: true }, ours: true };
+      return placed(directory, true, true);
+    }
+    if (source.storage === 'local' && source.orInImage === true) {
+      // A directory that the caller may not have is not looked at: then the image brings the code.
+      const opened = await this.#open(source.path).catch(() => null);
+      await opened?.close();
+      return opened === null ? { codePath: source.path, mount: null, ours: false } : placed(source.path, true, false);
     }
     const opened = await this.#open(source.path);
+    if (opened === null) {
+      throw failedPrecondition(
+        `the code directory does not exist: ${source.path}; codePath must be a directory of the host of the service, or the target of a mount of the function`,
+      );
+    }
     try {
       if (source.storage === 'copy') return await this.#copy(opened, source.path, instanceId);
     } finally {
       await opened.close();
     }
     // Not ours: the sandbox checks it again when it mounts it.
-    return { mount: { source: source.path, target: CODE_TARGET, readonly: true }, ours: false };
+    return placed(source.path, true, false);
   }
 
   /** An instance of before a restart lives on with what it had mounted. */
@@ -106,24 +124,21 @@ export class CodeStore {
     await this.#trim();
   }
 
-  async #open(path: string): Promise<OpenedPath> {
+  /** The directory, or null when there is none. Fails with `failed_precondition` when the rule for host paths refuses it. */
+  async #open(path: string): Promise<OpenedPath | null> {
     // As the query of the version says it (`unavailable`): it names no place on the host.
-    if (!path.startsWith('/')) throw failedPrecondition(`the code directory does not exist: ${path}`);
+    if (!path.startsWith('/')) return null;
     let opened: OpenedPath;
     try {
       opened = await checkHostPath('code path', path, this.#options.policy, openPath);
     } catch (error) {
       const { code, message } = error as ServiceError;
-      throw failedPrecondition(
-        code === 'failed_precondition' ? `the code directory does not exist: ${path}` : message,
-        {
-          cause: error,
-        },
-      );
+      if (code === 'failed_precondition') return null;
+      throw failedPrecondition(message, { cause: error });
     }
     if (opened.kind === 'directory') return opened;
     await opened.close();
-    throw failedPrecondition(`the code directory does not exist: ${path}`);
+    return null;
   }
 
   async #copy(opened: OpenedPath, path: string, instanceId: string): Promise<PlacedCode> {
@@ -135,7 +150,7 @@ export class CodeStore {
       await this.#options.removals.remove(copy);
       throw failedPrecondition(`the code in ${path} could not be copied: ${withoutPaths(error)}`, { cause: error });
     }
-    return { mount: { source: copy, target: CODE_TARGET, readonly: false }, ours: true };
+    return placed(copy, false, true);
   }
 
   #use(entry: string, instanceId: string): void {
@@ -194,6 +209,10 @@ export class CodeStore {
       if (kept > this.#options.maxCacheBytes) await this.#options.removals.remove(path);
     }
   }
+}
+
+function placed(source: string, readonly: boolean, ours: boolean): PlacedCode {
+  return { codePath: CODE_TARGET, mount: { source, target: CODE_TARGET, readonly }, ours };
 }
 
 /** A new revision is a new entry: an object that was replaced under the same name is fetched again. */

@@ -14,7 +14,7 @@ export function nearest(given: string, names: Iterable<string>): string | null {
 }
 
 /** Case and separators are what people get wrong most: they do not count. */
-function simplify(name: string): string {
+export function simplify(name: string): string {
   return name
     .slice(0, 100)
     .toLowerCase()

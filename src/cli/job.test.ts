@@ -1,0 +1,38 @@
+import { expect, test } from 'vitest';
+import { cli, json, StubService } from '../../test/parts/cli.ts';
+
+const submitted = () => StubService.start((_, response) => json(response, 200, { submission_id: 'x' }));
+
+test.each([
+  [['--timezone', 'Europe/Berlin', '--', 'python', 'report.py', '--timezone', 'x'], 'python report.py --timezone x'],
+  [['--timezone', 'Europe/Berlin', 'python', 'report.py', '-v'], 'python report.py -v'],
+  [['--timezone=Europe/Berlin', '--retries', '2', '--', 'python'], 'python'],
+])('options of a schedule may stand behind its pattern, before the command: %j', async (words, entrypoint) => {
+  await using service = await submitted();
+  const ran = await cli(['job', 'schedule', 'create', '--address', service.address, 'nightly', '0 3 * * *', ...words]);
+  expect(ran).toMatchObject({ code: 0, err: '' });
+  expect(JSON.parse(service.last.body)).toMatchObject({ timezone: 'Europe/Berlin', job: { entrypoint } });
+});
+
+test('options of a job stand before its command, and those of the command are its own', async () => {
+  await using service = await submitted();
+  const address = ['--address', service.address];
+  for (const words of [
+    ['--retries', '3', '--', 'python', '--retries', '1'],
+    ['--', 'python', '--retries', '1'],
+    ['python', '--retries', '1'],
+  ]) {
+    const ran = await cli(['job', 'submit', ...address, ...words]);
+    expect(ran).toMatchObject({ code: 0, err: '' });
+    expect(JSON.parse(service.last.body).entrypoint).toBe('python --retries 1');
+  }
+  expect(JSON.parse(service.seen[0]?.body ?? '').metadata).toEqual({ 'rookery.retries': '3' });
+});
+
+test.each([
+  [['n', '0 3 * * *', '--timezon', 'X', '--', 'python'], 'no option --timezon'],
+  [['n', '0 3 * * *', '--timezone', 'X'], 'The command is missing'],
+])('what cannot be understood is a mistake: %j', async (words, sentence) => {
+  const ran = await cli(['job', 'schedule', 'create', ...words]);
+  expect(ran).toMatchObject({ code: 2, err: expect.stringContaining(sentence) });
+});
