@@ -1,5 +1,5 @@
 import type { FastifyReply } from 'fastify';
-import { loggable, ServiceError } from '../core/error.ts';
+import { ServiceError } from '../core/error.ts';
 import type { Exchange, HeaderList } from '../http/exchange.ts';
 
 /** HTTP status of each code with which a call of a function fails (decisions §6). User code's own codes are 500. */
@@ -75,9 +75,7 @@ export function failExchange(exchange: Exchange, failure: FunctionFailure, heade
 }
 
 function reasonOf({ code, message, cause }: FunctionFailure): string {
-  // What the user's code says of itself is as long as it likes.
-  const text = cause instanceof Error ? `${loggable(message)} (${loggable(cause.message)})` : loggable(message);
-  return `${code} ${text}`;
+  return cause instanceof Error ? `${code} ${message} (${cause.message})` : `${code} ${message}`;
 }
 
 function failureHeaders({ status, code, retryAfterSeconds }: FunctionFailure): string[] {
