@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
-import { invalidRequest, messageOf, ServiceError } from '../core/error.ts';
+import { invalidRequest, loggable, messageOf, ServiceError } from '../core/error.ts';
 import { parseJson } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -96,7 +96,7 @@ function answer(exchange: Exchange, outcome: CallOutcome, span: Span | null): vo
     return;
   }
   const message = `invoke failed: code=${outcome.code} err=${outcome.text}`;
-  span?.end(message);
+  span?.end(loggable(message));
   exchange.fail(`code=${outcome.code}`, { status: 500, body: { code: 500, data: null, message } });
 }
 

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { ServiceError } from '../core/error.ts';
+import { loggable, ServiceError } from '../core/error.ts';
 import type { Route } from './route-config.ts';
 
 /** The part of a pino logger that an entry uses. */
@@ -67,7 +67,7 @@ export function createAccessLog({ entry, log, slowMs }: AccessLogOptions) {
       path: (request.raw.url ?? '').split('?', 1)[0]?.slice(0, MAX_PATH_CHARS),
       status,
       ms: Math.round(elapsedMs),
-      ...(failure === null ? {} : { reason: failure instanceof Error ? failure.message : failure }),
+      ...(failure === null ? {} : { reason: loggable(failure instanceof Error ? failure.message : failure) }),
       ...(failure instanceof ServiceError && failure.cause !== undefined ? { err: failure.cause } : {}),
     };
     if (status >= 500) log.error(fields, 'request failed');

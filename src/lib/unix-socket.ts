@@ -1,32 +1,38 @@
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import net from 'node:net';
-import { basename, dirname } from 'node:path';
 
-/** `sun_path` holds 108 bytes with its terminator (unix(7)). */
-const MAX_SOCKET_PATH_BYTES = 107;
+/** Names a file without opening it (open(2)); Node does not have the name. */
+const O_PATH = 0o10000000;
 
 /**
- * Connects to a unix socket whose path may be longer than the kernel takes: then through its directory's entry under
- * `/proc/self/fd`. Errors come as the socket's `error` event. `onread`: see `net.connect`.
+ * Connects to the unix socket that stands at `path` itself: a symbolic link there is not followed, since who may write to the directory could
+ * lead us to any socket of the machine. What was looked at is what is connected to, by its descriptor, so the path may be longer than the
+ * kernel takes for one (108 bytes) too. Errors come as the socket's `error` event. `onread`: see `net.connect`.
  */
 export function connectUnix(path: string, onread?: net.OnReadOpts): net.Socket {
   const reading = onread === undefined ? {} : { onread };
-  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return net.connect({ path, ...reading });
-  let directory: number;
+  let descriptor: number;
   try {
-    directory = openSync(dirname(path), 'r');
+    descriptor = openSocket(path);
   } catch (error) {
     const socket = new net.Socket();
     process.nextTick(() => socket.destroy(error as Error));
     return socket;
   }
-  const socket = net.connect({ path: `/proc/self/fd/${directory}/${basename(path)}`, ...reading });
+  const socket = net.connect({ path: `/proc/self/fd/${descriptor}`, ...reading });
   const release = () => {
     socket.off('connect', release);
     socket.off('close', release);
-    closeSync(directory);
+    closeSync(descriptor);
   };
   socket.once('connect', release);
   socket.once('close', release);
   return socket;
+}
+
+function openSocket(path: string): number {
+  const descriptor = openSync(path, O_PATH | constants.O_NOFOLLOW);
+  if (fstatSync(descriptor).isSocket()) return descriptor;
+  closeSync(descriptor);
+  throw new Error('what stands there is not a socket');
 }

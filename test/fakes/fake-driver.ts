@@ -84,6 +84,11 @@ export class FakeDriver implements SandboxDriver {
     this.#end(this.#ofInstance(instanceId), { code: null, signal: null, oomKilled: false, atMs: Date.now(), ...exit });
   }
 
+  /** Its runtime sends bytes that nobody asked for. */
+  say(instanceId: string, bytes: Buffer): void {
+    this.#ofInstance(instanceId).runtime.say(bytes);
+  }
+
   dropConnections(instanceId: string): void {
     this.#ofInstance(instanceId).runtime.dropConnections();
   }

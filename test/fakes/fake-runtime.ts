@@ -78,6 +78,11 @@ export class FakeRuntime {
     });
   }
 
+  /** Sends bytes that nobody asked for, over the data connections. */
+  say(bytes: Buffer): void {
+    for (const { socket, hello } of this.#connections) if (hello.role === 'data') socket.write(bytes);
+  }
+
   /** Breaks every connection; the runtime goes on. */
   dropConnections(): void {
     for (const socket of this.#sockets) socket.destroy();

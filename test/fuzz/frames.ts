@@ -267,7 +267,7 @@ export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) =>
     const escapes = await escapesOf(
       async () => void (await Promise.all(Array.from({ length: LANES }, (_, index) => lane(index)))),
     );
-    faults.push(...escapes.map(each => `escaped: ${each}`));
+    faults.push(...escapes.map(what => `escaped: ${what}`));
   } finally {
     rmSync(directory, { recursive: true });
   }

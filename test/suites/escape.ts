@@ -212,6 +212,21 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           });
         });
 
+        test('the limits of its first process cannot be lowered; its own can', async () => {
+          const started = await startAs();
+          const { attempt } = started;
+          const lower = (pid: number, limit: string) =>
+            attempt(`import resource\nresource.prlimit(${pid}, resource.RLIMIT_${limit}, (0, 0))`);
+          for (const limit of ['NOFILE', 'FSIZE', 'CPU', 'AS', 'NPROC', 'DATA']) {
+            expect(await lower(1, limit)).toMatch(/^PermissionError/);
+          }
+          expect(await lower(0, 'CORE')).toBe('(0, 0)');
+          expect(await attempt('import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (50, 50))')).toBe('None');
+          expect(await driver.exec(started.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({
+            returncode: 0,
+          });
+        });
+
         test.each([
           ['ptrace', 'syscall(101, 0, 0, 0, 0)'],
           ['process_vm_readv', 'syscall(310, 1, 0, 0, 0, 0, 0)'],

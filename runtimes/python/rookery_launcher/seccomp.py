@@ -111,6 +111,7 @@ _UNSHARE = {"x86_64": 272, "aarch64": 97}
 _SOCKET = {"x86_64": 41, "aarch64": 198}
 _SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
 _IOCTL = {"x86_64": 16, "aarch64": 29}
+_PRLIMIT = {"x86_64": 302, "aarch64": 261}
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 _LOAD = 0x20
@@ -183,6 +184,18 @@ def program(machine):
         _instruction(_LOAD, 0, 0, _argument_at(1)),
         _instruction(_JUMP_EQUAL, 1, 0, _TIOCSTI),
         _instruction(_JUMP_EQUAL, 0, 1, _TIOCLINUX),
+        eperm,
+        allow,
+    ]
+    # New limits (the third argument, a pointer) for nobody but oneself (the first, 0): whoever has the same uid could end the first process.
+    code += [
+        _instruction(_JUMP_EQUAL, 0, 8, _PRLIMIT[machine]),
+        _instruction(_LOAD, 0, 0, _argument_at(0)),
+        _instruction(_JUMP_EQUAL, 5, 0, 0),
+        _instruction(_LOAD, 0, 0, _argument_at(2)),
+        _instruction(_JUMP_EQUAL, 0, 2, 0),
+        _instruction(_LOAD, 0, 0, _argument_at(2) + 4),
+        _instruction(_JUMP_EQUAL, 1, 0, 0),
         eperm,
         allow,
     ]

@@ -44,6 +44,15 @@ class Filter(unittest.TestCase):
             (0x40000000 + 1, (), _ENOSYS),
         ])
 
+    def test_limits_of_another_process_are_read_and_not_changed(self):
+        for machine, arch, number in (('x86_64', _X86_64, 302), ('aarch64', _AARCH64, 261)):
+            self.check(machine, arch, [
+                (number, (0, 7, 0x7FFF0000), _ALLOW), (number, (0, 7, 0), _ALLOW), (number, (1, 7, 0), _ALLOW),
+                (number, (1, 7, 0x7FFF0000), _EPERM), (number, (1, 7, 0x100000000), _EPERM), (number, (99, 7, 1), _EPERM),
+                # A pid is 32 bits wide, whatever stands above it.
+                (number, (0x100000000, 7, 1), _ALLOW), (number, (0x100000001, 7, 1), _EPERM),
+            ])
+
     def test_aarch64(self):
         self.check('aarch64', _AARCH64, [
             (63, (), _ALLOW), (221, (), _ALLOW), (40, (), _EPERM), (117, (), _EPERM), (268, (), _EPERM),

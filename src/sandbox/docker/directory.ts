@@ -1,5 +1,5 @@
 import { type FSWatcher, watch } from 'node:fs';
-import { chmod, chown, link, lstat, mkdir, rename, symlink, writeFile } from 'node:fs/promises';
+import { chmod, chown, link, lstat, mkdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition } from '../../core/error.ts';
 import type { Removals } from '../../lib/removals.ts';
@@ -20,9 +20,13 @@ export function sandboxDirectory(dockerDir: string, instanceId: string): string 
   return join(dockerDir, instanceId);
 }
 
-/** Where the server connects to the runtime: outside of what the container can change. */
+/**
+ * Where the server connects to the runtime: outside of what the container can change. A server that is not root may not link to what
+ * belongs to another user and has to use the name inside; `connectUnix` connects to nothing but a socket there, whose other end has to be in
+ * this container.
+ */
 export function socketPath(directory: string): string {
-  return join(directory, SOCKET_NAME);
+  return process.getuid?.() === 0 ? join(directory, SOCKET_NAME) : join(sharedPath(directory), SOCKET_NAME);
 }
 
 /** What is mounted into the container. */
@@ -75,17 +79,14 @@ export class SocketWatch {
   async claim(): Promise<void> {
     const inside = join(this.#shared, SOCKET_NAME);
     const name = socketPath(this.#directory);
-    const claimed = `${name}.new`;
     await chmod(this.#shared, 0o555);
-    try {
-      await link(inside, claimed);
-      await assertSocket(claimed);
-    } catch (error) {
-      // A server that is not root may not link to what belongs to another user.
-      if ((error as NodeJS.ErrnoException).code !== 'EPERM') throw error;
+    if (name === inside) {
       await assertSocket(inside);
-      await symlink(inside, claimed);
+      return;
     }
+    const claimed = `${name}.new`;
+    await link(inside, claimed);
+    await assertSocket(claimed);
     await rename(claimed, name);
   }
 

@@ -1,0 +1,95 @@
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { connectUnix } from './unix-socket.ts';
+
+let directory: string;
+let servers: net.Server[];
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'rookery-unix-socket-'));
+  servers = [];
+});
+
+afterEach(async () => {
+  for (const server of servers) await new Promise(resolve => server.close(resolve));
+  rmSync(directory, { recursive: true, force: true });
+});
+
+/** Says its name to whoever connects. */
+function listen(name: string, path = join(directory, name)): Promise<string> {
+  const server = net.createServer(socket => socket.end(name));
+  servers.push(server);
+  return new Promise(resolve => server.listen(path, () => resolve(path)));
+}
+
+/** What is heard, or the error. */
+function heard(path: string): Promise<string> {
+  return new Promise(resolve => {
+    let text = '';
+    connectUnix(path)
+      .on('data', data => {
+        text += data;
+      })
+      .on('error', error => resolve((error as NodeJS.ErrnoException).code ?? error.message))
+      .on('end', () => resolve(text));
+  });
+}
+
+test('a socket is connected to, also where its path is longer than the kernel takes', async () => {
+  expect(await heard(await listen('mine'))).toBe('mine');
+  const deep = join(directory, 'd'.repeat(120));
+  mkdirSync(deep);
+  // Bound by a short name, moved to a long one.
+  const path = await listen('moved');
+  renameSync(path, join(deep, 'moved'));
+  expect(await heard(join(deep, 'moved'))).toBe('moved');
+});
+
+test('a symbolic link to another socket is not followed, whoever put it there and however it says so', async () => {
+  const other = await listen('other');
+  const path = join(directory, 'runtime.sock');
+  for (const target of [other, 'other', `/proc/self/root${other}`]) {
+    symlinkSync(target, path);
+    expect(await heard(path)).toBe('what stands there is not a socket');
+    unlinkSync(path);
+  }
+});
+
+test('a socket that is replaced by a link while the service knows it is not followed either', async () => {
+  const other = await listen('other');
+  const path = await listen('runtime.sock');
+  expect(await heard(path)).toBe('runtime.sock');
+  unlinkSync(path);
+  symlinkSync(other, path);
+  expect(await heard(path)).toMatch(/not a socket/);
+});
+
+test('what is no socket is not opened, and what is not there is said to be so', async () => {
+  const file = join(directory, 'file');
+  writeFileSync(file, '');
+  expect(await heard(file)).toMatch(/not a socket/);
+  expect(await heard(directory)).toMatch(/not a socket/);
+  expect(await heard(join(directory, 'nothing'))).toBe('ENOENT');
+});
+
+test('no descriptor is left of a connection, nor of one that failed', async () => {
+  const path = await listen('mine');
+  const before = readdirSync('/proc/self/fd').length;
+  for (let count = 0; count < 20; count++) {
+    await heard(path);
+    await heard(directory);
+  }
+  expect(readdirSync('/proc/self/fd').length).toBeLessThan(before + 10);
+});
