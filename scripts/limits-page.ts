@@ -80,6 +80,11 @@ const ROWS: {
   passHeaders: ['Headers of such an answer; above it 502', String],
   passInterimAnswers: ['Interim answers (1xx) before such an answer, which are dropped; above it 502', String],
   portConnections: ['Connections through one published port of a process sandbox at a time', String],
+  portConnectionsInAll: [
+    'Connections and UDP callers through all published ports of process sandboxes at a time',
+    String,
+  ],
+  portUdpQueueBytes: ['What one published UDP port holds in each direction; datagrams above it are lost', bytes],
   portUdpCallers: [
     'Callers of one published UDP port at a time; above it the one that is silent the longest is forgotten',
     String,

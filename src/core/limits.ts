@@ -102,6 +102,10 @@ export const LIMITS = {
   passInterimAnswers: 16,
   /** Connections that one published port of a process sandbox has at a time. */
   portConnections: 512,
+  /** And all published ports together, UDP callers included. */
+  portConnectionsInAll: 4096,
+  /** Datagrams that one published UDP port holds, in each direction, while the system takes none. */
+  portUdpQueueBytes: 1024 * 1024,
   /** Callers that one published UDP port knows at a time, and how long one may be silent. */
   portUdpCallers: 256,
   portUdpIdleMs: 60_000,

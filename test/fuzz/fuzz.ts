@@ -9,6 +9,7 @@ import type { Fuzzer } from './fuzzer.ts';
 /** Loaded on use: each brings the parts that it attacks. */
 const FUZZERS: Readonly<Record<string, () => Promise<Fuzzer>>> = {
   frames: async () => (await import('./frames.ts')).fuzzFrames,
+  'http-bridge': async () => (await import('./http-bridge.ts')).fuzzHttpBridge,
   passthrough: async () => (await import('./passthrough.ts')).fuzzPassthrough,
 };
 

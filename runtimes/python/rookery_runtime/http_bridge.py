@@ -5,16 +5,17 @@ To the rest of the runtime it is user code, so order, cancelling, streams and li
 """
 import codecs
 import functools
-import http.client
+import io
 import json
 import os
 import socket
+import sys
 import threading
 import time
 
-from . import protocol
+from . import http_program, protocol
 from .failures import CallFailure, log
-from .http_exchange import Connection, read_pieces
+from .http_exchange import FAILURES, Connection, Room, length_of, read_pieces, text_of
 from .http_program import HttpProgram, NotServing
 from .runtime import Runtime
 
@@ -83,6 +84,7 @@ class _Code(object):
     def __init__(self, program):
         self._program = program
         self._local = threading.local()
+        self._room = Room()
         self._max_result_bytes = 0
         self._name = ''
         self.handler = self._invoke
@@ -100,14 +102,20 @@ class _Code(object):
     def _invoke(self, _event, context):
         call = context._call
         response = self._post('/invoke', bytes(call.body), _headers(context, self._name))
-        is_stream = not response.headers.get('Content-Length') and call.stream() is not None
-        if is_stream and 200 <= response.status < 300 and not _is_json(response):
-            return self._pass_on(response, call.stream())
-        return _value(response, self._read(response))
+        try:
+            is_stream = not response.headers.get('Content-Length') and call.stream() is not None
+            if is_stream and 200 <= response.status < 300 and not _is_json(response):
+                return self._pass_on(response, call.stream())
+            return _value(response, self._read(response))
+        finally:
+            self._room.hold(0, 0)
 
     def _initialize(self, name, context):
         response = self._post('/init', b'{}', _headers(context, name))
-        _value(response, self._read(response))
+        try:
+            _value(response, self._read(response))
+        finally:
+            self._room.hold(0, 0)
 
     def _stop(self, _context):
         self._program.stop()
@@ -116,38 +124,40 @@ class _Code(object):
         connection = self._connection()
         try:
             return connection.post(path, body, headers)
-        except (OSError, http.client.HTTPException) as error:
+        except FAILURES as error:
             connection.close()
             self._program.wait_for_end()
-            raise HttpFailure('POST %s was not answered: %s: %s' % (path, type(error).__name__, error))
+            raise HttpFailure('POST %s was not answered: %s' % (path, text_of(error)))
         except BaseException:  # cancelled: the server sees that nobody waits for it
             connection.close()
             raise
 
     def _read(self, response):
         """The whole body; the connection is free for the next call then, or closed."""
-        parts, size = [], 0
+        body, most = bytearray(), self._max_result_bytes
+        length = length_of(response)
         try:
+            if length is not None and length > most:
+                raise _too_large(length, most)
+            self._room.hold(length or 0, length or 0)
             for piece in read_pieces(response):
-                parts.append(piece)
-                size += len(piece)
-                if size > self._max_result_bytes:
-                    size = max(size, int(response.headers.get('Content-Length') or 0))
-                    raise CallFailure(protocol.CODE_TOO_LARGE, 'response body size %d exceeds the limit of %d' % (
-                        size, self._max_result_bytes))
-        except (OSError, http.client.HTTPException) as error:
+                if len(body) + len(piece) > most:
+                    raise _too_large(len(body) + len(piece), most)
+                self._room.hold(len(body) + len(piece), most if length is None else length)
+                body += piece
+        except FAILURES as error:
             self._connection().close()
-            raise HttpFailure('its answer was cut off: %s: %s' % (type(error).__name__, error))
+            raise HttpFailure('its answer was cut off: %s' % text_of(error))
         except BaseException:
             self._connection().close()
             raise
-        return b''.join(parts)
+        return body
 
     def _pass_on(self, response, stream):
         """Each event of an event stream, each piece of another body, as soon as it is there."""
         is_events = response.headers.get('Content-Type', '').startswith('text/event-stream')
         decoder = codecs.getincrementaldecoder('utf-8')('replace')
-        reader = _Events(stream.write) if is_events else None
+        reader = _Events(stream.write, self._room, self._max_result_bytes) if is_events else None
         try:
             for piece in read_pieces(response):
                 text = decoder.decode(piece)
@@ -155,9 +165,9 @@ class _Code(object):
                     reader.add(text)
                 elif text:
                     stream.write(text)
-        except (OSError, http.client.HTTPException) as error:
+        except FAILURES as error:
             self._connection().close()
-            raise HttpFailure('its answer was cut off: %s: %s' % (type(error).__name__, error))
+            raise HttpFailure('its answer was cut off: %s' % text_of(error))
         except BaseException:
             self._connection().close()
             raise
@@ -167,27 +177,50 @@ class _Code(object):
         """One per thread that runs calls."""
         connection = getattr(self._local, 'connection', None)
         if connection is None:
-            connection = self._local.connection = Connection()
+            connection = self._local.connection = Connection(http_program.ADDRESS)
         return connection
 
 
 class _Events(object):
-    """Takes the data of events out of an event stream."""
+    """Takes the data of events out of an event stream. One that is too large ends the call: it would have to be held as a whole."""
 
-    def __init__(self, write):
+    def __init__(self, write, room, max_chars):
         self._write = write
-        self._rest = ''
+        self._room = room
+        self._max_chars = max_chars
+        #: A line that has not ended: pieces of it may be small, and many.
+        self._rest = io.StringIO()
         self._data = []
+        self._data_chars = 0
 
     def add(self, text):
-        lines = (self._rest + text).replace('\r\n', '\n').split('\n')
-        self._rest = lines.pop()
-        for line in lines:
-            if line == '' and self._data:
-                self._write('\n'.join(self._data))
-                self._data = []
-            elif line.startswith('data:'):
-                self._data.append(line[6:] if line.startswith('data: ') else line[5:])
+        rest = self._rest
+        if '\n' in text:
+            lines = (rest.getvalue() + text).replace('\r\n', '\n').split('\n')
+            rest = self._rest = io.StringIO()
+            rest.write(lines.pop())
+            for line in lines:
+                self._take(line)
+        else:
+            rest.write(text)
+        size = rest.tell() + self._data_chars
+        if size > self._max_chars:
+            raise CallFailure(protocol.CODE_TOO_LARGE, 'an event of the response exceeds the limit of %d' % self._max_chars)
+        self._room.hold(size, self._max_chars)
+
+    def _take(self, line):
+        if line == '' and self._data:
+            self._write('\n'.join(self._data))
+            self._data, self._data_chars = [], 0
+        elif line.startswith('data:'):
+            data = line[6:] if line.startswith('data: ') else line[5:]
+            self._data.append(data)
+            # An empty line of it costs something too.
+            self._data_chars += len(data) + 1
+
+
+def _too_large(size, most):
+    return CallFailure(protocol.CODE_TOO_LARGE, 'response body size %d exceeds the limit of %d' % (size, most))
 
 
 def _headers(context, handler):
@@ -203,6 +236,17 @@ def _headers(context, handler):
     return {name: value.encode('utf-8') for name, value in headers.items()}
 
 
+def _parse_int(digits):
+    """As newer Pythons do: the time that older ones take grows with the square of the digits, and nothing else runs meanwhile."""
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError('a number of %d digits' % len(digits))
+    return int(digits)
+
+
+_MOST_DIGITS = 4300
+_PARSE_INT = None if hasattr(sys, 'set_int_max_str_digits') else _parse_int
+
+
 def _is_json(response):
     return response.headers.get('Content-Type', '').split(';')[0].strip().lower() == 'application/json'
 
@@ -215,6 +259,6 @@ def _value(response, body):
     if text == '':
         return None
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_PARSE_INT)
     except (ValueError, RecursionError):
         return text

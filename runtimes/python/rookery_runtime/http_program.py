@@ -9,6 +9,7 @@ import threading
 import time
 
 from .failures import log
+from .http_exchange import Connection
 
 ADDRESS = ('127.0.0.1', 8000)
 _START_VARIABLE = 'HTTP_START_SECONDS'
@@ -116,7 +117,7 @@ class HttpProgram(object):
 
 def _look():
     """None when it serves, else what is seen instead."""
-    connection = http.client.HTTPConnection(ADDRESS[0], ADDRESS[1], timeout=_HEALTH_SECONDS)
+    connection = Connection(ADDRESS, time.monotonic() + _HEALTH_SECONDS)
     try:
         connection.request('GET', '/healthz')
         status = connection.getresponse().status

@@ -1,19 +1,23 @@
 import net, { type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { LIMITS } from '../../core/limits.ts';
-import type { PortForwarder, PortTarget } from './port-forwarder.ts';
+import { type PortForwarder, type PortTarget, portUse } from './port-forwarder.ts';
 
 /** Takes connections on `hostPort` (0: any that is free) of the host's loopback and passes them on to `port` inside. Fails as `listen` does. */
 export function forwardTcp(target: PortTarget, port: number, hostPort: number): Promise<PortForwarder> {
   const open = new Set<Socket>();
   const server = net.createServer({ allowHalfOpen: true, noDelay: true, pauseOnConnect: true }, outside => {
     outside.on('error', () => outside.destroy());
-    outside.once('close', () => open.delete(outside));
-    if (open.size >= LIMITS.portConnections) {
+    if (open.size >= LIMITS.portConnections || portUse.connections >= LIMITS.portConnectionsInAll) {
       outside.resetAndDestroy();
       return;
     }
     open.add(outside);
+    portUse.connections += 1;
+    outside.once('close', () => {
+      open.delete(outside);
+      portUse.connections -= 1;
+    });
     void pass(target, port, outside);
   });
   return new Promise((resolve, reject) => {

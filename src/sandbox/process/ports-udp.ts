@@ -1,6 +1,9 @@
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { LIMITS } from '../../core/limits.ts';
-import type { PortForwarder } from './port-forwarder.ts';
+import { type PortForwarder, portUse } from './port-forwarder.ts';
+
+/** Datagrams of one caller that wait until its socket is connected; they may be lost. */
+const MOST_EARLY = 64;
 
 /** One caller: where it sends from, and the socket that the inside knows it by. */
 interface Session {
@@ -20,18 +23,24 @@ export function forwardUdp(address: string, port: number, hostPort: number): Pro
     const session = sessions.get(name);
     if (session === undefined) return;
     sessions.delete(name);
+    portUse.connections -= 1;
     clearTimeout(session.idle);
     session.inside.close();
   };
-  const begin = (name: string, caller: RemoteInfo): Session => {
+  /** Null: there are too many callers elsewhere, and none here whose place could be taken. */
+  const begin = (name: string, caller: RemoteInfo): Session | null => {
     const [longestSilent] = sessions.keys();
-    if (sessions.size >= LIMITS.portUdpCallers && longestSilent !== undefined) end(longestSilent);
-    const inside = createSocket('udp4');
+    const isFull = sessions.size >= LIMITS.portUdpCallers || portUse.connections >= LIMITS.portConnectionsInAll;
+    if (isFull && longestSilent !== undefined) end(longestSilent);
+    else if (isFull) return null;
+    portUse.connections += 1;
+    const inside = createSocket('udp4').setMaxListeners(MOST_EARLY + 1);
     const idle = setTimeout(() => end(name), LIMITS.portUdpIdleMs);
     idle.unref();
     inside.on('message', data => {
       idle.refresh();
-      if (sessions.get(name)?.inside === inside) outside.send(data, caller.port, caller.address);
+      if (sessions.get(name)?.inside !== inside || isBehind(outside)) return;
+      outside.send(data, caller.port, caller.address);
     });
     // Nothing listens there, or not yet: datagrams may be lost.
     const session = { inside, idle };
@@ -44,6 +53,7 @@ export function forwardUdp(address: string, port: number, hostPort: number): Pro
   outside.on('message', (data, caller) => {
     const name = `${caller.address}:${caller.port}`;
     const session = sessions.get(name) ?? begin(name, caller);
+    if (session === null) return;
     // The map is in the order of their last words.
     sessions.delete(name);
     sessions.set(name, session);
@@ -71,10 +81,16 @@ function sendWhenConnected(socket: Socket, data: Buffer, isOpen: () => boolean):
   try {
     socket.remoteAddress();
   } catch {
+    if (socket.listenerCount('connect') >= MOST_EARLY) return;
     socket.once('connect', () => {
       if (isOpen()) socket.send(data);
     });
     return;
   }
-  socket.send(data);
+  if (!isBehind(socket)) socket.send(data);
+}
+
+/** A sender may be faster than the system takes what it sends. */
+function isBehind(socket: Socket): boolean {
+  return socket.getSendQueueSize() > LIMITS.portUdpQueueBytes;
 }

@@ -1,9 +1,11 @@
+import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import net, { type AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { afterEach, expect, test, vi } from 'vitest';
+import { LIMITS } from '../../core/limits.ts';
 import { createLogger } from '../../telemetry/logger.ts';
-import type { PortTarget } from './port-forwarder.ts';
+import { type PortTarget, portUse } from './port-forwarder.ts';
 import { PublishedPorts } from './ports.ts';
 
 const RETRY_MS = 5_000;
@@ -124,4 +126,62 @@ test('a port of an earlier server that is taken is opened once it is free', asyn
   vi.advanceTimersByTime(RETRY_MS);
   vi.useRealTimers();
   await expect.poll(() => ask(hostPort, 'x').catch(() => '')).toBe('heard x');
+});
+
+test('connections through all published ports have one bound, and what is over makes room', async () => {
+  const limits = LIMITS as { portConnectionsInAll: number };
+  const { portConnectionsInAll } = limits;
+  const ports = newPorts();
+  const inside = await listen('heard ');
+  const [one] = await ports.open(targetOf('a'), [{ protocol: 'tcp', port: inside }]);
+  const [two] = await ports.open(targetOf('b'), [{ protocol: 'tcp', port: inside }]);
+  try {
+    limits.portConnectionsInAll = 1;
+    const caller = net.connect(one?.hostPort ?? 0, '127.0.0.1');
+    caller.write('x');
+    await vi.waitFor(() => expect(portUse.connections).toBe(1));
+    await expect(ask(two?.hostPort ?? 0, 'y')).rejects.toThrow();
+    caller.destroy();
+    await vi.waitFor(() => expect(portUse.connections).toBe(0));
+    expect(await ask(two?.hostPort ?? 0, 'y')).toBe('heard y');
+  } finally {
+    limits.portConnectionsInAll = portConnectionsInAll;
+  }
+  await vi.waitFor(() => expect(portUse.connections).toBe(0));
+});
+
+test('callers of UDP count too: with no room left a new one takes the place of the silent one of its own port, and of no other', async () => {
+  const limits = LIMITS as { portConnectionsInAll: number };
+  const { portConnectionsInAll } = limits;
+  const echo = createSocket('udp4');
+  echo.on('message', (data, { port, address }) => echo.send(data, port, address)).bind(0, '127.0.0.1');
+  await once(echo, 'listening');
+  const ports = newPorts();
+  const wanted = [{ protocol: 'udp', port: echo.address().port } as const];
+  const [one] = await ports.open(targetOf('a'), wanted);
+  const [two] = await ports.open(targetOf('b'), wanted);
+  const callers = [createSocket('udp4'), createSocket('udp4'), createSocket('udp4')] as const;
+  const heard = [0, 0, 0];
+  callers.forEach((caller, index) => {
+    caller.on('message', () => {
+      heard[index] = (heard[index] ?? 0) + 1;
+    });
+  });
+  try {
+    limits.portConnectionsInAll = 1;
+    callers[0].send('x', one?.hostPort ?? 0, '127.0.0.1');
+    await vi.waitFor(() => expect(heard[0]).toBe(1));
+    callers[1].send('x', two?.hostPort ?? 0, '127.0.0.1');
+    await vi.waitFor(() => {
+      callers[2].send('x', one?.hostPort ?? 0, '127.0.0.1');
+      expect(heard[2]).toBeGreaterThan(0);
+    });
+    expect(heard[1]).toBe(0);
+    expect(portUse.connections).toBe(1);
+  } finally {
+    limits.portConnectionsInAll = portConnectionsInAll;
+    for (const socket of [...callers, echo]) socket.close();
+    ports.closeAll();
+  }
+  expect(portUse.connections).toBe(0);
 });

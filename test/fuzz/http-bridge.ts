@@ -1,0 +1,124 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import { resolve } from 'node:path';
+import { createInterface, type Interface } from 'node:readline';
+import { setImmediate as turn } from 'node:timers/promises';
+import { Inside } from '../http/passthrough-bed.ts';
+import { hostileAnswer } from './answers.ts';
+import { Dice, type Fuzzer } from './fuzzer.ts';
+
+/** The bridge of kind `http` under attack: the same hostile answers as those to the passthrough, to calls of several threads. */
+const CALLS = 40;
+const HANG_MS = 30_000;
+const KEPT_MS = 100;
+const MAX_PEAK_MB = 300;
+const DRIVER = resolve(import.meta.dirname, 'http_bridge.py');
+const PYTHONPATH = resolve(import.meta.dirname, '../../runtimes/python');
+
+interface Outcome {
+  readonly kind: 'value' | 'too large' | 'failure' | 'escaped' | 'end';
+  readonly mark: string;
+  readonly text: string;
+  readonly peakMb: number;
+}
+
+export const fuzzHttpBridge: Fuzzer = async ({ seed, maxIterations, maxSeconds }) => {
+  const inside = new Inside();
+  let dice = new Dice(seed);
+  const port = await inside.tcp(socket => serve(socket, mark => hostileAnswer(dice, mark)));
+  const child = spawn('python3', ['-B', DRIVER, String(port)], {
+    env: { ...process.env, PYTHONPATH },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const lines = createInterface({ input: child.stdout });
+  const faults: string[] = [];
+  const counts = { calls: 0, values: 0, tooLarge: 0, failures: 0, peakMb: 0 };
+  const endMs = performance.now() + maxSeconds * 1000;
+  let iterations = 0;
+  const judge = ({ kind, mark, text, peakMb }: Outcome) => {
+    counts.peakMb = Math.max(counts.peakMb, peakMb);
+    if (kind === 'value') counts.values += 1;
+    else if (kind === 'too large') counts.tooLarge += 1;
+    else if (kind === 'failure') counts.failures += 1;
+    else if (text !== '') faults.push(`seed ${seed + iterations}: ${mark} ${kind}: ${text}`);
+    if (text.length > 2000) faults.push(`seed ${seed + iterations}: ${mark}: an error of ${text.length} characters`);
+  };
+  try {
+    for (; iterations < maxIterations && performance.now() < endMs && faults.length < 10; iterations += 1) {
+      dice = new Dice(seed + iterations);
+      const marks = Array.from(
+        { length: CALLS },
+        (_, index) => `m${String(iterations * CALLS + index).padStart(9, '0')}.`,
+      );
+      counts.calls += marks.length;
+      const outcomes = take(lines, marks.length);
+      child.stdin.write(`${marks.join('\n')}\n`);
+      for (const outcome of await outcomes) judge(outcome);
+    }
+    const last = take(lines, 1);
+    child.stdin.end();
+    for (const outcome of await last) judge(outcome);
+    if (counts.peakMb > MAX_PEAK_MB) faults.push(`the bridge took ${counts.peakMb} MB`);
+  } catch (error) {
+    faults.push(`seed ${seed + iterations}: ${String(error)}`);
+  } finally {
+    await end(child);
+    await inside.close();
+  }
+  return { iterations, faults, counts };
+};
+
+/** The next lines of the driver; fails when they do not come. */
+function take(lines: Interface, count: number): Promise<Outcome[]> {
+  const outcomes: Outcome[] = [];
+  return new Promise((fulfil, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      lines.off('line', onLine).off('close', onClose);
+    };
+    const fail = (why: string) => {
+      stop();
+      reject(new Error(`${why} after ${outcomes.length} of ${count} calls`));
+    };
+    const timer = setTimeout(() => fail('a call hangs'), HANG_MS);
+    const onClose = () => fail('the bridge ended');
+    const onLine = (line: string) => {
+      outcomes.push(JSON.parse(line) as Outcome);
+      if (outcomes.length < count) return;
+      stop();
+      fulfil(outcomes);
+    };
+    lines.on('line', onLine).on('close', onClose);
+  });
+}
+
+/** Answers one request after the other, for as long as they come soon: what a call left unread must not be the next one's answer. */
+function serve(socket: Socket, planned: (mark: string) => ReturnType<typeof hostileAnswer>): void {
+  let heard = '';
+  const idle = setTimeout(() => socket.end(), KEPT_MS);
+  socket.once('close', () => clearTimeout(idle));
+  socket.on('end', () => socket.end());
+  socket.on('data', async data => {
+    heard += data.toString('latin1');
+    const mark = /"mark": "(m\d{9}\.)"\}$/.exec(heard)?.[1];
+    if (mark === undefined) return;
+    heard = '';
+    idle.refresh();
+    const plan = planned(mark);
+    for (const part of plan.parts) {
+      socket.write(part);
+      await turn();
+    }
+    if (plan.end === 'reset') socket.resetAndDestroy();
+    else if (plan.end === 'end') socket.end();
+  });
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  const timer = setTimeout(() => child.kill('SIGKILL'), 1000);
+  await ended;
+  clearTimeout(timer);
+}
