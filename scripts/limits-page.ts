@@ -60,6 +60,7 @@ const ROWS: {
     'One list of the files of a sandbox',
     ({ maxDepth, maxEntries }) => `${maxEntries} entries, ${maxDepth} directories deep`,
   ],
+  pipelinedRequests: ['Requests that one connection may send ahead of its answers; with one more it is closed', String],
   openScans: [
     'whole logs, long lists and trees of files that are read at a time: of one tenant, and in all; above it 429',
     ({ perTenant, inAll }) => `${perTenant}; ${inAll}`,

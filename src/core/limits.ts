@@ -78,6 +78,8 @@ export const LIMITS = {
   treeDepth: 128,
   /** One list of files: how deep, and how many. */
   fileList: { maxDepth: 64, maxEntries: 10_000 },
+  /** Requests that one connection may send ahead of its answers. */
+  pipelinedRequests: 64,
   /** Reads that cost much (whole logs, long lists, trees of files) and logs that are followed: how many are open at a time. */
   openScans: { perTenant: 32, inAll: 128 },
   openFollowers: { perTenant: 512, inAll: 2048 },

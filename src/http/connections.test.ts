@@ -1,9 +1,10 @@
 import { once } from 'node:events';
 import net from 'node:net';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { deferred } from '../../test/http/deferred.ts';
 import { SPEC, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
+import { LIMITS } from '../core/limits.ts';
 
 async function connect(url: string): Promise<net.Socket> {
   const socket = net.connect(Number(new URL(url).port), '127.0.0.1');
@@ -54,4 +55,33 @@ test('a running request is answered, then its connection ends', async () => {
   finish.resolve();
   await Promise.all([closed, ended]);
   expect(received).toContain('{"code":200,"data":7,"message":""}');
+});
+
+test('requests that are sent ahead of their answers are answered in order, up to a bound; then the connection ends', async () => {
+  await using frontend = testFrontend();
+  const agent = frontend.instances.put(newInstance(SPEC));
+  const release: (() => void)[] = [];
+  frontend.instances.onInvoke = () =>
+    new Promise(resolve => release.push(() => resolve({ ok: true, data: Buffer.from('1'), runMicros: 1 })));
+  const url = await frontend.listen();
+  const request = `POST /api/agent/${agent.id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}`;
+
+  const good = await connect(url);
+  let text = '';
+  good.setEncoding('latin1').on('data', (chunk: string) => {
+    text += chunk;
+  });
+  good.write(request.repeat(LIMITS.pipelinedRequests + 1));
+  await vi.waitFor(() => expect(release).toHaveLength(LIMITS.pipelinedRequests + 1), 20_000);
+  for (const each of release.splice(0)) each();
+  await vi.waitFor(() => expect(text.match(/HTTP\/1.1 200/g)).toHaveLength(LIMITS.pipelinedRequests + 1), 20_000);
+  // Its places are free again.
+  good.write(request.repeat(10));
+  await vi.waitFor(() => expect(release).toHaveLength(10), 20_000);
+  good.destroy();
+
+  const greedy = await connect(url);
+  greedy.on('error', () => undefined);
+  greedy.write(request.repeat(LIMITS.pipelinedRequests + 2));
+  await once(greedy.resume(), 'close');
 });

@@ -1,5 +1,6 @@
-import type { Server } from 'node:http';
+import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { LIMITS } from '../core/limits.ts';
 
 /**
  * The connections of a server, so that closing it waits for running requests and for nothing else. Node waits for connections
@@ -8,6 +9,8 @@ import type { Socket } from 'node:net';
 export class Connections {
   readonly #open = new Set<Socket>();
   readonly #busy = new WeakSet<Socket>();
+  /** Requests that came before the answers of those before them. */
+  readonly #pipelined = new WeakMap<Socket, number>();
   #closing = false;
 
   constructor(server: Server) {
@@ -27,6 +30,18 @@ export class Connections {
 
   get isClosing(): boolean {
     return this.#closing;
+  }
+
+  /**
+   * Whether a request may wait behind others of its connection: node keeps their answers, however large, until it is their turn. A request
+   * whose answer can be written at once has a socket.
+   */
+  mayWait(socket: Socket, response: ServerResponse): boolean {
+    const waiting = (this.#pipelined.get(socket) ?? 0) + 1;
+    if (waiting > LIMITS.pipelinedRequests) return false;
+    this.#pipelined.set(socket, waiting);
+    response.once('close', () => this.#pipelined.set(socket, (this.#pipelined.get(socket) ?? 1) - 1));
+    return true;
   }
 
   /** A request has arrived on it. */

@@ -180,6 +180,11 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   if (route === undefined) throw new TypeError('the router does not listen to the server');
   app.server.off('request', route);
   app.server.on('request', (request, response) => {
+    // Its answer has to wait for another one.
+    if (response.socket === null && !connections.mayWait(request.socket, response)) {
+      request.socket.destroy();
+      return;
+    }
     try {
       if (!lane.take(request, response)) route(request, response);
     } catch (error) {
