@@ -144,7 +144,7 @@ describe('what is never had, whatever is allowed', () => {
     ...['/var/run', '/var', '/var/lib', '/var/lib/docker', '/var/lib/docker/volumes/x/_data', '/var/lib/containerd'],
     ...['/var/lib/containers/storage', '/var/lib/kubelet/pods', '/var/run//containerd/', '/run/./podman'],
     ...['/run/user/1000', '/run/user', '/run/user/1000/podman', '/run/dbus', '/run/systemd/private'],
-    ...['/home/ann/.local/share/containers', '/home/ann/.local/share/docker/overlay2', '/root/.docker/config.json'],
+    ...['/srv/.local/share/containers', '/srv/.local/share/docker/overlay2', '/srv/.docker/config.json'],
   ])('state of an engine: %s', async source => {
     for (const policy of [POLICY, everything]) {
       await expect(checkHostPath('workspace', source, policy, findOf())).rejects.toMatchObject({

@@ -32,10 +32,10 @@ class Sources(unittest.TestCase):
     def test_the_rule_of_unsafe_paths(self):
         for path in ('/', '/etc', '/etc/ssl', '/proc', '/proc/1', '/sys', '/dev/shm', '/boot', '/run/docker.sock',
                      '/data', '/data/run', '/', '/run', '/srv/docker.sock.d', '/run/docker/x', '/var/lib/docker',
-                     '/var/lib', '/var', '/home/me/.docker/config.json', '/home/me/.local/share/containers/storage'):
+                     '/var/lib', '/var', '/mnt/.docker/config.json', '/mnt/.local/share/containers/storage'):
             self.assertEqual(refusal_of(path), '', path)
             self.assertEqual(refusal_of(path, dict(POLICY, allow=['/'])), '', path)
-        for path in ('/etcetera', '/home/me', '/database', '/srv', '/run/user', '/var/lib/dockers', '/home/me/.dockers'):
+        for path in ('/etcetera', '/home/me', '/database', '/srv', '/run/user', '/var/lib/dockers', '/mnt/.dockers'):
             self.assertIsNone(refusal_of(path), path)
 
     def test_a_parent_of_the_data_directory_is_unsafe(self):

@@ -8,7 +8,7 @@ const HUB = 'https://index.docker.io/v1/';
 /** Registries that everybody may trust with the address of their own token servers. */
 const PUBLIC_REGISTRIES = [
   ...['docker.io', 'ghcr.io', 'quay.io', 'gcr.io', 'registry.k8s.io', 'public.ecr.aws', 'mcr.microsoft.com'],
-  ...['registry.gitlab.com', 'nvcr.io'],
+  'nvcr.io',
 ];
 
 /** From which registries images may be pulled. */
