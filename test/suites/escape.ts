@@ -272,6 +272,15 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           }
         });
 
+        test('what the kernel counts by user for the whole machine is bounded: queued signals, message queues', async () => {
+          const { attempt } = await startAs();
+          const limit = (name: string) => attempt(`__import__('resource').getrlimit(__import__('resource').${name})`);
+          expect(await limit('RLIMIT_SIGPENDING')).toBe('(1024, 1024)');
+          expect(await limit('RLIMIT_MSGQUEUE')).toBe('(409600, 409600)');
+          const raise = "__import__('resource').setrlimit(__import__('resource').RLIMIT_SIGPENDING, (2048, 2048))";
+          expect(await attempt(raise)).toMatch(/^(ValueError|PermissionError)/);
+        });
+
         test('the host’s files cannot be written', async () => {
           const { attempt } = await startAs();
           expect(await attempt("os.chmod('/dev/null', 0)")).toMatch(/Read-only|PermissionError/);
