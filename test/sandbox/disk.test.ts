@@ -1,16 +1,20 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
+import { leftoversIn } from '../../src/lib/removals.ts';
 import { describeExit, type SandboxDriver, type SandboxSpec } from '../../src/sandbox/driver.ts';
+import { describeWith } from '../probe.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
 const WAIT_MS = 60_000;
 const MAX_MB = 4;
 const DISK = { maxMb: MAX_MB, intervalMs: 50 };
 
-describe('what a sandbox has on the disk of the host', { timeout: 120_000 }, () => {
+vi.setConfig({ testTimeout: 120_000 });
+
+describeWith(['root'], 'what a sandbox has on the disk of the host', () => {
   let fixture: ProcessFixture;
   let driver: SandboxDriver;
   let host: string;
@@ -98,6 +102,37 @@ describe('what a sandbox has on the disk of the host', { timeout: 120_000 }, () 
     writeFileSync(join(go, 'now'), '');
     expect(describeExit(await next.wait(handle, AbortSignal.timeout(WAIT_MS)))).toMatch(over);
     await own.dispose();
+  });
+
+  test('goes with it, however deep it is, and the driver knows nothing of it any more', async () => {
+    const code = `os.chdir('/run/rookery')
+for _ in range(60):
+    os.mkdir('d' * 200); os.chdir('d' * 200)
+os.mkdir('/writable/made')`;
+    const { work, spec } = program(code);
+    const { handle } = await start(spec);
+    await expect.poll(() => readdirSync(work), { timeout: WAIT_MS }).toEqual(['made']);
+    await driver.remove(handle);
+    expect(readdirSync(join(fixture.dataDir, 'run', 'instances'))).toEqual([]);
+    expect(await driver.list()).toEqual([]);
+  });
+
+  test('that cannot be removed: the sandbox is gone all the same, and can be made again', async () => {
+    const { spec } = program('');
+    const { handle } = await start(spec);
+    const busy = join(fixture.dataDir, 'run', 'instances', spec.instanceId, 'sock', 'busy');
+    mkdirSync(busy);
+    execFileSync('mount', ['-t', 'tmpfs', 'none', busy]);
+    try {
+      await driver.remove(handle);
+      expect(await driver.inspect(handle)).toEqual({ state: 'gone' });
+      expect(await driver.list()).toEqual([]);
+      await driver.remove((await start(spec)).handle);
+      expect(readdirSync(leftoversIn(fixture.dataDir))).toHaveLength(1);
+    } finally {
+      const mounts = `grep -F ${fixture.dataDir} /proc/self/mountinfo | cut -d ' ' -f 5 | xargs -r umount -l`;
+      execFileSync('sh', ['-c', mounts]);
+    }
   });
 
   test('is not measured where there is nothing: a handler of Python has its files in memory', async () => {
