@@ -44,6 +44,7 @@ export async function createInstallation(config: Config, removals: Removals, log
     range: config.process.networkRange,
     setForwarding: config.process.setForwarding,
   };
+  const disk = { maxMb: config.process.diskMb };
   const drivers = new Drivers({
     process: async () => {
       const { ProcessDriver } = await import('./sandbox/process/driver.ts');
@@ -55,6 +56,7 @@ export async function createInstallation(config: Config, removals: Removals, log
         pythons: config.process.pythons,
         network,
         removals,
+        disk,
         logger,
       });
     },
@@ -82,6 +84,7 @@ export async function createInstallation(config: Config, removals: Removals, log
         pythons,
         network,
         removals,
+        disk,
         logger,
       });
     },

@@ -142,6 +142,7 @@ describe('python', () => {
       network: 'shared',
       networkRange: '10.213.0.0/16',
       setForwarding: false,
+      diskMb: 0,
     },
     jobs: { python: '' } as Config['jobs'],
   } as const;

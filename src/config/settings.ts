@@ -305,6 +305,14 @@ export const SETTINGS = {
     doc: 'Whether the service may switch `net.ipv4.ip_forward` on when it is off: networks of sandboxes reach nothing outside without it.',
     example: 'false',
   }),
+  'process.diskMb': integer({
+    default: 20_480,
+    min: 0,
+    max: 1_073_741_824,
+    unit: 'MB',
+    doc: 'What one sandbox on the host’s own files may have on the host’s disk: the working directory and modules of a job, an environment that is being made, a copy of code, what a program puts beside its socket. It is measured every 10 seconds, and one that has more is ended with that reason. Mounts that the caller asked for do not count, nor what is in memory (`/tmp` and the like; it counts as memory). 0 = not bounded.',
+    example: '2048',
+  }),
   'docker.host': optionalText({
     default: null,
     doc: 'Where the Docker daemon listens: `unix:///path`, or `tcp://127.0.0.1:port`. Unset, it is found as the `docker` command finds it: `DOCKER_HOST`, the current context, the usual socket. The daemon must be on this machine.',

@@ -37,10 +37,10 @@ export function endOf(exit: ExitResult, stopReason: StopReason, rules: JobRules,
   if (exitCode === null) {
     return failed('JOB_SUPERVISOR_ACTOR_DIED', 'Job has ended, and how is not known: its sandbox is gone.');
   }
-  if (exitCode === 0) {
+  if (exitCode === 0 && exit.cause === undefined) {
     return { status: 'SUCCEEDED', message: 'Job finished successfully.', errorType: '', exitCode, endedAtMs };
   }
-  const how = exit.signal !== null || exit.oomKilled ? ` (${describeExit(exit)})` : '';
+  const how = exit.signal !== null || exit.oomKilled || exit.cause !== undefined ? ` (${describeExit(exit)})` : '';
   const tail =
     lastLines === ''
       ? '. No logs available.'

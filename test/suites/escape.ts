@@ -249,34 +249,36 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
           chmodSync(workspace, 0o777);
           try {
-            const mounts = [...subject.spec().mounts, { source: workspace, target: '/work', readonly: false }];
+            const mounts = [...subject.spec().mounts, { source: workspace, target: '/writable', readonly: false }];
             const { attempt, handle } = await startAs({ mounts });
             expect(
-              await attempt("open('/work/a', 'w').close()\nos.chmod('/work/a', 0o755)\nos.listdir('/work')"),
+              await attempt(
+                "open('/writable/a', 'w').close()\nos.chmod('/writable/a', 0o755)\nos.listdir('/writable')",
+              ),
             ).toContain('a');
             const refused = /^PermissionError/;
             for (const mode of ['0o4755', '0o2755', '0o6711', '0o4000']) {
-              expect(await attempt(`os.chmod('/work/a', ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.fchmod(os.open('/work/a', os.O_RDWR), ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.chmod('a', ${mode}, dir_fd=os.open('/work', 0))`)).toMatch(refused);
-              expect(await attempt(`os.open('/work/b', os.O_CREAT | os.O_WRONLY, ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.open('/work', os.O_TMPFILE | os.O_WRONLY, ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.mknod('/work/c', 0o100000 | ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.chmod('/writable/a', ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.fchmod(os.open('/writable/a', os.O_RDWR), ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.chmod('a', ${mode}, dir_fd=os.open('/writable', 0))`)).toMatch(refused);
+              expect(await attempt(`os.open('/writable/b', os.O_CREAT | os.O_WRONLY, ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.open('/writable', os.O_TMPFILE | os.O_WRONLY, ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.mknod('/writable/c', 0o100000 | ${mode})`)).toMatch(refused);
             }
             if (process.arch === 'x64') {
-              expect(await attempt("syscall(437, -100, b'/work/d', b'\\0' * 24, 24)")).toMatch(/Errno 38/);
-              expect(await attempt("syscall(452, -100, b'/work/a', 0o4755, 0)")).toMatch(refused);
+              expect(await attempt("syscall(437, -100, b'/writable/d', b'\\0' * 24, 24)")).toMatch(/Errno 38/);
+              expect(await attempt("syscall(452, -100, b'/writable/a', 0o4755, 0)")).toMatch(refused);
             }
-            expect(await attempt("os.setxattr('/work/a', 'security.capability', b'\\1' * 20)")).toMatch(/Error/);
+            expect(await attempt("os.setxattr('/writable/a', 'security.capability', b'\\1' * 20)")).toMatch(/Error/);
             const argv = [
               'sh',
               '-c',
-              'cp /bin/sh /work/e; chmod 4755 /work/e; chmod u+s /work/a; install -m 6755 /bin/sh /work/f',
+              'cp /bin/sh /writable/e; chmod 4755 /writable/e; chmod u+s /writable/a; install -m 6755 /bin/sh /writable/f',
             ];
             await driver.exec(handle, { ...TRUE, argv }, AbortSignal.timeout(WAIT_MS));
             const content = Readable.from([Buffer.from('x')]);
             const signal = AbortSignal.timeout(WAIT_MS);
-            await driver.access?.(handle).writeFile('/work/g', { mode: 0o6755 }, content, signal);
+            await driver.access?.(handle).writeFile('/writable/g', { mode: 0o6755 }, content, signal);
             for (const name of readdirSync(workspace)) {
               expect([name, lstatSync(join(workspace, name)).mode & 0o6000]).toEqual([name, 0]);
             }
@@ -284,6 +286,15 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           } finally {
             rmSync(workspace, { recursive: true });
           }
+        });
+
+        test('what the kernel counts by user for the whole machine is bounded: queued signals, message queues', async () => {
+          const { attempt } = await startAs();
+          const limit = (name: string) => attempt(`__import__('resource').getrlimit(__import__('resource').${name})`);
+          expect(await limit('RLIMIT_SIGPENDING')).toBe('(1024, 1024)');
+          expect(await limit('RLIMIT_MSGQUEUE')).toBe('(409600, 409600)');
+          const raise = "__import__('resource').setrlimit(__import__('resource').RLIMIT_SIGPENDING, (2048, 2048))";
+          expect(await attempt(raise)).toMatch(/^(ValueError|PermissionError)/);
         });
 
         test('the host’s files cannot be written', async () => {

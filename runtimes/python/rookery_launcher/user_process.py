@@ -19,6 +19,10 @@ LISTENER = 3
 #: Where its orders come from.
 _ORDERS = 4
 
+#: Queued signals and timers; bytes of POSIX message queues.
+_MOST_PENDING_SIGNALS = 1024
+_MOST_QUEUE_BYTES = 409600
+
 
 class BecomeUser(BaseException):
     """Unwinds the stack of launcher and first process, so that the user's code does not stand on it."""
@@ -164,6 +168,9 @@ def _end(error):
 def _limit(layers, limits):
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, limits["maxOpenFiles"])
+    # The kernel counts these by user, for the whole machine: some is left for others of the same one.
+    _lower(resource.RLIMIT_SIGPENDING, _MOST_PENDING_SIGNALS)
+    _lower(resource.RLIMIT_MSGQUEUE, _MOST_QUEUE_BYTES)
     if not layers.has("cgroup.memory"):
         _lower(resource.RLIMIT_DATA, min(limits["memoryMb"] * 1024 * 1024, 2 ** 62))
     # Without a user namespace the kernel would count the user's processes of the whole machine.

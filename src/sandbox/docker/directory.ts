@@ -1,8 +1,8 @@
-import { type FSWatcher, watch } from 'node:fs';
 import { chmod, chown, link, lstat, mkdir, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition } from '../../core/error.ts';
 import type { Removals } from '../../lib/removals.ts';
+import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.ts';
 
 /** Where a container sees the directory that it shares with the server. */
 export const INSIDE_DIRECTORY = '/run/rookery';
@@ -46,18 +46,17 @@ export async function makeDirectory(directory: string, orders: object | null, re
   if (orders !== null) await writeFile(join(shared, ORDERS_NAME), JSON.stringify(orders), { mode: 0o644 });
 }
 
-/** Waits for the socket of a runtime without polling. Make it before the container starts. */
+/** Waits for the socket of a runtime. Make it before the container starts. */
 export class SocketWatch {
   readonly #shared: string;
   readonly #directory: string;
-  readonly #watcher: FSWatcher;
+  readonly #watcher: DirectoryWatch;
   #seen: (() => void) | undefined;
 
   constructor(directory: string) {
     this.#directory = directory;
     this.#shared = sharedPath(directory);
-    this.#watcher = watch(this.#shared, () => this.#seen?.());
-    this.#watcher.on('error', () => this.#seen?.());
+    this.#watcher = watchDirectory(this.#shared, () => this.#seen?.());
   }
 
   /** Resolves when the socket is there. Goes on until `close`. */

@@ -5,6 +5,7 @@ import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { bounded } from './bounded.ts';
+import { type DiskOptions, UNBOUNDED_DISK } from './disk-watch.ts';
 import { FrameSocket } from './frame-socket.ts';
 import type { SandboxStateFile } from './handle.ts';
 import { HostDriver } from './host-driver.ts';
@@ -33,6 +34,8 @@ export interface ProcessDriverOptions {
   /** What may not be mounted, checked again when it is. */
   readonly mountPolicy: HostPathPolicy;
   readonly removals: Removals;
+  /** Not bounded when absent. */
+  readonly disk?: DiskOptions;
   readonly logger: Logger;
   /** Sandboxes without code that are kept ready per interpreter in use. */
   readonly spares?: number;
@@ -68,7 +71,8 @@ export class ProcessDriver extends HostDriver {
 
   constructor(options: ProcessDriverOptions) {
     const network = options.network ?? SHARED_NETWORK;
-    super(join(options.dataDir, 'run'), network, options.removals, options.logger);
+    const { dataDir, removals, logger } = options;
+    super({ runDir: join(dataDir, 'run'), network, removals, disk: options.disk ?? UNBOUNDED_DISK, logger });
     this.#options = options;
     this.#network = network;
     this.#launchers = new Launchers({

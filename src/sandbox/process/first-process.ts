@@ -51,15 +51,18 @@ export async function recordKilled(sandbox: ProcessSandbox): Promise<ExitResult>
   return exit;
 }
 
-/** Ends a sandbox: SIGTERM to the runtime, after `graceMs` SIGKILL. Returns when nothing of it runs. Fails with `unavailable`. */
-export async function endSandbox(sandbox: ProcessSandbox, graceMs: number): Promise<void> {
+/**
+ * Ends a sandbox: SIGTERM to the runtime, after `graceMs` SIGKILL. Returns when nothing of it runs. `cause`: what is told as the reason of its
+ * end. Fails with `unavailable`.
+ */
+export async function endSandbox(sandbox: ProcessSandbox, graceMs: number, cause?: string): Promise<void> {
   const { firstProcess } = sandbox;
   if (firstProcess !== null && (await isAlive(firstProcess))) {
     const connection = await connectFirstProcess(sandbox).catch(() => null);
     if (connection !== null) {
       const timer = setTimeout(() => connection.close(), graceMs + END_MARGIN_MS);
       try {
-        connection.send({ op: 'stop', graceMs });
+        connection.send({ op: 'stop', graceMs, ...(cause === undefined ? {} : { cause }) });
         while ((await connection.next()) !== null) {
           // It tells the end, and then it ends.
         }

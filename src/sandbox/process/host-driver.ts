@@ -23,6 +23,7 @@ import type {
 import { FirstProcessAccess } from './access.ts';
 import { bounded } from './bounded.ts';
 import { readStats, removeGroups } from './control-groups.ts';
+import { type DiskOptions, DiskWatch } from './disk-watch.ts';
 import { awaitExit, connectFirstProcess, endSandbox, recordKilled } from './first-process.ts';
 import type { FrameSocket } from './frame-socket.ts';
 import { makeHandle, type ProcessSandbox, readExit, readHandle, readState, type SandboxStateFile } from './handle.ts';
@@ -46,6 +47,15 @@ export interface HostFacts {
   readonly networkMissing?: string | null;
 }
 
+export interface HostDriverOptions {
+  /** Sandboxes have their directories in `instances` below it. */
+  readonly runDir: string;
+  readonly network: NetworkOptions;
+  readonly removals: Removals;
+  readonly disk: DiskOptions;
+  readonly logger: Logger;
+}
+
 /**
  * Sandboxes on the host's own files. Who starts them differs; from then on each is served by its own first process, and the rest is the
  * same for all: it needs nothing but that process, and what it has written down. See docs/process-sandbox.md.
@@ -59,11 +69,14 @@ export abstract class HostDriver implements SandboxDriver {
   readonly #connections = new Set<FrameSocket>();
   readonly #ports: SandboxPorts;
   readonly #removals: Removals;
+  readonly #disk: DiskWatch;
 
-  constructor(runDir: string, network: NetworkOptions, removals: Removals, logger: Logger) {
-    this.#instancesDir = join(runDir, 'instances');
+  constructor({ runDir, network, removals, disk, logger }: HostDriverOptions) {
+    const instancesDir = join(runDir, 'instances');
+    this.#instancesDir = instancesDir;
     this.#network = network;
     this.#removals = removals;
+    this.#disk = new DiskWatch({ ...disk, instancesDir, end: (id, cause) => this.#end(id, cause), logger });
     this.#ports = new SandboxPorts(
       {
         dial: (handle, port, signal) => this.access(handle).dial(port, signal),
@@ -91,6 +104,7 @@ export abstract class HostDriver implements SandboxDriver {
   async remove(handle: SandboxHandle): Promise<void> {
     const sandbox = await this.#complete(readHandle(handle));
     this.#ports.close(handle.instanceId);
+    this.#disk.drop(handle.instanceId);
     await endSandbox(sandbox, 0);
     const groupsGone = await removeGroups(sandbox.groups);
     // A program had a directory in it to write to.
@@ -197,6 +211,7 @@ export abstract class HostDriver implements SandboxDriver {
     this.#connections.clear();
     this.#exits.clear();
     this.#ports.closeAll();
+    this.#disk.close();
   }
 
   /** `state`: null for one that has not begun, or not said so. */
@@ -214,6 +229,7 @@ export abstract class HostDriver implements SandboxDriver {
     spec: SandboxSpec,
   ): Promise<{ readonly handle: SandboxHandle; readonly portMappings: readonly PortMapping[] }> {
     try {
+      await this.#disk.add(spec);
       return await this.#ports.publish(handle, spec);
     } catch (error) {
       await this.remove(handle);
@@ -234,6 +250,7 @@ export abstract class HostDriver implements SandboxDriver {
     this.#connections.add(connection);
     const exit = awaitExit(connection, readHandle(handle)).finally(() => {
       this.#connections.delete(connection);
+      this.#disk.drop(handle.instanceId);
       connection.close();
     });
     exit.catch(() => this.#exits.delete(handle.instanceId));
@@ -288,6 +305,11 @@ export abstract class HostDriver implements SandboxDriver {
     }
     connection.send({ op: 'watch' });
     return await this.watch(handle, connection);
+  }
+
+  async #end(instanceId: string, cause: string): Promise<void> {
+    const state = await readState(this.directoryOf(instanceId));
+    if (state !== null) await endSandbox(readHandle(this.handleOf(instanceId, state)), 0, cause);
   }
 
   /** A handle of a start that was just beginning tells less than its directory by now. */

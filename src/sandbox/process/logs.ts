@@ -1,6 +1,6 @@
-import { type FSWatcher, watch } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
+import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.ts';
 import type { LogRequest } from '../driver.ts';
 import { continuesLine, LogLines, PREFIX_BYTES } from './log-lines.ts';
 
@@ -151,7 +151,7 @@ async function beginsInside(file: OpenFile): Promise<boolean> {
 
 /** Wakes when something in a directory changes or the sandbox has ended; what happened before `next` counts. */
 class Changes {
-  readonly #watcher: FSWatcher | null;
+  readonly #watcher: DirectoryWatch | null;
   #hasChanged = false;
   #hasEnded = false;
   #wake: (() => void) | undefined;
@@ -168,8 +168,7 @@ class Changes {
     ended.then(end, end);
     signal.addEventListener('abort', changed, { once: true });
     try {
-      this.#watcher = watch(directory, changed);
-      this.#watcher.on('error', changed);
+      this.#watcher = watchDirectory(directory, changed);
     } catch {
       // The sandbox is gone.
       this.#watcher = null;

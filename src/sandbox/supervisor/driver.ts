@@ -6,6 +6,7 @@ import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ListedSandbox, ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { bounded } from '../process/bounded.ts';
+import { type DiskOptions, UNBOUNDED_DISK } from '../process/disk-watch.ts';
 import { readState, type SandboxStateFile } from '../process/handle.ts';
 import { HostDriver } from '../process/host-driver.ts';
 import { Interpreters } from '../process/interpreters.ts';
@@ -40,6 +41,8 @@ export interface SupervisorDriverOptions {
   /** What may not be mounted, checked again when it is. */
   readonly mountPolicy: HostPathPolicy;
   readonly removals: Removals;
+  /** Not bounded when absent. */
+  readonly disk?: DiskOptions;
   readonly logger: Logger;
   /** `unix:///path`, `http://host:port`, `http://user:password@host:port`. */
   readonly url: string;
@@ -78,7 +81,7 @@ export class SupervisorDriver extends HostDriver {
     const { dataDir, removals, logger } = options;
     const runDir = join(dataDir, 'run', 'supervisor');
     const network = options.network ?? SHARED_NETWORK;
-    super(runDir, network, removals, logger);
+    super({ runDir, network, removals, disk: options.disk ?? UNBOUNDED_DISK, logger });
     this.#options = options;
     this.#network = network;
     this.#runDir = runDir;

@@ -1,0 +1,62 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { describeWith } from '../../test/probe.ts';
+import { watchDirectory } from './watch-directory.ts';
+
+let directory: string;
+
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'rookery-watch-'));
+});
+
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+test('a change is seen', async () => {
+  await new Promise<void>(seen => {
+    const watching = watchDirectory(directory, () => {
+      watching.close();
+      seen();
+    });
+    writeFileSync(join(directory, 'file'), '');
+  });
+});
+
+test('a directory that is not there is an error', () => {
+  expect(() => watchDirectory(join(directory, 'none'), () => undefined)).toThrow('ENOENT');
+});
+
+describeWith(['namespaces'], 'where the kernel has no watch left for this user', () => {
+  test.each([
+    ['instances', 'max_inotify_instances'],
+    ['watches', 'max_inotify_watches'],
+  ])('%s: a change is seen all the same, and closing it ends it', (_title, limit) => {
+    const program = join(directory, 'program.mts');
+    const module = JSON.stringify(new URL('watch-directory.ts', import.meta.url).href);
+    writeFileSync(
+      program,
+      `import { watch, writeFileSync } from 'node:fs';
+import { watchDirectory } from ${module};
+try { watch(${JSON.stringify(directory)}); console.log('watched'); } catch (error) { console.log(error.code); }
+await new Promise<void>(seen => {
+  const watching = watchDirectory(${JSON.stringify(directory)}, () => { watching.close(); seen(); });
+  writeFileSync(${JSON.stringify(join(directory, 'file'))}, '');
+});
+console.log('seen');
+`,
+    );
+    // Of a user namespace only: nobody else's watches are touched.
+    const script = `echo 0 > /proc/sys/user/${limit} && exec "$0" --import tsx ${program}`;
+    const said = execFileSync('unshare', [
+      '--user',
+      '--map-root-user',
+      'sh',
+      '-c',
+      script,
+      process.execPath,
+    ]).toString();
+    expect(said).toMatch(/^(EMFILE|ENOSPC)\nseen\n$/);
+  });
+});
