@@ -3,10 +3,13 @@ import { availableParallelism, totalmem } from 'node:os';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
+import { removeLocalToken, writeLocalToken } from './config/local-token.ts';
 import type { SandboxType } from './core/instance.ts';
 import { checkSources } from './core/mount.ts';
 import { createFrontend } from './frontend/app.ts';
+import type { TokenVerifier } from './http/credentials.ts';
 import { createJwtVerifier } from './http/jwt.ts';
+import { createLocalTokenVerifier } from './http/local-token.ts';
 import { createInstallation } from './installation.ts';
 import { createJobs } from './jobs/create-jobs.ts';
 import type { JobsLeft } from './jobs/jobs.ts';
@@ -149,7 +152,8 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
     log: logger,
   });
 
-  const verifier = config.auth === null ? null : createJwtVerifier(config.auth);
+  const asksLocalToken = config.auth === null && config.localToken;
+  const verifier = await createVerifier(config, dataDir);
   let isStarted = false;
   const shared = {
     version: VERSION,
@@ -182,7 +186,7 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
           functions,
           asyncCalls,
           business: config.business,
-          ownTenantOnly: verifier !== null,
+          ownTenantOnly: config.auth !== null,
           webhookPrefixes: config.functions.webhookPrefixes.length > 0 ? config.functions.webhookPrefixes : null,
           tracer,
         },
@@ -221,10 +225,17 @@ async function assemble(config: Config, logger: Logger, dataDir: DataDir, stores
       const jobsLeft = await jobs.close(stopAgents ? left() : null);
       await drivers.close();
       await stores.close();
+      if (asksLocalToken) await removeLocalToken(dataDir.path);
       dataDir.release();
       return { agentsLeft, jobsLeft };
     },
   };
+}
+
+/** Null: every caller is trusted. */
+async function createVerifier({ auth, localToken }: Config, dataDir: DataDir): Promise<TokenVerifier | null> {
+  if (auth !== null) return createJwtVerifier(auth);
+  return localToken ? createLocalTokenVerifier(await writeLocalToken(dataDir.path)) : null;
 }
 
 /** How the operator's own pip reaches its index: nothing else of the server's environment comes near a job. */
@@ -288,7 +299,11 @@ function warmUp(drivers: Drivers, executor: SandboxType, logger: Logger): void {
   for (const name of new Set<SandboxType>(['process', executor])) {
     drivers
       .get(name)
-      .then(driver => driver.warm?.())
+      .then(async driver => {
+        await driver.warm?.();
+        // What an ordinary user's sandboxes lack is in the log from the start, and not only with the first instance.
+        if (name === 'process' && process.getuid?.() !== 0) await driver.probe();
+      })
       .catch((error: unknown) => logger.warn({ err: error }, `the ${name} sandbox could not be warmed`));
   }
 }

@@ -55,10 +55,13 @@ export abstract class HostDriver implements SandboxDriver {
   readonly #exits = new Map<string, Promise<ExitResult>>();
   readonly #connections = new Set<FrameSocket>();
   readonly #ports: SandboxPorts;
+  readonly #logger: Logger;
+  #hasTold = false;
 
   constructor(runDir: string, network: NetworkOptions, logger: Logger) {
     this.#instancesDir = join(runDir, 'instances');
     this.#network = network;
+    this.#logger = logger;
     this.#ports = new SandboxPorts(
       {
         dial: (handle, port, signal) => this.access(handle).dial(port, signal),
@@ -253,7 +256,12 @@ export abstract class HostDriver implements SandboxDriver {
 
   protected degraded({ degraded, networkMissing }: HostFacts): readonly string[] {
     const missing = this.#network.use === 'own' ? (networkMissing ?? null) : null;
-    return missing === null ? degraded : [...degraded, sharedNetworkSentence(missing)];
+    const sentences = missing === null ? degraded : [...degraded, sharedNetworkSentence(missing)];
+    if (!this.#hasTold && sentences.length > 0) {
+      this.#hasTold = true;
+      this.#logger.warn({ degraded: sentences }, `${this.name} sandboxes are less isolated here than they could be`);
+    }
+    return sentences;
   }
 
   /** One shared wait per sandbox. */
