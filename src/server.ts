@@ -3,10 +3,13 @@ import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
+import { removeLocalToken, writeLocalToken } from './config/local-token.ts';
 import { checkHostPath, type HostPathPolicy } from './core/host-path.ts';
 import type { SandboxType } from './core/instance.ts';
 import { createFrontend } from './frontend/app.ts';
+import type { TokenVerifier } from './http/credentials.ts';
 import { createJwtVerifier } from './http/jwt.ts';
+import { createLocalTokenVerifier } from './http/local-token.ts';
 import { createInstallation } from './installation.ts';
 import { createJobs } from './jobs/create-jobs.ts';
 import type { JobsLeft } from './jobs/jobs.ts';
@@ -180,7 +183,8 @@ async function assemble(
     log: logger,
   });
 
-  const verifier = config.auth === null ? null : createJwtVerifier(config.auth);
+  const asksLocalToken = config.auth === null && config.localToken;
+  const verifier = await createVerifier(config, dataDir);
   let isStarted = false;
   let tellStarted!: () => void;
   const started = new Promise<void>(resolve => {
@@ -201,7 +205,7 @@ async function assemble(
     log: logger,
     slowMs: config.slowCallMs,
     ownDirectories: [dataDir.path, fileURLToPath(new URL('..', import.meta.url))],
-    metricsTenants: config.metrics.tenants,
+    metricsTenants: config.auth === null ? null : config.metrics.tenants,
     bounds: {
       maxConnections: config.maxConnections,
       maxBodyBytes: config.maxUnfinishedBodyMb * MEBIBYTE,
@@ -227,7 +231,7 @@ async function assemble(
           functions,
           asyncCalls,
           business: config.business,
-          ownTenantOnly: verifier !== null,
+          ownTenantOnly: config.auth !== null,
           webhookPrefixes: config.functions.webhookPrefixes.length > 0 ? config.functions.webhookPrefixes : null,
           tracer,
         },
@@ -270,10 +274,17 @@ async function assemble(
       const jobsLeft = await jobs.close(stopAgents ? left() : null);
       await drivers.close();
       removals.close();
+      if (asksLocalToken) await removeLocalToken(dataDir.path);
       dataDir.release(await stores.close());
       return { agentsLeft, jobsLeft };
     },
   };
+}
+
+/** Null: every caller is trusted. */
+async function createVerifier({ auth, localToken }: Config, dataDir: DataDir): Promise<TokenVerifier | null> {
+  if (auth !== null) return createJwtVerifier(auth);
+  return localToken ? createLocalTokenVerifier(await writeLocalToken(dataDir.path)) : null;
 }
 
 /** How the operator's own pip reaches its index: nothing else of the server's environment comes near a job. */
@@ -339,7 +350,11 @@ function warmUp(drivers: Drivers, executor: SandboxType, logger: Logger): void {
   for (const name of new Set<SandboxType>(['process', executor])) {
     drivers
       .get(name)
-      .then(driver => driver.warm?.())
+      .then(async driver => {
+        await driver.warm?.();
+        // What an ordinary user's sandboxes lack is in the log from the start, and not only with the first instance.
+        if (name === 'process' && process.getuid?.() !== 0) await driver.probe();
+      })
       .catch((error: unknown) => logger.warn({ err: error }, `the ${name} sandbox could not be warmed`));
   }
 }

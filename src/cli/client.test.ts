@@ -52,6 +52,28 @@ test('a token from a file, without its newline; the flag wins over the environme
   }
 });
 
+test('the token of a local service is found in its data directory, and any other goes before it', async () => {
+  await using service = await empty();
+  const dir = mkdtempSync(join(tmpdir(), 'rookery-cli-'));
+  try {
+    writeFileSync(join(dir, 'local-token'), 'l-o_c4l\n');
+    const list = ['agent', 'list', '--address', service.address];
+    const sent = async (args: readonly string[], environment: Readonly<Record<string, string>> = {}) => {
+      await cli([...list, ...args], { environment });
+      return service.last.headers.authorization;
+    };
+    expect(await sent(['--data-dir', dir])).toBe('Bearer l-o_c4l');
+    expect(await sent([], { ROOKERY_DATA_DIR: dir })).toBe('Bearer l-o_c4l');
+    expect(await sent(['--data-dir', join(dir, 'none')], { ROOKERY_DATA_DIR: dir })).toBeUndefined();
+    expect(await sent(['--token', 'a.b.c', '--data-dir', dir])).toBe('Bearer a.b.c');
+    // Not to another machine, nor to a name that may be one.
+    const elsewhere = await cli(['agent', 'list', '--address', 'http://service.invalid', '--data-dir', dir]);
+    expect(elsewhere.code).toBe(69);
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
+});
+
 test('nothing listens: exit code 69, and what to do', async () => {
   const server = createServer();
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));

@@ -4,6 +4,8 @@ import { request as httpsRequest } from 'node:https';
 import type { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
 import type { WebSocket } from 'ws';
+import { isLoopback } from '../config/contradictions.ts';
+import { readLocalToken } from '../config/local-token.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 import { printWarning } from './print.ts';
@@ -16,6 +18,7 @@ export interface ClientOptions {
   readonly token?: string;
   readonly tokenFile?: string;
   readonly tenant?: string;
+  readonly dataDir?: string;
 }
 
 export interface RequestOptions {
@@ -44,6 +47,10 @@ export function addClientOptions(command: Command): Command {
     new Option('--meta-address <url>', `the meta_service; else $ROOKERY_META_ADDRESS, else ${DEFAULT_ADDRESSES.meta}`),
     new Option('--token <jwt>', 'the token to send; else $ROOKERY_TOKEN'),
     new Option('--token-file <file>', 'a file with the token to send; else $ROOKERY_TOKEN_FILE'),
+    new Option(
+      '--data-dir <dir>',
+      'where a local service that asks for a token keeps it; else $ROOKERY_DATA_DIR, else the default of serve',
+    ),
     new Option('--tenant <tenant>', 'the tenant, when authentication is off; else $ROOKERY_TENANT'),
   ];
   for (const option of options) command.addOption(option.helpGroup('Connection:'));
@@ -53,10 +60,14 @@ export function addClientOptions(command: Command): Command {
 /** Speaks HTTP with both entries of one service. Every failure is a `CliError` with the exit code for it. */
 export class Client {
   readonly addresses: Readonly<Record<Entry, URL>>;
-  readonly #headers: Readonly<Record<string, string>>;
+  readonly #headers: Readonly<Record<Entry, Readonly<Record<string, string>>>>;
   readonly #io: Io;
 
-  private constructor(addresses: Readonly<Record<Entry, URL>>, headers: Readonly<Record<string, string>>, io: Io) {
+  private constructor(
+    addresses: Readonly<Record<Entry, URL>>,
+    headers: Readonly<Record<Entry, Readonly<Record<string, string>>>>,
+    io: Io,
+  ) {
     this.addresses = addresses;
     this.#headers = headers;
     this.#io = io;
@@ -71,11 +82,16 @@ export class Client {
       frontend: parseAddress(options.address ?? environment.ROOKERY_ADDRESS, 'frontend'),
       meta: parseAddress(options.metaAddress ?? environment.ROOKERY_META_ADDRESS, 'meta'),
     };
-    const headers = {
-      ...(token === null ? {} : { authorization: `Bearer ${token}` }),
-      ...(tenant ? { 'x-tenant-id': tenant } : {}),
+    const local = token === null ? await findLocalToken(options, environment) : null;
+    const headersFor = (entry: Entry) => {
+      // Only a service of this machine can have written it.
+      const sent = token ?? (isLoopback(addresses[entry].hostname) ? local : null);
+      return {
+        ...(sent === null ? {} : { authorization: `Bearer ${sent}` }),
+        ...(tenant ? { 'x-tenant-id': tenant } : {}),
+      };
     };
-    return new Client(addresses, headers, io);
+    return new Client(addresses, { frontend: headersFor('frontend'), meta: headersFor('meta') }, io);
   }
 
   /** The answer's text. Fails for every status that is not 2xx. */
@@ -118,7 +134,7 @@ export class Client {
     const url = new URL(base.pathname.replace(/\/$/, '') + path, base);
     url.protocol = base.protocol === 'https:' ? 'wss:' : 'ws:';
     const socket = new WebSocket(url, {
-      headers: this.#headers,
+      headers: this.#headers.frontend,
       handshakeTimeout: DEFAULT_TIMEOUT_MS,
       perMessageDeflate: false,
     });
@@ -148,7 +164,7 @@ export class Client {
     const url = new URL(base.pathname.replace(/\/$/, '') + path, base);
     const body = options.body === undefined ? undefined : Buffer.from(options.body);
     const headers = {
-      ...this.#headers,
+      ...this.#headers[entry],
       ...(body === undefined ? {} : { 'content-type': 'application/json', 'content-length': body.length }),
       ...(options.upload === undefined
         ? {}
@@ -194,6 +210,14 @@ async function readToken(options: ClientOptions, environment: Io['environment'])
   }
 }
 
+/** Of a service of this user that was started with --local-token; null where there is none. */
+async function findLocalToken({ dataDir }: ClientOptions, environment: Io['environment']): Promise<string | null> {
+  const named = dataDir ?? environment.ROOKERY_DATA_DIR;
+  if (named) return await readLocalToken(named);
+  const { defaultDataDir } = await import('../config/config.ts');
+  return await readLocalToken(defaultDataDir({ environment, isRoot: process.getuid?.() === 0 }));
+}
+
 /** What is not visible ASCII cannot be sent in a header. */
 function checkToken(token: string, where: string): string {
   if (!/^[\x21-\x7e]+$/.test(token))
@@ -228,7 +252,7 @@ function refusal(status: number, text: string): CliError {
     typeof message === 'string' && message !== '' ? message : `the service answered ${status}: ${cut(text)}`;
   if (status === 401) {
     return new CliError(
-      `${sentence}. Give a token with --token or ROOKERY_TOKEN; "rookery token create" makes one.`,
+      `${sentence}. Give a token with --token or ROOKERY_TOKEN; "rookery token create" makes one. The one of a service with --local-token is found with --data-dir or ROOKERY_DATA_DIR.`,
       EXIT.refused,
       status,
     );

@@ -133,7 +133,8 @@ function show(value: Given['value']): string {
   return shown.length > 80 ? `${shown.slice(0, 79)}…` : shown;
 }
 
-function defaultDataDir({ environment, isRoot }: Machine): string {
+/** Where a service of this user keeps its data when nothing else is said. */
+export function defaultDataDir({ environment, isRoot }: Machine): string {
   if (isRoot) return '/var/lib/rookery';
   const xdg = environment.XDG_DATA_HOME;
   // The XDG specification: a path that is not absolute is ignored.

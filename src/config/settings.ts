@@ -140,6 +140,12 @@ export const SETTINGS = {
     example: 'true',
     flag: '--insecure',
   }),
+  localToken: boolean({
+    default: false,
+    doc: 'Whether every request needs the token in the file `local-token` of the data directory, which is new with each start. The command line finds it there by itself (`--data-dir`, `ROOKERY_DATA_DIR`). For a service on loopback whose sandboxes share the network of the host: their code cannot read the file. Tenants stay free. With `enable_func_token_auth` a JWT is needed instead.',
+    example: 'true',
+    flag: '--local-token',
+  }),
   stopAgents: boolean({
     default: false,
     doc: 'Whether a stop of the service ends its agents and running jobs too. Otherwise they live on and the next start adopts them.',

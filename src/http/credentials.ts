@@ -7,7 +7,8 @@ export type Role = 'viewer' | 'user' | 'developer';
 
 /** Who a valid token speaks for. */
 export interface Identity {
-  readonly tenant: string;
+  /** undefined: every tenant, as the request says. */
+  readonly tenant: string | undefined;
   readonly role: Role;
 }
 

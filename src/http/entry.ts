@@ -44,7 +44,7 @@ export interface EntryOptions {
   /** Directories of the service itself, whose paths no answer shows. */
   readonly ownDirectories?: readonly string[];
   /** With authentication on: whose tokens see the metrics of all tenants; any other sees its own. */
-  readonly metricsTenants?: readonly string[];
+  readonly metricsTenants?: readonly string[] | null;
   /** Those of the settings' defaults when absent. */
   readonly bounds?: EntryBounds;
 }
@@ -227,7 +227,9 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   });
   app.register(async scope => {
     const seesAllMetrics =
-      options.auth === null ? null : (tenant: string) => options.metricsTenants?.includes(tenant) === true;
+      options.auth === null || options.metricsTenants === null
+        ? null
+        : (tenant: string) => options.metricsTenants?.includes(tenant) === true;
     addSystemRoutes(scope, { ready: options.ready, metrics, seesAllMetrics });
   });
   return app;

@@ -20,8 +20,11 @@ export interface Refusal extends ErrorAnswer {
   readonly reason: ServiceError | string;
 }
 
+/** Whom a request speaks for. */
+export type Admitted = Identity & { readonly tenant: string };
+
 /** Whom the request speaks for, or why it may not pass. */
-export type Verdict = Identity | Refusal;
+export type Verdict = Admitted | Refusal;
 
 export function isRefusal(verdict: Verdict): verdict is Refusal {
   return (verdict as Refusal).status !== undefined;
@@ -31,7 +34,7 @@ export function isRefusal(verdict: Verdict): verdict is Refusal {
 export type Gate = (request: IncomingMessage, route: Route) => Verdict | Promise<Verdict>;
 
 /** With authentication off. */
-const TRUSTED: Identity = { tenant: DEFAULT_TENANT, role: 'developer' };
+const TRUSTED: Admitted = { tenant: DEFAULT_TENANT, role: 'developer' };
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** `type/subtype`, with or without parameters. */
 const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(;|$)/;
@@ -50,8 +53,8 @@ export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate
     try {
       if (identity !== undefined) checkAccess(identity, route.access ?? 'read');
       const tenant = tenantOf(request.headers, identity?.tenant);
-      if (identity !== undefined) return identity;
-      return tenant === DEFAULT_TENANT ? TRUSTED : { tenant, role: 'developer' };
+      if (identity !== undefined && hasTenant(identity)) return identity;
+      return tenant === DEFAULT_TENANT ? TRUSTED : { tenant, role: TRUSTED.role };
     } catch (error) {
       return refused(error);
     }
@@ -80,6 +83,11 @@ export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate
     if (known !== undefined) return admit(request, route, known);
     return auth.verify(token).then(identity => admit(request, route, identity), refused);
   };
+}
+
+/** Not so for a token that says nothing of tenants: then the request does, and everything is allowed. */
+function hasTenant(identity: Identity): identity is Admitted {
+  return identity.tenant !== undefined;
 }
 
 function isMediaType(text: string): boolean {

@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { ROOT, run } from '../../scripts/command.ts';
@@ -51,6 +51,24 @@ test('both entries answer as soon as the ready line is out', async () => {
     expect((await fetch(`${url}/healthz`)).status).toBe(200);
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
   }
+});
+
+test('with --local-token the API asks for the token that the command line finds in the data directory', async () => {
+  const server = await Served.start({ args: ['--local-token'] });
+  servers.push(server);
+  const file = join(server.dataDir, 'local-token');
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+  for (const url of [`${server.frontendUrl}/api/agent`, `${server.metaUrl}/openapi.json`]) {
+    expect((await fetch(url)).status).toBe(401);
+    const headers = { authorization: `Bearer ${readFileSync(file, 'utf8').trim()}`, 'x-tenant-id': 'anybody' };
+    expect((await fetch(url, { headers })).status).toBe(200);
+  }
+  expect((await fetch(`${server.frontendUrl}/healthz`)).status).toBe(200);
+  const list = ['dist/main.js', 'agent', 'list', '--address', server.frontendUrl];
+  expect((await run(process.execPath, [...list, '--data-dir', server.dataDir], { cwd: ROOT })).code).toBe(0);
+  expect((await run(process.execPath, [...list, '--data-dir', ROOT], { cwd: ROOT })).code).toBe(77);
+  expect(await server.end('SIGTERM')).toBe(0);
+  expect(existsSync(file)).toBe(false);
 });
 
 test('SIGTERM ends it with exit code 0, and the next start on the same directory works', async () => {

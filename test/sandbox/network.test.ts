@@ -190,6 +190,14 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
       const { facts, handle } = await under.start(other.spec({ ports: [TCP] }), AbortSignal.timeout(WAIT_MS));
       expect(facts.portMappings).toEqual([]);
       expect(facts.warnings.join()).toContain('ports are not published here');
+      // It reaches what has no password because nobody else reaches it: that is told, and refused where isolation is required.
+      expect(facts.warnings.join()).toContain('this service’s own API included');
+      expect(facts.isolation).not.toContain('net');
+      const demanded = other.spec({ requireIsolation: true });
+      await expect(under.start(demanded, AbortSignal.timeout(WAIT_MS))).rejects.toThrow(
+        'this service’s own API included',
+      );
+      await under.remove((await under.start({ ...demanded, network: 'none' }, AbortSignal.timeout(WAIT_MS))).handle);
       await under.remove(handle);
     } finally {
       await other.dispose();

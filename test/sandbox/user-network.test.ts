@@ -5,11 +5,13 @@ import { networkInterfaces } from 'node:os';
 import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, expect, test, vi } from 'vitest';
 import { Channel } from '../../src/runtime/channel.ts';
-import type { SandboxSpec } from '../../src/sandbox/driver.ts';
+import type { SandboxDriver, SandboxSpec } from '../../src/sandbox/driver.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
-import { describeWith } from '../probe.ts';
+import { TestSupervisord } from '../parts/supervisor.ts';
+import { describeWith, whyMissing } from '../probe.ts';
 import { call, initOf } from '../suites/sandbox-driver.ts';
 import { ProcessFixture } from './process-fixture.ts';
+import { SupervisorFixture } from './supervisor-fixture.ts';
 
 const WAIT_MS = 30_000;
 /** Of this file alone, so that its programs can be told from others. */
@@ -44,9 +46,9 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     await vi.waitFor(() => expect(programs()).toEqual([]), { timeout: WAIT_MS });
   });
 
-  const start = async (changes: Partial<SandboxSpec> = {}) => {
-    const spec = fixture.spec(changes);
-    const started = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
+  const start = async (changes: Partial<SandboxSpec> = {}, under: SandboxDriver = driver, of = fixture.spec()) => {
+    const spec = { ...of, ...changes };
+    const started = await under.start(spec, AbortSignal.timeout(WAIT_MS));
     const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
     channels.push(channel);
     const init = initOf(spec, fixture.codePath, 'network_calls.attempt');
@@ -161,6 +163,28 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     process.kill(Number(dies.handle.data.pid), 'SIGKILL');
     await expect.poll(programs, { timeout: WAIT_MS }).toEqual([]);
   });
+
+  test.skipIf(whyMissing('supervisor') !== null)(
+    'a program of supervisord has one too, which ends with it',
+    async () => {
+      await driver.close();
+      driver = fixture.driver({ spares: 0 });
+      const supervisord = await TestSupervisord.start();
+      const under = new SupervisorFixture(supervisord);
+      try {
+        const supervised = under.driver({ network: OWN, spares: 0 });
+        const { facts, attempt, reach } = await start({}, supervised, under.spec());
+        expect(facts.isolation).toContain('net');
+        expect(await attempt('resolver')).toContain(`nameserver ${BEGINNING}3\n`);
+        expect(await reach([['tcp', '169.254.169.254', 80]], ANSWER_SECONDS)).toEqual(['PermissionError']);
+        expect(programs()).toHaveLength(1);
+      } finally {
+        await under.dispose();
+        await supervisord.dispose();
+      }
+      await expect.poll(programs, { timeout: WAIT_MS }).toEqual([]);
+    },
+  );
 
   test('it lives on without its server and its launcher', async () => {
     const { reach, handle } = await start();

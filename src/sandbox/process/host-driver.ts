@@ -70,6 +70,8 @@ export abstract class HostDriver implements SandboxDriver {
   readonly #ports: SandboxPorts;
   readonly #removals: Removals;
   readonly #disk: DiskWatch;
+  readonly #logger: Logger;
+  #hasTold = false;
 
   constructor({ runDir, network, removals, disk, logger }: HostDriverOptions) {
     const instancesDir = join(runDir, 'instances');
@@ -77,6 +79,7 @@ export abstract class HostDriver implements SandboxDriver {
     this.#network = network;
     this.#removals = removals;
     this.#disk = new DiskWatch({ ...disk, instancesDir, end: (id, cause) => this.#end(id, cause), logger });
+    this.#logger = logger;
     this.#ports = new SandboxPorts(
       {
         dial: (handle, port, signal) => this.access(handle).dial(port, signal),
@@ -279,7 +282,12 @@ export abstract class HostDriver implements SandboxDriver {
 
   protected degraded({ degraded, networkMissing }: HostFacts): readonly string[] {
     const missing = this.#network.use === 'own' ? (networkMissing ?? null) : null;
-    return missing === null ? degraded : [...degraded, sharedNetworkSentence(missing)];
+    const sentences = missing === null ? degraded : [...degraded, sharedNetworkSentence(missing)];
+    if (!this.#hasTold && sentences.length > 0) {
+      this.#hasTold = true;
+      this.#logger.warn({ degraded: sentences }, `${this.name} sandboxes are less isolated here than they could be`);
+    }
+    return sentences;
   }
 
   /** One shared wait per sandbox. */
