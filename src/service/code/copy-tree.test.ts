@@ -158,11 +158,11 @@ describeWith(['root'], 'a copy by root', () => {
     const script = `
 import os
 os.chdir(${JSON.stringify(source)})
-for n in range(20):
+for n in range(8):
     os.mkdir("d%d" % n); open("d%d/x" % n, "w").close(); open("f%d" % n, "w").close()
 print("ready", flush=True)
 while True:
-    for n in range(20):
+    for n in range(8):
         d, f = "d%d" % n, "f%d" % n
         os.rename(d, d + "~"); os.symlink(${JSON.stringify(secret)}, d)
         os.rename(f, f + "~"); os.symlink(${JSON.stringify(`${secret}/x`)}, f)
@@ -171,7 +171,7 @@ while True:
     const swapper: ChildProcess = spawn('python3', ['-c', script], { stdio: ['ignore', 'pipe', 'inherit'] });
     try {
       await once(swapper.stdout as NodeJS.ReadableStream, 'data');
-      for (let n = 0; n < 50; n++) {
+      for (let n = 0; n < 8; n++) {
         const made = await copy();
         // 1: it found nothing. Links are not followed.
         expect(spawnSync('grep', ['-r', 'secret', made])).toMatchObject({ status: 1 });
