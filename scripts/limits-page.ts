@@ -120,7 +120,8 @@ export function limitsPage(): string {
 }
 
 function bytes(value: number): string {
-  return `${value / 1024 / 1024} MiB`;
+  const kib = value / 1024;
+  return kib % 1024 === 0 ? `${kib / 1024} MiB` : `${kib} KiB`;
 }
 
 function kibibytes(value: number): string {

@@ -168,6 +168,7 @@ function rowOf(name: string) {
     ...{ tenant, business, version: LATEST, revisionId: '20260101000000000', versionDesc: '', updateTime: '' },
     urn: formatUrn({ business, tenant, name, version: LATEST }),
     createTime: '2026-01-01 00:00:00.000 UTC',
+    publishTime: '',
     spec: read.value,
   };
   return { ...toStored(fn), default_published_at_ms: 0 };

@@ -23,27 +23,37 @@ const KEY_SETTINGS = ['jwt.secret', 'jwt.secretFile', 'jwt.publicKeyFile', 'jwt.
 
 type Result<T> = { readonly value: T } | { readonly problem: string };
 
-/** Reads the key that the settings name. `auth` is null when authentication is off, or when there are problems. */
-export async function readAuth(values: Values): Promise<{ auth: Auth | null; problems: string[] }> {
+/**
+ * Reads the key that the settings name. `auth` is null when authentication is off, or when there are problems: every one of them, but for those
+ * of a setting that could not even be read (`isWrong`), which has its sentence already.
+ */
+export async function readAuth(
+  values: Values,
+  isWrong: ReadonlySet<string> = new Set(),
+): Promise<{ auth: Auth | null; problems: string[] }> {
   const keys = KEY_SETTINGS.filter(path => values[path] !== null);
-  if (keys.length > 1) {
-    return { auth: null, problems: [`${list(keys)} are all set: one key is used, so set only one of them.`] };
+  const problems: string[] = [];
+  if (keys.length > 1) problems.push(`${list(keys)} are all set: one key is used, so set only one of them.`);
+  if (!values.enable_func_token_auth) return { auth: null, problems };
+  if (keys.length === 0 && !KEY_SETTINGS.some(path => isWrong.has(path))) {
+    problems.push(
+      `enable_func_token_auth is true and there is no key to verify tokens with: set one of ${list(KEY_SETTINGS)}.`,
+    );
   }
-  if (!values.enable_func_token_auth) return { auth: null, problems: [] };
-  const [name] = keys;
-  if (name === undefined) {
-    const problem = `enable_func_token_auth is true and there is no key to verify tokens with: set one of ${list(KEY_SETTINGS)}.`;
-    return { auth: null, problems: [problem] };
+  let found: Auth['key'] | undefined;
+  for (const name of keys) {
+    const key = await readKey(name, values[name] as string);
+    if ('problem' in key) problems.push(key.problem);
+    else found = key.value;
   }
-  const key = await readKey(name, values[name] as string);
-  if ('problem' in key) return { auth: null, problems: [key.problem] };
+  if (found === undefined || problems.length > 0) return { auth: null, problems };
   const auth = {
-    key: key.value,
+    key: found,
     issuer: values['jwt.issuer'],
     audience: values['jwt.audience'],
     defaultRole: values['jwt.defaultRole'],
   };
-  return { auth, problems: [] };
+  return { auth, problems };
 }
 
 /** The shared secret in `file`, without a newline at its end. The problem is a whole sentence that begins with `name`. */

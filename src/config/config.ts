@@ -92,11 +92,8 @@ export async function resolveConfig(
   if (values.dataDir === '') values.dataDir = defaultDataDir(machine);
   const all = values as Values;
   found.push(...contradictionsOf(all, isWrong));
-  const { auth, problems: authProblems } = await readAuth(all);
-  // A key setting that could not even be read has its sentence already.
-  if (![...isWrong].some(path => path.startsWith('jwt.') || path === 'enable_func_token_auth')) {
-    found.push(...authProblems);
-  }
+  const { auth, problems: authProblems } = await readAuth(all, isWrong);
+  found.push(...authProblems);
   if (found.length > 0) throw new ConfigError(found);
   return freeze({ ...nest(values), auth, ownPaths: ownPathsOf(all, file) }) as Config;
 }

@@ -235,6 +235,19 @@ describe('contradictions', () => {
     expect((await load({ flags: { ...flags, metaHost: '10.0.0.1', insecure: 'true' } })).port).toBe(7);
   });
 
+  test('those of settings of different kinds are told together: values, ports, keys', async () => {
+    const flags = { port: '7', metaPort: '7', enable_func_token_auth: 'true', 'jwt.secret': 'short' };
+    const problems = (await problemsOf({ flags, yaml: 'jwt:\n  issuer: 5\n' })).join('\n');
+    for (const part of ['port and metaPort', 'jwt.secret has 5 bytes', 'jwt.issuer must be'])
+      expect(problems).toContain(part);
+  });
+
+  test('two keys, one of which is no good, are two problems', async () => {
+    const sets = ['jwt.secret=short', 'jwt.jwksUrl=http://keys.example'];
+    const problems = await problemsOf({ flags: { enable_func_token_auth: 'true' }, sets });
+    expect(problems).toHaveLength(3);
+  });
+
   test('both entries switched off', async () => {
     const problems = await problemsOf({ sets: ['frontend.enabled=false', 'meta.enabled=false'] });
     expect(problems).toHaveLength(1);

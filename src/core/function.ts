@@ -84,7 +84,10 @@ export interface FunctionVersion {
   readonly urn: string;
   readonly revisionId: string;
   readonly versionDesc: string;
+  /** Of the function. */
   readonly createTime: string;
+  /** `''` for the latest. */
+  readonly publishTime: string;
   /** `''` until it is updated. */
   readonly updateTime: string;
   readonly spec: FunctionSpec;

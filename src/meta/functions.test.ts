@@ -422,7 +422,7 @@ describe('publish', () => {
           functionVersionUrn: `${URN}:v1`,
           versionNumber: 'v1',
           versionDesc: 'first',
-          createTime: '2026-11-20 10:00:05.000 UTC',
+          createTime: '2026-11-20 10:00:00.000 UTC',
         },
       },
     });
@@ -442,6 +442,19 @@ describe('publish', () => {
     expect((await publish()).body.function.versionNumber).toBe('v20261120-100001');
     meta.clock.nowMs -= 1001;
     expect(await publish()).toEqual(DUPLICATE);
+  });
+
+  test('createTime stays that of the function, Published is the time of the publishing', async () => {
+    await using meta = await testMeta();
+    const made = await meta.send('POST', '/functions', FUNCTION);
+    const { createTime, revisionId } = (made.body as { function: { createTime: string; revisionId: string } }).function;
+    meta.clock.nowMs += 3_600_000;
+    const published = await meta.send('POST', `/functions/${NAME}/versions`, { revisionId, versionNumber: 'v1' });
+    const times = { createTime, Published: '2026-11-20 11:00:00.000 UTC' };
+    expect(published.body.function).toMatchObject(times);
+    expect((await meta.send('GET', `/functions/${NAME}?versionNumber=v1`)).body.function).toMatchObject(times);
+    const latest = (await meta.send('GET', `/functions/${NAME}?versionNumber=latest`)).body.function;
+    expect(latest).toMatchObject({ createTime, Published: '' });
   });
 
   test('a published version never changes', async () => {

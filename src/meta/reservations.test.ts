@@ -121,6 +121,9 @@ describe('create and update alike', () => {
     await using meta = await testMeta();
     for (const changes of [
       { funcName: '' },
+      { funcName: 'hello' },
+      { funcName: '0@Bad_Name' },
+      { funcName: 'sn:cn:yrk' },
       { version: null },
       { instanceLabel: '' },
       { instanceConfigInfos: [] },

@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import type { JsonObject } from '../core/field-reader.ts';
+import { type JsonObject, quote } from '../core/field-reader.ts';
 import {
   type Reservation,
   type ReservationRequest,
@@ -7,6 +7,7 @@ import {
   readReservationBase,
 } from '../core/reservation.ts';
 import { noteAsked, unknownFieldWarnings } from '../core/unknown-fields.ts';
+import { FUNCTION_NAME_FORMAT, isFunctionName } from '../core/urn.ts';
 import { withWarnings } from '../http/answer.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { knownName, readFunctionName } from '../registry/function-name.ts';
@@ -25,6 +26,11 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
   /** With the plain name of the function, however the caller wrote it. */
   const withName = <T extends Pick<ReservationRequest, 'funcName' | 'version'>>(request: T, tenant: string): T => {
     const fn = readFunctionName(request.funcName, tenant, business);
+    if (!isFunctionName(fn.name)) {
+      throw wrongRequest([
+        `funcName must have the format ${FUNCTION_NAME_FORMAT}, or be a URN; got ${quote(request.funcName)}`,
+      ]);
+    }
     if (fn.version !== null && fn.version !== request.version) {
       throw wrongRequest([`version "${request.version}" and the version "${fn.version}" of the URN differ`]);
     }

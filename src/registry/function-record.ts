@@ -52,7 +52,7 @@ export function toRecord(fn: FunctionVersion) {
     customResources: spec.customResources,
     statefulFlag: 0,
     lastModified: '',
-    Published: '',
+    Published: fn.publishTime,
     created: '',
     sandboxType: spec.sandboxType,
     rootfs: spec.rootfs,
@@ -107,6 +107,7 @@ export function fromStored(stored: StoredVersion): FunctionVersion {
     revisionId: stored.revision_id,
     versionDesc: record.versionDesc,
     createTime: record.createTime,
+    publishTime: record.Published,
     updateTime: record.updateTime,
     spec: {
       name,

@@ -66,7 +66,7 @@ export async function publishFunction(
   if (versions.length >= LIMITS.publishedVersions) throw tooManyVersions(LIMITS.publishedVersions);
   const urn = formatUrn({ business: fn.business, tenant, name, version });
   const { versionDesc } = request;
-  const row = toStored({ ...fn, version, urn, versionDesc, createTime: formatTimestamp(nowMs), updateTime: '' });
+  const row = toStored({ ...fn, version, urn, versionDesc, publishTime: formatTimestamp(nowMs), updateTime: '' });
   if (!(await insertVersion(transaction, { ...row, default_published_at_ms: 0 }))) throw duplicateVersion();
   if (isDefault) await noteDefaultPublish(transaction, tenant, name, nowMs);
   return { version, urn, record: row.record };

@@ -56,6 +56,7 @@ export class FunctionRegistry {
       revisionId: nextRevisionId(now, null),
       versionDesc: '',
       createTime: formatTimestamp(now),
+      publishTime: '',
       updateTime: '',
       spec,
     };

@@ -81,6 +81,7 @@ test('a call is one frame: header with its time, then the body as it is', async 
     ...HEADER,
     sessionId: 's',
     remainingMs: 10_000,
+    atMs: expect.any(Number),
   });
   expect(payload.subarray(2 + headerBytes).toString()).toBe('{"a":1}');
   channel.close();

@@ -37,7 +37,7 @@ export interface CallSignal {
 }
 
 export interface Call {
-  readonly header: Omit<CallHeader, 'remainingMs'>;
+  readonly header: Omit<CallHeader, 'remainingMs' | 'atMs'>;
   /** The event as the caller sent it: JSON, checked by whoever took it from the caller. */
   readonly body: Buffer;
   /** Bound of the whole call, waiting included, milliseconds. At its end the call is cancelled. */
@@ -403,7 +403,10 @@ function failureOf(payload: Buffer): CallOutcome {
 }
 
 /** The JSON of a `CallHeader`: spreading it into a new object costs as much as writing it. */
+/** What the clock that every process of this machine shares said when that of `performance` began. */
+const MONOTONIC_MS = Number(process.hrtime.bigint()) / 1e6 - performance.now();
+
 function headerOf({ header, timeoutMs }: Call): string {
   const json = JSON.stringify(header);
-  return `{"remainingMs":${timeoutMs},${json.slice(1)}`;
+  return `{"remainingMs":${timeoutMs},"atMs":${Math.round(MONOTONIC_MS + performance.now())},${json.slice(1)}`;
 }

@@ -88,6 +88,15 @@ export function executionOf(subject: ExecutorSubject): Execution {
   return execution;
 }
 
+const KNOWN = 'python3.6 to python3.14, go, http, custom image, java8, java11, java17, java21';
+
+/** What to tell beside a start that failed of a runtime value that nobody knows; `''` for one that is known. */
+export function unknownRuntimeHint({ runtime, codePath, handler }: ExecutorSubject): string {
+  if (executorOf(runtime) !== FALLBACK || runtime === 'posix-custom-runtime') return '';
+  const path = `${codePath.replace(/\/+$/, '')}/${handler}`;
+  return `; "${runtime}" is no known runtime (there are ${KNOWN}), so it is taken as posix-custom-runtime, which runs the program <codePath>/<handler>, here ${path}`;
+}
+
 function executorOf(runtime: string): Executor {
   return EXECUTORS.find(executor => executor.runtimes.test(runtime)) ?? FALLBACK;
 }

@@ -4,6 +4,12 @@ import type { Instance } from '../core/instance.ts';
 /** The scheduler's own refusals: each text is written once. */
 export const instanceNotFound = (id: string) => notFound(`instance not found: ${id}`);
 
+/** Only a running one can be called; one that ended by itself is kept, and whoever calls it wants to know why and what to do. */
+export const instanceFailed = (id: string, reason: string) =>
+  notFound(
+    `instance not found: ${id}: it is FAILED${reason === '' ? '' : ` (${reason})`}; POST /api/agent/${id}/restart (rookery agent restart) starts it again`,
+  );
+
 export const tooManyWaiting = () => resourceExhausted('too many calls are waiting', { retryAfterSeconds: 1 });
 
 export const tooManyStarting = () => resourceExhausted('too many instances are starting', { retryAfterSeconds: 1 });

@@ -18,6 +18,7 @@ import { type InstanceRecord, InstanceRecords } from './records.ts';
 import {
   createUndone,
   deletedMeanwhile,
+  instanceFailed,
   instanceNotFound,
   isBeing,
   keyUsed,
@@ -376,14 +377,21 @@ export class Scheduler implements Instances {
 
   async #invokeMissing(tenant: string, id: string, call: Call): Promise<CallOutcome> {
     if (this.#isStopping) throw serverStopping();
-    const live = await this.#adoptMissing(tenant, id, () => instanceNotFound(id));
+    const live = await this.#adoptMissing(tenant, id, failedBecause =>
+      failedBecause === undefined ? instanceNotFound(id) : instanceFailed(id, failedBecause),
+    );
     return await live.call(call);
   }
 
   /** The instance that storage knows as RUNNING and this process does not know yet. */
-  async #adoptMissing(tenant: string, id: string, notThere: () => ServiceError): Promise<LiveInstance> {
+  async #adoptMissing(
+    tenant: string,
+    id: string,
+    notThere: (failedBecause?: string) => ServiceError,
+  ): Promise<LiveInstance> {
     const record = await this.#record(tenant, id);
-    const { status, nodeId } = record.instance;
+    const { status, statusReason, nodeId } = record.instance;
+    if (status === 'FAILED' && nodeId === this.#options.nodeId) throw notThere(statusReason);
     if (status !== 'RUNNING' || nodeId !== this.#options.nodeId) throw notThere();
     const live = await this.#lives.adopt(record);
     if (live === undefined) throw this.#isStopping ? serverStopping() : notThere();

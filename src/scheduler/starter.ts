@@ -1,5 +1,6 @@
-import { deadlineExceeded } from '../core/error.ts';
+import { deadlineExceeded, failedPrecondition, ServiceError } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
+import { unknownRuntimeHint } from '../runtime/executors.ts';
 import type { CallError } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
 import { linkedTo } from './bounded.ts';
@@ -79,6 +80,10 @@ export class Starter {
         loadFailure,
         loadMs,
       };
+    } catch (error) {
+      const hint = unknownRuntimeHint(spec);
+      if (hint === '' || !(error instanceof ServiceError) || error.code !== 'failed_precondition') throw error;
+      throw failedPrecondition(error.message + hint, { cause: error });
     } finally {
       clearTimeout(timer);
       unlink();

@@ -207,8 +207,11 @@ class Context(object):
     def _remaining_seconds(self):
         end = self._deadline
         if self._call is not None:
-            remaining_ms = self._call.header.get('remainingMs')
-            end = self._call.arrived + remaining_ms / 1000.0 if remaining_ms else None
+            header = self._call.header
+            remaining_ms = header.get('remainingMs')
+            # A call that waits behind another one is read when that has ended: its time began when it was sent.
+            began = header['atMs'] / 1000.0 if 'atMs' in header else self._call.arrived
+            end = began + remaining_ms / 1000.0 if remaining_ms else None
         return None if end is None else end - time.monotonic()
 
 
