@@ -80,6 +80,9 @@ describeWith(['root', 'namespaces'], 'a full disk', () => {
       expect(() => {
         for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
       }).toThrow('ENOSPC');
+      await vi.waitFor(() => expect(server.output).toContain('what became of it could not be written yet'), {
+        timeout: WAIT_MS,
+      });
       const refused = await jobs.ask('POST', '/api/jobs/', {
         entrypoint: 'true',
         metadata: { large: 'x'.repeat(100_000) },
@@ -91,9 +94,6 @@ describeWith(['root', 'namespaces'], 'a full disk', () => {
         503,
         { components: { storage: expect.stringMatching(/disk .*is full/) } },
       ]);
-      await vi.waitFor(() => expect(server.output).toContain('what became of it could not be written yet'), {
-        timeout: WAIT_MS,
-      });
       expect((await jobs.get(running)).status).toBe('RUNNING');
       empty();
       expect(await jobs.until(running)).toMatchObject({ status: 'FAILED', driver_exit_code: 7 });
