@@ -1,0 +1,234 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { cp, mkdtemp, readdir, rename, rm, unlink } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { ROOT, run } from '../../scripts/command.ts';
+import { openDatabase } from '../../src/storage/database.ts';
+import { insertServiceInstance } from '../../src/storage/service-instances.ts';
+import { Bed } from './agents.ts';
+
+const MAIN = join(ROOT, 'dist/main.js');
+const COUNTER = `
+n = 0
+def count(event, context):
+    global n
+    n += 1
+    return n
+`;
+const WAIT_MS = 30_000;
+const MANY = 200;
+const rowOf = (id: string, nodeId: string) => ({
+  ...{
+    id,
+    node_id: nodeId,
+    tenant: 't',
+    urn: 'u',
+    revision_id: 'r',
+    group_key: '{}',
+    sandbox_type: 'process' as const,
+  },
+  ...{ handle: '{}', secret: 's', concurrency: 1, max_call_ms: 1, stop_grace_ms: 1, code_source: '', started_at_ms: 1 },
+});
+
+let bed: Bed;
+beforeEach(async () => {
+  bed = await Bed.start({ 'counter.py': COUNTER });
+});
+afterEach(() => bed?.[Symbol.asyncDispose]());
+
+/** What a start that is refused says; fails when it is not refused. */
+async function refusedStart(): Promise<string> {
+  const { code, output } = await run(
+    process.execPath,
+    [MAIN, 'serve', '--data-dir', bed.server.dataDir, '--port', '0', '--meta-port', '0'],
+    { capture: true },
+  );
+  expect(code).toBe(1);
+  return output;
+}
+
+const recover = (...args: string[]) =>
+  run(process.execPath, [MAIN, 'recover', '--data-dir', bed.server.dataDir, ...args], { capture: true });
+
+async function sandboxPid(id: string): Promise<number> {
+  const { body } = await bed.ask('GET', `/api/agent/${id}`);
+  return Number((body.instance as { sandbox_id: string }).sandbox_id);
+}
+
+function family(pid: number): number[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
+  return [pid, ...children.flatMap(family)];
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  await new Promise(resolve => server.close(resolve));
+  return port;
+}
+
+describe('a server that listens and has not started', () => {
+  it('answers health only; a create that it is killed with is not lost: the same key makes one agent afterwards', async () => {
+    const silent = await bed.create('silent', 'counter.count');
+    const stopped = family(await sandboxPid(silent));
+    // A start waits for an agent that does not answer: the window stays open for as long as that.
+    for (const pid of stopped) process.kill(pid, 'SIGSTOP');
+    await bed.server.end('SIGKILL');
+    await bed.disconnect();
+    const port = await freePort();
+    const url = `http://127.0.0.1:${port}`;
+    const args = ['serve', '--data-dir', bed.server.dataDir, '--port', String(port), '--meta-port', '0'];
+    const starting: ChildProcess = spawn(process.execPath, [MAIN, ...args], { stdio: ['ignore', 'pipe', 'ignore'] });
+    let said = '';
+    starting.stdout?.on('data', chunk => {
+      said += chunk;
+    });
+    try {
+      await vi.waitFor(async () => expect((await fetch(`${url}/healthz`)).status).toBe(200), {
+        timeout: WAIT_MS,
+        interval: 20,
+      });
+      const readiness = await fetch(`${url}/readyz`);
+      expect([readiness.status, await readiness.json()]).toMatchObject([503, { components: { server: 'starting' } }]);
+      const create = fetch(`${url}/api/agent`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', 'idempotency-key': 'once' },
+        body: JSON.stringify(bed.createBody('once', 'counter.count')),
+      });
+      create.catch(() => undefined);
+      expect((await fetch(`${url}/healthz`)).status).toBe(200);
+      expect(said).not.toContain('ready');
+      starting.kill('SIGKILL');
+      await once(starting, 'exit');
+      await expect(create).rejects.toThrow();
+    } finally {
+      starting.kill('SIGKILL');
+      for (const pid of stopped) process.kill(pid, 'SIGCONT');
+    }
+    bed.server = await bed.server.next();
+    const headers = { 'idempotency-key': 'once' };
+    const answers = await Promise.all(
+      [1, 2].map(() => bed.ask('POST', '/api/agent', bed.createBody('once', 'counter.count'), { headers })),
+    );
+    expect(answers.map(({ status }) => status)).toEqual([200, 200]);
+    expect(new Set(answers.map(({ body }) => body.instance_id)).size).toBe(1);
+    expect((await bed.invoke(String(answers[0]?.body.instance_id))).body.data).toBe(1);
+    expect((await bed.invoke(silent)).body.data).toBe(1);
+  }, 120_000);
+});
+
+describe('too few descriptors', () => {
+  it('are told before anything is touched, and every agent lives on', async () => {
+    const id = await bed.create('kept', 'counter.count');
+    await bed.invoke(id);
+    await bed.server.end('SIGKILL');
+    const database = await openDatabase(join(bed.server.dataDir, 'rookery.db'));
+    const [{ node_id: nodeId } = { node_id: '' }] = await database.selectFrom('instances').select('node_id').execute();
+    // As many as would take a minute to start.
+    for (let index = 0; index < MANY; index++) await insertServiceInstance(database, rowOf(`many-${index}`, nodeId));
+    const serve = `ulimit -n 400; exec "$0" "$@"`;
+    const args = [MAIN, 'serve', '--data-dir', bed.server.dataDir, '--port', '0', '--meta-port', '0'];
+    const { code, output } = await run('sh', ['-c', serve, process.execPath, ...args], { capture: true });
+    expect(code).toBe(1);
+    expect(output).toMatch(
+      /may open 400 files, and looking after the 201 sandboxes .* takes about 731: .*nothing has been touched/,
+    );
+    expect((await database.selectFrom('service_instances').select('id').execute()).length).toBe(MANY);
+    await database.deleteFrom('service_instances').execute();
+    await database.destroy();
+    bed.server = await bed.server.next();
+    expect((await bed.invoke(id)).body.data).toBe(2);
+  }, 120_000);
+});
+
+describe('the data directory', () => {
+  it('without its node-id disowns no agent: the start is refused, and recover puts it back once it is told to', async () => {
+    const id = await bed.create('kept', 'counter.count');
+    await bed.invoke(id);
+    await bed.server.end('SIGKILL');
+    await unlink(join(bed.server.dataDir, 'node-id'));
+    expect(await refusedStart()).toMatch(/node-id of the data directory .* is missing or empty/);
+    const shown = await recover();
+    expect(shown).toMatchObject({ code: 1, output: expect.stringContaining('With --apply: write ') });
+    expect(await refusedStart()).toContain('node-id');
+    expect((await recover('--apply')).code).toBe(0);
+    expect(await recover()).toMatchObject({ code: 0, output: expect.stringContaining('Nothing is missing') });
+    bed.server = await bed.server.next();
+    expect((await bed.invoke(id)).body.data).toBe(2);
+  }, 120_000);
+
+  it('without its database does not begin empty while agents live; put back, they serve', async () => {
+    const id = await bed.create('kept', 'counter.count');
+    await bed.invoke(id);
+    await bed.server.end('SIGKILL');
+    const { dataDir } = bed.server;
+    const aside = await mkdtemp(join(tmpdir(), 'rookery-aside-'));
+    const names = (await readdir(dataDir)).filter(name => name.startsWith('rookery.db'));
+    for (const name of names) await rename(join(dataDir, name), join(aside, name));
+    expect(await refusedStart()).toMatch(/rookery\.db .* is missing while 1 sandbox of an earlier service is left/);
+    expect((await recover()).output).toContain(id);
+    for (const name of names) await rename(join(aside, name), join(dataDir, name));
+    await rm(aside, { recursive: true });
+    bed.server = await bed.server.next();
+    expect((await bed.invoke(id)).body.data).toBe(2);
+  }, 120_000);
+
+  it('that loses its database while the service runs acknowledges nothing more, and says so', async () => {
+    const id = await bed.create('kept', 'counter.count');
+    const { dataDir } = bed.server;
+    const aside = await mkdtemp(join(tmpdir(), 'rookery-aside-'));
+    const names = (await readdir(dataDir)).filter(name => name.startsWith('rookery.db'));
+    for (const name of names) await rename(join(dataDir, name), join(aside, name));
+    expect(await bed.ask('POST', '/api/agent', bed.createBody('lost', 'counter.count'))).toMatchObject({
+      status: 500,
+      body: { message: expect.stringContaining('was removed or replaced while the service ran') },
+    });
+    const readiness = await bed.ask('GET', '/readyz');
+    expect(readiness).toMatchObject({
+      status: 503,
+      body: { components: { storage: expect.stringContaining('rookery.db') } },
+    });
+    // Calls need no storage.
+    expect((await bed.invoke(id)).body.data).toBe(1);
+    await bed.server.end('SIGKILL');
+    for (const name of names) await rename(join(aside, name), join(dataDir, name));
+    await rm(aside, { recursive: true });
+    bed.server = await bed.server.next();
+    expect((await bed.invoke(id)).body.data).toBe(2);
+  }, 120_000);
+
+  it('lets no second service in, also when its lock is deleted', async () => {
+    expect(await refusedStart()).toContain('belongs to another running service');
+    await unlink(join(bed.server.dataDir, 'lock'));
+    expect(await refusedStart()).toContain('belongs to another running service');
+  }, 120_000);
+
+  it('has no write-ahead log after a clean stop; an older copy of it serves the agents that it knows and ends the others', async () => {
+    const known = await bed.create('known', 'counter.count');
+    await bed.invoke(known);
+    expect(await bed.server.end()).toBe(0);
+    const { dataDir } = bed.server;
+    expect((await readdir(dataDir)).filter(name => name.endsWith('-wal') || name === 'running')).toEqual([]);
+    const backup = join(await mkdtemp(join(tmpdir(), 'rookery-backup-')), 'rookery.db');
+    await cp(join(dataDir, 'rookery.db'), backup);
+    bed.server = await bed.server.next({ args: ['--set', 'orphanGraceMs=100'] });
+    await bed.disconnect();
+    const younger = await bed.create('younger', 'counter.count');
+    const pid = await sandboxPid(younger);
+    expect(await bed.server.end()).toBe(0);
+    await cp(backup, join(dataDir, 'rookery.db'));
+    await rm(join(backup, '..'), { recursive: true });
+    const { code, output } = await recover();
+    expect([code, output]).toEqual([0, expect.stringMatching(new RegExp(`the next service ends: ${younger}`))]);
+    bed.server = await bed.server.next();
+    await bed.disconnect();
+    expect((await bed.invoke(known)).body.data).toBe(2);
+    expect((await bed.invoke(younger)).status).toBe(404);
+    await vi.waitFor(() => expect(() => process.kill(pid, 0)).toThrow('ESRCH'), { timeout: WAIT_MS });
+  }, 120_000);
+});

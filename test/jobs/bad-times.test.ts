@@ -1,0 +1,111 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { Served } from '../../scripts/served.ts';
+import { describeWith } from '../probe.ts';
+import { JobClient } from './client.ts';
+
+const WAIT_MS = 60_000;
+const servers: Served[] = [];
+
+afterEach(async () => {
+  for (const server of servers.splice(0)) await server.remove();
+});
+
+/** The first is removed behind the test; `next` goes on with its directory. */
+async function serve(options: Parameters<typeof Served.start>[0]): Promise<Served> {
+  const server = await Served.start(options);
+  servers.push(server);
+  return server;
+}
+
+/** Launchers of this data directory, whose names are in their titles. */
+function launcherPids(dataDir: string): number[] {
+  const names = readdirSync(join(dataDir, 'run')).flatMap(file => /^(py.*)\.lock$/.exec(file)?.[1] ?? []);
+  const pids = readdirSync('/proc').filter(name => /^\d+$/.test(name));
+  return pids.filter(pid => names.some(name => titleOf(pid).startsWith(`rookery: launcher ${name}`))).map(Number);
+}
+
+function titleOf(pid: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+describe('a launcher that does not answer', () => {
+  test('fails neither the job that runs nor the one that waits', async () => {
+    const first = await serve({ args: ['--set', 'jobs.maxRunning=2'] });
+    const before = new JobClient(first.frontendUrl);
+    const running = await before.submit({ entrypoint: 'while [ ! -e go ]; do sleep 0.1; done; echo went' });
+    const { status } = await before.until(running, record => record.status === 'RUNNING');
+    expect(status).toBe('RUNNING');
+    const launchers = launcherPids(first.dataDir);
+    expect(launchers).not.toEqual([]);
+    await first.end('SIGKILL');
+    for (const pid of launchers) process.kill(pid, 'SIGSTOP');
+    let jobs: JobClient;
+    let waiting: string;
+    try {
+      servers.push(await first.next());
+      servers.shift();
+      jobs = new JobClient((servers[0] as Served).frontendUrl);
+      waiting = await jobs.submit({ entrypoint: 'echo waited' });
+      const record = await jobs.until(waiting, ({ message }) => String(message).includes('is tried again'));
+      expect(record.status).toBe('PENDING');
+      expect((await jobs.get(running)).status).toBe('RUNNING');
+    } finally {
+      for (const pid of launchers) process.kill(pid, 'SIGCONT');
+    }
+    expect(await jobs.until(waiting)).toMatchObject({ status: 'SUCCEEDED' });
+    expect(await jobs.log(waiting)).toBe('waited\n');
+    await jobs.ask('POST', `/api/jobs/${running}/stop`);
+    expect(await jobs.until(running)).toMatchObject({ status: 'STOPPED' });
+  }, 180_000);
+});
+
+describeWith(['root', 'namespaces'], 'a full disk', () => {
+  test('the end of a job is not lost: it is told once there is room, and the server says meanwhile what is wrong', async () => {
+    const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=32m', 'tmpfs', disk]);
+    const empty = () => execFileSync('sh', ['-c', 'rm -f filler-*'], { cwd: disk });
+    try {
+      const server = await serve({ dataDir: disk });
+      const jobs = new JobClient(server.frontendUrl);
+      const running = await jobs.submit({ entrypoint: 'sleep 3; exit 7' });
+      await jobs.until(running, ({ status }) => status === 'RUNNING');
+      expect(() => {
+        for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
+      }).toThrow('ENOSPC');
+      await vi.waitFor(() => expect(server.output).toContain('what became of it could not be written yet'), {
+        timeout: WAIT_MS,
+      });
+      const refused = await jobs.ask('POST', '/api/jobs/', {
+        entrypoint: 'true',
+        metadata: { large: 'x'.repeat(100_000) },
+      });
+      expect(refused).toMatchObject({ status: 503, text: expect.stringContaining('the disk is full') });
+      expect(refused.text).not.toContain('rollback');
+      const ready = await fetch(`${server.frontendUrl}/readyz`);
+      expect([ready.status, await ready.json()]).toMatchObject([
+        503,
+        { components: { storage: expect.stringMatching(/disk .*is full/) } },
+      ]);
+      expect((await jobs.get(running)).status).toBe('RUNNING');
+      empty();
+      expect(await jobs.until(running)).toMatchObject({ status: 'FAILED', driver_exit_code: 7 });
+      await vi.waitFor(async () => expect((await fetch(`${server.frontendUrl}/readyz`)).status).toBe(200), {
+        timeout: WAIT_MS,
+      });
+      expect(await jobs.run({ entrypoint: 'true' })).toMatchObject({ status: 'SUCCEEDED' });
+    } finally {
+      empty();
+      for (const server of servers.splice(0)) await server.remove().catch(() => undefined);
+      execFileSync('umount', ['-l', disk]);
+      rmSync(disk, { recursive: true, force: true });
+    }
+  }, 180_000);
+});
