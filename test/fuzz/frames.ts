@@ -363,9 +363,9 @@ function checkFailure(failure: (CallOutcome | InitOutcome) & { ok: false }, faul
   if (typeof text !== 'string' || text.length > LIMITS.callErrorChars + 3) fault('a text that is none, or too long');
 }
 
-/** Our own words: one line. */
+/** What callers and logs are told: one line without control characters. */
 function checkText(error: unknown, fault: (what: string) => void): void {
-  if (!(error instanceof Error) || /[^ -~]/.test(error.message.replaceAll('é', '')))
+  if (!(error instanceof Error) || /[\p{Cc}\u2028\u2029]/u.test(error.message))
     fault(`the text ${JSON.stringify(String(error))}`);
 }
 
