@@ -439,7 +439,9 @@ describe('upgrades', () => {
     const big = Buffer.alloc(3_000_000, 7);
     caller.socket.send('hello');
     caller.socket.send(big);
-    await vi.waitFor(() => expect(caller.messages.map(message => message.equals(big))).toEqual([true]));
+    await vi.waitFor(() => expect(caller.messages.map(message => message.equals(big))).toEqual([true]), {
+      timeout: 10_000,
+    });
     expect(caller.texts).toEqual([it.url, 'hello']);
     caller.socket.close(4321, 'bye');
     expect(await caller.closed).toEqual({ code: 4321, reason: 'bye' });
