@@ -123,7 +123,7 @@ function runAsNobody(
   const child = spawn(command[0] as string, command.slice(1), {
     cwd: ROOT,
     ...(wrapper.length === 0 ? { uid: NOBODY, gid: NOBODY } : {}),
-    env: { HOME: home, TMPDIR: home, PATH: '/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin', ...env },
+    env: { HOME: home, TMPDIR: home, PATH: '/usr/local/bin:/usr/bin:/bin', ...env },
     timeout: TIMEOUT_MS,
   });
   return new Promise((resolve, reject) => {
