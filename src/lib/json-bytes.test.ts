@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { isJson } from './json-bytes.ts';
+import { isJson, staysInside } from './json-bytes.ts';
 
 function parses(bytes: Buffer): boolean {
   try {
@@ -80,4 +80,46 @@ test('is true of values nested deeper than any stack, and false when one of thei
   expect(isJson(Buffer.from(lists))).toBe(true);
   expect(isJson(Buffer.from(lists.slice(0, -1)))).toBe(false);
   expect(isJson(Buffer.from(`${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`))).toBe(true);
+});
+
+const LONG_TEXT = `"${'x'.repeat(40)}`;
+
+test('what stays inside of its field leaves the fields around it as they are, or makes the whole no JSON', () => {
+  const inside = fc.array(fc.constantFrom(...PIECES, LONG_TEXT, '\\"', '\\\\', '"code":500'), { maxLength: 14 });
+  fc.assert(
+    fc.property(inside, pieces => {
+      const value = pieces.join('');
+      const whole = `{"code":200,"data":${value},"message":""}`;
+      let read: unknown;
+      try {
+        read = JSON.parse(whole);
+      } catch {
+        return;
+      }
+      const isAsSent = parses(Buffer.from(value)) && Object.keys(read as object).join() === 'code,data,message';
+      expect(staysInside(Buffer.from(value))).toBe(isAsSent);
+    }),
+    { numRuns: 20_000 },
+  );
+});
+
+test('every value stays inside of its field', () => {
+  fc.assert(
+    fc.property(fc.jsonValue(), fc.nat(60), (value, length) => {
+      const text = JSON.stringify({ ['\\"'.repeat(length)]: value, '"': '\\'.repeat(length) });
+      expect(staysInside(Buffer.from(text))).toBe(true);
+    }),
+  );
+});
+
+test.each([
+  ['another member', `1,"code":500`],
+  ['another member behind a long text', `${LONG_TEXT}","code":500`],
+  ['an end of the object around it', '1}'],
+  ['a text that does not end', LONG_TEXT],
+  ['a text whose last quote is escaped', `${LONG_TEXT}\\\\\\"`],
+  ['a container that does not end', '[1'],
+  ['more ends than beginnings', '[1]]['],
+])('does not stay inside: %s', (_, text) => {
+  expect(staysInside(Buffer.from(text))).toBe(false);
 });

@@ -30,6 +30,66 @@ export function isJson(bytes: Uint8Array): boolean {
   return isValue && (seen < 0x80 || isUtf8(bytes));
 }
 
+/**
+ * Whether bytes that stand where JSON has a value stay that one value, whatever they are: each text and container that begins in them ends
+ * in them, and nothing stands between containers that would begin another member. They need not be JSON; who reads them as JSON then fails.
+ */
+export function staysInside(bytes: Buffer): boolean {
+  const { length } = bytes;
+  let depth = 0;
+  let at = 0;
+  while (at < length) {
+    const kind = STRUCTURE[bytes[at] as number];
+    at += 1;
+    if (kind === NO_STRUCTURE) continue;
+    if (kind === TEXT) {
+      at = behindText(bytes, at);
+      if (at < 0) return false;
+    } else if (kind === OPENS) depth += 1;
+    else if (kind === CLOSES) {
+      depth -= 1;
+      if (depth < 0) return false;
+    } else if (depth === 0) return false;
+  }
+  return depth === 0;
+}
+
+const NO_STRUCTURE = 0;
+const TEXT = 1;
+const OPENS = 2;
+const CLOSES = 3;
+const SEPARATES = 4;
+/** By byte. */
+const STRUCTURE = Uint8Array.from({ length: 256 }, (_, byte) => {
+  const character = String.fromCharCode(byte);
+  if (character === '"') return TEXT;
+  if (character === '[' || character === '{') return OPENS;
+  if (character === ']' || character === '}') return CLOSES;
+  return character === ',' || character === ':' ? SEPARATES : NO_STRUCTURE;
+});
+/** Texts of names and the like end within it; behind it a search in native code is faster than a look at each byte. */
+const NEAR_BYTES = 24;
+
+/** Behind the closing quote, whatever stands before it; -1 when there is none. */
+function behindText(bytes: Buffer, from: number): number {
+  const near = Math.min(bytes.length, from + NEAR_BYTES);
+  let at = from;
+  for (; at < near; at++) {
+    const byte = bytes[at];
+    if (byte === QUOTE) return at + 1;
+    if (byte === BACKSLASH) at += 1;
+  }
+  const searched = at;
+  for (;;) {
+    const quote = bytes.indexOf(QUOTE, at);
+    if (quote < 0) return -1;
+    let escapes = 0;
+    while (quote - escapes > searched && bytes[quote - escapes - 1] === BACKSLASH) escapes += 1;
+    if (escapes % 2 === 0) return quote + 1;
+    at = quote + 1;
+  }
+}
+
 /** Behind the value and the white space after it; -1 when it is not well formed. */
 function endOfValue(bytes: Uint8Array): number {
   let depth = 0;
