@@ -41,6 +41,7 @@ interface Page {
 const PAGE_TIMEOUT_MS = 300_000;
 /** How pages write the place of the repository. */
 const CLONE = '/path/to/rookery';
+const CLONED = ROOT.replace(/\/$/, '');
 const MARK = '\x1e';
 const roots: string[] = [];
 afterAll(() => {
@@ -117,7 +118,7 @@ async function follow(page: Page): Promise<void> {
       .replaceAll(/(127\.0\.0\.1|localhost):8888/g, new URL(server.frontendUrl).host)
       .replaceAll(/(127\.0\.0\.1|localhost):31182/g, new URL(server.metaUrl).host)
       .replaceAll('python3.11', python)
-      .replaceAll(CLONE, ROOT);
+      .replaceAll(CLONE, CLONED);
     const ran = await runScript(script, here, {
       PATH: `${join(root, 'bin')}:${process.env.PATH}`,
       HOME: process.env.HOME ?? root,
@@ -143,7 +144,7 @@ async function follow(page: Page): Promise<void> {
 function scriptOf(block: Block, here: string, expected: { at: number; text: string }[]): string[] {
   const file = block.words.find(word => word.startsWith('file='));
   if (file !== undefined) {
-    writeFileSync(join(here, file.slice('file='.length)), `${block.lines.join('\n').replaceAll(CLONE, ROOT)}\n`);
+    writeFileSync(join(here, file.slice('file='.length)), `${block.lines.join('\n').replaceAll(CLONE, CLONED)}\n`);
     return [];
   }
   if (!isRun(block)) return [];
