@@ -2,7 +2,13 @@ import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 
 /** Tests that start the built program: `node dist/main.js`. */
-const BUILT = ['test/e2e/**/*.test.ts', 'test/cli/**/*.test.ts', 'test/jobs/**/*.test.ts', 'test/openapi/**/*.test.ts'];
+const BUILT = [
+  'test/e2e/**/*.test.ts',
+  'test/cli/**/*.test.ts',
+  'test/jobs/**/*.test.ts',
+  'test/openapi/**/*.test.ts',
+  'test/docs/commands.test.ts',
+];
 
 export default defineConfig({
   test: {

@@ -70,6 +70,7 @@ export async function bodyFromFlags(
 ): Promise<Record<string, unknown>> {
   if (name === undefined)
     throw usageError('The agent needs a name: rookery agent create <name> --code <dir> --handler <module.function>.');
+  if (isOfImage(options.sandbox) && options.image === HOST_FILES) throw missingImage(String(options.sandbox));
   const mounts = (options.mount ?? []).map(parseMount);
   if (options.code !== undefined) {
     mounts.unshift({ source: await codeDirectory(options.code), target: options.codePath, readonly: true });
@@ -108,6 +109,17 @@ export async function bodyFromFlags(
       ...(options.memory === undefined ? {} : { memory: parseWhole(options.memory, '--memory') }),
     },
   };
+}
+
+/** The default of --image: no image, the files of the host. */
+const HOST_FILES = 'host';
+
+export function isOfImage(sandbox: string | undefined): boolean {
+  return sandbox === 'docker' || sandbox === 'kubernetes';
+}
+
+export function missingImage(sandbox: string): CliError {
+  return usageError(`--sandbox ${sandbox} needs an image: --image python:3.11-slim, or any that has the runtime.`);
 }
 
 async function bodyFromFile(io: Io, file: string, name: string | undefined): Promise<Record<string, unknown>> {

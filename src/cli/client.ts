@@ -257,8 +257,15 @@ function refusal(status: number, text: string): CliError {
       status,
     );
   }
+  if (/\bunsafe (workspace|mount source|code path)/.test(sentence)) {
+    return new CliError(`${sentence}\n${UNSAFE_SOURCES}`, EXIT.failure, status);
+  }
   return new CliError(sentence, status === 403 ? EXIT.refused : EXIT.failure, status);
 }
+
+const UNSAFE_SOURCES =
+  'Not mounted are /, what is in /etc, /proc, /sys, /dev and /boot, sockets and state of container engines, the data directory, the configuration and ' +
+  'the secrets of the service, directories that hold one of them, and paths with ".." in them. Mount another directory, or copy what is needed into one.';
 
 async function readText(answer: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];

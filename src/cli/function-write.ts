@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { isJsonObject, type JsonObject } from '../core/field-reader.ts';
 import { readRegister, readUpdate } from '../core/function-fields.ts';
 import { LATEST } from '../core/urn.ts';
-import { localPython, parsePairs } from './agent-create.ts';
+import { isOfImage, localPython, missingImage, parsePairs } from './agent-create.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { parseDurationMs } from './duration.ts';
 import { usageError } from './exit.ts';
@@ -58,6 +58,9 @@ export async function registerFunction(
     throw usageError(
       'The function needs a name: rookery function register <name> --code <dir> --handler <module.function>.',
     );
+  }
+  if (file === undefined && isOfImage(options.sandbox) && options.image === undefined) {
+    throw missingImage(String(options.sandbox));
   }
   const flags = fieldsFromFlags(options, kind, file ?? {});
   const client = await Client.open(options, io);

@@ -1,3 +1,4 @@
+import { META_CODES } from '../core/codes.ts';
 import type { Client } from './client.ts';
 import { CliError, EXIT } from './exit.ts';
 
@@ -7,7 +8,9 @@ export type MetaAnswer = Readonly<Record<string, unknown>>;
 export async function callMeta(client: Client, method: string, path: string, body?: unknown): Promise<MetaAnswer> {
   const answer = await askMeta(client, method, path, body);
   if (answer.code === 0) return answer;
-  throw metaFailure(answer);
+  const failure = metaFailure(answer);
+  const advice = await adviceFor(client, answer);
+  throw advice === '' ? failure : new CliError(`${failure.message}\n${advice}`, failure.exitCode);
 }
 
 /** As `callMeta`, for whoever has to read more of a failure than its message. */
@@ -16,6 +19,26 @@ export function askMeta(client: Client, method: string, path: string, body?: unk
     entry: 'meta',
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
   });
+}
+
+/** What to do next, where the service's own text may say no more than it does. */
+const ADVICE: Readonly<Record<number, string>> = {
+  [META_CODES.exists.code]:
+    'It can be changed with "rookery function update", or removed with "rookery function delete".',
+  [META_CODES.duplicateVersion.code]:
+    'A published version never changes: publish under another name (--as v2), or delete that version first (rookery function delete NAME:VERSION).',
+  [META_CODES.staleRevision.code]:
+    'Somebody changed the function meanwhile: look at it (rookery function get NAME), then say it again without --revision, or with the one that it has now.',
+};
+
+async function adviceFor(client: Client, { code, message }: MetaAnswer): Promise<string> {
+  const missing = code === META_CODES.notFound.code ? /^function \[([^:\]]+):[^\]]+\]/.exec(String(message)) : null;
+  if (missing === null) return ADVICE[Number(code)] ?? '';
+  const path = `/functions/${encodeURIComponent(missing[1] ?? '')}/versions`;
+  const { functions } = await askMeta(client, 'GET', path).catch(() => ({ functions: null }));
+  if (!Array.isArray(functions)) return '';
+  const versions = functions.map(fn => String((fn as { versionNumber: unknown }).versionNumber));
+  return `Its versions are ${versions.join(', ')}.`;
 }
 
 export function metaFailure({ message, code }: MetaAnswer): CliError {

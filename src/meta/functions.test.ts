@@ -423,6 +423,7 @@ describe('publish', () => {
           versionNumber: 'v1',
           versionDesc: 'first',
           createTime: '2026-11-20 10:00:00.000 UTC',
+          Published: '2026-11-20 10:00:05.000 UTC',
         },
       },
     });

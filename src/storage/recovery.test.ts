@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openDataDir } from './data-dir.ts';
 import { openDatabase } from './database.ts';
@@ -29,6 +30,7 @@ async function writeDatabase(): Promise<void> {
       started_at_ms: 1,
     },
   });
+  await sql`pragma wal_checkpoint(truncate)`.execute(database);
   await database.destroy();
 }
 
@@ -100,6 +102,15 @@ test('a lost write-ahead log is accepted only when it is told to, however often 
   }
   await repair();
   (await openDataDir(directory)).release();
+});
+
+test('a database that lost everything with its log is told as one that cannot be read', async () => {
+  await writeFile(join(directory, 'node-id'), 'mine');
+  await writeFile(join(directory, 'running'), '{}');
+  await writeFile(join(directory, 'rookery.db'), Buffer.from('SQLite format 3'.padEnd(4096, '?')));
+  const { findings, steps } = await look();
+  expect(findings.join(' ')).toMatch(/log is missing.* The database cannot be read: .*put a backup back/);
+  expect(steps).toHaveLength(1);
 });
 
 test('a directory that a service uses is left alone', async () => {

@@ -1,6 +1,7 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { sql } from 'kysely';
+import { messageOf } from '../core/error.ts';
 import { takeDataDir, writeNodeId } from './data-dir.ts';
 import { type DataDirFacts, RUNNING, readFacts } from './data-dir-facts.ts';
 import { connect, openDatabase } from './database.ts';
@@ -51,7 +52,10 @@ async function plan(path: string, file: string, facts: DataDirFacts): Promise<Re
       apply: () => rm(join(path, RUNNING), { force: true }),
     });
   }
-  const { nodeIds, known } = await rowsOf(file, facts);
+  const { nodeIds, known } = await rowsOf(file, facts).catch((error: unknown) => {
+    findings.push(`The database cannot be read: ${messageOf(error)}; put a backup back.`);
+    return { nodeIds: [] as readonly string[], known: new Set<string>() };
+  });
   const [only] = nodeIds;
   if (nodeIds.length > 1) {
     findings.push(`The database has rows of several nodes (${nodeIds.join(', ')}); node-id has to be one of them.`);

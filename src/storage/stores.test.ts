@@ -118,7 +118,13 @@ test('a thread that cannot begin fails its orders with why', async () => {
 test('a clean close leaves everything in the database’s own file', async () => {
   await stores.writes.write(createPools, [pool('kept')]);
   expect(await stores.close()).toBe(true);
-  expect((await stat(`${file}-wal`)).size).toBe(0);
+  // Empty, or gone already: that is when the last connection is collected.
+  expect(
+    await stat(`${file}-wal`).then(
+      log => log.size,
+      () => 0,
+    ),
+  ).toBe(0);
   stores = await openStores(file, { works: WORKS, program: PROGRAM });
   expect(await idsOf()).toEqual(['kept']);
 });

@@ -116,6 +116,22 @@ test('a function whose instances cannot start says why: at the register, and in 
     .toContain('warning: the last start of an instance failed: the code directory does not exist');
 });
 
+test('a refusal of the registry says what to do next', async () => {
+  const flags = ['--kind', 'faas', '--runtime', python, '--code', dir, '--handler', 'fn.hello'];
+  await rookery(['function', 'register', 'cli@again', ...flags]);
+  const twice = await rookery(['function', 'register', 'cli@again', ...flags]);
+  expect(twice).toMatchObject({
+    code: 1,
+    err: expect.stringMatching(/already exists. rename your function[\s\S]*function update/),
+  });
+  await rookery(['function', 'publish', 'cli@again', '--as', 'v1']);
+  const published = await rookery(['function', 'publish', 'cli@again', '--as', 'v1']);
+  expect(published.err).toMatch(/duplicate version number[\s\S]*--as v2/);
+  expect((await rookery(['function', 'get', 'cli@again:v9'])).err).toContain('Its versions are v1, $latest.');
+  const imageless = await rookery(['function', 'register', 'cli@docker', ...flags, '--sandbox', 'docker']);
+  expect(imageless).toMatchObject({ code: 2, err: expect.stringContaining('needs an image') });
+});
+
 test('invoke --async prints a request id; with --wait the value', async () => {
   expect((await rookery(['function', 'invoke', 'cli@hello', '--async'])).out).toMatch(/^[0-9a-f-]{36}\n$/);
   const { out } = await rookery(['function', 'invoke', 'cli@hello', '-d', '{"name":"later"}', '--async', '--wait']);

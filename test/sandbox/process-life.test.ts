@@ -200,24 +200,42 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  test('a launcher that is killed before it serves: the start goes on with a new one', async () => {
+  /** A launcher of the same program, but that it kills itself once, where `change` puts the words for that. */
+  const withKilledLauncher = async (
+    file: string,
+    change: (source: string, killOnce: string) => string,
+    check: (own: ProcessFixture) => Promise<void>,
+  ) => {
     const pythonDir = mkdtempSync(join(tmpdir(), 'rookery-python-'));
     for (const name of ['rookery_launcher', 'rookery_runtime']) {
       cpSync(join(ROOT, 'runtimes/python', name), join(pythonDir, name), { recursive: true });
     }
-    const main = join(pythonDir, 'rookery_launcher/__main__.py');
-    const killed = join(pythonDir, 'killed');
-    const once = `import os\nif not os.path.exists(${JSON.stringify(killed)}):\n    os.mkdir(${JSON.stringify(killed)})\n    os.kill(os.getpid(), 9)\n`;
-    writeFileSync(main, `${once}${readFileSync(main, 'utf8')}`);
+    const source = join(pythonDir, 'rookery_launcher', file);
+    const killed = JSON.stringify(join(pythonDir, 'killed'));
+    const killOnce = `(__import__('os').path.exists(${killed}) or (__import__('os').mkdir(${killed}), __import__('os').kill(__import__('os').getpid(), 9)))`;
+    writeFileSync(source, change(readFileSync(source, 'utf8'), killOnce));
     const own = new ProcessFixture({ pythonDir });
     try {
-      const { handle } = await own.driver().start(own.spec(), AbortSignal.timeout(WAIT_MS));
-      expect(existsSync(killed)).toBe(true);
-      expect(await own.driver().inspect(handle)).toEqual({ state: 'running' });
+      await check(own);
+      expect(existsSync(join(pythonDir, 'killed'))).toBe(true);
     } finally {
       await own.dispose();
       rmSync(pythonDir, { recursive: true, force: true });
     }
+  };
+
+  test.each<[string, string, (source: string, killOnce: string) => string]>([
+    ['before it serves: the start goes on with a new one', '__main__.py', (source, once) => `${once}\n${source}`],
+    [
+      'right behind its hand-over of a start: the start goes on without it',
+      'launcher.py',
+      (source, once) => source.replace(/^( *)(spare\.hand_over\(.*\))$/m, `$1$2\n$1${once}`),
+    ],
+  ])('a launcher that is killed %s', async (_, file, change) => {
+    await withKilledLauncher(file, change, async own => {
+      const { handle } = await own.driver().start(own.spec(), AbortSignal.timeout(WAIT_MS));
+      expect(await own.driver().inspect(handle)).toEqual({ state: 'running' });
+    });
   });
 
   test('a launcher that is killed with a start that it has not taken yet: the start goes on with a new one', async () => {

@@ -28,7 +28,10 @@ test('an instance that ended by itself is FAILED with the reason, keeps its name
   await vi.waitFor(async () =>
     expect(await statusOf(harness, id)).toEqual({ status: 'FAILED', statusReason: 'instance exited: exit code 3' }),
   );
-  await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'not_found', message: `instance not found: ${id}` });
+  await expect(harness.invoke(id)).rejects.toMatchObject({
+    code: 'not_found',
+    message: expect.stringMatching(`^instance not found: ${id}: it is FAILED \\(instance exited: exit code 3\\)`),
+  });
   await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists', body: { instance_id: id } });
   await harness.scheduler.delete(TENANT, id, null);
   await harness.create('a');

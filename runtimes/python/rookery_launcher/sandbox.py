@@ -48,7 +48,7 @@ def run(plan, prepared, connection, control):
     try:
         start = _Start(plan, prepared, request, connection, control)
         start.adopt_directory()
-        control.send(json.dumps({"taken": start.sandbox.instance_id}).encode())
+        _tell(control, {"taken": start.sandbox.instance_id})
         is_running = start.run()
         control.close()
     except StartFailure as failure:
@@ -63,6 +63,14 @@ def run(plan, prepared, connection, control):
         _undo(prepared)
         os._exit(0)
     prepared.first.run()
+
+
+def _tell(control, message):
+    try:
+        control.send(json.dumps(message).encode())
+    except OSError:
+        # The launcher was killed. An instance does not need it.
+        pass
 
 
 def _undo(prepared):
