@@ -74,7 +74,10 @@ export const META_CODES = {
 /** Codes of calls: what user code did, and what the function service answers. */
 export const CALL_CODES: readonly NumericCode[] = [
   ...userCode(4001, 'The entry cannot be loaded: its folder, module or symbol is missing, or it does not compile.'),
-  ...userCode(4002, '`Fail to run user call handler. err: <text>.` The handler raised; of a server of HTTP, its answer is none.'),
+  ...userCode(
+    4002,
+    '`Fail to run user call handler. err: <text>.` The handler raised; of a server of HTTP, its answer is none.',
+  ),
   ...userCode(4004, '`response body size <n> exceeds the limit of 6291456`'),
   ...userCode(4007, 'The value cannot be turned into JSON (`NaN` too), or what the runtime sent as one is not JSON.'),
   { code: 4009, where: 'user code', http: 'none', meaning: 'pre_stop failed; only in the log.' },
