@@ -2,11 +2,11 @@ import { randomBytes } from 'node:crypto';
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** In the data directory, which nobody but its owner may enter and which no sandbox sees or may mount. */
+/** In the data directory: only its owner may enter it, and no sandbox sees it. */
 const FILE = 'local-token';
 const TOKEN_BYTES = 32;
 
-/** A new token of a service that takes no other, readable for its user only. It replaces that of an earlier start. */
+/** Makes the token of this start and writes it where only the service's user can read it. Replaces that of an earlier start. */
 export async function writeLocalToken(dataDir: string): Promise<string> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   const file = join(dataDir, FILE);
@@ -16,11 +16,12 @@ export async function writeLocalToken(dataDir: string): Promise<string> {
   return token;
 }
 
+/** So that the command line does not send it to a later service. */
 export async function removeLocalToken(dataDir: string): Promise<void> {
   await rm(join(dataDir, FILE), { force: true });
 }
 
-/** null where no service asks for one, or the directory is another user's. */
+/** Null when no service asks for one, and when the directory is another user's. */
 export async function readLocalToken(dataDir: string): Promise<string | null> {
   const text = await readFile(join(dataDir, FILE), 'utf8').catch(() => '');
   return text.trim() || null;

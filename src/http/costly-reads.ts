@@ -3,7 +3,7 @@ import { resourceExhausted } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { CostlyRead } from './route-config.ts';
 
-/** How many are open of one kind. */
+/** Counts the open reads of one kind. */
 class Places {
   readonly #bounds: { readonly perTenant: number; readonly inAll: number };
   readonly #ofTenant = new Map<string, number>();
@@ -13,7 +13,7 @@ class Places {
     this.#bounds = bounds;
   }
 
-  /** What gives the place back; null when there is none. */
+  /** Takes a place and returns the function that gives it back; null when there is none. */
   take(tenant: string): (() => void) | null {
     const ofTenant = this.#ofTenant.get(tenant) ?? 0;
     if (this.#open >= this.#bounds.inAll || ofTenant >= this.#bounds.perTenant) return null;
@@ -28,7 +28,10 @@ class Places {
   }
 }
 
-/** Bounds the reads that cost much, whoever asks: above the bound 429 with `Retry-After`. */
+/**
+ * Bounds how many reads of routes with `costly` are open at a time, for each tenant and in all, whatever the role. Above a bound the
+ * answer is 429 with `Retry-After`.
+ */
 export function boundCostlyReads(app: FastifyInstance): void {
   const places: Readonly<Record<CostlyRead, Places>> = {
     scan: new Places(LIMITS.openScans),

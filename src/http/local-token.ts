@@ -2,10 +2,10 @@ import { timingSafeEqual } from 'node:crypto';
 import { unauthenticated } from '../core/error.ts';
 import type { Identity, TokenVerifier } from './credentials.ts';
 
-/** Whoever has the token is the user of the service: every tenant, as with authentication off. */
+/** Every tenant and every right, as with authentication off. */
 const OWNER: Identity = { tenant: undefined, role: 'developer' };
 
-/** Takes one token, which whoever may read the data directory of the service finds there. */
+/** Accepts the one token of `serve --local-token`, which stands in the data directory. Any other is `unauthenticated`. */
 export function createLocalTokenVerifier(token: string): TokenVerifier {
   const expected = Buffer.from(token);
   return {

@@ -7,12 +7,12 @@ import { JSON_TYPE } from './answer.ts';
 export const MASK = '***';
 /** Fields whose values are environments, wherever they stand in an answer. */
 const ENVIRONMENTS: ReadonlySet<string> = new Set(['env_vars', 'environment']);
-/** Replies whose text was masked while it was made. */
+/** Replies that were masked item by item. */
 const masked = new WeakSet<FastifyReply>();
 
 /**
  * A viewer sees the names of environment variables and not their values: one rule for every JSON answer of an entry, by the name of the field.
- * It is for whole texts; a list that is sent piece by piece has to be made by `jsonList`.
+ * It works on whole texts: an answer that is sent piece by piece goes through `sendJsonList`, and any other stream of JSON fails for a viewer.
  */
 export function addMasking(app: FastifyInstance): void {
   app.addHook('onSend', (request, reply, payload, done) => {
@@ -27,7 +27,7 @@ export function addMasking(app: FastifyInstance): void {
   });
 }
 
-/** Sends a JSON array, page by page, as fast as it is read. */
+/** Sends a JSON array page by page, no faster than the caller reads it; masked for a viewer. */
 export function sendJsonList<T>(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -69,7 +69,7 @@ function maskValue(value: unknown): unknown {
   );
 }
 
-/** Of an environment all that is no name: whatever shape it was stored in. */
+/** Masks every value of an environment, in whatever shape it was stored. */
 function maskAll(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(maskAll);
   if (isObject(value)) return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, maskAll(inner)]));

@@ -1,9 +1,9 @@
 import type { Socket } from 'node:net';
 
 export interface UnreadAnswersOptions {
-  /** An answer of which nothing was taken for so long ends. */
+  /** The connection of an answer ends when its reader takes nothing for so long. */
   readonly idleMs: number;
-  /** Of all answers that wait for their readers. */
+  /** Of all answers that wait for their readers, together. */
   readonly maxBytes: number;
   /** The connections of the entry. */
   readonly connections: () => Iterable<Socket>;
@@ -16,17 +16,17 @@ interface Unread {
 }
 
 const LOOK_MS = 500;
-/** When there is too much, who took nothing for so long goes. */
+/** When all answers together are too large, a reader that took nothing for so long loses its connection. */
 const STALE_MS = 1000;
 
 /**
- * Answers that nobody reads: they end when their reader takes nothing for too long, and the memory that they hold in all is bounded. It
- * looks at the connections from time to time, so an answer that is read at once costs nothing.
+ * Ends connections whose callers do not read their answers: after `idleMs`, and earlier when all such answers together hold more than
+ * `maxBytes`. It looks at the connections twice a second, so an answer that is read at once costs nothing.
  */
 export class UnreadAnswers {
   readonly #options: UnreadAnswersOptions;
   readonly #unread = new Map<Socket, Unread>();
-  /** Upgraded ones have bounds of their own for silence. */
+  /** Upgraded connections have a bound of their own for silence. */
   readonly #tunnels = new WeakSet<Socket>();
   #timer: NodeJS.Timeout | undefined;
 
@@ -34,7 +34,7 @@ export class UnreadAnswers {
     this.#options = options;
   }
 
-  /** From now on, until there is no connection. */
+  /** Looks from now on, until there is no connection. To be called with each new one. */
   start(): void {
     this.#timer ??= setInterval(() => this.look(), LOOK_MS).unref();
   }
@@ -72,7 +72,7 @@ export class UnreadAnswers {
     this.#timer = undefined;
   }
 
-  /** Those who take nothing go, the largest first, until the rest fits. */
+  /** Ends connections whose readers take nothing, the largest answers first, until the rest fits. */
   #makeRoom(held: number, nowMs: number): void {
     let left = held;
     const largestFirst = [...this.#unread].sort(([, one], [, other]) => other.bytes - one.bytes);

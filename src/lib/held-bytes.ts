@@ -1,12 +1,12 @@
-/** Something that holds memory for somebody who may be slow on purpose. */
+/** Something that keeps bytes for a peer, which may be slow on purpose. */
 export interface Holder {
-  /** Lets go of what it holds, at once: others need the room. */
+  /** Lets go of what it holds at once, because others need the room. Must not throw. */
   giveUp(): void;
 }
 
 /**
- * A bound of the memory that many hold together. When it is passed, the one that has held the most for the longest gives up, again and again
- * until the rest has room: who comes and goes is not in danger, whoever sits on a lot is.
+ * Bounds the memory that many holders use together. Above the bound the holder with the most bytes times time gives up, then the next one,
+ * until the rest fits: those that hold little, or not for long, are safe.
  */
 export class HeldBytes {
   readonly #maxBytes: number;
@@ -21,7 +21,7 @@ export class HeldBytes {
     return this.#bytes;
   }
 
-  /** `holder` holds so many bytes from now on. May make any holder give up, this one too. */
+  /** Sets how many bytes `holder` holds from now on. Any holder may have to give up, this one too. */
   hold(holder: Holder, bytes: number): void {
     const held = this.#held.get(holder);
     this.#bytes += bytes - (held?.bytes ?? 0);

@@ -16,14 +16,14 @@ export interface PathFacts {
   readonly inode: number;
 }
 
-/** A path that is held open: whatever happens to its name from now on, `link` leads to what was found. */
+/** A file or directory that is held open until `close`: whatever happens to its name, `link` leads to what was found. */
 export interface OpenedPath extends PathFacts {
-  /** A path of this process to it, as long as it is open. With a name behind it, it leads to what is in it: `openat`, which Node does not have. */
+  /** A path to it that only this process can use. A name appended to it is looked up in the opened directory, as `openat` does, which Node lacks. */
   readonly link: string;
   close(): Promise<void>;
 }
 
-/** Looks without opening. Null when nothing is there, or nobody may look. */
+/** Looks at a path without opening it; links are followed. Null when nothing is there, or this process may not look. */
 export async function findPath(path: string): Promise<PathFacts | null> {
   // At the same time: what is used later is opened and looked at again.
   const [resolved, facts] = await Promise.all([realpath(path).catch(() => null), stat(path).catch(() => null)]);
@@ -31,8 +31,8 @@ export async function findPath(path: string): Promise<PathFacts | null> {
 }
 
 /**
- * Opens it without reading it, links followed. Null when nothing is there, or nobody may look. So is what a link reaches through /proc in another mount
- * namespace, the root of some sandbox: its path there says nothing here.
+ * Opens a path without reading it; links are followed. Null when nothing is there, when this process may not look, and when a link led through
+ * /proc into another mount namespace (the root of a sandbox): a path there means something else here.
  */
 export async function openPath(path: string): Promise<OpenedPath | null> {
   const handle = await open(path, O_PATH).catch(() => null);
@@ -42,7 +42,7 @@ export async function openPath(path: string): Promise<OpenedPath | null> {
   return null;
 }
 
-/** What the opened directory has under this name. A link is not followed: it is of the kind `other`. Null when it has nothing. */
+/** Opens what a directory has under a name. A link is not followed: its kind is `other`. Null when nothing is there. */
 export async function openEntry(directory: Pick<OpenedPath, 'link'>, name: string): Promise<OpenedPath | null> {
   const handle = await open(`${directory.link}/${name}`, O_PATH | constants.O_NOFOLLOW).catch(() => null);
   return handle === null ? null : await opened(handle);

@@ -4,15 +4,15 @@ import { basename, join } from 'node:path';
 import { removeTree } from './remove-tree.ts';
 
 export interface RemovalsOptions {
-  /** Where waits what could not be removed at once; on the file system of what is removed. Nobody else has business there. */
+  /** Keeps what could not be removed at once. On the file system of what is removed, and used for nothing else. */
   readonly directory: string;
-  /** Is told of each failure: the last name of the path, and why. */
+  /** Called for each failure, with the last name of the path and the reason. */
   readonly report: (name: string, reason: string) => void;
   /** Until the first retry; doubled by each that leaves something, up to an hour. */
   readonly retryMs?: number;
 }
 
-/** Of a service, below its data directory. */
+/** The directory in which a service keeps its leftovers. */
 export function leftoversIn(dataDir: string): string {
   return join(dataDir, 'leftovers');
 }
@@ -21,8 +21,8 @@ const RETRY_MS = 60_000;
 const LONGEST_RETRY_MS = 3_600_000;
 
 /**
- * Removes what foreign code could write to. What cannot be removed is set aside, so that its place is free and its owner is gone for the
- * rest of the service, and tried again later, by the next service too.
+ * Removes files and directories that foreign code could write to. What cannot be removed is moved aside, so that its place is free, and is tried
+ * again later, by the next service too.
  */
 export class Removals {
   readonly #options: RemovalsOptions;
@@ -43,7 +43,7 @@ export class Removals {
     return this.#waiting + this.#inPlace.size;
   }
 
-  /** Never rejects: when it resolves the path is gone, but for one that cannot be moved either (something is mounted on it). */
+  /** Never rejects. When it resolves the path is gone, unless it cannot be moved either (something is mounted on it). */
   async remove(path: string): Promise<void> {
     try {
       await removeTree(path);
@@ -54,7 +54,7 @@ export class Removals {
     }
   }
 
-  /** Takes up in the background what an earlier service left. */
+  /** Tries in the background to remove what an earlier service left. */
   start(): void {
     void this.retry();
   }
@@ -64,7 +64,7 @@ export class Removals {
     clearTimeout(this.#timer);
   }
 
-  /** Everything that waits, once. Never rejects. */
+  /** Tries once to remove everything that waits. Never rejects. */
   async retry(): Promise<void> {
     const { directory } = this.#options;
     const aside = await readdir(directory).catch(() => []);
