@@ -74,9 +74,12 @@ export const META_CODES = {
 /** Codes of calls: what user code did, and what the function service answers. */
 export const CALL_CODES: readonly NumericCode[] = [
   ...userCode(4001, 'The entry cannot be loaded: its folder, module or symbol is missing, or it does not compile.'),
-  ...userCode(4002, '`Fail to run user call handler. err: <text>.` The handler raised.'),
+  ...userCode(
+    4002,
+    '`Fail to run user call handler. err: <text>.` The handler raised; of a server of HTTP, its answer is none.',
+  ),
   ...userCode(4004, '`response body size <n> exceeds the limit of 6291456`'),
-  ...userCode(4007, 'The value cannot be turned into JSON (`NaN` too).'),
+  ...userCode(4007, 'The value cannot be turned into JSON (`NaN` too), or what the runtime sent as one is not JSON.'),
   { code: 4009, where: 'user code', http: 'none', meaning: 'pre_stop failed; only in the log.' },
   { code: 4010, where: 'user code', http: '504; agents 500', meaning: 'The call timed out.' },
   { code: 4140, where: 'user code', http: '413', meaning: 'The body of the call is too large.' },

@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import { invalidRequest, type ServiceError } from './error.ts';
+import { isJsonObject } from './field-reader.ts';
 import { LIMITS } from './limits.ts';
 
 /**
@@ -78,7 +79,7 @@ export function isPlainCall(headers: HeaderSource): boolean {
 export function readSessionContext(text: string | undefined): string {
   if (text === undefined) return '';
   const value = parseJson(text, 'X-Session-Context', BAD_SESSION);
-  const context = isRecord(value) ? value.sessionCtx : undefined;
+  const context = isJsonObject(value) ? value.sessionCtx : undefined;
   if (typeof context !== 'string' || context.length > 63) {
     throw bad(
       'X-Session-Context must be a JSON object whose sessionCtx is a text of at most 63 characters',
@@ -115,7 +116,10 @@ function readCount(headers: HeaderSource, name: string, range: { min: number; ma
 function readCustomResources(text: string | undefined): string {
   if (text === undefined) return '';
   const value = parseJson(text, 'X-Instance-Custom-Resource', BAD_REQUEST);
-  if (!isRecord(value) || !Object.values(value).every(amount => Number.isFinite(amount) && (amount as number) >= 0)) {
+  if (
+    !isJsonObject(value) ||
+    !Object.values(value).every(amount => Number.isFinite(amount) && (amount as number) >= 0)
+  ) {
     throw bad('X-Instance-Custom-Resource must be a JSON object of numbers that are not negative', BAD_REQUEST);
   }
   const names = Object.keys(value).sort();
@@ -137,7 +141,7 @@ function readSession(text: string | undefined): SessionHeader | undefined {
   if (text === undefined) return undefined;
   if (!text.startsWith('{')) return { id: sessionId(text), concurrency: 1, ttlMs: 0 };
   const value = parseJson(text, 'X-Instance-Session', BAD_SESSION);
-  if (!isRecord(value)) throw bad('X-Instance-Session must be a JSON object or a bare id', BAD_SESSION);
+  if (!isJsonObject(value)) throw bad('X-Instance-Session must be a JSON object or a bare id', BAD_SESSION);
   const concurrency = value.concurrency ?? 1;
   if (!Number.isInteger(concurrency) || (concurrency !== -1 && !((concurrency as number) >= 1))) {
     throw bad('X-Instance-Session: concurrency must be a positive integer, or -1 for the whole instance', BAD_SESSION);
@@ -162,10 +166,6 @@ function parseJson(text: string, header: string, number: number): unknown {
   } catch (error) {
     throw bad(`${header} must be JSON: ${(error as Error).message}`, number);
   }
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function bad(message: string, number: number): ServiceError {

@@ -1,5 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import { invalidRequest, messageOf, type ServiceError } from './error.ts';
+import { isJsonObject } from './field-reader.ts';
 import { noteAsked, unknownFieldWarnings } from './unknown-fields.ts';
 
 export type ParsedJson =
@@ -170,7 +171,7 @@ export class Fields {
 }
 
 function asObject(value: unknown, path: string): Readonly<Record<string, unknown>> {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  if (isJsonObject(value)) return value;
   throw invalidBody(`${path || 'the body'} must be an object`);
 }
 

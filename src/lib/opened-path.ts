@@ -1,8 +1,8 @@
 import { constants, type Stats } from 'node:fs';
 import { type FileHandle, open, readlink, realpath, stat } from 'node:fs/promises';
 
-/** Not among Node's constants: an open that reads nothing and has no effect on what it opens, a device included. */
-const O_PATH = 0o10_000_000;
+/** Of open(2), not among Node's constants: says where something is, reads nothing, and has no effect on what it opens, a device included. */
+export const O_PATH = 0o10_000_000;
 
 /** What stands at a path of this host. */
 export interface PathFacts {

@@ -1,9 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import type { Dirent } from 'node:fs';
 import { chmod, constants, type FileHandle, open, opendir, rename, rmdir, unlink } from 'node:fs/promises';
+import { O_PATH } from './opened-path.ts';
 
-/** Node has no name for it: the descriptor says where the directory is, and opens nothing. */
-const O_PATH = 0o10000000;
 const DIRECTORY_ITSELF = O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW;
 /** Entries of one directory that are worked on at a time, and read ahead. */
 const BATCH = 32;

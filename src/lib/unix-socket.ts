@@ -1,8 +1,6 @@
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import net from 'node:net';
-
-/** Names a file without opening it (open(2)); Node does not have the name. */
-const O_PATH = 0o10000000;
+import { O_PATH } from './opened-path.ts';
 
 /**
  * Connects to the unix socket that stands at `path` itself: a symbolic link there is not followed, since who may write to the directory could

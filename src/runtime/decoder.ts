@@ -1,3 +1,4 @@
+import { isJsonObject, type JsonObject } from '../core/field-reader.ts';
 import { LIMITS } from '../core/limits.ts';
 import { isJson, staysInside } from '../lib/json-bytes.ts';
 import type { CallOutcome } from './channel.ts';
@@ -72,7 +73,7 @@ export function decodeHelloOk(payload: Buffer): HelloOk {
     sdk: readName(message.sdk, 'HELLO_OK: sdk'),
     state: state as HelloOk['state'],
   };
-  return isAbsent(error) ? hello : { ...hello, error: readError(error, 'HELLO_OK: error') };
+  return isNothing(error) ? hello : { ...hello, error: readError(error, 'HELLO_OK: error') };
 }
 
 export function decodeInitOk(payload: Buffer): InitOk {
@@ -90,7 +91,7 @@ export function decodePong(payload: Buffer): Pong {
 
 export function decodeStopped(payload: Buffer): Stopped {
   const { error } = readObject(payload, 'STOPPED');
-  return isAbsent(error) ? {} : { error: readError(error, 'STOPPED: error') };
+  return isNothing(error) ? {} : { error: readError(error, 'STOPPED: error') };
 }
 
 export function decodeError(payload: Buffer): CallError {
@@ -108,7 +109,7 @@ export function decodeResult(payload: Buffer): CallOutcome {
   return { ok: false, code: NOT_JSON, text: 'the value that the runtime answered with is not JSON', runMicros };
 }
 
-function readObject(payload: Buffer, what: string): Record<string, unknown> {
+function readObject(payload: Buffer, what: string): JsonObject {
   return asObject(parse(payload, what), what);
 }
 
@@ -120,8 +121,8 @@ function parse(payload: Buffer, what: string): unknown {
   }
 }
 
-function asObject(value: unknown, what: string): Record<string, unknown> {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+function asObject(value: unknown, what: string): JsonObject {
+  if (isJsonObject(value)) return value;
   throw new ProtocolError(`${what} must be a JSON object`);
 }
 
@@ -130,7 +131,7 @@ function readError(value: unknown, what: string): CallError {
   if (!CODES.has(code)) throw new ProtocolError(`${what}: no code of a runtime`);
   if (typeof message !== 'string') throw new ProtocolError(`${what}: message must be a text`);
   const error = { code: code as number, message: cut(message) };
-  return isAbsent(runMicros) ? error : { ...error, runMicros: readNumber(runMicros, `${what}: runMicros`) };
+  return isNothing(runMicros) ? error : { ...error, runMicros: readNumber(runMicros, `${what}: runMicros`) };
 }
 
 const CUT_MARK = '...';
@@ -153,6 +154,6 @@ function readName(value: unknown, what: string): string {
 }
 
 /** Some languages write what is not there as null. */
-function isAbsent(value: unknown): boolean {
+function isNothing(value: unknown): boolean {
   return value === undefined || value === null;
 }

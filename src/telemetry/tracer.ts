@@ -7,6 +7,7 @@ import {
   SpanStatusCode,
   trace,
 } from '@opentelemetry/api';
+import { messageOf } from '../core/error.ts';
 
 /** The fields of a W3C `traceparent`, version 00. */
 export interface TraceParent {
@@ -93,7 +94,7 @@ function wrap(span: OtelSpan): Span {
     set: (name, value) => void span.setAttribute(name, value),
     end(error) {
       if (error !== undefined) {
-        span.setStatus({ code: SpanStatusCode.ERROR, message: error instanceof Error ? error.message : String(error) });
+        span.setStatus({ code: SpanStatusCode.ERROR, message: messageOf(error) });
       }
       span.end();
     },

@@ -1,4 +1,4 @@
-import type { Dice } from './fuzzer.ts';
+import type { Random } from '../parts/random.ts';
 
 /** What a hostile server of HTTP says, and how: sound answers, and those with something wrong at every place where something can be. */
 export interface HostileAnswer {
@@ -123,84 +123,88 @@ const SOUND_NAMES = NAMES.filter(
 );
 const SOUND_VALUES = VALUES.filter(value => /^[ -~]*$/.test(value) && value.length < 100);
 
-export function hostileAnswer(dice: Dice, mark: string): HostileAnswer {
+export function hostileAnswer(random: Random, mark: string): HostileAnswer {
   let text = '';
-  for (let left = dice.chance(0.2) ? dice.below(dice.chance(0.2) ? 30 : 4) : 0; left > 0; left -= 1)
-    text += interim(dice);
-  text += answer(dice, mark);
-  if (dice.chance(0.1)) text += answer(dice, mark);
+  for (let left = random.chance(0.2) ? random.below(random.chance(0.2) ? 30 : 4) : 0; left > 0; left -= 1)
+    text += interim(random);
+  text += answer(random, mark);
+  if (random.chance(0.1)) text += answer(random, mark);
   let bytes: Buffer = Buffer.from(text, 'latin1');
-  if (dice.chance(0.2)) bytes = damaged(dice, bytes);
-  return { parts: pieces(dice, bytes), end: dice.chance(0.03) ? 'stay' : dice.pick(['end', 'end', 'end', 'reset']) };
+  if (random.chance(0.2)) bytes = damaged(random, bytes);
+  return {
+    parts: pieces(random, bytes),
+    end: random.chance(0.03) ? 'stay' : random.pick(['end', 'end', 'end', 'reset']),
+  };
 }
 
-function interim(dice: Dice): string {
-  return `HTTP/1.1 ${dice.pick(['100', '100', '102', '102', '103', '103', '103', '199', '199', dice.chance(0.2) ? '101' : '102'])} x\r\n${headers(dice, 2, dice.chance(0.9))}\r\n`;
+function interim(random: Random): string {
+  return `HTTP/1.1 ${random.pick(['100', '100', '102', '102', '103', '103', '103', '199', '199', random.chance(0.2) ? '101' : '102'])} x\r\n${headers(random, 2, random.chance(0.9))}\r\n`;
 }
 
-function answer(dice: Dice, mark: string): string {
-  const isSound = dice.chance(0.5);
+function answer(random: Random, mark: string): string {
+  const isSound = random.chance(0.5);
   const switching = 'HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: own';
   const line = isSound
-    ? dice.pick(['HTTP/1.1 200 OK', 'HTTP/1.0 200 OK', 'HTTP/1.1 404 No', switching])
-    : `${dice.pick(VERSIONS)} ${dice.pick(STATUSES)} ${dice.pick(REASONS)}`;
-  const body = mark.repeat(dice.below(dice.chance(0.05) ? 10_000 : 20));
-  return `${line}\r\n${headers(dice, dice.chance(0.02) ? 1000 : 4, isSound)}${framed(dice, body, isSound)}`;
+    ? random.pick(['HTTP/1.1 200 OK', 'HTTP/1.0 200 OK', 'HTTP/1.1 404 No', switching])
+    : `${random.pick(VERSIONS)} ${random.pick(STATUSES)} ${random.pick(REASONS)}`;
+  const body = mark.repeat(random.below(random.chance(0.05) ? 10_000 : 20));
+  return `${line}\r\n${headers(random, random.chance(0.02) ? 1000 : 4, isSound)}${framed(random, body, isSound)}`;
 }
 
-function headers(dice: Dice, most: number, isSound: boolean): string {
+function headers(random: Random, most: number, isSound: boolean): string {
   const [names, values] = isSound ? [SOUND_NAMES, SOUND_VALUES] : [NAMES, VALUES];
   let text = '';
-  for (let left = dice.below(most + 1); left > 0; left -= 1) text += `${dice.pick(names)}: ${dice.pick(values)}\r\n`;
+  for (let left = random.below(most + 1); left > 0; left -= 1)
+    text += `${random.pick(names)}: ${random.pick(values)}\r\n`;
   return text;
 }
 
 /** The rest of the head, and the body. */
-function framed(dice: Dice, body: string, isSound: boolean): string {
-  const length = isSound ? body.length : Math.max(0, body.length + dice.below(9) - 4);
-  switch (dice.below(5)) {
+function framed(random: Random, body: string, isSound: boolean): string {
+  const length = isSound ? body.length : Math.max(0, body.length + random.below(9) - 4);
+  switch (random.below(5)) {
     case 0:
       return `\r\n${body}`;
     case 1:
     case 2:
       return `Content-Length: ${length}\r\n\r\n${body}`;
     case 3:
-      return `Transfer-Encoding: chunked\r\n\r\n${chunks(dice, body, isSound)}`;
+      return `Transfer-Encoding: chunked\r\n\r\n${chunks(random, body, isSound)}`;
     default:
       return isSound
         ? `Content-Length: ${length}\r\n\r\n${body}`
-        : `Content-Length: ${length}\r\nTransfer-Encoding: chunked\r\n\r\n${chunks(dice, body, false)}`;
+        : `Content-Length: ${length}\r\nTransfer-Encoding: chunked\r\n\r\n${chunks(random, body, false)}`;
   }
 }
 
-function chunks(dice: Dice, body: string, isSound: boolean): string {
+function chunks(random: Random, body: string, isSound: boolean): string {
   let text = '';
   for (let rest = body; rest !== ''; ) {
-    const size = 1 + dice.below(rest.length);
-    const shown = isSound || dice.chance(0.9) ? size.toString(16) : dice.pick(CHUNK_SIZES);
+    const size = 1 + random.below(rest.length);
+    const shown = isSound || random.chance(0.9) ? size.toString(16) : random.pick(CHUNK_SIZES);
     text += `${shown}\r\n${rest.slice(0, size)}\r\n`;
     rest = rest.slice(size);
   }
-  return `${text}0\r\n${dice.chance(0.3) ? headers(dice, 3, isSound) : ''}\r\n`;
+  return `${text}0\r\n${random.chance(0.3) ? headers(random, 3, isSound) : ''}\r\n`;
 }
 
-function damaged(dice: Dice, bytes: Buffer): Buffer {
-  const at = dice.below(bytes.length + 1);
-  switch (dice.below(3)) {
+function damaged(random: Random, bytes: Buffer): Buffer {
+  const at = random.below(bytes.length + 1);
+  switch (random.below(3)) {
     case 0:
       return bytes.subarray(0, at);
     case 1:
-      return Buffer.concat([bytes.subarray(0, at), dice.bytes(1 + dice.below(8)), bytes.subarray(at)]);
+      return Buffer.concat([bytes.subarray(0, at), random.bytes(1 + random.below(8)), bytes.subarray(at)]);
     default:
-      return Buffer.concat([bytes.subarray(0, at), bytes.subarray(dice.below(at + 1))]);
+      return Buffer.concat([bytes.subarray(0, at), bytes.subarray(random.below(at + 1))]);
   }
 }
 
-function pieces(dice: Dice, bytes: Buffer): Buffer[] {
+function pieces(random: Random, bytes: Buffer): Buffer[] {
   const parts: Buffer[] = [];
   let from = 0;
-  for (let left = dice.below(4); left > 0; left -= 1) {
-    const to = from + dice.below(bytes.length - from + 1);
+  for (let left = random.below(4); left > 0; left -= 1) {
+    const to = from + random.below(bytes.length - from + 1);
     parts.push(bytes.subarray(from, to));
     from = to;
   }

@@ -9,7 +9,8 @@ import { type CallOutcome, Channel, type InitOutcome } from '../../src/runtime/c
 import { encodeFrame, type Frame, FrameReader, writeHeader } from '../../src/runtime/frames.ts';
 import { FRAME, type Hello, type Init } from '../../src/runtime/protocol.ts';
 import { everyFrame } from '../fakes/every-frame.ts';
-import { Dice, escapesOf, type Fuzzer } from './fuzzer.ts';
+import { Random } from '../parts/random.ts';
+import { escapesOf, type Fuzzer } from './fuzzer.ts';
 
 /** A call that has not settled after this hangs: it was given less. */
 const HANG_MS = 20_000;
@@ -71,13 +72,13 @@ const TYPES = Object.values(FRAME);
 
 /** A runtime that means harm: it answers most things properly, so that what it says wrong is heard in every state of a channel. */
 class HostileRuntime {
-  readonly #dice: Dice;
+  readonly #random: Random;
   readonly #sockets = new Map<Hello['role'], net.Socket>();
   readonly #calls: number[] = [];
   frames = 0;
 
-  constructor(dice: Dice) {
-    this.#dice = dice;
+  constructor(random: Random) {
+    this.#random = random;
   }
 
   serve(socket: net.Socket): void {
@@ -87,8 +88,8 @@ class HostileRuntime {
         if (role === undefined) {
           role = (JSON.parse(frame.payload.toString()) as Hello).role;
           this.#sockets.set(role, socket);
-          this.#send(role, this.#dice.chance(0.96) ? this.#hello() : this.#anything());
-          if (this.#dice.chance(0.05)) this.#send(role, this.#anything());
+          this.#send(role, this.#random.chance(0.96) ? this.#hello() : this.#anything());
+          if (this.#random.chance(0.05)) this.#send(role, this.#anything());
         } else this.#react(role, frame);
       }),
     );
@@ -97,91 +98,99 @@ class HostileRuntime {
   }
 
   #react(role: Hello['role'], { type, callId }: Frame): void {
-    const dice = this.#dice;
-    if (dice.chance(0.02)) return;
-    if (dice.chance(0.04)) this.#send(dice.pick(['data', 'control']), this.#anything());
+    const random = this.#random;
+    if (random.chance(0.02)) return;
+    if (random.chance(0.04)) this.#send(random.pick(['data', 'control']), this.#anything());
     if (type === FRAME.INIT)
-      this.#send('data', dice.chance(0.9) ? json(FRAME.INIT_OK, 0, { loadMicros: 1, initMicros: 2 }) : this.#error(0));
+      this.#send(
+        'data',
+        random.chance(0.9) ? json(FRAME.INIT_OK, 0, { loadMicros: 1, initMicros: 2 }) : this.#error(0),
+      );
     else if (type === FRAME.PING)
-      this.#send('control', json(FRAME.PONG, 0, dice.chance(0.9) ? { running: 1, queued: 0 } : dice.pick(CODES)));
+      this.#send('control', json(FRAME.PONG, 0, random.chance(0.9) ? { running: 1, queued: 0 } : random.pick(CODES)));
     else if (type === FRAME.STOP)
-      this.#send('control', json(FRAME.STOPPED, 0, dice.chance(0.7) ? {} : { error: this.#failure() }));
+      this.#send('control', json(FRAME.STOPPED, 0, random.chance(0.7) ? {} : { error: this.#failure() }));
     else if (type === FRAME.CALL) this.#answer(callId);
-    else if (type === FRAME.CREDIT && dice.chance(0.5)) this.#send('data', this.#chunk(callId));
-    if (dice.chance(0.004)) this.#sockets.get(role)?.destroy();
+    else if (type === FRAME.CREDIT && random.chance(0.5)) this.#send('data', this.#chunk(callId));
+    if (random.chance(0.004)) this.#sockets.get(role)?.destroy();
   }
 
   #answer(callId: number): void {
-    const dice = this.#dice;
+    const random = this.#random;
     this.#calls.push(callId);
-    for (let count = dice.below(3); count > 0; count--) if (dice.chance(0.3)) this.#send('data', this.#chunk(callId));
-    const answers = dice.chance(0.96) ? 1 : dice.below(3);
+    for (let count = random.below(3); count > 0; count--)
+      if (random.chance(0.3)) this.#send('data', this.#chunk(callId));
+    const answers = random.chance(0.96) ? 1 : random.below(3);
     for (let count = 0; count < answers; count++) {
-      this.#send('data', dice.chance(0.8) ? this.#result(callId) : this.#error(callId));
+      this.#send('data', random.chance(0.8) ? this.#result(callId) : this.#error(callId));
     }
   }
 
   #hello(): Buffer {
-    const dice = this.#dice;
+    const random = this.#random;
     const hello: Record<string, unknown> = {
       version: 1,
       runtime: 'hostile',
       sdk: 'hostile/1',
-      state: dice.pick(['ready', 'failed', 'new']),
+      state: random.pick(['ready', 'failed', 'new']),
     };
-    if (dice.chance(0.03)) hello[dice.pick(Object.keys(hello))] = dice.pick([...CODES, ...TEXTS]);
-    if (dice.chance(0.05)) hello.error = this.#failure();
+    if (random.chance(0.03)) hello[random.pick(Object.keys(hello))] = random.pick([...CODES, ...TEXTS]);
+    if (random.chance(0.05)) hello.error = this.#failure();
     return json(FRAME.HELLO_OK, 0, hello);
   }
 
   #result(callId: number): Buffer {
-    const dice = this.#dice;
-    const value = dice.chance(0.02) ? Buffer.alloc(dice.below(300_000), 0x31) : Buffer.from(dice.pick(VALUES));
+    const random = this.#random;
+    const value = random.chance(0.02) ? Buffer.alloc(random.below(300_000), 0x31) : Buffer.from(random.pick(VALUES));
     return encodeFrame(
       FRAME.RESULT,
       callId,
-      dice.chance(0.97) ? Buffer.concat([dice.bytes(4), value]) : dice.bytes(dice.below(6)),
+      random.chance(0.97) ? Buffer.concat([random.bytes(4), value]) : random.bytes(random.below(6)),
     );
   }
 
   #chunk(callId: number): Buffer {
-    const dice = this.#dice;
+    const random = this.#random;
     return encodeFrame(
       FRAME.CHUNK,
       callId,
-      Buffer.alloc(dice.pick([0, 1, 10, 1000, 100_000]), dice.pick([0x0a, 0x0d, 0x61, 0xff])),
+      Buffer.alloc(random.pick([0, 1, 10, 1000, 100_000]), random.pick([0x0a, 0x0d, 0x61, 0xff])),
     );
   }
 
   #error(callId: number): Buffer {
-    return json(FRAME.ERROR, callId, this.#dice.chance(0.9) ? this.#failure() : this.#dice.pick([...CODES, ...TEXTS]));
+    return json(
+      FRAME.ERROR,
+      callId,
+      this.#random.chance(0.9) ? this.#failure() : this.#random.pick([...CODES, ...TEXTS]),
+    );
   }
 
   #failure(): unknown {
-    const dice = this.#dice;
-    const proper = dice.chance(0.7);
+    const random = this.#random;
+    const proper = random.chance(0.7);
     return {
-      code: proper ? 4002 : dice.pick(CODES),
-      message: proper ? 'x' : dice.pick(TEXTS),
-      ...(dice.chance(0.3) ? { runMicros: proper ? 5 : dice.pick(CODES) } : {}),
+      code: proper ? 4002 : random.pick(CODES),
+      message: proper ? 'x' : random.pick(TEXTS),
+      ...(random.chance(0.3) ? { runMicros: proper ? 5 : random.pick(CODES) } : {}),
     };
   }
 
   /** A frame of any kind for any call, with lengths that are true or not, or bytes that are no frame. */
   #anything(): Buffer {
-    const dice = this.#dice;
+    const random = this.#random;
     const callId =
-      dice.chance(0.7) && this.#calls.length > 0 ? dice.pick(this.#calls) : dice.pick([0, 1, 2, 0xffff_ffff]);
-    switch (dice.below(8)) {
+      random.chance(0.7) && this.#calls.length > 0 ? random.pick(this.#calls) : random.pick([0, 1, 2, 0xffff_ffff]);
+    switch (random.below(8)) {
       case 0:
-        return dice.bytes(dice.below(60));
+        return random.bytes(random.below(60));
       case 1: {
-        const head = Buffer.alloc(9 + dice.below(20));
+        const head = Buffer.alloc(9 + random.below(20));
         writeHeader(
           head,
-          dice.pick(TYPES),
+          random.pick(TYPES),
           callId,
-          dice.pick([0, 3, 100, LIMITS.frameBytes - 5, LIMITS.frameBytes + 5, 0xffff_fff0]),
+          random.pick([0, 3, 100, LIMITS.frameBytes - 5, LIMITS.frameBytes + 5, 0xffff_fff0]),
         );
         return head;
       }
@@ -192,12 +201,12 @@ class HostileRuntime {
       case 4:
         return this.#chunk(callId);
       case 5:
-        return encodeFrame(dice.below(256), callId, dice.bytes(dice.below(30)));
+        return encodeFrame(random.below(256), callId, random.bytes(random.below(30)));
       case 6:
-        return json(dice.pick(TYPES), callId, dice.pick([...CODES, ...TEXTS]));
+        return json(random.pick(TYPES), callId, random.pick([...CODES, ...TEXTS]));
       default: {
-        const frame = dice.chance(0.5) ? this.#hello() : this.#error(callId);
-        frame[dice.below(frame.length)] = dice.below(256);
+        const frame = random.chance(0.5) ? this.#hello() : this.#error(callId);
+        frame[random.below(frame.length)] = random.below(256);
         return frame;
       }
     }
@@ -208,7 +217,7 @@ class HostileRuntime {
     const socket = this.#sockets.get(role);
     if (socket === undefined || socket.destroyed) return;
     this.frames += 1;
-    const cut = this.#dice.chance(0.1) ? this.#dice.below(bytes.length + 1) : bytes.length;
+    const cut = this.#random.chance(0.1) ? this.#random.below(bytes.length + 1) : bytes.length;
     socket.write(bytes.subarray(0, cut));
     if (cut < bytes.length) setImmediate(() => socket.write(bytes.subarray(cut)));
   }
@@ -230,7 +239,7 @@ export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) =>
 
   const lane = async (index: number) => {
     const ownPath = `${path}.${index}`;
-    let runtime = new HostileRuntime(new Dice(0));
+    let runtime = new HostileRuntime(new Random(0));
     const sockets = new Set<net.Socket>();
     const server = net.createServer(socket => {
       sockets.add(socket);
@@ -240,10 +249,10 @@ export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) =>
     await new Promise<void>(resolve => server.listen(ownPath, resolve));
     while (iterations < maxIterations && performance.now() < endMs && faults.length < 20) {
       const own = seed + iterations++;
-      const dice = new Dice(own);
-      runtime = new HostileRuntime(dice);
+      const random = new Random(own);
+      runtime = new HostileRuntime(random);
       waiting[index] = runtime;
-      const run = attack(ownPath, dice, counts, fault => faults.push(`seed ${own}: ${fault}`));
+      const run = attack(ownPath, random, counts, fault => faults.push(`seed ${own}: ${fault}`));
       const hang = new Promise<void>(resolve => {
         const timer = setTimeout(() => {
           faults.push(`seed ${own}: hangs`);
@@ -279,12 +288,12 @@ export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) =>
 /** One life of a channel. */
 async function attack(
   path: string,
-  dice: Dice,
+  random: Random,
   counts: Record<'calls' | 'failed' | 'lost' | 'broken' | 'refused', number>,
   fault: (what: string) => void,
 ): Promise<void> {
   const signal = () => AbortSignal.timeout(CALL_MS);
-  const init = dice.chance(0.5) ? ({} as Init) : undefined;
+  const init = random.chance(0.5) ? ({} as Init) : undefined;
   let channel: Channel;
   try {
     channel = await Channel.open({ kind: 'unix', path }, 'secret', signal(), init);
@@ -299,14 +308,14 @@ async function attack(
       if (!outcome.ok) checkFailure(outcome, fault);
     }
     const waits: Promise<unknown>[] = [];
-    for (let count = dice.below(12); count >= 0 && !channel.isClosed; count--) {
+    for (let count = random.below(12); count >= 0 && !channel.isClosed; count--) {
       counts.calls += 1;
-      waits.push(call(channel, dice, counts, fault));
-      if (dice.chance(0.1)) waits.push(channel.ping(signal()).catch(error => checkText(error, fault)));
-      if (dice.chance(0.5)) await new Promise(resolve => setImmediate(resolve));
+      waits.push(call(channel, random, counts, fault));
+      if (random.chance(0.1)) waits.push(channel.ping(signal()).catch(error => checkText(error, fault)));
+      if (random.chance(0.5)) await new Promise(resolve => setImmediate(resolve));
     }
     await Promise.all(waits);
-    if (dice.chance(0.3)) await channel.stop(10, signal());
+    if (random.chance(0.3)) await channel.stop(10, signal());
   } catch (error) {
     checkText(error, fault);
   } finally {
@@ -320,19 +329,19 @@ async function attack(
 
 async function call(
   channel: Channel,
-  dice: Dice,
+  random: Random,
   counts: Record<'failed' | 'lost', number>,
   fault: (what: string) => void,
 ): Promise<void> {
-  const isStream = dice.chance(0.4);
-  const reads = dice.chance(0.7);
+  const isStream = random.chance(0.4);
+  const reads = random.chance(0.7);
   const gone = new AbortController();
   const credit = 5000;
   let unreadBytes = 0;
   const running = channel.call({
     header: { traceId: 't', traceparent: '', requestId: 'r', ...(isStream ? { stream: true, credit } : {}) },
     body: Buffer.from('{}'),
-    timeoutMs: dice.chance(0.1) ? 5 : CALL_MS,
+    timeoutMs: random.chance(0.1) ? 5 : CALL_MS,
     signal: gone.signal,
     onChunk: isStream
       ? (event, callId) => {
@@ -342,7 +351,7 @@ async function call(
         }
       : () => fault('a chunk came for a call that is no stream'),
   });
-  if (dice.chance(0.1)) setImmediate(() => gone.abort());
+  if (random.chance(0.1)) setImmediate(() => gone.abort());
   try {
     const outcome = await running;
     if (outcome.ok) JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(outcome.data));

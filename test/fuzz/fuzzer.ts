@@ -15,38 +15,6 @@ export interface FuzzReport {
 
 export type Fuzzer = (options: FuzzOptions) => Promise<FuzzReport>;
 
-/** Numbers that look random and follow from a seed (xorshift32), so that a fault can be seen again. */
-export class Dice {
-  #state: number;
-
-  constructor(seed: number) {
-    // Neighbouring seeds should not begin alike, and a state of 0 would stay 0.
-    this.#state = Math.imul(seed ^ 0x9e37_79b9, 0x85eb_ca6b) >>> 0 || 1;
-  }
-
-  /** A whole number below `bound`, which is at most 2^32. */
-  below(bound: number): number {
-    let state = this.#state;
-    state ^= state << 13;
-    state ^= state >>> 17;
-    state ^= state << 5;
-    this.#state = state >>> 0;
-    return Math.floor((this.#state / 0x1_0000_0000) * bound);
-  }
-
-  chance(probability: number): boolean {
-    return this.below(0x1_0000_0000) < probability * 0x1_0000_0000;
-  }
-
-  pick<T>(items: readonly T[]): T {
-    return items[this.below(items.length)] as T;
-  }
-
-  bytes(length: number): Buffer {
-    return Buffer.from(Array.from({ length }, () => this.below(256)));
-  }
-}
-
 /** Everything that escaped from the code under test while `work` ran: none of it may. */
 export async function escapesOf(work: () => Promise<void>): Promise<string[]> {
   const escapes: string[] = [];

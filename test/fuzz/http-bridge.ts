@@ -5,8 +5,9 @@ import { resolve } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
 import { setImmediate as turn } from 'node:timers/promises';
 import { Inside } from '../http/passthrough-bed.ts';
+import { Random } from '../parts/random.ts';
 import { hostileAnswer } from './answers.ts';
-import { Dice, type Fuzzer } from './fuzzer.ts';
+import type { Fuzzer } from './fuzzer.ts';
 
 /** The bridge of kind `http` under attack: the same hostile answers as those to the passthrough, to calls of several threads. */
 const CALLS = 40;
@@ -25,8 +26,8 @@ interface Outcome {
 
 export const fuzzHttpBridge: Fuzzer = async ({ seed, maxIterations, maxSeconds }) => {
   const inside = new Inside();
-  let dice = new Dice(seed);
-  const port = await inside.tcp(socket => serve(socket, mark => hostileAnswer(dice, mark)));
+  let random = new Random(seed);
+  const port = await inside.tcp(socket => serve(socket, mark => hostileAnswer(random, mark)));
   const child = spawn('python3', ['-B', DRIVER, String(port)], {
     env: { ...process.env, PYTHONPATH },
     stdio: ['pipe', 'pipe', 'inherit'],
@@ -46,7 +47,7 @@ export const fuzzHttpBridge: Fuzzer = async ({ seed, maxIterations, maxSeconds }
   };
   try {
     for (; iterations < maxIterations && performance.now() < endMs && faults.length < 10; iterations += 1) {
-      dice = new Dice(seed + iterations);
+      random = new Random(seed + iterations);
       const marks = Array.from(
         { length: CALLS },
         (_, index) => `m${String(iterations * CALLS + index).padStart(9, '0')}.`,

@@ -3,8 +3,9 @@ import type { Socket } from 'node:net';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { LIMITS } from '../../src/core/limits.ts';
 import { AGENT, at, type Bed, bed, Inside } from '../http/passthrough-bed.ts';
+import { Random } from '../parts/random.ts';
 import { type HostileAnswer, hostileAnswer } from './answers.ts';
-import { Dice, escapesOf, type Fuzzer } from './fuzzer.ts';
+import { escapesOf, type Fuzzer } from './fuzzer.ts';
 
 /** The service under attack: its real frontend, callers with tokens and kept connections, and a server inside that answers anything. */
 const CALLERS = 4;
@@ -50,10 +51,10 @@ export const fuzzPassthrough: Fuzzer = async ({ seed, maxIterations, maxSeconds 
   try {
     const escapes = await escapesOf(async () => {
       for (; iterations < maxIterations && performance.now() < endMs && faults.length < 10; iterations += 1) {
-        const dice = new Dice(seed + iterations);
+        const random = new Random(seed + iterations);
         const known = faults.length;
         await Promise.all(
-          Array.from({ length: CALLERS }, (_, number) => attack(run, dice, iterations * CALLERS + number)),
+          Array.from({ length: CALLERS }, (_, number) => attack(run, random, iterations * CALLERS + number)),
         );
         for (let index = known; index < faults.length; index += 1)
           faults[index] = `seed ${seed + iterations}: ${faults[index]}`;
@@ -96,15 +97,15 @@ async function serve(socket: Socket, plans: Run['plans'], faults: string[]): Pro
 }
 
 /** One caller: several requests on one connection, each followed by one of the service's own. */
-async function attack(run: Run, dice: Dice, number: number): Promise<void> {
+async function attack(run: Run, random: Random, number: number): Promise<void> {
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   try {
     for (let index = 0; index < REQUESTS; index += 1) {
       // Of one length, so that parts of it which are put together never make another one.
       const name = `m${String(number * REQUESTS + index).padStart(9, '0')}`;
-      run.plans.set(name, hostileAnswer(dice, `${name}.`));
+      run.plans.set(name, hostileAnswer(random, `${name}.`));
       run.counts.requests += 1;
-      await request(run, { dice, agent, name, token: `token-${number}-of-the-platform` });
+      await request(run, { random, agent, name, token: `token-${number}-of-the-platform` });
       const health = await ask(run.it, { path: '/healthz', agent });
       if (health.status !== 200 || !health.body.includes('"status"')) {
         run.faults.push(`${name}: the request behind it was answered ${JSON.stringify(health)}`);
@@ -116,22 +117,22 @@ async function attack(run: Run, dice: Dice, number: number): Promise<void> {
 }
 
 interface Attack {
-  readonly dice: Dice;
+  readonly random: Random;
   readonly agent: http.Agent;
   readonly name: string;
   readonly token: string;
 }
 
-async function request({ it, port, faults, counts }: Run, { dice, agent, name, token }: Attack): Promise<void> {
-  const isUpgrade = dice.chance(0.1);
+async function request({ it, port, faults, counts }: Run, { random, agent, name, token }: Attack): Promise<void> {
+  const isUpgrade = random.chance(0.1);
   const headers: Record<string, string> = { 'X-Auth': token, 'X-Mark': `${name}.` };
-  const carrier = dice.pick(CARRIERS);
-  if (dice.chance(0.5)) headers[carrier] = carried(carrier, token, dice);
+  const carrier = random.pick(CARRIERS);
+  if (random.chance(0.5)) headers[carrier] = carried(carrier, token, random);
   if (isUpgrade)
-    Object.assign(headers, { Connection: 'Upgrade', Upgrade: dice.pick(['own', 'websocket', 'own, h2c']) });
-  const method = isUpgrade ? 'GET' : dice.pick(['GET', 'GET', 'POST', 'PUT', 'HEAD', 'DELETE', 'OPTIONS']);
-  const query = dice.chance(0.2) ? `&${dice.pick(['token', '%74oken', 'next'])}=${token}` : '';
-  const body = method === 'POST' || method === 'PUT' ? 'x'.repeat(dice.below(100_000)) : '';
+    Object.assign(headers, { Connection: 'Upgrade', Upgrade: random.pick(['own', 'websocket', 'own, h2c']) });
+  const method = isUpgrade ? 'GET' : random.pick(['GET', 'GET', 'POST', 'PUT', 'HEAD', 'DELETE', 'OPTIONS']);
+  const query = random.chance(0.2) ? `&${random.pick(['token', '%74oken', 'next'])}=${token}` : '';
+  const body = method === 'POST' || method === 'PUT' ? 'x'.repeat(random.below(100_000)) : '';
   const seen = await ask(it, { path: at(port, '/x', query), agent: isUpgrade ? false : agent, method, headers, body });
   if (seen.broken !== undefined) {
     counts.broken += 1;
@@ -150,11 +151,11 @@ async function request({ it, port, faults, counts }: Run, { dice, agent, name, t
   if (said.includes(AGENT.id) && seen.status === 200) faults.push(`${name}: the platform’s query came back`);
 }
 
-function carried(carrier: string, token: string, dice: Dice): string {
-  if (carrier === 'Cookie') return dice.pick([`a=1; iam_token=${token}`, `iam_token=${token}`, `b=${token}`]);
-  if (carrier === 'Authorization') return dice.pick([`Bearer ${token}`, `bearer\t${token}`, `Bearer ${token}, x`]);
+function carried(carrier: string, token: string, random: Random): string {
+  if (carrier === 'Cookie') return random.pick([`a=1; iam_token=${token}`, `iam_token=${token}`, `b=${token}`]);
+  if (carrier === 'Authorization') return random.pick([`Bearer ${token}`, `bearer\t${token}`, `Bearer ${token}, x`]);
   if (carrier === 'Connection')
-    return dice.pick(['keep-alive, X-Auth', 'keep-alive, Content-Length', 'keep-alive, Host']);
+    return random.pick(['keep-alive, X-Auth', 'keep-alive, Content-Length', 'keep-alive, Host']);
   return `http://localhost/?token=${token}`;
 }
 

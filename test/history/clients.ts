@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Random } from '../parts/random.ts';
 import type { Answer, Client } from './client.ts';
-import type { Random } from './random.ts';
 import type { AgentHistory, CallHistory, FunctionHistory, History } from './record.ts';
 
 export interface Places {
@@ -37,8 +37,10 @@ export class Clients {
 
   async act(): Promise<void> {
     const dice = this.#random.next();
-    const agent = this.#random.pick(this.#history.agents.filter(({ ids, deleteSent }) => ids.size > 0 && !deleteSent));
-    const fn = this.#random.pick(this.#history.functions.filter(each => !each.isChanging));
+    const agent = this.#random.pickAny(
+      this.#history.agents.filter(({ ids, deleteSent }) => ids.size > 0 && !deleteSent),
+    );
+    const fn = this.#random.pickAny(this.#history.functions.filter(each => !each.isChanging));
     if (dice < 0.08 || agent === undefined) await this.#create();
     else if (dice < 0.12) await this.#createAgain(agent);
     else if (dice < 0.16) await this.#delete(agent);
@@ -55,7 +57,7 @@ export class Clients {
   async #create(): Promise<void> {
     const alive = this.#history.agents.filter(({ deleteSent }) => !deleteSent).length;
     if (alive >= MOST_AGENTS) {
-      const unanswered = this.#random.pick(this.#history.agents.filter(({ ids }) => ids.size === 0));
+      const unanswered = this.#random.pickAny(this.#history.agents.filter(({ ids }) => ids.size === 0));
       if (unanswered) await this.#createAgain(unanswered);
       return;
     }

@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { findInterpreters } from '../../scripts/pythons.ts';
+import { Random } from '../parts/random.ts';
 import { brokenPromises } from './checks.ts';
 import { Client } from './client.ts';
 import { Clients } from './clients.ts';
 import { CODE } from './code.ts';
-import { Random } from './random.ts';
 import { History } from './record.ts';
 import { HarmedService } from './service.ts';
 
