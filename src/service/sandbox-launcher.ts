@@ -168,9 +168,10 @@ export class SandboxLauncher implements ServiceLauncher {
 
   async #place(id: string, fn: ServedFunction) {
     try {
+      await this.#options.codeStore.checkMounts(fn.mounts);
       return await this.#options.codeStore.place(fn.code, id);
     } catch (error) {
-      // The code folder or object is the user's: what is wrong with it is a load failure of every call.
+      // The code folder or object and the mounts are the user's: what is wrong with them is a load failure of every call.
       if (error instanceof ServiceError && error.code === 'failed_precondition') {
         throw new CodeFailure({ code: LOAD_FAILED, message: error.message });
       }

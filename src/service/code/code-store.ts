@@ -2,9 +2,9 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, readdir, rename, stat, utimes } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { failedPrecondition, messageOf, type ServiceError } from '../../core/error.ts';
-import { checkHostPath, type HostPathPolicy } from '../../core/host-path.ts';
+import { checkHostPath, checkSources, type HostPathPolicy } from '../../core/host-path.ts';
 import type { MountSpec } from '../../core/mount.ts';
-import { type OpenedPath, openPath } from '../../lib/opened-path.ts';
+import { findPath, type OpenedPath, openPath } from '../../lib/opened-path.ts';
 import type { Removals } from '../../lib/removals.ts';
 import { unpack } from '../../storage/unpack.ts';
 import { copyTree } from './copy-tree.ts';
@@ -99,6 +99,17 @@ export class CodeStore {
     }
     // Not ours: the sandbox checks it again when it mounts it.
     return placed(source.path, true, false);
+  }
+
+  /** Fails with `failed_precondition` when the rule for host paths refuses a source; one that is missing is the sandbox's to tell. */
+  async checkMounts(mounts: readonly MountSpec[]): Promise<void> {
+    try {
+      await checkSources('', mounts, this.#options.policy, findPath);
+    } catch (error) {
+      const { code, message } = error as ServiceError;
+      if (code === 'invalid_request') throw failedPrecondition(message, { cause: error });
+      if (code !== 'failed_precondition') throw error;
+    }
   }
 
   /** An instance of before a restart lives on with what it had mounted. */
