@@ -100,6 +100,8 @@ export class SandboxLauncher implements ServiceLauncher {
 
   async adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]> {
     const rows = await listServiceInstances(this.#options.database, this.#options.nodeId);
+    // All of them first: the code of one that is not known to be dead stays, whatever is found out about others.
+    for (const row of rows) this.#options.codeStore.adopt(row.code_source, row.id);
     const adopted: ServingInstance[] = [];
     const unknown: ServiceInstanceTable[] = [];
     await forEachOf(rows, PARALLEL_ADOPTIONS, async row => {
@@ -205,7 +207,6 @@ export class SandboxLauncher implements ServiceLauncher {
           reached.channel.close();
           return 'unknown';
         }
-        codeStore.adopt(row.code_source, row.id);
         const live = this.#live(driver, handle, row, reached.channel);
         return this.#serve(live, row, NO_TIMINGS, row.stop_grace_ms);
       }
