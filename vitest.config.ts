@@ -12,9 +12,12 @@ const BUILT = [
 
 export default defineConfig({
   test: {
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
     teardownTimeout: 60_000,
+    // As long as `test/parts/patience.ts` has it for `vi.waitFor`.
+    expect: { poll: { timeout: 10_000 } },
+    setupFiles: 'test/parts/patience.ts',
     // Tests start real servers, launchers and sandboxes: more workers than cores would only make them wait for each other.
     maxWorkers: Math.min(4, availableParallelism()),
     projects: [

@@ -2,14 +2,18 @@
  * `npm run generate`: writes every file that is made from the code. With `--check` it writes nothing and fails with the
  * names of those that are stale.
  */
+import { execFile } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
 
 interface Generated {
   /** Path from the root of the project. */
   readonly file: string;
   readonly make: () => Promise<string>;
 }
+
+const LAUNCHER = 'runtimes/python/rookery_launcher';
 
 /** A new generated file is a line here. */
 const GENERATED: readonly Generated[] = [
@@ -19,6 +23,7 @@ const GENERATED: readonly Generated[] = [
   { file: 'docs/cli.md', make: cliPage },
   { file: 'docs/errors.md', make: async () => (await import('./errors-page.ts')).errorsPage() },
   { file: 'docs/limits.md', make: async () => (await import('./limits-page.ts')).limitsPage() },
+  { file: `${LAUNCHER}/container_filter.json`, make: containerFilter },
   { file: 'openapi/frontend.json', make: async () => (await import('./openapi.ts')).openApiDocument('frontend') },
   { file: 'openapi/meta.json', make: async () => (await import('./openapi.ts')).openApiDocument('meta') },
 ];
@@ -50,6 +55,14 @@ async function cliPage(): Promise<string> {
     import('../src/cli/io.ts'),
   ]);
   return cliPage({ io: processIo(new AbortController().signal), version: '', exitCode: 0 });
+}
+
+async function containerFilter(): Promise<string> {
+  const run = promisify(execFile);
+  const { stdout } = await run('python3', ['-B', '-m', 'rookery_launcher.container_filter'], {
+    cwd: join(root, 'runtimes/python'),
+  });
+  return stdout;
 }
 
 function read(path: string): string | null {

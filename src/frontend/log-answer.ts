@@ -31,8 +31,20 @@ export class LogAnswers {
   ): Promise<FastifyReply> {
     const controller = answerController(reply.raw);
     this.#open.add(controller);
-    const { signal } = controller;
-    signal.addEventListener('abort', () => this.#open.delete(controller), { once: true });
+    try {
+      return await this.#send(request, reply, wanted, controller.signal, read);
+    } finally {
+      this.#open.delete(controller);
+    }
+  }
+
+  async #send(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    wanted: LogRequest,
+    signal: AbortSignal,
+    read: (signal: AbortSignal) => Promise<AsyncIterable<Buffer>>,
+  ): Promise<FastifyReply> {
     const chunks = await read(signal);
     reply.hijack();
     const { raw } = reply;

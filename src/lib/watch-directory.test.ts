@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { describeWith } from '../../test/probe.ts';
 import { watchDirectory } from './watch-directory.ts';
 
@@ -22,6 +22,37 @@ test('a change is seen', async () => {
     });
     writeFileSync(join(directory, 'file'), '');
   });
+});
+
+test('many who watch one directory are called once for many changes, and each ends its own watch only', async () => {
+  const calls = Array.from({ length: 100 }, () => 0);
+  const watching = calls.map((_, index) => watchDirectory(directory, () => (calls[index] as number)++));
+  for (let file = 0; file < 1000; file++) writeFileSync(join(directory, `file-${file}`), '');
+  await vi.waitFor(() => expect(Math.min(...calls)).toBeGreaterThan(0));
+  expect(Math.max(...calls)).toBeLessThan(100);
+  for (const each of watching.slice(1)) {
+    each.close();
+    each.close();
+  }
+  const before = [...calls];
+  writeFileSync(join(directory, 'one more'), '');
+  await vi.waitFor(() => expect(calls[0]).toBeGreaterThan(before[0] as number));
+  expect(calls.slice(1)).toEqual(before.slice(1));
+  watching[0]?.close();
+});
+
+test('a directory that is made again under the same name is another', async () => {
+  const path = join(directory, 'again');
+  mkdirSync(path);
+  const old = watchDirectory(path, () => undefined);
+  rmdirSync(path);
+  mkdirSync(path);
+  let calls = 0;
+  const watching = watchDirectory(path, () => calls++);
+  writeFileSync(join(path, 'file'), '');
+  await vi.waitFor(() => expect(calls).toBeGreaterThan(0));
+  old.close();
+  watching.close();
 });
 
 test('a directory that is not there is an error', () => {

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
 import { FakeInstance, FUNCTION_URN, ServiceHarness, servedFunction, URN } from '../../test/service/harness.ts';
 import { deadlineExceeded, unavailable } from '../core/error.ts';
@@ -479,5 +479,60 @@ describe('logs', () => {
     await settle();
     leaving.abort();
     expect(await text).toBe('[i1] line of i1\n[i1] another\n');
+  });
+
+  describe('nobody is told of new instances', () => {
+    const followed = { ...request, follow: true };
+    /** Whether a log is opened for an instance that starts now. */
+    const isTold = async (harness: ServiceHarness) => {
+      const opened = vi.spyOn(FakeInstance.prototype, 'logs');
+      await call(harness);
+      await settle();
+      const count = opened.mock.calls.length;
+      opened.mockRestore();
+      return count > 0;
+    };
+
+    it('whose caller left during the look-up', async () => {
+      const harness = new ServiceHarness();
+      const leaving = new AbortController();
+      let open = () => {};
+      harness.catalog.gate = new Promise(resolve => {
+        open = resolve;
+      });
+      const chunks = harness.service.logs(URN, null, followed, leaving.signal);
+      await settle();
+      leaving.abort();
+      open();
+      expect(await textOf(await chunks)).toBe('');
+      expect(await isTold(harness)).toBe(false);
+    });
+
+    it('who never reads', async () => {
+      const harness = new ServiceHarness();
+      await harness.service.logs(URN, null, followed, new AbortController().signal);
+      expect(await isTold(harness)).toBe(false);
+    });
+
+    it('who stops reading, though its request is not over', async () => {
+      const harness = new ServiceHarness();
+      const instance = (await running(harness)).instance;
+      for await (const chunk of await harness.service.logs(URN, null, followed, new AbortController().signal)) {
+        expect(chunk.toString()).toContain('line of i1');
+        break;
+      }
+      expect(await isTold(harness)).toBe(false);
+      instance.calls[0]?.finish();
+    });
+
+    it('who left while it read', async () => {
+      const harness = new ServiceHarness();
+      const leaving = new AbortController();
+      const text = textOf(await harness.service.logs(URN, null, followed, leaving.signal));
+      await settle();
+      leaving.abort();
+      await text;
+      expect(await isTold(harness)).toBe(false);
+    });
   });
 });

@@ -202,14 +202,26 @@ export class FunctionService {
     }
     const linesOf = (instance: ServingInstance) =>
       prefixed(instance.logs(request, signal), `[${instance.id.slice(0, 8)}] `);
-    if (!request.follow) return inTurn(instances.map(linesOf));
+    return request.follow ? this.#follow(fn, linesOf, signal) : inTurn(instances.map(linesOf));
+  }
+
+  /** What it listens to it lets go of when its reader ends; who never reads listens to nothing. */
+  async *#follow(
+    fn: ServedFunction,
+    linesOf: (instance: ServingInstance) => AsyncIterable<Buffer>,
+    signal: AbortSignal,
+  ): AsyncGenerator<Buffer> {
+    if (signal.aborted) return;
     const merge = new LogMerge(signal);
-    for (const instance of instances) merge.add(linesOf(instance));
+    for (const { instance } of this.instances(fn.urn)) merge.add(linesOf(instance));
     const stop = this.#versions.onStarted(instance => {
       if (instance.urn === fn.urn) merge.add(linesOf(instance));
     });
-    signal.addEventListener('abort', stop, { once: true });
-    return merge.read();
+    try {
+      yield* merge.read();
+    } finally {
+      stop();
+    }
   }
 
   /**

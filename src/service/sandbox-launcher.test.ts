@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -178,6 +178,19 @@ describe('after a restart of the server', () => {
     expect((await rows()).map(({ id }) => id)).toEqual([live.id]);
     expect(driver.runningIds).toEqual([live.id]);
   }, 30_000);
+
+  it('the code of an instance of which nothing is known yet stays, whatever else is removed', async () => {
+    const before = newLauncher();
+    await before.launch(fn(), KEY);
+    await before.close();
+    const cached = join(dataDir, 'code', 'cache', 'entry');
+    mkdirSync(cached, { recursive: true });
+    writeFileSync(join(cached, 'main.py'), 'print(1)');
+    await database.updateTable('service_instances').set({ code_source: cached }).execute();
+    driver.faults.away = 'it starts with the machine';
+    expect(await newLauncher().adopt(() => undefined)).toEqual([]);
+    expect(existsSync(join(cached, 'main.py'))).toBe(true);
+  });
 
   it('instances whose driver does not answer yet are kept, and taken over once it does', async () => {
     const before = newLauncher();

@@ -100,6 +100,8 @@ export class SandboxLauncher implements ServiceLauncher {
 
   async adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]> {
     const rows = await listServiceInstances(this.#options.database, this.#options.nodeId);
+    // All of them first: the code of one that is not known to be dead stays, whatever is found out about others.
+    for (const row of rows) this.#options.codeStore.adopt(row.code_source, row.id);
     const adopted: ServingInstance[] = [];
     const unknown: ServiceInstanceTable[] = [];
     await forEachOf(rows, PARALLEL_ADOPTIONS, async row => {
@@ -168,9 +170,10 @@ export class SandboxLauncher implements ServiceLauncher {
 
   async #place(id: string, fn: ServedFunction) {
     try {
+      await this.#options.codeStore.checkMounts(fn.mounts);
       return await this.#options.codeStore.place(fn.code, id);
     } catch (error) {
-      // The code folder or object is the user's: what is wrong with it is a load failure of every call.
+      // The code folder or object and the mounts are the user's: what is wrong with them is a load failure of every call.
       if (error instanceof ServiceError && error.code === 'failed_precondition') {
         throw new CodeFailure({ code: LOAD_FAILED, message: error.message });
       }
@@ -204,7 +207,6 @@ export class SandboxLauncher implements ServiceLauncher {
           reached.channel.close();
           return 'unknown';
         }
-        codeStore.adopt(row.code_source, row.id);
         const live = this.#live(driver, handle, row, reached.channel);
         return this.#serve(live, row, NO_TIMINGS, row.stop_grace_ms);
       }

@@ -1,5 +1,6 @@
 import { statSync } from 'node:fs';
 import { stat, statfs } from 'node:fs/promises';
+import { basename } from 'node:path';
 import { isAbsent } from '../lib/system-errors.ts';
 
 const LOOK_MS = 2_000;
@@ -58,7 +59,7 @@ export class DataDirWatch {
     await statfs(path).then(
       ({ bavail, bsize }) => {
         const isFull = bavail * bsize < MIN_FREE_BYTES;
-        this.#full = isFull ? `the disk of the data directory ${path} is full` : null;
+        this.#full = isFull ? 'the disk of the data directory is full' : null;
       },
       () => undefined,
     );
@@ -81,5 +82,5 @@ export class DataDirWatch {
 
 /** What everybody is told who wants to write something. */
 export function lostSentence(path: string): string {
-  return `${path} was removed or replaced while the service ran: nothing that is written now would last; stop the service and put a backup back (docs/operations.md)`;
+  return `${basename(path)} of the data directory was removed or replaced while the service ran: nothing that is written now would last; stop the service and put a backup back (docs/operations.md)`;
 }

@@ -244,7 +244,7 @@ describe('data directory', () => {
     expect(dir.problem()).toBeNull();
     await unlink(join(directory, name));
     await vi.waitFor(() => expect(lost).toHaveLength(1), { timeout: 10_000 });
-    expect(lost[0]).toContain(`${name} was removed or replaced while the service ran`);
+    expect(lost[0]).toContain(`${name} of the data directory was removed or replaced while the service ran`);
     expect(dir.problem()).toBe(lost[0]);
     dir.release(true);
   });

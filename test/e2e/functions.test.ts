@@ -354,7 +354,7 @@ describe('functions as services', () => {
     await register('queue', 'sleep', { concurrentNum: 1, maxInstance: 1 });
     const first = (await call(URN('queue'), 1, { 'X-Invoke-Type': 'async' })).body.requestId;
     const second = (await call(URN('queue'), 0, { 'X-Invoke-Type': 'async' })).body.requestId;
-    await expect.poll(async () => (await result(first)).body.status).toBe('processing');
+    await expect.poll(async () => (await result(first)).body.status, { timeout: 10_000 }).toBe('processing');
     await bed.killAndRestart();
     expect((await result(id)).body.status).toBe('completed');
     expect((await result(first)).body).toMatchObject({
@@ -371,7 +371,7 @@ describe('functions as services', () => {
     const clients = Array.from({ length: 4 }, async () => {
       while (!stop) answers.push(await call(URN('rolling')));
     });
-    await expect.poll(() => answers.length).toBeGreaterThan(20);
+    await expect.poll(() => answers.length, { timeout: 20_000 }).toBeGreaterThan(20);
     const updated = await bed.ask(
       'PUT',
       '/serverless/v1/functions/0@e2e@rolling',

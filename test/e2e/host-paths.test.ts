@@ -55,7 +55,7 @@ afterAll(async () => {
 
 /** Every way in which a caller names a path of the host. */
 const WAYS = ['mount', 'workspace', 'local', 'copy', 'agent function', 'working_dir', 'py_modules'] as const;
-type Way = (typeof WAYS)[number];
+type Way = (typeof WAYS)[number] | 'function mount';
 let calls = 0;
 
 async function use(way: Way, path: string, on: Bed): Promise<Answer> {
@@ -77,14 +77,17 @@ async function use(way: Way, path: string, on: Bed): Promise<Answer> {
     '/serverless/v1/functions',
     {
       ...{ name: `0@paths@f${calls}`, runtime: on.runtime, cpu: 500, memory: 128, handler: 'app.names' },
-      ...{ kind: way === 'agent function' ? 'agent' : 'faas', codePath: path },
+      ...{ kind: way === 'agent function' ? 'agent' : 'faas' },
+      ...(way === 'function mount'
+        ? { codePath: `${directory}/allowed/code`, rootfs: { mounts: [{ source: path, target: '/mounted' }] } }
+        : { codePath: path }),
       storageType: way === 'copy' ? 'copy' : 'local',
     },
     { ...me, meta: true },
   );
   expect(registered).toMatchObject({ status: 200, body: { code: 0 } });
   const urn = String(registered.body.functionVersionUrn);
-  return await on.ask('POST', `/serverless/v1/functions/${urn}/invocations`, { path: '/opt/function/code' }, me);
+  return await on.ask('POST', `/serverless/v1/functions/${urn}/invocations`, { path: way === 'function mount' ? '/mounted' : '/opt/function/code' }, me);
 }
 
 const refused = (way: Way, why = ''): object => {
@@ -131,6 +134,23 @@ describe.each(WAYS)('%s', way => {
 
   test('an allowed place is taken', async () => {
     expect(await use(way, `${directory}/allowed/code`, bed)).toMatchObject({ status: 200 });
+  });
+});
+
+describe('a mount of a function', () => {
+  test.each([
+    ['another tenant’s packages', () => `${bed.server.dataDir}/packages/victim`, ''],
+    ['a link to /etc', () => `${directory}/allowed/to-etc`, ''],
+    ['what Docker keeps', () => '/var/lib/docker', ''],
+    ['a place beside', () => `${directory}/beside`, ' \\(mounts.allow does not name it\\)'],
+    ['a socket', () => `${directory}/allowed/socket`, ' \\(it is neither a file nor a directory\\)'],
+  ])('%s is refused by the same rule, as an error of the function', async (_, path, why) => {
+    const message = expect.stringMatching(new RegExp(`^unsafe mount source: .*${why}$`));
+    expect(await use('function mount', path(), bed)).toMatchObject({ status: 500, body: { code: 4001, message } });
+  });
+
+  test('an allowed place is taken', async () => {
+    expect(await use('function mount', `${directory}/allowed/code`, bed)).toMatchObject({ status: 200 });
   });
 });
 

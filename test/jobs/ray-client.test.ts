@@ -5,10 +5,11 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { run } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
 import { Served } from '../../scripts/served.ts';
+import { KEPT_DIR } from '../parts/kept.ts';
 
 const RAY = 'ray[default]==2.60.0';
 /** The client is large: it is installed once for all runs on a machine. */
-const TOOLS = join(tmpdir(), 'rookery-test-tools');
+const TOOLS = join(KEPT_DIR, 'rookery-test-tools');
 const VENV = join(TOOLS, 'ray-2.60.0');
 /** Pythons that this Ray has wheels for. */
 const VERSIONS = ['3.12', '3.11', '3.10', '3.13'];

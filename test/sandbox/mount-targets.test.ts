@@ -1,13 +1,14 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { findInterpreters } from '../../scripts/pythons.ts';
+import { Channel } from '../../src/runtime/channel.ts';
 import type { RuntimeCommand } from '../../src/sandbox/driver.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
 import { describeWith } from '../probe.ts';
-import { isError } from '../suites/sandbox-driver.ts';
+import { call, initOf, isError } from '../suites/sandbox-driver.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
 const WAIT_MS = 30_000;
@@ -76,6 +77,26 @@ describeWith(['root', 'namespaces'], "mount targets on the host's files", () => 
     const { handle } = await start(RUNTIME, { kind: 'python', version });
     expect(await driver.inspect(handle)).toEqual({ state: 'running' });
     await driver.remove(handle);
+  });
+
+  test.each([
+    ['the first of a launcher', dirname(RUNTIME), {}],
+    ['one that gets another network', dirname(RUNTIME), { network: 'none' }],
+    ['one with all of the installation hidden', dirname(dirname(RUNTIME)), { network: 'none' }],
+  ] as const)('a sandbox needs nothing else of the installation once it is made: %s', async (_title, target, changes) => {
+    const cold = new ProcessFixture({ spares: 0 });
+    try {
+      const spec = cold.spec(changes);
+      const mounts = [...spec.mounts, { source, target, readonly: true }];
+      const started = await cold.driver().start({ ...spec, mounts }, AbortSignal.timeout(WAIT_MS));
+      const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+      const init = initOf(spec, cold.codePath, 'behaviours.echo');
+      expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
+      expect(await call(channel, 'here')).toBe('here');
+      channel.close();
+    } finally {
+      await cold.dispose();
+    }
   });
 
   test("the directory of a program's socket is needed, and nothing is made in the source that hides it", async () => {

@@ -181,6 +181,107 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           expect(await attempt(connect)).toMatch(/^FileNotFoundError|^PermissionError|path too long/);
         });
 
+        /** A directory of the host that everybody may write to, at /writable inside; afterwards nothing in it may have one of the bits. */
+        const withWritable = async (
+          body: (inside: Awaited<ReturnType<typeof start>>) => Promise<readonly string[]>,
+        ) => {
+          const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
+          chmodSync(workspace, 0o777);
+          try {
+            const mounts = [...subject.spec().mounts, { source: workspace, target: '/writable', readonly: false }];
+            const made = await body(await startAs({ mounts }));
+            for (const name of readdirSync(workspace)) {
+              expect([name, lstatSync(join(workspace, name)).mode & 0o6000]).toEqual([name, 0]);
+            }
+            expect(readdirSync(workspace)).toEqual(expect.arrayContaining([...made]));
+          } finally {
+            rmSync(workspace, { recursive: true });
+          }
+        };
+
+        test('no file gets a bit that makes it a program of its owner, in no way, as on the host it would be one', async () => {
+          await withWritable(async ({ attempt }) => {
+            const made = "open('/writable/a', 'w').close()\nos.chmod('/writable/a', 0o1755)\nos.listdir('/writable')";
+            expect(await attempt(made)).toContain('a');
+            const refused = /^PermissionError/;
+            for (const mode of ['0o4755', '0o2755', '0o6711', '0o4000']) {
+              expect(await attempt(`os.chmod('/writable/a', ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.fchmod(os.open('/writable/a', os.O_RDWR), ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.chmod('a', ${mode}, dir_fd=os.open('/writable', 0))`)).toMatch(refused);
+              expect(await attempt(`os.open('/writable/b', os.O_CREAT | os.O_WRONLY, ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.open('/writable', os.O_TMPFILE | os.O_WRONLY, ${mode})`)).toMatch(refused);
+              expect(await attempt(`os.mknod('/writable/c', 0o100000 | ${mode})`)).toMatch(refused);
+            }
+            // An old libseccomp does not know the newest calls, and makes them calls that are not there.
+            const refusedOrAbsent = /^PermissionError|^OSError: \[Errno 38\]/;
+            if (process.arch === 'x64') {
+              for (const code of [
+                "syscall(437, -100, b'/writable/d', struct.pack('=QQQ', 0o101, 0o4755, 0), 24)",
+                "syscall(452, -100, b'/writable/a', 0o4755, 0)",
+                "syscall(90, b'/writable/a', 0o4755)",
+                "syscall(90, b'/writable/a', 0x7fffffff00000000 | 0o2755)",
+                "syscall(2, b'/writable/d', 0o101, 0o4755)",
+                "syscall(85, b'/writable/d', 0o4755)",
+                "syscall(133, b'/writable/d', 0o102755, 0)",
+                'syscall(425, 1, bytes(120))',
+              ]) {
+                expect([code, await attempt(`import struct\n${code}`)]).toEqual([
+                  code,
+                  expect.stringMatching(refusedOrAbsent),
+                ]);
+              }
+            }
+            expect(await attempt("os.setxattr('/writable/a', 'security.capability', b'\\1' * 20)")).toMatch(/Error/);
+            return ['a'];
+          });
+        });
+
+        test('… nor through the calls of another architecture', async () => {
+          if (process.arch !== 'x64') return;
+          await withWritable(async ({ attempt }) => {
+            // Each in a child, which may be killed for it: chmod of x32, and chmod of 32-bit programs by its machine code.
+            const inChild = (code: string) =>
+              attempt(
+                `pid = os.fork()\nif pid == 0:\n    try:\n        ${code}\n    finally: os._exit(0)\nos.waitpid(pid, 0)[1] >= 0`,
+              );
+            await attempt("open('/writable/a', 'w').close()\n0");
+            expect(await inChild("syscall(0x40000000 + 90, b'/writable/a', 0o4755)")).toBe('True');
+            const machineCode = [
+              'import ctypes, mmap, struct',
+              'held = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40, 7)',
+              'at = ctypes.addressof(ctypes.c_char.from_buffer(held))',
+              "held[:] = (b'\\x53\\xb8' + struct.pack('=I', 15) + b'\\xbb' + struct.pack('=I', at + 100) + b'\\xb9' + struct.pack('=I', 0o4755) + b'\\xcd\\x80\\x5b\\xc3').ljust(100, b'\\0') + b'/writable/a'.ljust(3996, b'\\0')",
+              'ctypes.CFUNCTYPE(ctypes.c_int)(at)()',
+            ].join('; ');
+            expect(await inChild(machineCode)).toBe('True');
+            return ['a'];
+          });
+        });
+
+        test('… nor by its commands, in its terminals or with a file that is put into it', async () => {
+          await withWritable(async ({ handle }) => {
+            const script = (name: string) =>
+              `cd /writable; cp /bin/sh ${name}; chmod 4755 ${name}; chmod u+s ${name}; install -m 6755 /bin/sh ${name}i; true`;
+            const signal = AbortSignal.timeout(WAIT_MS);
+            await driver.exec(handle, { ...TRUE, argv: ['sh', '-c', script('exec')] }, signal);
+            const access = driver.access?.(handle);
+            if (access === undefined) throw new Error('the driver gives no access');
+            for (const [name, terminal] of [
+              ['pipes', null],
+              ['terminal', { columns: 80, rows: 24 }],
+            ] as const) {
+              const argv = ['sh', '-c', script(name)];
+              const exec = await access.openExec({ argv, workingDir: '', env: {}, terminal }, signal);
+              for (const output of [exec.stdout, exec.stderr]) output.resume();
+              await exec.ended;
+            }
+            for (const mode of [0o4755, 0o2755, 0o6755]) {
+              await access.writeFile(`/writable/file-${mode}`, { mode }, Readable.from([Buffer.from('x')]), signal);
+            }
+            return ['exec', 'pipes', 'terminal', `file-${0o4755}`, `file-${0o2755}`, `file-${0o6755}`];
+          });
+        });
+
         if (!facts.onHostFiles) return;
         test.each([
           '/etc/shadow',
@@ -243,49 +344,6 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           if (process.arch !== 'x64') return;
           const { attempt } = await startAs();
           expect(await attempt(code)).toMatch(/^OSError: \[Errno 38\]/);
-        });
-
-        test('no file gets a bit that makes it a program of its owner, in no way, as on the host it would be one', async () => {
-          const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
-          chmodSync(workspace, 0o777);
-          try {
-            const mounts = [...subject.spec().mounts, { source: workspace, target: '/writable', readonly: false }];
-            const { attempt, handle } = await startAs({ mounts });
-            expect(
-              await attempt(
-                "open('/writable/a', 'w').close()\nos.chmod('/writable/a', 0o755)\nos.listdir('/writable')",
-              ),
-            ).toContain('a');
-            const refused = /^PermissionError/;
-            for (const mode of ['0o4755', '0o2755', '0o6711', '0o4000']) {
-              expect(await attempt(`os.chmod('/writable/a', ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.fchmod(os.open('/writable/a', os.O_RDWR), ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.chmod('a', ${mode}, dir_fd=os.open('/writable', 0))`)).toMatch(refused);
-              expect(await attempt(`os.open('/writable/b', os.O_CREAT | os.O_WRONLY, ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.open('/writable', os.O_TMPFILE | os.O_WRONLY, ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.mknod('/writable/c', 0o100000 | ${mode})`)).toMatch(refused);
-            }
-            if (process.arch === 'x64') {
-              expect(await attempt("syscall(437, -100, b'/writable/d', b'\\0' * 24, 24)")).toMatch(/Errno 38/);
-              expect(await attempt("syscall(452, -100, b'/writable/a', 0o4755, 0)")).toMatch(refused);
-            }
-            expect(await attempt("os.setxattr('/writable/a', 'security.capability', b'\\1' * 20)")).toMatch(/Error/);
-            const argv = [
-              'sh',
-              '-c',
-              'cp /bin/sh /writable/e; chmod 4755 /writable/e; chmod u+s /writable/a; install -m 6755 /bin/sh /writable/f',
-            ];
-            await driver.exec(handle, { ...TRUE, argv }, AbortSignal.timeout(WAIT_MS));
-            const content = Readable.from([Buffer.from('x')]);
-            const signal = AbortSignal.timeout(WAIT_MS);
-            await driver.access?.(handle).writeFile('/writable/g', { mode: 0o6755 }, content, signal);
-            for (const name of readdirSync(workspace)) {
-              expect([name, lstatSync(join(workspace, name)).mode & 0o6000]).toEqual([name, 0]);
-            }
-            expect(readdirSync(workspace)).toEqual(expect.arrayContaining(['a', 'e', 'g']));
-          } finally {
-            rmSync(workspace, { recursive: true });
-          }
         });
 
         test('what the kernel counts by user for the whole machine is bounded: queued signals, message queues', async () => {

@@ -1,4 +1,7 @@
-"""The system call filter of a sandbox: everything is allowed but what reaches for the kernel or for other processes."""
+"""The system call filter of a sandbox: everything is allowed but what reaches for the kernel or for other processes.
+
+Containers get the same rules from Docker (`container_filter`, made from the tables here).
+"""
 
 import ctypes
 import struct
@@ -37,6 +40,7 @@ _DENIED = (
     ("fsopen", 430, 430),
     ("fspick", 433, 433),
     ("get_kernel_syms", 177, None),
+    ("get_mempolicy", 239, 236),
     ("init_module", 175, 105),
     ("ioperm", 173, None),
     ("iopl", 172, None),
@@ -46,9 +50,13 @@ _DENIED = (
     ("keyctl", 250, 219),
     ("listmount", 458, 458),
     ("lookup_dcookie", 212, 18),
+    ("lsm_set_self_attr", 460, 460),
+    ("mbind", 237, 235),
+    ("migrate_pages", 256, 238),
     ("mount", 165, 40),
     ("mount_setattr", 442, 442),
     ("move_mount", 429, 429),
+    ("move_pages", 279, 239),
     ("nfsservctl", 180, 42),
     ("open_by_handle_at", 304, 265),
     ("open_tree", 428, 428),
@@ -66,6 +74,8 @@ _DENIED = (
     ("quotactl_fd", 443, 443),
     ("reboot", 169, 142),
     ("request_key", 249, 218),
+    ("set_mempolicy", 238, 237),
+    ("set_mempolicy_home_node", 450, 450),
     ("setdomainname", 171, 162),
     ("sethostname", 170, 161),
     ("setns", 308, 268),
@@ -73,10 +83,13 @@ _DENIED = (
     ("statmount", 457, 457),
     ("swapoff", 168, 225),
     ("swapon", 167, 224),
+    ("_sysctl", 156, None),
+    ("sysfs", 139, None),
     ("syslog", 103, 116),
     ("umount2", 166, 39),
     ("uselib", 134, None),
     ("userfaultfd", 323, 282),
+    ("ustat", 136, None),
     ("vhangup", 153, 58),
 )
 # Denied with ENOSYS, so that libraries take their other way.
@@ -105,7 +118,10 @@ _MODES = (
     ("mknod", 133, None, 1, None),
     ("mknodat", 259, 33, 2, None),
 )
+#: What asks, and what only tells programs another name of the machine; not what makes their memory easier to attack.
+_PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 # Looked at by argument.
+_PERSONALITY = {"x86_64": 135, "aarch64": 92}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _UNSHARE = {"x86_64": 272, "aarch64": 97}
 _SOCKET = {"x86_64": 41, "aarch64": 198}
@@ -199,14 +215,19 @@ def program(machine):
         eperm,
         allow,
     ]
-    for call in (_SOCKET, _SOCKETPAIR):
+    unsupported = _instruction(_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)
+    for call, values, verdict in (
+        (_PERSONALITY, _PERSONALITIES, eperm),
+        (_SOCKET, _FAMILIES, unsupported),
+        (_SOCKETPAIR, _FAMILIES, unsupported),
+    ):
         code += [
-            _instruction(_JUMP_EQUAL, 0, len(_FAMILIES) + 3, call[machine]),
+            _instruction(_JUMP_EQUAL, 0, len(values) + 3, call[machine]),
             _instruction(_LOAD, 0, 0, _argument_at(0)),
         ]
-        for index, family in enumerate(_FAMILIES):
-            code.append(_instruction(_JUMP_EQUAL, len(_FAMILIES) - index, 0, family))
-        code += [_instruction(_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT), allow]
+        for index, value in enumerate(values):
+            code.append(_instruction(_JUMP_EQUAL, len(values) - index, 0, value))
+        code += [verdict, allow]
     code.append(allow)
     return b"".join(code)
 

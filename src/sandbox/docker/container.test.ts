@@ -20,7 +20,16 @@ function planOf(user: string): ContainerPlan {
     network: 'host',
     requireIsolation: false,
   };
-  return { spec, installation: 'x', shared: '/s', mounts: [], network: 'n', argv: ['python3'], env: {} };
+  return {
+    spec,
+    installation: 'x',
+    shared: '/s',
+    mounts: [],
+    network: 'n',
+    argv: ['python3'],
+    securityOptions: [],
+    env: {},
+  };
 }
 
 test.each([

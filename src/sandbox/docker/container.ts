@@ -24,6 +24,8 @@ export interface ContainerPlan {
   readonly network: string;
   /** null: the image's own command. */
   readonly argv: readonly string[] | null;
+  /** What the Engine takes as `SecurityOpt`. */
+  readonly securityOptions: readonly string[];
   /** Beside the spec's. */
   readonly env: Readonly<Record<string, string>>;
 }
@@ -74,7 +76,7 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
         { Name: 'core', Soft: 0, Hard: 0 },
       ],
       CapDrop: ['ALL'],
-      SecurityOpt: ['no-new-privileges'],
+      SecurityOpt: [...plan.securityOptions],
       IpcMode: 'private',
       RestartPolicy: { Name: 'no' },
       LogConfig: {

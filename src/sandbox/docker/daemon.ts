@@ -10,6 +10,8 @@ export interface DaemonFacts {
   readonly hasCpuLimit: boolean;
   readonly hasMemoryLimit: boolean;
   readonly hasPidsLimit: boolean;
+  /** Whether a container can have our filter of system calls. */
+  readonly hasFilter: boolean;
   /** What is missing, as sentences. */
   readonly degraded: readonly string[];
 }
@@ -17,6 +19,7 @@ export interface DaemonFacts {
 /** The part of the answer to `GET /info` that is looked at. */
 interface DaemonInfo {
   readonly OSType?: string;
+  readonly Architecture?: string;
   readonly MemoryLimit?: boolean;
   readonly SwapLimit?: boolean;
   readonly CPUShares?: boolean;
@@ -24,6 +27,8 @@ interface DaemonInfo {
   readonly SecurityOptions?: readonly string[] | null;
 }
 
+/** The architectures that our filter knows. */
+const FILTERED = ['x86_64', 'aarch64'];
 /** Every daemon gives a container these. */
 const ALWAYS = ['mount', 'pid', 'ipc', 'uts', 'net', 'no_new_privs', 'capabilities'];
 
@@ -41,6 +46,7 @@ export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<Dae
   }
   const options = (info.SecurityOptions ?? []).map(option => /^name=([^,]+)/.exec(option)?.[1] ?? option);
   const hasSeccomp = options.includes('seccomp');
+  const hasFilter = hasSeccomp && (info.Architecture === undefined || FILTERED.includes(info.Architecture));
   // A daemon that does not say so has it.
   const hasCpuLimit = info.CPUShares !== false;
   const hasMemoryLimit = info.MemoryLimit !== false;
@@ -57,7 +63,13 @@ export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<Dae
       hasPidsLimit,
       'the number of processes is not limited: the kernel or the daemon has no pids control group',
     ],
-    ['seccomp', hasSeccomp, 'system calls are not filtered: the daemon runs without seccomp'],
+    [
+      'seccomp',
+      hasFilter,
+      hasSeccomp
+        ? `system calls are filtered by the daemon’s own rules alone, which let set-user-id bits pass: ours are for ${FILTERED.join(' and ')}`
+        : 'system calls are not filtered: the daemon runs without seccomp',
+    ],
   ];
   return {
     isolation: [
@@ -70,6 +82,7 @@ export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<Dae
     hasCpuLimit,
     hasMemoryLimit,
     hasPidsLimit,
+    hasFilter,
     degraded: [
       ...limits.filter(([, holds]) => !holds).map(([, , sentence]) => sentence),
       ...(missingRules === null ? [] : [missingRules]),

@@ -30,6 +30,7 @@ import { Entrance } from './entrance.ts';
 import { runCommand } from './exec.ts';
 import { Exits, inspectExit, unknownExit } from './exits.ts';
 import { factsOf } from './facts.ts';
+import { SecurityOptions } from './filter.ts';
 import { makeHandle, readHandle } from './handle.ts';
 import { HostPython } from './host-python.ts';
 import { Images } from './images.ts';
@@ -273,11 +274,13 @@ export class DockerDriver implements SandboxDriver {
     const images = new Images(engine, logger, pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS, registries ?? ANY_REGISTRY);
     const rules = new BridgeRules(hostPython, bridgesOf(installation));
     const networks = new TenantNetworks(engine, installation, rules, logger);
+    const security = new SecurityOptions(pythonDir, () => this.#daemonFacts());
     const starter = new Starter({
       engine,
       exits,
       images,
-      javas: new Javas(engine, images, installation),
+      javas: new Javas(engine, images, installation, security),
+      security,
       hostPython,
       networks,
       installation,

@@ -1,6 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import { failedPrecondition } from '../../core/error.ts';
 import { type Engine, statusOf } from './engine.ts';
+import type { SecurityOptions } from './filter.ts';
 import type { Images } from './images.ts';
 import { outputOf } from './probes.ts';
 
@@ -11,13 +12,15 @@ export class Javas {
   readonly #engine: Engine;
   readonly #images: Images;
   readonly #installation: string;
+  readonly #security: SecurityOptions;
   /** Image id → major version, `''` for an image without Java. */
   readonly #versions = new LRUCache<string, Promise<string>>({ max: MOST_IMAGES });
 
-  constructor(engine: Engine, images: Images, installation: string) {
+  constructor(engine: Engine, images: Images, installation: string, security: SecurityOptions) {
     this.#engine = engine;
     this.#images = images;
     this.#installation = installation;
+    this.#security = security;
   }
 
   /** Fails with `failed_precondition` (`invalid function: …`) when the image's `java` is not of this version. */
@@ -54,7 +57,8 @@ export class Javas {
   }
 
   async #ask(id: string): Promise<string> {
-    const said = await outputOf(this.#engine, this.#installation, id, ['java', '-version']);
+    const argv = ['java', '-version'];
+    const said = await outputOf(this.#engine, this.#installation, id, argv, await this.#security.get());
     return majorOf(said ?? '');
   }
 }

@@ -20,6 +20,7 @@ export async function outputOf(
   installation: string,
   image: string,
   argv: readonly string[],
+  securityOptions: readonly string[],
 ): Promise<string | null> {
   const { id } = await engine.request('make a probe', docker =>
     docker.createContainer({
@@ -35,7 +36,7 @@ export async function outputOf(
       HostConfig: {
         NetworkMode: 'none',
         CapDrop: ['ALL'],
-        SecurityOpt: ['no-new-privileges'],
+        SecurityOpt: [...securityOptions],
         Memory: PROBE_MEMORY_BYTES,
         MemorySwap: PROBE_MEMORY_BYTES,
         PidsLimit: PROBE_PROCESSES,

@@ -20,6 +20,7 @@ import {
 import { socketPathOf } from './endpoint.ts';
 import { type Engine, statusOf } from './engine.ts';
 import type { Exits } from './exits.ts';
+import type { SecurityOptions } from './filter.ts';
 import type { HostPython } from './host-python.ts';
 import type { Images } from './images.ts';
 import type { Javas } from './java.ts';
@@ -53,6 +54,7 @@ export interface StarterOptions {
   readonly exits: Exits;
   readonly images: Images;
   readonly javas: Javas;
+  readonly security: SecurityOptions;
   readonly hostPython: HostPython;
   readonly networks: TenantNetworks;
   readonly installation: string;
@@ -218,7 +220,7 @@ export class Starter {
 
   /** Makes the container; pulls its image when it is missing. */
   async #make(attempt: Attempt, directory: string): Promise<{ id: string; warnings: readonly string[] }> {
-    const { engine, images, installation } = this.#options;
+    const { engine, images, installation, security } = this.#options;
     const { spec, signal, mounts, network, argv, orders } = attempt;
     const options = containerOptions({
       spec,
@@ -227,6 +229,7 @@ export class Starter {
       mounts,
       network: network?.name ?? 'none',
       argv,
+      securityOptions: await security.get(),
       env: orders === null && argv !== null ? { [SOCKET_VARIABLE]: INSIDE_SOCKET, [SECRET_VARIABLE]: spec.secret } : {},
     });
     // Not the library's own answer, which drops the warnings.

@@ -12,6 +12,7 @@ import { removalsIn } from '../../../test/parts/removals.ts';
 import { type S3TestServer, startS3Server } from '../../../test/parts/s3-server.ts';
 import { describeWith } from '../../../test/probe.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import type { Removals } from '../../lib/removals.ts';
 import { CODE_TARGET, CodeStore } from './code-store.ts';
 import type { S3Object, S3Settings } from './s3-source.ts';
 
@@ -35,11 +36,12 @@ function store(
   s3: S3Settings = NO_S3,
   maxCacheBytes = 1_000_000,
   policy: HostPathPolicy = { closed: [join(directory, 'data')], allow: null },
+  removals: Removals = removalsIn(join(directory, 'data')),
 ): CodeStore {
   return new CodeStore({
     dataDir: join(directory, 'data'),
     policy,
-    removals: removalsIn(join(directory, 'data')),
+    removals,
     s3,
     maxCacheBytes,
     maxArchiveBytes: 1_000_000,
@@ -256,5 +258,105 @@ describeWith(['go'], 'code in an object store', () => {
     await expect(code.place({ storage: 's3', object: object(change), revision: '1' }, 'i')).rejects.toThrow(text);
     expect(await cached()).toHaveLength(0);
     expect(await readdir(join(directory, 'data/code/work'))).toHaveLength(0);
+  });
+});
+
+describe('code that a place was promised', () => {
+  const object: S3Object = { bucketId: 'b', objectId: 'o', bucketUrl: '', token: 'a:b', sha512: '' };
+  let bucket: ReturnType<typeof createServer>;
+  let isThere: boolean;
+  let settings: S3Settings;
+
+  beforeEach(async () => {
+    const pack = tar.pack();
+    pack.entry({ name: 'main.py' }, 'print(1)');
+    pack.finalize();
+    const chunks: Buffer[] = [];
+    for await (const chunk of pack) chunks.push(chunk as Buffer);
+    const archive = gzipSync(Buffer.concat(chunks));
+    isThere = true;
+    bucket = createServer((_request, response) => (isThere ? response.end(archive) : response.writeHead(404).end()));
+    await new Promise<void>(resolve => bucket.listen(0, '127.0.0.1', resolve));
+    settings = { ...NO_S3, endpoint: `http://127.0.0.1:${(bucket.address() as AddressInfo).port}` };
+  });
+  afterEach(() => {
+    bucket.closeAllConnections();
+    bucket.close();
+  });
+
+  /** A cache that keeps nothing unused, and tells before it removes anything. */
+  function told(beforeRemoval: (path: string) => Promise<void>): CodeStore {
+    const removals = removalsIn(join(directory, 'data'));
+    const remove = removals.remove.bind(removals);
+    removals.remove = async path => {
+      await beforeRemoval(path);
+      await remove(path);
+    };
+    return store(settings, 0, undefined, removals);
+  }
+  const placeIn = (code: CodeStore, instanceId: string, revision = '1') =>
+    code.place({ storage: 's3', object, revision }, instanceId);
+  const mainOf = ({ mount }: Awaited<ReturnType<CodeStore['place']>>) =>
+    readFile(join(mount?.source ?? '', 'main.py'), 'utf8');
+
+  it('stays when it is placed while the entry is being removed', async () => {
+    let isPlaced = false;
+    let placed: Awaited<ReturnType<CodeStore['place']>> | undefined;
+    const code = told(async path => {
+      if (isPlaced || path.includes('/copies/') || (await readdir(path).catch(() => []))[0] !== 'main.py') return;
+      isPlaced = true;
+      placed = await placeIn(code, 'second');
+    });
+    await placeIn(code, 'first');
+    await code.release('first');
+    expect(isPlaced).toBe(true);
+    expect(placed && (await mainOf(placed))).toBe('print(1)');
+  });
+
+  it('stays when it is placed while unused entries are looked for, at whichever moment', async () => {
+    const code = told(async () => undefined);
+    for (let turns = 0; turns < 40; turns++) {
+      await placeIn(code, 'first');
+      const released = code.release('first');
+      for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
+      const placed = await placeIn(code, 'second');
+      await released;
+      expect([turns, await mainOf(placed)]).toEqual([turns, 'print(1)']);
+      await code.release('second');
+    }
+  });
+
+  it('stays while many instances of several revisions come and go', async () => {
+    const code = told(async () => undefined);
+    await Promise.all(
+      Array.from({ length: 8 }, async (_, worker) => {
+        for (let round = 0; round < 10; round++) {
+          const id = `i${worker}-${round}`;
+          expect(await mainOf(await placeIn(code, id, String(round % 2)))).toBe('print(1)');
+          await code.release(id);
+        }
+      }),
+    );
+    expect(await readdir(join(directory, 'data/code/cache'))).toEqual([]);
+    expect(await readdir(join(directory, 'data/code/work'))).toEqual([]);
+  });
+
+  it('is nobody’s when the fetch fails, so that what comes later may go again', async () => {
+    const code = told(async () => undefined);
+    isThere = false;
+    await expect(placeIn(code, 'first')).rejects.toThrow('could not be fetched');
+    isThere = true;
+    await placeIn(code, 'second');
+    await code.release('second');
+    expect(await readdir(join(directory, 'data/code/cache'))).toEqual([]);
+  });
+
+  it('stays with an instance of before a restart of which nothing is known yet', async () => {
+    const before = told(async () => undefined);
+    const placed = await placeIn(before, 'first');
+    const after = told(async () => undefined);
+    after.adopt(placed.mount?.source ?? '', 'first');
+    await after.sweep(new Set(['first']));
+    expect(await mainOf(placed)).toBe('print(1)');
   });
 });

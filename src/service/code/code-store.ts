@@ -1,10 +1,11 @@
 import { createHash, randomUUID } from 'node:crypto';
+import { renameSync } from 'node:fs';
 import { mkdir, readdir, rename, stat, utimes } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { failedPrecondition, messageOf, type ServiceError } from '../../core/error.ts';
-import { checkHostPath, type HostPathPolicy } from '../../core/host-path.ts';
+import { checkHostPath, checkSources, type HostPathPolicy } from '../../core/host-path.ts';
 import type { MountSpec } from '../../core/mount.ts';
-import { type OpenedPath, openPath } from '../../lib/opened-path.ts';
+import { findPath, type OpenedPath, openPath } from '../../lib/opened-path.ts';
 import type { Removals } from '../../lib/removals.ts';
 import { unpack } from '../../storage/unpack.ts';
 import { copyTree } from './copy-tree.ts';
@@ -76,9 +77,15 @@ export class CodeStore {
   async place(source: CodeSource, instanceId: string): Promise<PlacedCode> {
     if (source.storage === 'inside') return { codePath: source.path, mount: null, ours: false };
     if (source.storage === 's3') {
-      const directory = await this.#fetched(source.object, source.revision);
-      this.#use(basename(directory), instanceId);
-      return placed(directory, true, true);
+      const key = cacheKey(source.object, source.revision);
+      // Before anything is awaited: what is used is not removed.
+      this.#use(key, instanceId);
+      try {
+        return placed(await this.#fetched(source.object, key), true, true);
+      } catch (error) {
+        this.#unuse(key, instanceId);
+        throw error;
+      }
     }
     if (source.storage === 'local' && source.orInImage === true) {
       // A directory that the caller may not have is not looked at: then the image brings the code.
@@ -101,16 +108,25 @@ export class CodeStore {
     return placed(source.path, true, false);
   }
 
-  /** An instance of before a restart lives on with what it had mounted. */
+  /** Fails with `failed_precondition` when the rule for host paths refuses a source; one that is missing is the sandbox's to tell. */
+  async checkMounts(mounts: readonly MountSpec[]): Promise<void> {
+    try {
+      await checkSources('', mounts, this.#options.policy, findPath);
+    } catch (error) {
+      const { code, message } = error as ServiceError;
+      if (code === 'invalid_request') throw failedPrecondition(message, { cause: error });
+      if (code !== 'failed_precondition') throw error;
+    }
+  }
+
+  /** An instance of before a restart may live on with what it had mounted: to be said before anything is released or swept. */
   adopt(mountSource: string, instanceId: string): void {
     if (mountSource.startsWith(`${this.#cacheDir}/`)) this.#use(basename(mountSource), instanceId);
   }
 
   /** The instance is gone: its copy goes too, and cached objects that nobody uses any more when there are too many. */
   async release(instanceId: string): Promise<void> {
-    for (const [entry, users] of this.#users) {
-      if (users.delete(instanceId) && users.size === 0) this.#users.delete(entry);
-    }
+    for (const entry of this.#users.keys()) this.#unuse(entry, instanceId);
     await this.#options.removals.remove(join(this.#copyDir, instanceId));
     await this.#trim();
   }
@@ -159,8 +175,12 @@ export class CodeStore {
     this.#users.set(entry, users);
   }
 
-  #fetched(object: S3Object, revision: string): Promise<string> {
-    const key = cacheKey(object, revision);
+  #unuse(entry: string, instanceId: string): void {
+    const users = this.#users.get(entry);
+    if (users?.delete(instanceId) && users.size === 0) this.#users.delete(entry);
+  }
+
+  #fetched(object: S3Object, key: string): Promise<string> {
     let fetching = this.#fetching.get(key);
     if (!fetching) {
       fetching = this.#fetch(object, join(this.#cacheDir, key)).finally(() => this.#fetching.delete(key));
@@ -195,19 +215,34 @@ export class CodeStore {
 
   /** Removes the entries that were not used for longest until the unused ones fit. */
   async #trim(): Promise<void> {
-    const unused: { path: string; bytes: number; usedAtMs: number }[] = [];
+    const unused: { entry: string; bytes: number; usedAtMs: number }[] = [];
     for (const entry of await namesIn(this.#cacheDir)) {
-      if (this.#users.has(entry) || this.#fetching.has(entry)) continue;
+      if (this.#users.has(entry)) continue;
       const path = join(this.#cacheDir, entry);
       const facts = await stat(path).catch(() => null);
-      if (facts) unused.push({ path, bytes: await sizeOf(path), usedAtMs: facts.mtimeMs });
+      if (facts) unused.push({ entry, bytes: await sizeOf(path), usedAtMs: facts.mtimeMs });
     }
     unused.sort((a, b) => b.usedAtMs - a.usedAtMs);
     let kept = 0;
-    for (const { path, bytes } of unused) {
+    for (const { entry, bytes } of unused) {
       kept += bytes;
-      if (kept > this.#options.maxCacheBytes) await this.#options.removals.remove(path);
+      if (kept > this.#options.maxCacheBytes) await this.#remove(entry);
     }
+  }
+
+  /** Unless it is used again. */
+  async #remove(entry: string): Promise<void> {
+    await mkdir(this.#workDir, { recursive: true, mode: 0o711 });
+    const away = join(this.#workDir, randomUUID());
+    // Nothing is awaited between the look and the move: whoever places it from here on fetches it anew.
+    if (this.#users.has(entry)) return;
+    try {
+      renameSync(join(this.#cacheDir, entry), away);
+    } catch {
+      // Another one has moved it, or it cannot be moved now: the next look finds it.
+      return;
+    }
+    await this.#options.removals.remove(away);
   }
 }
 
