@@ -1,18 +1,24 @@
-import { mkdtemp, rm, stat, unlink } from 'node:fs/promises';
+import { cp, mkdtemp, readdir, rm, stat, unlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { sql } from 'kysely';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import type { PoolSpec } from '../core/pool.ts';
 import { createPools, removePools } from '../registry/pool-writes.ts';
 import { WORKS } from '../works.ts';
+import { openDataDir } from './data-dir.ts';
 import { openDatabase } from './database.ts';
 import { listPools } from './pools.ts';
+import { openSqlite } from './sqlite.ts';
 import { openStores, type Stores } from './stores.ts';
 import { WriteClient } from './write-client.ts';
 
 const PROGRAM = new URL('../../test/registry/write-program.mjs', import.meta.url);
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
 const ANY = { id: '', group: '' };
 
 let directory: string;
@@ -118,7 +124,7 @@ test('a thread that cannot begin fails its orders with why', async () => {
 test('a clean close leaves everything in the database’s own file', async () => {
   await stores.writes.write(createPools, [pool('kept')]);
   expect(await stores.close()).toBe(true);
-  expect((await stat(`${file}-wal`)).size).toBe(0);
+  expect((await stat(`${file}-wal`).catch(() => ({ size: 0 }))).size).toBe(0);
   stores = await openStores(file, { works: WORKS, program: PROGRAM });
   expect(await idsOf()).toEqual(['kept']);
 });
@@ -144,4 +150,77 @@ test('writes that are refused fail with the problem, those that wait too, and a 
   await expect(waiting).rejects.toThrow('the directory is gone');
   await expect(stores.writes.write(createPools, [pool('later')])).rejects.toThrow('the directory is gone');
   expect(stores.writes.problem()).toBe('the directory is gone');
+});
+
+describe('a clean stop that is killed', () => {
+  let home: string;
+  beforeEach(async () => {
+    home = await mkdtemp(join(tmpdir(), 'rookery-stop-'));
+  });
+  afterEach(async () => {
+    await rm(home, { recursive: true, force: true });
+  });
+
+  /** What a kill at this moment would leave: the directory as it is. */
+  async function killedAt(step: string): Promise<string> {
+    // What SQLite removes with the last connection it removes now: a statement that is not collected would hold it.
+    collectGarbage();
+    await new Promise(setImmediate);
+    const left = join(home, step);
+    await cp(join(home, 'data'), left, { recursive: true });
+    return left;
+  }
+
+  async function startsWith(path: string): Promise<readonly string[]> {
+    const dir = await openDataDir(path);
+    const again = openSqlite(dir.databaseFile);
+    const rows = again.prepare('SELECT id FROM pools ORDER BY id').all() as { id: string }[];
+    again.close();
+    dir.release();
+    return rows.map(({ id }) => id);
+  }
+
+  it('at whichever moment: the next start begins, and finds all that was written', async () => {
+    const dir = await openDataDir(join(home, 'data'));
+    const opened = await openStores(dir.databaseFile, { works: WORKS, program: PROGRAM });
+    await dir.begin(() => undefined);
+    await opened.writes.write(createPools, [pool('a'), pool('b')]);
+    const left = [await killedAt('before')];
+    const isWhole = await opened.close(async () => {
+      left.push(await killedAt('whole'));
+      await dir.end();
+      left.push(await killedAt('unmarked'));
+    });
+    left.push(await killedAt('closed'));
+    dir.release(isWhole);
+    left.push(await killedAt('released'));
+    // The log goes with the last connection, so the mark has to go before that, and not before all is in the file.
+    const has = async (path: string) => (await readdir(path)).filter(name => /running$|-wal$/.test(name)).sort();
+    expect(await has(join(home, 'whole'))).toEqual(['rookery.db-wal', 'running']);
+    expect(await has(join(home, 'unmarked'))).toEqual(['rookery.db-wal']);
+    expect(await has(join(home, 'released'))).toEqual([]);
+    for (const path of left) expect([path, await startsWith(path)]).toEqual([path, ['a', 'b']]);
+  });
+
+  it('keeps its mark while the log holds what the file lacks', async () => {
+    const dir = await openDataDir(join(home, 'data'));
+    const opened = await openStores(dir.databaseFile, { works: WORKS, program: PROGRAM });
+    await dir.begin(() => undefined);
+    await opened.writes.write(createPools, [pool('a')]);
+    // Who reads in the middle of a transaction keeps the log from being emptied.
+    const reader = openSqlite(dir.databaseFile);
+    reader.exec('BEGIN');
+    reader.prepare('SELECT count(*) FROM pools').get();
+    await opened.writes.write(createPools, [pool('b')]);
+    let isWhole = false;
+    await opened.close(async () => {
+      isWhole = true;
+    });
+    dir.release();
+    expect(isWhole).toBe(false);
+    expect(await readdir(join(home, 'data'))).toEqual(expect.arrayContaining(['running', 'rookery.db-wal']));
+    const left = await killedAt('not-whole');
+    reader.close();
+    expect(await startsWith(left)).toEqual(['a', 'b']);
+  }, 30_000);
 });
