@@ -22,6 +22,8 @@ export function register(program: Command, context: Context): void {
 
 async function serve(io: Io, options: Readonly<Record<string, unknown>>): Promise<number> {
   const config = await loadConfigOrExplain(io, options);
+  // Whoever makes a file here says its mode, and users of sandboxes read some: what the shell before us takes from modes is not for those.
+  process.umask(0o022);
   const [{ createLogger }, { createServer }, { runServer }] = await Promise.all([
     import('../telemetry/logger.ts'),
     import('../server.ts'),

@@ -1,12 +1,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { cp, mkdtemp, readdir, rename, rm, unlink } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, readdir, rename, rm, unlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ROOT, run } from '../../scripts/command.ts';
+import { Served } from '../../scripts/served.ts';
 import { openDatabase } from '../../src/storage/database.ts';
 import { insertServiceInstance } from '../../src/storage/service-instances.ts';
 import { Bed } from './agents.ts';
@@ -233,4 +234,26 @@ describe('the data directory', () => {
     expect((await bed.invoke(younger)).status).toBe(404);
     await vi.waitFor(() => expect(() => process.kill(pid, 0)).toThrow('ESRCH'), { timeout: WAIT_MS });
   }, 120_000);
+});
+
+it('what is unpacked can be read by the users of sandboxes, whatever the shell takes from the modes of files', async () => {
+  await bed.server.remove();
+  bed.server = await Served.start({ under: ['sh', '-c', 'umask 077; exec "$@"', 'sh'] });
+  const work = join(bed.codeDir, 'work');
+  await mkdir(join(work, 'inner'), { recursive: true });
+  await writeFile(join(work, 'inner/text'), 'x');
+  await run('python3', ['-m', 'zipfile', '-c', join(bed.codeDir, 'work.zip'), `${work}/inner`], { capture: true });
+  const name = '_ray_pkg_0123456789abcdef.zip';
+  const put = await fetch(`${bed.server.frontendUrl}/api/packages/gcs/${name}`, {
+    method: 'PUT',
+    body: readFileSync(join(bed.codeDir, 'work.zip')),
+  });
+  expect(put.status).toBe(200);
+  const { body } = await bed.ask('POST', '/api/jobs', {
+    entrypoint: 'stat -c %a . inner inner/text | tr "\\n" " "',
+    runtime_env: { working_dir: `gcs://${name}` },
+  });
+  const job = `/api/jobs/${body.submission_id}`;
+  await vi.waitFor(async () => expect((await bed.ask('GET', job)).body.status).toBe('SUCCEEDED'), { timeout: WAIT_MS });
+  expect((await bed.ask('GET', `${job}/logs`)).body.logs).toContain('755 755 644');
 });
