@@ -86,6 +86,35 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await call(channel, 1)).toBe(1);
   });
 
+  test('the launcher of a server that might open few files serves none that may open more', async () => {
+    // Long enough for the next server to find it.
+    const idle = { launcherIdleExitMs: 10_000 };
+    const own = new ProcessFixture(idle);
+    const file = join(own.dataDir, 'server.mts');
+    writeFileSync(
+      file,
+      `import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
+       const options = ${JSON.stringify({ ...idle, dataDir: own.dataDir })};
+       await new ProcessFixture(options).driver().probe();
+       process.kill(process.pid, 'SIGKILL');`,
+    );
+    const server = ['prlimit', '--nofile=1000:1000', process.execPath, '--import', 'tsx', file];
+    expect(() => execFileSync('/usr/bin/env', server, { cwd: ROOT, stdio: 'pipe' })).toThrow();
+    try {
+      const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
+      const version = /^py(3\.\d+)-/.exec(lock)?.[1] ?? '';
+      const next = own.driver();
+      const spec = own.spec({ command: { kind: 'python', version } });
+      const { handle } = await next.start(spec, AbortSignal.timeout(WAIT_MS));
+      const argv = ['sh', '-c', 'ulimit -n'];
+      const asked = { argv, workingDir: '/', env: {}, stdin: '', timeoutMs: WAIT_MS, maxOutputBytes: 100 };
+      const { stdout } = await next.exec(handle, asked, AbortSignal.timeout(WAIT_MS));
+      expect(Number(stdout)).toBe(spec.maxOpenFiles);
+    } finally {
+      await own.dispose();
+    }
+  });
+
   test('a first process that is killed takes everything with it, and the end is told', async () => {
     const { handle, channel } = await startWith('leave_children');
     await call(channel, {});
