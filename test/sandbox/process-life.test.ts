@@ -448,6 +448,16 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
+  test('on the network of the host each sandbox says what its code reaches, one without a network does not', async () => {
+    const says = /as process.network: shared says: .* this service’s own API included/;
+    const shared = await startWith('echo');
+    expect(shared.facts.warnings.join('\n')).toMatch(says);
+    const alone = await startWith('echo', { network: 'none' });
+    expect(alone.facts.warnings.join('\n')).not.toMatch(says);
+    const served = fixture.spec({ requireIsolation: true });
+    await driver.start(served, AbortSignal.timeout(WAIT_MS)).catch(error => expect(error.message).not.toMatch(says));
+  });
+
   test('the owner of a workspace and the user inside differ: a warning names both uids', async context => {
     if (process.getuid?.() !== 0) return context.skip();
     const source = mkdtempSync(join(tmpdir(), 'rookery-owner-'));
