@@ -275,9 +275,7 @@ describe('code that a place was promised', () => {
     for await (const chunk of pack) chunks.push(chunk as Buffer);
     const archive = gzipSync(Buffer.concat(chunks));
     isThere = true;
-    bucket = createServer((_request, response) =>
-      isThere ? response.end(archive) : response.writeHead(404).end(),
-    );
+    bucket = createServer((_request, response) => (isThere ? response.end(archive) : response.writeHead(404).end()));
     await new Promise<void>(resolve => bucket.listen(0, '127.0.0.1', resolve));
     settings = { ...NO_S3, endpoint: `http://127.0.0.1:${(bucket.address() as AddressInfo).port}` };
   });
