@@ -268,7 +268,8 @@ export class Jobs {
     await this.#options.logs.remove(job.sequence);
   }
 
-  async log(tenant: string, id: string, signal: AbortSignal): Promise<string> {
+  /** The log as it is now. Fails with `not_found` at once. */
+  async log(tenant: string, id: string, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
     const stored = await this.#find(tenant, id);
     return await this.#options.logs.read(this, stored, MAX_LOG_BYTES, signal);
   }

@@ -41,7 +41,11 @@ export async function removePools(transaction: WriteTransaction, filter: PoolFil
 }
 
 /** Writes what a controller saw, if the pool's state allows it. False: it does not, or the pool is gone. */
-export async function reportSeen(transaction: WriteTransaction, id: string, report: Omit<Pool, 'spec'>): Promise<boolean> {
+export async function reportSeen(
+  transaction: WriteTransaction,
+  id: string,
+  report: Omit<Pool, 'spec'>,
+): Promise<boolean> {
   const pool = await holdPool(transaction, id);
   if (pool === undefined || !statesBefore(report.status).includes(pool.status)) return false;
   await reportPool(transaction, id, report);

@@ -204,7 +204,11 @@ export async function markJobRunning(
 }
 
 /** Keeps why an open job is told to end; the first reason stays. */
-export async function setJobStopReason(transaction: WriteTransaction, sequence: number, reason: StopReason): Promise<void> {
+export async function setJobStopReason(
+  transaction: WriteTransaction,
+  sequence: number,
+  reason: StopReason,
+): Promise<void> {
   await transaction
     .updateTable('jobs')
     .set({ stop_reason: reason })
@@ -235,7 +239,8 @@ export async function finishJob(transaction: WriteTransaction, sequence: number,
 /** Ends a job that waits, or keeps that one which has a sandbox is told to end. True: it waited, so that it is over. */
 export async function stopJob(transaction: WriteTransaction, sequence: number, end: JobEnd): Promise<boolean> {
   const stored = await readJob(transaction, sequence);
-  if (stored?.job.status === 'PENDING' && stored.job.instanceId === '') return await finishJob(transaction, sequence, end);
+  if (stored?.job.status === 'PENDING' && stored.job.instanceId === '')
+    return await finishJob(transaction, sequence, end);
   await setJobStopReason(transaction, sequence, 'stopped');
   return false;
 }
