@@ -229,10 +229,10 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  /** A launcher of the same program, but that it kills itself once, where `change` puts the words for that. */
-  const withKilledLauncher = async (
+  /** A launcher of the same program, but that something of it is killed once, where `change` puts the words for that. */
+  const withKilled = async (
     file: string,
-    change: (source: string, killOnce: string) => string,
+    change: (source: string, killOnce: (pid: string) => string) => string,
     check: (own: ProcessFixture) => Promise<void>,
   ) => {
     const pythonDir = mkdtempSync(join(tmpdir(), 'rookery-python-'));
@@ -241,7 +241,9 @@ describe('the process driver', { timeout: 120_000 }, () => {
     }
     const source = join(pythonDir, 'rookery_launcher', file);
     const killed = JSON.stringify(join(pythonDir, 'killed'));
-    const killOnce = `(__import__('os').path.exists(${killed}) or (__import__('os').mkdir(${killed}), __import__('os').kill(__import__('os').getpid(), 9)))`;
+    const os = `__import__('os')`;
+    const killOnce = (pid: string) =>
+      `(${os}.path.exists(${killed}) or (${os}.mkdir(${killed}), ${os}.kill(${pid}, 9)))`;
     writeFileSync(source, change(readFileSync(source, 'utf8'), killOnce));
     const own = new ProcessFixture({ pythonDir });
     try {
@@ -253,15 +255,26 @@ describe('the process driver', { timeout: 120_000 }, () => {
     }
   };
 
-  test.each<[string, string, (source: string, killOnce: string) => string]>([
-    ['before it serves: the start goes on with a new one', '__main__.py', (source, once) => `${once}\n${source}`],
+  const ITSELF = `__import__('os').getpid()`;
+
+  test.each<[string, string, (source: string, killOnce: (pid: string) => string) => string]>([
     [
-      'right behind its hand-over of a start: the start goes on without it',
-      'launcher.py',
-      (source, once) => source.replace(/^( *)(spare\.hand_over\(.*\))$/m, `$1$2\n$1${once}`),
+      'a launcher that is killed before it serves: the start goes on with a new one',
+      '__main__.py',
+      (source, killOnce) => `${killOnce(ITSELF)}\n${source}`,
     ],
-  ])('a launcher that is killed %s', async (_, file, change) => {
-    await withKilledLauncher(file, change, async own => {
+    [
+      'a launcher that is killed right behind its hand-over of a start: the start goes on without it',
+      'launcher.py',
+      (source, killOnce) => source.replace(/^( *)(spare\.hand_over\(.*\))$/m, `$1$2\n$1${killOnce(ITSELF)}`),
+    ],
+    [
+      'a user’s process that is killed before it has its orders: the start goes on with another one',
+      'first_process.py',
+      (source, killOnce) => source.replace(/^( *)(os\.close\(nothing\))$/m, `$1$2\n$1${killOnce('self._user')}`),
+    ],
+  ])('%s', async (_, file, change) => {
+    await withKilled(file, change, async own => {
       const { handle } = await own.driver().start(own.spec(), AbortSignal.timeout(WAIT_MS));
       expect(await own.driver().inspect(handle)).toEqual({ state: 'running' });
     });
