@@ -171,7 +171,12 @@ describe('the terminal', () => {
     await vi.waitFor(() => expect(shown()).toContain('22 88\r\n'), 10_000);
     caller.socket.send(Buffer.from('echo begi""ns; sleep 1000\n'));
     await vi.waitFor(() => expect(shown()).toContain('begins\r\n'), 10_000);
-    caller.socket.send(Buffer.from('\x03'));
+    // Again until it is heard: between its word and the program that it waits for the shell itself takes the first one.
+    const interrupted = () => {
+      caller.socket.send(Buffer.from('\x03echo al""ive\n'));
+      expect(shown()).toContain('alive\r\n');
+    };
+    await vi.waitFor(interrupted, { timeout: 20_000, interval: 500 });
     caller.socket.send(Buffer.from('exit 5\n'));
     expect(await caller.closed).toMatchObject({ code: 1000 });
     expect(caller.texts).toEqual(['{"type":"exit","returncode":5}']);
