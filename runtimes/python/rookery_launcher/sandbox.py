@@ -93,7 +93,7 @@ class _Start:
         self._is_program = command["kind"] == "exec" and len(command["argv"]) > 0
         self._makes_socket = command.get("makesSocket", False)
         self._may_serve_http = command.get("orServesHttp", False)
-        self._warnings = []
+        self._warnings = list(prepared.warnings)
         self.sandbox = Sandbox(request, plan.layers)
 
     def adopt_directory(self):
@@ -105,6 +105,8 @@ class _Start:
     def run(self):
         """False when the control plane has given the start up."""
         sandbox = self.sandbox
+        if self._warnings and self._request["requireIsolation"]:
+            raise StartFailure("isolation is required, and %s" % "; ".join(self._warnings))
         self._find_user()
         self._mount()
         self._check_program()
@@ -286,7 +288,8 @@ class _Start:
             os.close(descriptor)
 
     def _enter_user_namespace(self):
-        """For the commands that this process will run inside; the user's process enters one of its own."""
+        """For the commands that this process will run inside; the user's process is in its own, or in the same one, already."""
+        self._prepared.first.enter_user_limits()
         orders = user_process.identity_orders(self.sandbox)
         if orders["map"]:
             layers.become_user_of_namespace(self._layers, orders["uid"], orders["gid"])

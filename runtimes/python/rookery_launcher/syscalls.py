@@ -121,6 +121,10 @@ def unshare(flags):
     _check(LIBC.unshare(ctypes.c_int(flags)), "unshare")
 
 
+def setns(descriptor, kind=0):
+    _check(LIBC.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), "setns")
+
+
 def prctl(option, value=0):
     return _check(
         LIBC.prctl(ctypes.c_int(option), ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)),

@@ -28,6 +28,7 @@ export function startRequest(
     maxOpenFiles: spec.maxOpenFiles,
     network: networkOf(spec, networks),
     policy,
+    requireIsolation: spec.requireIsolation,
   };
 }
 
@@ -38,7 +39,7 @@ export function isolationOf(
   file: SandboxStateFile,
 ): readonly string[] {
   const isAlone = hasOwnNetwork(file) || spec.network === 'none' || spec.command.kind === 'http';
-  return launcher.hello.isolation.filter(layer => layer !== 'net' || isAlone);
+  return launcher.hello.isolation.filter(layer => (layer !== 'net' || isAlone) && file.lacks?.includes(layer) !== true);
 }
 
 /** Fails with `failed_precondition` when isolation is required and this machine lacks a layer, or a network that was to be the sandbox's own. */
@@ -59,7 +60,7 @@ export function refuseWithoutIsolation(
     'cgroup.memory',
     'cgroup.cpu',
     'cgroup.pids',
-    ...(launcher.hello.privileged ? [] : ['user']),
+    launcher.hello.privileged ? 'user_limits' : 'user',
     ...(spec.network === 'none' || spec.command.kind === 'http' ? ['net'] : []),
   ];
   const missing = wanted.filter(layer => !launcher.hello.isolation.includes(layer));
