@@ -28,21 +28,26 @@ export class DataDirWatch {
   readonly #options: DataDirWatchOptions;
   readonly #files: readonly (readonly [path: string, file: string | null])[];
   readonly #timer: NodeJS.Timeout;
+  #looking: Promise<void> = Promise.resolve();
   #lost: string | null = null;
   #full: string | null = null;
 
   constructor(options: DataDirWatchOptions) {
     this.#options = options;
     this.#files = options.files.map(path => [path, fileAt(path)]);
-    this.#timer = setInterval(() => void this.look(), LOOK_MS).unref();
+    this.#timer = setInterval(() => {
+      this.#looking = this.look();
+    }, LOOK_MS).unref();
   }
 
   problem(): string | null {
     return this.#lost ?? this.#full;
   }
 
-  close(): void {
+  /** Resolves when no look is under way any more. */
+  async close(): Promise<void> {
     clearInterval(this.#timer);
+    await this.#looking;
   }
 
   /** Never rejects. */

@@ -24,6 +24,11 @@ export interface DataDir {
   begin(onLost: (problem: string) => void): Promise<void>;
   /** What is wrong with the directory; null while all is well. */
   problem(): string | null;
+  /**
+   * Everything that was written is in the database's own file, and nothing more comes: from now on the service was not killed, whatever ends
+   * it. To be called before the write-ahead log goes.
+   */
+  end(): Promise<void>;
   /** `isWhole`: everything that was written is in the database's own file, and its write-ahead log is empty. */
   release(isWhole?: boolean): void;
 }
@@ -114,8 +119,14 @@ class TakenDataDir implements DataDir {
     return this.#watch?.problem() ?? null;
   }
 
+  async end(): Promise<void> {
+    // A look that is under way could put the mark back.
+    await this.#watch?.close();
+    if (this.problem() === null) this.#unmark();
+  }
+
   release(isWhole = false): void {
-    this.#watch?.close();
+    void this.#watch?.close();
     process.off('exit', this.#onExit);
     if (isWhole && this.problem() === null) {
       this.#unmark();

@@ -15,8 +15,11 @@ export interface Stores {
   readonly writes: DurableWrites;
   /** From now on nothing is written: every write fails with this, and is told as the problem. */
   refuseWrites(problem: string): void;
-  /** Waits for what was begun. True when all of it is in the database's own file: the write-ahead log is empty. */
-  close(): Promise<boolean>;
+  /**
+   * Waits for what was begun. True when all of it is in the database's own file: the write-ahead log is empty. `onWhole` is awaited once
+   * that is so and before the log may go: SQLite removes it with the last connection.
+   */
+  close(onWhole?: () => Promise<void>): Promise<boolean>;
 }
 
 export interface StoresOptions {
@@ -47,11 +50,17 @@ export async function openStores(file: string, { works, program }: StoresOptions
     database,
     writes,
     refuseWrites: problem => writes.refuse(problem),
-    async close() {
+    async close(onWhole = async () => undefined) {
       await database.destroy();
-      if (reader.isOpen) reader.close();
       await writes.close();
-      return (statSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0;
+      const isLogEmpty = () => (statSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0) === 0;
+      const isWhole = isLogEmpty();
+      if (isWhole) await onWhole();
+      // The last connection.
+      if (reader.isOpen) reader.close();
+      // A close tries once more to empty the log.
+      if (!isWhole && isLogEmpty()) await onWhole();
+      return isLogEmpty();
     },
   };
 }

@@ -87,7 +87,12 @@ async function use(way: Way, path: string, on: Bed): Promise<Answer> {
   );
   expect(registered).toMatchObject({ status: 200, body: { code: 0 } });
   const urn = String(registered.body.functionVersionUrn);
-  return await on.ask('POST', `/serverless/v1/functions/${urn}/invocations`, { path: way === 'function mount' ? '/mounted' : '/opt/function/code' }, me);
+  return await on.ask(
+    'POST',
+    `/serverless/v1/functions/${urn}/invocations`,
+    { path: way === 'function mount' ? '/mounted' : '/opt/function/code' },
+    me,
+  );
 }
 
 const refused = (way: Way, why = ''): object => {

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, cpSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -157,6 +157,38 @@ describeWith(['docker'], 'with a docker daemon', () => {
         error => String(error.message),
       );
       expect(how).toContain('exit code 0');
+      for (const { handle, instanceId } of await driver.list()) {
+        if (instanceId === spec.instanceId) await driver.remove(handle);
+      }
+      await bridgeEnd(spec.instanceId);
+    });
+
+    test.each([
+      ['root', ''],
+      ['a user of the image', IMAGE_USER.name],
+    ])('what its command makes in a mount is no program of %s outside', async (_who, user) => {
+      const image = `${IMAGE}-bits`;
+      const script =
+        'cp /bin/sh /writable/a; chmod 6755 /writable/a; install -m 4755 /bin/sh /writable/b; touch /writable/c';
+      await buildImage(host, image, [`USER ${IMAGE_USER.name}`, `CMD ["sh", "-c", "${script}"]`]);
+      const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
+      chmodSync(workspace, 0o777);
+      const spec = fixture.spec({
+        command: { kind: 'image' },
+        mounts: [{ source: workspace, target: '/writable', readonly: false }],
+        rootfs: { type: 'image', imageUrl: image, user },
+      });
+      // It ends before it serves.
+      await driver.start(spec, AbortSignal.timeout(WAIT_MS)).then(
+        ({ handle }) => driver.wait(handle),
+        () => undefined,
+      );
+      const made = readdirSync(workspace);
+      expect(made).toEqual(expect.arrayContaining(['a', 'c']));
+      for (const name of made) {
+        expect([name, statSync(join(workspace, name)).mode & 0o6000]).toEqual([name, 0]);
+      }
+      rmSync(workspace, { recursive: true });
       for (const { handle, instanceId } of await driver.list()) {
         if (instanceId === spec.instanceId) await driver.remove(handle);
       }

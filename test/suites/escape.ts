@@ -149,6 +149,9 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           ['reboot', 'syscall(169, 0, 0, 0, 0)'],
           ['sethostname', "syscall(170, b'x', 1)"],
           ['open_tree', "syscall(428, -100, b'/', 1)"],
+          ['personality with memory that can always be run', 'syscall(135, 0x400000)'],
+          ['set_mempolicy', 'syscall(238, 0, 0, 0)'],
+          ['move_pages of another process', 'syscall(279, 1, 0, 0, 0, 0, 0)'],
         ];
         test.each(calls)('%s is refused', async (_call, code) => {
           if (process.arch !== 'x64') return;
@@ -282,37 +285,6 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           });
         });
 
-        if (!facts.onHostFiles) return;
-        test.each([
-          '/etc/shadow',
-          '/etc/gshadow',
-          '/etc/sudoers',
-          '/etc/ssh',
-          '/etc/ssl/private',
-          '/root/.ssh',
-          '/sys/kernel',
-        ])('the host’s %s is not there', async path => {
-          const { attempt } = await startAs();
-          expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError|^PermissionError/);
-        });
-
-        test('its first process cannot be killed, stopped, traced or read', async () => {
-          const started = await startAs();
-          const { attempt } = started;
-          for (const signal of [9, 15, 19]) await attempt(`os.kill(1, ${signal})`);
-          for (const name of ['mem', 'environ', 'maps', 'auxv']) {
-            expect(await attempt(`open('/proc/1/${name}', 'rb').read(1)`)).toMatch(/^PermissionError/);
-          }
-          for (const name of ['root', 'cwd', 'exe', 'fd/0', 'ns/mnt']) {
-            expect(await attempt(`os.readlink('/proc/1/${name}')`)).toMatch(/^PermissionError/);
-          }
-          expect(await attempt('syscall(101, 16, 1, 0, 0)')).toMatch(/^PermissionError/);
-          expect(await driver.inspect(started.handle)).toEqual({ state: 'running' });
-          expect(await driver.exec(started.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({
-            returncode: 0,
-          });
-        });
-
         test('the limits of its first process cannot be lowered; its own can', async () => {
           const started = await startAs();
           const { attempt } = started;
@@ -344,6 +316,48 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           if (process.arch !== 'x64') return;
           const { attempt } = await startAs();
           expect(await attempt(code)).toMatch(/^OSError: \[Errno 38\]/);
+        });
+
+        test('sockets of families that only the kernel or the machine needs cannot be made', async () => {
+          const { attempt } = await startAs();
+          // AF_PACKET, AF_ALG, AF_VSOCK, AF_XDP
+          for (const family of [17, 38, 40, 44]) {
+            expect(await attempt(`socket.socket(${family}, socket.SOCK_DGRAM, 0)`)).toMatch(
+              /^(PermissionError|OSError)/,
+            );
+          }
+          expect(await attempt('socket.socketpair() and socket.socket(10).family')).toMatch(/AF_INET6|^10$/);
+        });
+
+        if (!facts.onHostFiles) return;
+        test.each([
+          '/etc/shadow',
+          '/etc/gshadow',
+          '/etc/sudoers',
+          '/etc/ssh',
+          '/etc/ssl/private',
+          '/root/.ssh',
+          '/sys/kernel',
+        ])('the host’s %s is not there', async path => {
+          const { attempt } = await startAs();
+          expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError|^PermissionError/);
+        });
+
+        test('its first process cannot be killed, stopped, traced or read', async () => {
+          const started = await startAs();
+          const { attempt } = started;
+          for (const signal of [9, 15, 19]) await attempt(`os.kill(1, ${signal})`);
+          for (const name of ['mem', 'environ', 'maps', 'auxv']) {
+            expect(await attempt(`open('/proc/1/${name}', 'rb').read(1)`)).toMatch(/^PermissionError/);
+          }
+          for (const name of ['root', 'cwd', 'exe', 'fd/0', 'ns/mnt']) {
+            expect(await attempt(`os.readlink('/proc/1/${name}')`)).toMatch(/^PermissionError/);
+          }
+          expect(await attempt('syscall(101, 16, 1, 0, 0)')).toMatch(/^PermissionError/);
+          expect(await driver.inspect(started.handle)).toEqual({ state: 'running' });
+          expect(await driver.exec(started.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({
+            returncode: 0,
+          });
         });
 
         test('what the kernel counts by user for the whole machine is bounded: queued signals, message queues', async () => {

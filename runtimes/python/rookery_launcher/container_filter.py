@@ -1,7 +1,9 @@
-"""The system call filter of containers: the rules of `seccomp` as a profile that Docker takes, which `python -m` of this prints.
+"""The system call filter of containers: the rules of `seccomp` as a profile that Docker takes. `npm run generate` writes it beside this file.
 
-It names what is allowed. In a profile that names what is not, a call that the libseccomp of the machine is too old to know (fchmodat2, where it
-is from before 2023) would pass; here it does not, whatever is new. Nothing of other architectures passes: there is no rule for them.
+It names what is allowed. In a profile that names what is not, a call that the libseccomp of the machine is too old to know (fchmodat2, where
+it is from before 2023) would pass; here it does not, whatever is new. Nothing of other architectures passes: there is no rule for them.
+
+Two things differ. Terminals of containers lead nowhere else, so that every ioctl passes; and other address families end with EPERM.
 """
 
 import json
@@ -55,22 +57,22 @@ def _allow(names, *conditions):
 def profile():
     """For x86_64 and aarch64: elsewhere arguments stand in other places."""
     rules = [_allow(_ALLOWED)]
-    for name, _, _, mode_index, flags_index in seccomp._MODES:
-        rules.append(_allow([name], _masked(mode_index, seccomp._SET_IDS, 0)))
+    for name, _, _, mode_index, flags_index in seccomp.MODES:
+        rules.append(_allow([name], _masked(mode_index, seccomp.SET_IDS, 0)))
         if flags_index is not None:
-            rules.append(_allow([name], _masked(flags_index, seccomp._CREATES, 0)))
-    rules.append(_allow(["clone"], _masked(0, seccomp._CLONE_NAMESPACES, 0)))
-    rules.append(_allow(["unshare"], _masked(0, seccomp._NAMESPACES, 0)))
+            rules.append(_allow([name], _masked(flags_index, seccomp.CREATES, 0)))
+    rules.append(_allow(["clone"], _masked(0, seccomp.CLONE_NAMESPACES, 0)))
+    rules.append(_allow(["unshare"], _masked(0, seccomp.NAMESPACES, 0)))
     for name, values in (
-        ("personality", seccomp._PERSONALITIES),
-        ("socket", seccomp._FAMILIES),
-        ("socketpair", seccomp._FAMILIES),
+        ("personality", seccomp.PERSONALITIES),
+        ("socket", seccomp.FAMILIES),
+        ("socketpair", seccomp.FAMILIES),
     ):
         rules += [_allow([name], _masked(0, _LOW_HALF, value)) for value in values]
     # Limits of oneself, and reading those of others.
     rules.append(_allow(["prlimit64"], _masked(0, _LOW_HALF, 0)))
     rules.append(_allow(["prlimit64"], {"index": 2, "op": "SCMP_CMP_EQ", "value": 0}))
-    absent = [name for name, _, _ in seccomp._ABSENT]
+    absent = [name for name, _, _ in seccomp.ABSENT]
     rules.append({"names": absent, "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
     # EPERM.
     return {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": rules}

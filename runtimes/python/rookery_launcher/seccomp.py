@@ -18,14 +18,14 @@ _SECCOMP_FILTER_FLAG_SPEC_ALLOW = 4
 _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
 #: Every CLONE_NEW* flag.
-_NAMESPACES = 0x7E020080
+NAMESPACES = 0x7E020080
 #: CLONE_NEWTIME is part of the exit signal's byte in clone(2), so it is no flag there.
-_CLONE_NAMESPACES = 0x7E020000
+CLONE_NAMESPACES = 0x7E020000
 #: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
-_FAMILIES = (1, 2, 10, 16)
+FAMILIES = (1, 2, 10, 16)
 
 # Denied with EPERM: (name, x86_64, aarch64); None where the machine does not have it.
-_DENIED = (
+DENIED = (
     ("acct", 163, 89),
     ("add_key", 248, 217),
     ("bpf", 321, 280),
@@ -93,7 +93,7 @@ _DENIED = (
     ("vhangup", 153, 58),
 )
 # Denied with ENOSYS, so that libraries take their other way.
-_ABSENT = (
+ABSENT = (
     ("clone3", 435, 435),
     # Its mode is behind a pointer, where a filter cannot look.
     ("openat2", 437, 437),
@@ -102,12 +102,12 @@ _ABSENT = (
     ("io_uring_register", 427, 427),
 )
 #: S_ISUID and S_ISGID. On the host such a file would be a program with the rights of its owner: of root, where the code runs as root.
-_SET_IDS = 0o6000
+SET_IDS = 0o6000
 #: O_CREAT and what makes O_TMPFILE more than O_DIRECTORY: only then is there a mode.
-_CREATES = 0o20000100
+CREATES = 0o20000100
 # Denied with EPERM when the mode has them: (name, x86_64, aarch64, which argument is the mode, which the flags that say whether it counts).
 # What other calls make (directories, sockets) cannot have them, and what is written to loses them.
-_MODES = (
+MODES = (
     ("openat", 257, 56, 3, 2),
     ("open", 2, None, 2, 1),
     ("chmod", 90, None, 1, None),
@@ -119,7 +119,7 @@ _MODES = (
     ("mknodat", 259, 33, 2, None),
 )
 #: What asks, and what only tells programs another name of the machine; not what makes their memory easier to attack.
-_PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
+PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 # Looked at by argument.
 _PERSONALITY = {"x86_64": 135, "aarch64": 92}
 _CLONE = {"x86_64": 56, "aarch64": 220}
@@ -150,10 +150,10 @@ def _instruction(code, true, false, value):
 def _mode_check(call, mode_index, flags_index, denied, allow):
     check = []
     if flags_index is not None:
-        check = [_instruction(_LOAD, 0, 0, _argument_at(flags_index)), _instruction(_JUMP_SET, 0, 3, _CREATES)]
+        check = [_instruction(_LOAD, 0, 0, _argument_at(flags_index)), _instruction(_JUMP_SET, 0, 3, CREATES)]
     check += [
         _instruction(_LOAD, 0, 0, _argument_at(mode_index)),
-        _instruction(_JUMP_SET, 0, 1, _SET_IDS),
+        _instruction(_JUMP_SET, 0, 1, SET_IDS),
         denied,
         allow,
     ]
@@ -180,14 +180,14 @@ def program(machine):
         # The x32 variants of all calls.
         code += [_instruction(_JUMP_GREATER_EQUAL, 0, 1, 0x40000000), enosys]
     # First, because files are opened often, and what is looked at by argument is not remembered by the kernel.
-    for entry in _MODES:
+    for entry in MODES:
         if entry[column] is not None:
             code += _mode_check(entry[column], entry[3], entry[4], eperm, allow)
-    for names, verdict in ((_DENIED, eperm), (_ABSENT, enosys)):
+    for names, verdict in ((DENIED, eperm), (ABSENT, enosys)):
         for entry in names:
             if entry[column] is not None:
                 code += [_instruction(_JUMP_EQUAL, 0, 1, entry[column]), verdict]
-    for call, flags in ((_CLONE, _CLONE_NAMESPACES), (_UNSHARE, _NAMESPACES)):
+    for call, flags in ((_CLONE, CLONE_NAMESPACES), (_UNSHARE, NAMESPACES)):
         code += [
             _instruction(_JUMP_EQUAL, 0, 4, call[machine]),
             _instruction(_LOAD, 0, 0, _argument_at(0)),
@@ -217,9 +217,9 @@ def program(machine):
     ]
     unsupported = _instruction(_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)
     for call, values, verdict in (
-        (_PERSONALITY, _PERSONALITIES, eperm),
-        (_SOCKET, _FAMILIES, unsupported),
-        (_SOCKETPAIR, _FAMILIES, unsupported),
+        (_PERSONALITY, PERSONALITIES, eperm),
+        (_SOCKET, FAMILIES, unsupported),
+        (_SOCKETPAIR, FAMILIES, unsupported),
     ):
         code += [
             _instruction(_JUMP_EQUAL, 0, len(values) + 3, call[machine]),

@@ -44,6 +44,13 @@ class Filter(unittest.TestCase):
             (0x40000000 + 1, (), _ENOSYS),
         ])
 
+    def test_a_personality_that_makes_memory_easier_to_attack_is_refused(self):
+        for machine, arch, number in (('x86_64', _X86_64, 135), ('aarch64', _AARCH64, 92)):
+            self.check(machine, arch, [
+                (number, (0,), _ALLOW), (number, (8,), _ALLOW), (number, (0xFFFFFFFF,), _ALLOW), (number, (0x20008,), _ALLOW),
+                (number, (0x400000,), _EPERM), (number, (0x40000,), _EPERM), (number, (0x100000,), _EPERM), (number, (3,), _EPERM),
+            ])
+
     def test_limits_of_another_process_are_read_and_not_changed(self):
         for machine, arch, number in (('x86_64', _X86_64, 302), ('aarch64', _AARCH64, 261)):
             self.check(machine, arch, [

@@ -1,0 +1,68 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import http from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { findPythonDir } from '../process/launchers.ts';
+import type { BridgeRules } from './bridge-rules.ts';
+import { askDaemon } from './daemon.ts';
+import { Engine } from './engine.ts';
+import { SecurityOptions } from './filter.ts';
+
+const disposals: (() => void)[] = [];
+
+afterEach(() => {
+  for (const dispose of disposals.splice(0)) dispose();
+});
+
+/** What is known of a daemon that says this of itself. */
+async function factsOf(info: object) {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-daemon-'));
+  const socket = join(directory, 'socket');
+  const server = http.createServer((_request, response) => {
+    response.setHeader('content-type', 'application/json');
+    response.end(JSON.stringify({ OSType: 'linux', ...info }));
+  });
+  await new Promise<void>(resolve => server.listen(socket, resolve));
+  const engine = await Engine.open(`unix://${socket}`);
+  disposals.push(() => {
+    engine.close();
+    server.close();
+    rmSync(directory, { recursive: true });
+  });
+  return await askDaemon(engine, { missing: async () => null } as unknown as BridgeRules);
+}
+
+const optionsOf = (facts: Awaited<ReturnType<typeof factsOf>>) =>
+  new SecurityOptions(findPythonDir(), async () => facts).get();
+
+test.each([
+  ['x86_64', 'name=seccomp,profile=default'],
+  ['aarch64', 'name=seccomp,profile=builtin'],
+  ['x86_64', 'name=seccomp,profile=unconfined'],
+])('a container gets our filter on %s with %s', async (architecture, option) => {
+  const facts = await factsOf({ Architecture: architecture, SecurityOptions: [option] });
+  expect(facts.isolation).toContain('seccomp');
+  expect(facts.degraded).toEqual([]);
+  const options = await optionsOf(facts);
+  expect(options).toEqual(['no-new-privileges', expect.stringMatching(/^seccomp=\{.*\}$/)]);
+  expect(JSON.parse((options[1] ?? '').slice('seccomp='.length))).toMatchObject({ defaultAction: 'SCMP_ACT_ERRNO' });
+});
+
+test.each([
+  [
+    'without seccomp',
+    { Architecture: 'x86_64', SecurityOptions: ['name=apparmor'] },
+    /^system calls are not filtered: the daemon runs without seccomp$/,
+  ],
+  [
+    'of another architecture',
+    { Architecture: 's390x', SecurityOptions: ['name=seccomp,profile=default'] },
+    /^system calls are filtered by the daemon’s own rules alone, .*: ours are for x86_64 and aarch64$/,
+  ],
+])('a daemon %s is not asked for our filter, and that is told', async (_what, info, sentence) => {
+  const facts = await factsOf(info);
+  expect(facts.isolation).not.toContain('seccomp');
+  expect(facts.degraded).toEqual([expect.stringMatching(sentence)]);
+  expect(await optionsOf(facts)).toEqual(['no-new-privileges']);
+});
