@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
@@ -91,8 +91,7 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
               `subprocess.run([sys.executable, '-c', ${JSON.stringify(TAKE)}, '${kind}', '${keep}'], stdout=subprocess.PIPE).stdout.decode()`,
             ),
           ),
-        takeAsCommand: async (kind: string, keep: string) =>
-          Number(await command('python3', '-c', TAKE, kind, keep)),
+        takeAsCommand: async (kind: string, keep: string) => Number(await command('python3', '-c', TAKE, kind, keep)),
       };
     };
     // No more than one: the host's programs need theirs meanwhile.
@@ -149,13 +148,16 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
             `(${Array(6).fill(uid).join(', ')})`,
           );
           await command('touch', '/writable/command');
-          for (const file of ['code', 'command']) expect(statSync(join(workspace, file))).toMatchObject({ uid, gid: uid });
+          for (const file of ['code', 'command'])
+            expect(statSync(join(workspace, file))).toMatchObject({ uid, gid: uid });
           expect(await attempt("os.chown('/writable/code', 5, 5)")).toMatch(/^PermissionError/);
           const map = '0 0 4294967295';
           for (const file of ['uid_map', 'gid_map']) {
             expect(await attempt(`' '.join(open('/proc/self/${file}').read().split())`)).toBe(map);
             expect((await command('cat', `/proc/self/${file}`)).trim().split(/\s+/).join(' ')).toBe(map);
-            expect(await attempt(`os.write(os.open('/proc/self/${file}', os.O_WRONLY), b'0 0 1')`)).toMatch(/^PermissionError/);
+            expect(await attempt(`os.write(os.open('/proc/self/${file}', os.O_WRONLY), b'0 0 1')`)).toMatch(
+              /^PermissionError/,
+            );
           }
           // A command may look at what the code has open, and end it; not at the first process.
           expect(await command('readlink', '/proc/2/fd/0')).toBe('/dev/null\n');
@@ -182,12 +184,73 @@ describeWith(['root', 'namespaces'], 'what the kernel counts by user is of each 
     };
   });
 
+  test('a machine that allows it no more says so in each sandbox, and they run', { timeout: 120_000 }, () => {
+    const directory = mkdtempSync(join(tmpdir(), 'rookery-limits-'));
+    try {
+      const program = join(directory, 'program.mts');
+      const module = JSON.stringify(new URL('process-fixture.ts', import.meta.url).href);
+      writeFileSync(
+        program,
+        `import { writeFileSync } from 'node:fs';
+import { ProcessFixture } from ${module};
+const fixture = new ProcessFixture();
+try {
+  const driver = fixture.driver({ spares: 1 });
+  const start = changes => driver.start(fixture.spec(changes), AbortSignal.timeout(${WAIT_MS}));
+  const tell = changes =>
+    start(changes).then(({ facts }) => [facts.isolation.includes('user_limits'), ...facts.warnings], error => error.message)
+      .then(said => console.log(JSON.stringify(said)));
+  await tell();
+  writeFileSync('/proc/sys/user/max_user_namespaces', '0');
+  // Those that wait were made before.
+  for (let count = 0; count < 4; count++) await start();
+  await tell();
+  await tell({ requireIsolation: true });
+} finally {
+  await fixture.dispose();
+}
+`,
+      );
+      // In a user namespace where all ids are the host's: what is forbidden there is forbidden to nobody else.
+      const wrapper = `
+import os, sys
+from rookery_launcher import user_limits
+offer = user_limits.Offer()
+child = os.fork()
+if child:
+    offer.make(child)
+    os._exit(os.waitpid(child, 0)[1] >> 8)
+offer.take().enter()
+os.execv(sys.argv[1], sys.argv[1:])
+`;
+      const command = ['-B', '-c', wrapper, process.execPath, '--import', 'tsx', program];
+      const env = { ...process.env, PYTHONPATH: join(import.meta.dirname, '../../runtimes/python') };
+      const said = execFileSync('python3', command, { env, encoding: 'utf8' });
+      const sentence = /user_limits is not available here \(unshare: [^)]+\): all sandboxes of one user share /;
+      expect(
+        said
+          .trim()
+          .split('\n')
+          .map(line => JSON.parse(line)),
+      ).toEqual([
+        expect.arrayContaining([true]),
+        expect.arrayContaining([false, expect.stringMatching(sentence)]),
+        expect.stringMatching(/^isolation is required, and user_limits is not available here/),
+      ]);
+    } finally {
+      rmSync(directory, { recursive: true, force: true });
+    }
+  });
+
   test('a machine that does not allow it says so, and sandboxes run', async () => {
     const fixture = new ProcessFixture({ disable: ['user_limits'] });
     try {
       const driver = fixture.driver();
       const probe = await driver.probe();
-      expect(probe).toMatchObject({ available: true, degraded: [expect.stringContaining('user_limits is not available')] });
+      expect(probe).toMatchObject({
+        available: true,
+        degraded: [expect.stringContaining('user_limits is not available')],
+      });
       const { facts } = await driver.start(fixture.spec(), AbortSignal.timeout(WAIT_MS));
       expect(facts.isolation).not.toContain('user_limits');
       expect(facts.isolation).toContain('mount');
@@ -200,18 +263,22 @@ describeWith(['root', 'namespaces'], 'what the kernel counts by user is of each 
   });
 });
 
-describeWith(['root', 'namespaces', 'supervisor'], 'what the kernel counts by user is of each supervised sandbox', () => {
-  describeLimits('supervisor', async () => {
-    const supervisord = await TestSupervisord.start();
-    const fixture = new SupervisorFixture(supervisord);
-    return {
-      driver: fixture.driver(),
-      codePath: fixture.codePath,
-      spec: changes => fixture.spec(changes),
-      dispose: async () => {
-        await fixture.dispose();
-        await supervisord.dispose();
-      },
-    };
-  });
-});
+describeWith(
+  ['root', 'namespaces', 'supervisor'],
+  'what the kernel counts by user is of each supervised sandbox',
+  () => {
+    describeLimits('supervisor', async () => {
+      const supervisord = await TestSupervisord.start();
+      const fixture = new SupervisorFixture(supervisord);
+      return {
+        driver: fixture.driver(),
+        codePath: fixture.codePath,
+        spec: changes => fixture.spec(changes),
+        dispose: async () => {
+          await fixture.dispose();
+          await supervisord.dispose();
+        },
+      };
+    });
+  },
+);

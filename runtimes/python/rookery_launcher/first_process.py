@@ -23,7 +23,7 @@ _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 class FirstProcess:
     def __init__(self, plan, place, oom_kills, limits_namespace):
-        """`limits_namespace`: a descriptor of the namespace of `user_limits`, where there is one."""
+        """`limits_namespace`: of `user_limits`, where there is one."""
         self._plan = plan
         self._limits_namespace = limits_namespace
         self._place = place
@@ -85,7 +85,6 @@ class FirstProcess:
         """Where everything of this sandbox is counted. The host's rights stay behind."""
         if self._limits_namespace is not None:
             layers.enter_user_limits(self._plan.layers, self._limits_namespace)
-            os.close(self._limits_namespace)
             self._limits_namespace = None
 
     def go(self, sandbox, orders):

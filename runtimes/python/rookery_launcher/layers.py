@@ -225,8 +225,8 @@ def become_user_of_namespace(layers, uid, gid):
 
 
 def enter_user_limits(layers, namespace):
-    """Moves this process into a namespace of `user_limits`. Of the host's rights it has none from here on."""
-    syscalls.setns(namespace, syscalls.CLONE_NEWUSER)
+    """Moves this process into a Namespace of `user_limits`. Of the host's rights it has none from here on."""
+    namespace.enter()
     # A new namespace begins with all capabilities.
     give_up_privileges(layers)
 

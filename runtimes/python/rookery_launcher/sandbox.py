@@ -134,6 +134,8 @@ class _Start:
                 return False
         self._prepared.first.watch(self._connection)
         # Nothing of the user's can have come this far in the meantime; the user's process has its own already.
+        self._prepared.first.enter_user_limits()
+        layers.drop_capabilities(self._layers)
         layers.filter_calls(self._layers)
         return True
 
@@ -288,8 +290,7 @@ class _Start:
             os.close(descriptor)
 
     def _enter_user_namespace(self):
-        """For the commands that this process will run inside; the user's process is in its own, or in the same one, already."""
-        self._prepared.first.enter_user_limits()
+        """For the commands that this process will run inside; the user's process enters one of its own."""
         orders = user_process.identity_orders(self.sandbox)
         if orders["map"]:
             layers.become_user_of_namespace(self._layers, orders["uid"], orders["gid"])

@@ -35,12 +35,13 @@ class Offer:
         self._taker.close()
         try:
             # The pid is the child's alone for as long as it lives, and nothing of the sandbox outlives it.
-            os.setresuid(-1, _owner(child), -1)
+            owner = _owner(child)
+            os.setresuid(-1, owner, -1)
             # The ids took these from what is effective. Some machines let only those with rights make one.
             syscalls.keep_capabilities(range(64))
             syscalls.unshare(syscalls.CLONE_NEWUSER)
             namespace = os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-            self._maker.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", namespace))])
+            self._maker.sendmsg([b"%d" % owner], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", namespace))])
             self._maker.recv(1)
         except OSError as error:
             try:
@@ -50,7 +51,7 @@ class Offer:
                 pass
 
     def take(self):
-        """In the child: a descriptor of the namespace. Fails with OSError."""
+        """In the child: the Namespace. Fails with OSError."""
         self._maker.close()
         try:
             data, ancillary, _flags, _address = self._taker.recvmsg(_LONGEST_REASON, socket.CMSG_SPACE(4))
@@ -63,7 +64,7 @@ class Offer:
             except OSError:
                 os.close(namespace)
                 raise
-            return namespace
+            return Namespace(namespace, int(data))
         finally:
             self._taker.close()
             os.close(self._about_maker)
@@ -74,6 +75,20 @@ class Offer:
             os.write(descriptor, _EVERY_ID)
         finally:
             os.close(descriptor)
+
+
+class Namespace:
+    def __init__(self, descriptor, owner):
+        self._descriptor = descriptor
+        self._owner = owner
+
+    def enter(self):
+        """Moves this process, which is root, into it: with all capabilities there, and none on the host. Fails with OSError."""
+        # What its owner may without any right on the host.
+        os.setresuid(-1, self._owner, -1)
+        syscalls.setns(self._descriptor, syscalls.CLONE_NEWUSER)
+        os.setresuid(0, 0, 0)
+        os.close(self._descriptor)
 
 
 def _owner(pid):

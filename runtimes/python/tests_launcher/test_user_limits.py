@@ -51,7 +51,7 @@ def offered(use):
 class UserLimits(unittest.TestCase):
     def test_every_id_is_mapped_to_itself_and_nobody_else_is_its_owner(self):
         def use(namespace):
-            syscalls.setns(namespace, syscalls.CLONE_NEWUSER)
+            namespace.enter()
             with open('/proc/self/uid_map') as uids, open('/proc/self/gid_map') as gids:
                 self.assertEqual(uids.read().split() + gids.read().split(), ['0', '0', '4294967295'] * 2)
             os.setgroups([5, 7])
@@ -61,10 +61,10 @@ class UserLimits(unittest.TestCase):
 
     def test_two_are_not_the_same(self):
         def use(namespace):
-            return os.fstat(namespace).st_ino
+            return os.fstat(namespace._descriptor).st_ino
 
         def both(namespace):
-            return os.fstat(namespace).st_ino, offered(use)
+            return os.fstat(namespace._descriptor).st_ino, offered(use)
 
         self.assertEqual(len(set(offered(both).strip('()').replace("'", '').split(', '))), 2)
 
