@@ -21,6 +21,7 @@ import { checkOpenFiles } from './open-files.ts';
 import { createRegistry } from './registry/registry.ts';
 import type { Drivers } from './sandbox/drivers.ts';
 import { Interpreters } from './sandbox/process/interpreters.ts';
+import { OpenCallBytes } from './scheduler/open-call-bytes.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
 import { AsyncCalls } from './service/async-calls.ts';
 import { CodeStore } from './service/code/code-store.ts';
@@ -68,7 +69,7 @@ export async function createServer(config: Config, logger: Logger): Promise<Serv
     stores = await openStores(dataDir.databaseFile, { works: WORKS, program: WRITE_PROGRAM });
     return await begin(config, logger, dataDir, stores);
   } catch (error) {
-    dataDir.release(await stores?.close());
+    dataDir.release(await stores?.close(() => dataDir.end()));
     throw error;
   }
 }
@@ -116,6 +117,7 @@ async function assemble(
     ),
   });
 
+  const openCallBytes = new OpenCallBytes(config.maxOpenCallMb * MEBIBYTE);
   const sandboxes = {
     database,
     drivers: (name: Parameters<Drivers['get']>[0]) => drivers.get(name),
@@ -123,7 +125,7 @@ async function assemble(
     log: logger,
     metrics: metrics.scheduler,
     createTimeoutMs: config.createTimeoutMs,
-    maxOpenCallBytes: config.maxOpenCallMb * MEBIBYTE,
+    openCallBytes,
     maxStarting: MAX_STARTING,
     maxProcesses: config.maxProcesses,
     network: config.network,
@@ -167,6 +169,7 @@ async function assemble(
     },
     maxWaitMs: config.functions.maxWaitMs,
     maxWaitingPerTenant: config.functions.maxWaitingPerTenant,
+    openCallBytes,
     observe: metrics.functionInvoked,
     log: logger,
   });
@@ -275,7 +278,7 @@ async function assemble(
       await drivers.close();
       removals.close();
       if (asksLocalToken) await removeLocalToken(dataDir.path);
-      dataDir.release(await stores.close());
+      dataDir.release(await stores.close(() => dataDir.end()));
       return { agentsLeft, jobsLeft };
     },
   };

@@ -130,6 +130,13 @@ describe('a driver', () => {
     expect(driverFinding('process', degraded, { ...config, requireIsolation: true }).status).toBe('fail');
     expect(driverFinding('docker', degraded, { ...config, requireIsolation: true }).status).toBe('warn');
   });
+
+  test('of which the operator gives a layer away warns, also when isolation is required', () => {
+    const finding = { status: 'warn', notes: ['The network is shared.'] };
+    for (const requireIsolation of [false, true]) {
+      expect(driverFinding('process', works, { ...config, requireIsolation }, finding.notes)).toMatchObject(finding);
+    }
+  });
 });
 
 describe('python', () => {

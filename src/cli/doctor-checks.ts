@@ -115,11 +115,12 @@ export async function pythonFinding(
   return { name: 'python', status: config.defaultExecutor === 'process' ? 'fail' : 'warn', text: 'none found', notes };
 }
 
-/** Only the driver that instances get by default has to be there. */
+/** Only the driver that instances get by default has to be there. `chosen`: what the operator's settings give away, which is no failure. */
 export function driverFinding(
   name: string,
   probe: Probe,
   config: Pick<Config, 'defaultExecutor' | 'requireIsolation'>,
+  chosen: readonly string[] = [],
 ): Finding {
   const title = `${name} sandbox`;
   const isNeeded = config.defaultExecutor === name;
@@ -129,9 +130,11 @@ export function driverFinding(
   }
   const { isolation } = probe.capabilities;
   const text = isolation.length === 0 ? 'works, without isolation' : `works; isolation: ${isolation.join(', ')}`;
-  if (probe.degraded.length === 0) return { name: title, status: 'ok', text, notes: [] };
+  if (probe.degraded.length === 0) {
+    return { name: title, status: chosen.length === 0 ? 'ok' : 'warn', text, notes: chosen };
+  }
   const status = isNeeded && config.requireIsolation ? 'fail' : 'warn';
-  return { name: title, status, text, notes: probe.degraded };
+  return { name: title, status, text, notes: [...probe.degraded, ...chosen] };
 }
 
 function bindProblem(host: string, port: number): Promise<NodeJS.ErrnoException | null> {

@@ -62,15 +62,23 @@ async function checkPythons(config: Config): Promise<Finding> {
 
 /** In a data directory of their own, so that a running service and its launchers are left alone. */
 async function probeDrivers(config: Config): Promise<readonly Finding[]> {
-  const [{ driverFinding }, { runtimeFindings }, jdks, { createInstallation }, { Removals }, { SILENT }] =
-    await Promise.all([
-      import('./doctor-checks.ts'),
-      import('./doctor-runtimes.ts'),
-      import('../runtime/jdks.ts'),
-      import('../installation.ts'),
-      import('../lib/removals.ts'),
-      import('../telemetry/logger.ts'),
-    ]);
+  const [
+    { driverFinding },
+    { CHOSEN_NETWORK_SENTENCE },
+    { runtimeFindings },
+    jdks,
+    { createInstallation },
+    { Removals },
+    { SILENT },
+  ] = await Promise.all([
+    import('./doctor-checks.ts'),
+    import('../sandbox/process/network.ts'),
+    import('./doctor-runtimes.ts'),
+    import('../runtime/jdks.ts'),
+    import('../installation.ts'),
+    import('../lib/removals.ts'),
+    import('../telemetry/logger.ts'),
+  ]);
   const dataDir = await mkdtemp(join(tmpdir(), 'rookery-doctor-'));
   const removals = new Removals({ directory: join(dataDir, 'leftovers'), report: () => undefined });
   const process = { ...config.process, spares: 0, warm: [] };
@@ -80,9 +88,10 @@ async function probeDrivers(config: Config): Promise<readonly Finding[]> {
     const names = drivers.names.filter(name => name !== 'kubernetes');
     const probes = await Promise.all(names.map(async name => [name, await drivers.probe(name)] as const));
     const of = new Map(probes);
+    const chosen = config.process.network === 'shared' ? [CHOSEN_NETWORK_SENTENCE] : [];
     const ofProcess = of.get('process');
     return [
-      ...probes.map(([name, probe]) => driverFinding(name, probe, config)),
+      ...probes.map(([name, probe]) => driverFinding(name, probe, config, name === 'docker' ? [] : chosen)),
       ...runtimeFindings({
         jdk: jdks.findJdk,
         jar: jdks.findRuntimeJar(),

@@ -205,7 +205,7 @@ export const SETTINGS = {
     min: 8,
     max: 65_536,
     unit: 'MiB',
-    doc: 'How much memory the bodies of all open calls may take together. Above it a call is refused at once with 429.',
+    doc: 'How much memory the bodies of all open calls may take together: of agents and of functions, and of calls that wait for an instance. Above it a call is refused at once with 429.',
     example: '512',
   }),
   maxConnections: integer({

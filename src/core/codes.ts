@@ -126,7 +126,8 @@ export const CALL_CODES: readonly NumericCode[] = [
     code: 150510,
     where: 'function service',
     http: '429',
-    meaning: 'The waiting room is full, and the machine or the tenant has no room for another instance.',
+    meaning:
+      'The waiting room is full, and the machine or the tenant has no room for another instance; or the memory for the bodies of open calls is full.',
   },
   {
     code: 200400,

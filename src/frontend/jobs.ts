@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod 
 import { jobRecord, readJobSubmission } from '../core/job.ts';
 import { withWarnings } from '../http/answer.ts';
 import { answerController } from '../http/caller.ts';
-import { sendJsonList } from '../http/masking.ts';
+import { sendJsonList, sendJsonText } from '../http/masking.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import type { JobService } from '../jobs/create-jobs.ts';
 import { JOB_DOCS } from './jobs-docs.ts';
@@ -84,7 +84,9 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
   });
   add('GET', '/api/jobs/:id/logs', 'read', JOB_DOCS.logs, async ({ tenant, params, query }, reply) => {
     const left = answerController(reply.raw);
-    if (!queryFlag(query, 'follow')) return { logs: await jobs.log(tenant, params.id, left.signal) };
+    if (!queryFlag(query, 'follow')) {
+      return sendJsonText(reply, 'logs', await jobs.log(tenant, params.id, left.signal));
+    }
     const leave = () => left.abort();
     closing.signal.addEventListener('abort', leave, { once: true });
     reply.raw.once('close', () => closing.signal.removeEventListener('abort', leave));

@@ -40,6 +40,25 @@ export function sendJsonList<T>(
   return reply.type(JSON_TYPE).send(Readable.from(textsOf(pages, textOf)));
 }
 
+/** Sends an object with one text, which is no environment, as fast as it is read. Bytes that are no UTF-8 become U+FFFD. */
+export function sendJsonText(reply: FastifyReply, name: string, chunks: AsyncIterable<Buffer>): FastifyReply {
+  masked.add(reply);
+  return reply.type(JSON_TYPE).send(Readable.from(jsonTextOf(name, chunks)));
+}
+
+/** `{"<name>":"<text>"}`, as `JSON.stringify` writes it. */
+export async function* jsonTextOf(name: string, chunks: AsyncIterable<Buffer>): AsyncIterable<string> {
+  // Chunks may end inside a character.
+  const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  const escaped = (text: string) => JSON.stringify(text).slice(1, -1);
+  yield `{${JSON.stringify(name)}:"`;
+  for await (const chunk of chunks) {
+    const text = escaped(decoder.decode(chunk, { stream: true }));
+    if (text !== '') yield text;
+  }
+  yield `${escaped(decoder.decode())}"}`;
+}
+
 async function* textsOf<T>(pages: AsyncIterable<readonly T[]>, textOf: (item: T) => string): AsyncIterable<string> {
   let before = '[';
   for await (const page of pages) {

@@ -84,7 +84,7 @@ test('the answers that nobody reads are bounded in all, and who reads is not har
   await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(12), 20_000);
   const answer = await fetch(`${url}${path}`, { method: 'POST', body: '{}' });
   expect((await answer.arrayBuffer()).byteLength).toBeGreaterThan(LARGE.length);
-  // How many fit depends on what the kernel takes of each; all of them do not.
-  await vi.waitFor(async () => expect(await openConnections(frontend)).toBeLessThan(12), 20_000);
+  // Three fit, whatever the kernel takes of each; one more connection is the reader's.
+  await vi.waitFor(async () => expect(await openConnections(frontend)).toBeLessThanOrEqual(4), 20_000);
   for (const socket of resting) socket.destroy();
 });

@@ -9,9 +9,11 @@ export interface UnreadAnswersOptions {
   readonly connections: () => Iterable<Socket>;
 }
 
-/** Bytes that the reader has not taken, and since when it takes nothing. */
+/** Bytes that are not with the kernel yet, and since when it takes none of them for the reader. */
 interface Unread {
   bytes: number;
+  /** In memory for that: Node lets go of a write when the last byte of it is taken, and not before. */
+  heldBytes: number;
   sinceMs: number;
 }
 
@@ -56,13 +58,18 @@ export class UnreadAnswers {
         if (known !== undefined) this.#unread.delete(socket);
         continue;
       }
-      held += bytes;
-      if (known === undefined) this.#unread.set(socket, { bytes, sinceMs: nowMs });
-      else if (known.bytes !== bytes) {
+      const heldBytes = socket.writableLength;
+      held += heldBytes;
+      if (known === undefined) {
+        this.#unread.set(socket, { bytes, heldBytes, sinceMs: nowMs });
+        continue;
+      }
+      known.heldBytes = heldBytes;
+      if (known.bytes !== bytes) {
         known.bytes = bytes;
         known.sinceMs = nowMs;
       } else if (nowMs - known.sinceMs >= this.#options.idleMs && !this.#tunnels.has(socket)) {
-        held -= this.#end(socket, bytes);
+        held -= this.#end(socket, heldBytes);
       }
     }
     for (const socket of this.#unread.keys()) if (socket.destroyed) this.#unread.delete(socket);
@@ -75,17 +82,17 @@ export class UnreadAnswers {
   /** Ends connections whose readers take nothing, the largest answers first, until the rest fits. */
   #makeRoom(held: number, nowMs: number): void {
     let left = held;
-    const largestFirst = [...this.#unread].sort(([, one], [, other]) => other.bytes - one.bytes);
-    for (const [socket, { bytes, sinceMs }] of largestFirst) {
+    const largestFirst = [...this.#unread].sort(([, one], [, other]) => other.heldBytes - one.heldBytes);
+    for (const [socket, { heldBytes, sinceMs }] of largestFirst) {
       if (left <= this.#options.maxBytes) return;
-      if (nowMs - sinceMs >= STALE_MS) left -= this.#end(socket, bytes);
+      if (nowMs - sinceMs >= STALE_MS) left -= this.#end(socket, heldBytes);
     }
   }
 
-  #end(socket: Socket, bytes: number): number {
+  #end(socket: Socket, heldBytes: number): number {
     this.#unread.delete(socket);
     socket.destroy();
-    return bytes;
+    return heldBytes;
   }
 }
 

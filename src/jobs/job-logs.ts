@@ -73,24 +73,39 @@ export class JobLogs {
     await rename(`${path}.new`, path);
   }
 
-  /** The whole log as it is now, at most its last `maxBytes`. */
-  async read(source: JobLogSource, stored: StoredJob, maxBytes: number, signal: AbortSignal): Promise<string> {
+  /** The whole log as it is now, at most its last `maxBytes` (from the beginning of a line then), piece by piece. */
+  async read(
+    source: JobLogSource,
+    stored: StoredJob,
+    maxBytes: number,
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<Buffer>> {
+    const parts: LogPart[] = [];
+    for await (const part of this.#parts(source, stored, signal)) parts.push(part);
+    const total = parts.reduce((sum, { bytes }) => sum + bytes, 0);
+    const skipped = Math.max(0, total - maxBytes);
+    const chunks = lastOf(parts, skipped);
+    return skipped === 0 ? chunks : fromWholeLine(chunks);
+  }
+
+  /** In order, each with as many bytes as it has now. */
+  async *#parts(source: JobLogSource, stored: StoredJob, signal: AbortSignal): AsyncGenerator<LogPart> {
     const { sequence, attempt, status } = stored.job;
-    const last = new Last(maxBytes);
     for (let each = 1; each <= attempt; each += 1) {
-      for await (const chunk of readFrom(this.#path(sequence, each, 'setup'), 0)) last.add(chunk);
+      yield await filePart(this.#path(sequence, each, 'setup'));
       const out = this.#path(sequence, each, 'out');
-      let isLive = false;
       if (each === attempt && status === 'RUNNING' && !(await exists(out))) {
-        for await (const chunk of source.live(stored, false, signal)) {
-          isLive = true;
-          last.add(chunk);
+        let bytes = 0;
+        for await (const chunk of source.live(stored, false, signal)) bytes += chunk.length;
+        if (bytes > 0) {
+          // What was seen live is the beginning of what is kept, should it end in the meantime.
+          yield { bytes, read: start => liveOrKept(source.live(stored, false, signal), out, start) };
+          continue;
         }
       }
       // It may have ended in the meantime.
-      if (!isLive) for await (const chunk of readFrom(out, 0)) last.add(chunk);
+      yield await filePart(out);
     }
-    return last.text();
   }
 
   /** The log from its beginning, on until the job is over and its end is known to everybody. */
@@ -145,30 +160,68 @@ export class JobLogs {
   }
 }
 
-/** Keeps the last bytes, beginning with a whole line. */
-class Last {
-  readonly #maxBytes: number;
-  #chunks: Buffer[] = [];
-  #bytes = 0;
-  #isCut = false;
+/** A piece of a log that can be read from any of its bytes on. */
+interface LogPart {
+  readonly bytes: number;
+  read(start: number): AsyncIterable<Buffer>;
+}
 
-  constructor(maxBytes: number) {
-    this.#maxBytes = maxBytes;
+async function filePart(path: string): Promise<LogPart> {
+  const bytes = (await stat(path).catch(() => null))?.size ?? 0;
+  return { bytes, read: start => readFrom(path, start) };
+}
+
+async function* liveOrKept(live: AsyncIterable<Buffer>, kept: string, start: number): AsyncIterable<Buffer> {
+  let before = start;
+  let isLive = false;
+  for await (const chunk of live) {
+    isLive = true;
+    const rest = chunk.subarray(before);
+    before -= chunk.length - rest.length;
+    if (rest.length > 0) yield rest;
   }
+  if (!isLive) yield* readFrom(kept, start);
+}
 
-  add(chunk: Buffer): void {
-    this.#chunks.push(chunk);
-    this.#bytes += chunk.length;
-    while (this.#bytes - (this.#chunks[0]?.length ?? 0) > this.#maxBytes) {
-      this.#bytes -= this.#chunks.shift()?.length ?? 0;
-      this.#isCut = true;
+/** All parts without their first `skipped` bytes, and without what was added since they were measured. */
+async function* lastOf(parts: readonly LogPart[], skipped: number): AsyncIterable<Buffer> {
+  let before = skipped;
+  for (const { bytes, read } of parts) {
+    const start = Math.min(before, bytes);
+    before -= start;
+    let left = bytes - start;
+    if (left === 0) continue;
+    for await (const chunk of read(start)) {
+      yield chunk.length <= left ? chunk : chunk.subarray(0, left);
+      left -= chunk.length;
+      if (left <= 0) break;
     }
   }
+}
 
-  text(): string {
-    const all = Buffer.concat(this.#chunks);
-    return (this.#isCut ? all.subarray(all.indexOf(0x0a) + 1) : all).toString('utf8');
+/** How far the beginning of a line is looked for. */
+const MAX_LINE_BYTES = 1024 * 1024;
+
+/** Without the rest of the line that was cut; as it is when the line is too long to be one. */
+async function* fromWholeLine(chunks: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
+  const held: Buffer[] = [];
+  let heldBytes = 0;
+  let isFound = false;
+  for await (const chunk of chunks) {
+    if (isFound) {
+      yield chunk;
+      continue;
+    }
+    const at = chunk.indexOf(0x0a);
+    held.push(chunk);
+    heldBytes += chunk.length;
+    isFound = at >= 0 || heldBytes > MAX_LINE_BYTES;
+    if (!isFound) continue;
+    if (at >= 0) yield chunk.subarray(at + 1);
+    else yield* held;
+    held.length = 0;
   }
+  yield* held;
 }
 
 /** A file that is not there is empty. */

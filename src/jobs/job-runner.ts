@@ -388,9 +388,9 @@ export class JobRunner {
       async () => {
         // Also remembered here: a job that fills the disk has to be ended although nothing can be written.
         this.#late.add(job.sequence);
-        await setJobStopReason(this.#options.database, job.sequence, 'timeout').catch(error =>
-          this.#warn(job, error, 'why it is stopped could not be written'),
-        );
+        await this.#options.writes
+          .write(setJobStopReason, job.sequence, 'timeout')
+          .catch(error => this.#warn(job, error, 'why it is stopped could not be written'));
         this.stop(job);
       },
       Math.max(0, startedAtMs + timeoutMs - Date.now()),

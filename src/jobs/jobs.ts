@@ -102,7 +102,7 @@ export class Jobs {
 
   /** Goes on where an earlier server stopped. */
   async start(): Promise<void> {
-    const { database, nodeId, files, logs } = this.#options;
+    const { database, writes, nodeId, files, logs } = this.#options;
     this.#lastSequence = await greatestJobSequence(database);
     const open = await listOpenJobs(database, nodeId);
     const sandboxes = await this.#sandboxes(open);
@@ -117,7 +117,8 @@ export class Jobs {
       const tracked = this.#track(job);
       if (handle === undefined) {
         // Nothing of it ever ran.
-        await requeueJob(database, job.sequence, { attempt: job.attempt, notBeforeMs: 0, message: job.message });
+        const again = { attempt: job.attempt, notBeforeMs: 0, message: job.message };
+        await writes.write(requeueJob, job.sequence, again);
         this.#enqueue(tracked, 0);
         continue;
       }
@@ -267,7 +268,8 @@ export class Jobs {
     await this.#options.logs.remove(job.sequence);
   }
 
-  async log(tenant: string, id: string, signal: AbortSignal): Promise<string> {
+  /** The log as it is now. Fails with `not_found` at once. */
+  async log(tenant: string, id: string, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
     const stored = await this.#find(tenant, id);
     return await this.#options.logs.read(this, stored, MAX_LOG_BYTES, signal);
   }
@@ -292,10 +294,10 @@ export class Jobs {
 
   /** Forgets ended jobs that are too old or too many; true when there may be more of them. */
   async dropOld(bounds: { readonly endedBeforeMs: number; readonly keep: number }): Promise<boolean> {
-    const { database, logs } = this.#options;
+    const { database, writes, logs } = this.#options;
     const expired = await listExpiredJobs(database, { ...bounds, limit: EXPIRED_AT_ONCE });
     for (const sequence of expired) {
-      if (await deleteJob(database, sequence)) await logs.remove(sequence);
+      if (await writes.write(deleteJob, sequence)) await logs.remove(sequence);
     }
     return expired.length === EXPIRED_AT_ONCE;
   }

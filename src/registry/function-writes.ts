@@ -3,7 +3,7 @@ import { LIMITS } from '../core/limits.ts';
 import type { PublishRequest } from '../core/publish.ts';
 import { DEFAULT_VERSION_GAP_MS, defaultVersionNumber, formatTimestamp, nextRevisionId } from '../core/revision.ts';
 import { formatUrn, isVersionNumber, LATEST, VERSION_FORMAT } from '../core/urn.ts';
-import type { Database } from '../storage/database.ts';
+import type { WriteTransaction } from '../storage/database.ts';
 import {
   deleteVersions,
   holdLatest,
@@ -34,12 +34,12 @@ export interface WrittenFunction {
  * What changes functions: works of `DurableWrites`, so that of parallel ones with the same name, number or revision exactly one
  * wins. `FunctionRegistry` says what each fails with.
  */
-export async function registerFunction(transaction: Database, row: NewFunctionRow): Promise<void> {
+export async function registerFunction(transaction: WriteTransaction, row: NewFunctionRow): Promise<void> {
   if (!(await insertVersion(transaction, row))) throw functionExists();
 }
 
 export async function publishFunction(
-  transaction: Database,
+  transaction: WriteTransaction,
   tenant: string,
   name: string,
   request: PublishRequest,
@@ -73,7 +73,7 @@ export async function publishFunction(
 }
 
 export async function updateFunction(
-  transaction: Database,
+  transaction: WriteTransaction,
   tenant: string,
   name: string,
   { revisionId, changes }: FunctionUpdate,
@@ -97,7 +97,7 @@ export async function updateFunction(
 
 /** One published version, or with null the whole function. */
 export async function deleteFunction(
-  transaction: Database,
+  transaction: WriteTransaction,
   tenant: string,
   name: string,
   version: string | null,

@@ -1,13 +1,13 @@
 import { POOL_STATUS, type Pool, type PoolSpec, statesBefore, statusAfterUpdate, WAITING_MSG } from '../core/pool.ts';
 import { mergePoolUpdate, type PoolUpdate } from '../core/pool-fields.ts';
-import type { Database } from '../storage/database.ts';
+import type { WriteTransaction } from '../storage/database.ts';
 import { deletePools, holdPools, insertPool, type PoolFilter, reportPool, updatePool } from '../storage/pools.ts';
 import { poolNotFound, wrongForStored } from './errors.ts';
 
 /** What changes pools: works of `DurableWrites`. `PoolRegistry` says what each fails with. */
 
 /** Answers for each pool whether it was created; it was not when its id is taken. */
-export async function createPools(transaction: Database, specs: readonly PoolSpec[]): Promise<boolean[]> {
+export async function createPools(transaction: WriteTransaction, specs: readonly PoolSpec[]): Promise<boolean[]> {
   const isCreated: boolean[] = [];
   for (const spec of specs) {
     isCreated.push(await insertPool(transaction, { spec, status: POOL_STATUS.new, msg: WAITING_MSG, readyCount: 0 }));
@@ -15,7 +15,7 @@ export async function createPools(transaction: Database, specs: readonly PoolSpe
   return isCreated;
 }
 
-export async function changePool(transaction: Database, id: string, update: PoolUpdate): Promise<void> {
+export async function changePool(transaction: WriteTransaction, id: string, update: PoolUpdate): Promise<void> {
   const pool = await holdPool(transaction, id);
   if (pool === undefined) throw poolNotFound();
   const status = statusAfterUpdate(pool.status);
@@ -29,7 +29,7 @@ export async function changePool(transaction: Database, id: string, update: Pool
 }
 
 /** A pool that no controller has begun is gone at once; others are marked for theirs. */
-export async function removePools(transaction: Database, filter: PoolFilter): Promise<void> {
+export async function removePools(transaction: WriteTransaction, filter: PoolFilter): Promise<void> {
   const found = await holdPools(transaction, filter);
   if (found.length === 0) throw poolNotFound();
   const untouched = found.filter(pool => pool.status === POOL_STATUS.new).map(pool => pool.spec.id);
@@ -41,7 +41,11 @@ export async function removePools(transaction: Database, filter: PoolFilter): Pr
 }
 
 /** Writes what a controller saw, if the pool's state allows it. False: it does not, or the pool is gone. */
-export async function reportSeen(transaction: Database, id: string, report: Omit<Pool, 'spec'>): Promise<boolean> {
+export async function reportSeen(
+  transaction: WriteTransaction,
+  id: string,
+  report: Omit<Pool, 'spec'>,
+): Promise<boolean> {
   const pool = await holdPool(transaction, id);
   if (pool === undefined || !statesBefore(report.status).includes(pool.status)) return false;
   await reportPool(transaction, id, report);
@@ -49,12 +53,12 @@ export async function reportSeen(transaction: Database, id: string, report: Omit
 }
 
 /** Of a deleting pool whose pods are gone. */
-export async function removeDeleted(transaction: Database, id: string): Promise<void> {
+export async function removeDeleted(transaction: WriteTransaction, id: string): Promise<void> {
   const pool = await holdPool(transaction, id);
   if (pool?.status === POOL_STATUS.deleting) await deletePools(transaction, [id]);
 }
 
-async function holdPool(transaction: Database, id: string): Promise<Pool | undefined> {
+async function holdPool(transaction: WriteTransaction, id: string): Promise<Pool | undefined> {
   // In a filter, an empty id would mean any pool.
   return id === '' ? undefined : (await holdPools(transaction, { id, group: '' }))[0];
 }

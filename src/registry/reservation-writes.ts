@@ -7,7 +7,7 @@ import {
   updateClusters,
 } from '../core/reservation.ts';
 import { LATEST } from '../core/urn.ts';
-import type { Database } from '../storage/database.ts';
+import type { WriteTransaction } from '../storage/database.ts';
 import {
   deleteReservations,
   holdVersion,
@@ -21,7 +21,7 @@ import { functionNotFound, wrongForStored } from './errors.ts';
 
 /** `update`: there has to be one already, of which what was not sent stays. `installed`: the clusters that may be named. */
 export async function writeReservation(
-  transaction: Database,
+  transaction: WriteTransaction,
   tenant: string,
   { funcName: name, version, instanceLabel: label, clusters: requested }: ReservationRequest,
   how: 'put' | 'update',
@@ -56,7 +56,7 @@ export async function writeReservation(
 
 /** Of one label, or with null of all labels. */
 export async function dropReservations(
-  transaction: Database,
+  transaction: WriteTransaction,
   key: ReservationKey,
   label: string | null,
 ): Promise<void> {
@@ -68,7 +68,7 @@ export async function dropReservations(
 }
 
 /** The record of the version, held against others that change its reservations. */
-async function hold(transaction: Database, key: ReservationKey): Promise<string> {
+async function hold(transaction: WriteTransaction, key: ReservationKey): Promise<string> {
   const record = await holdVersion(transaction, key);
   if (record !== null) return record;
   const latest = key.version === LATEST ? null : await holdVersion(transaction, { ...key, version: LATEST });

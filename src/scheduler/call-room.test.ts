@@ -1,44 +1,59 @@
 import { expect, test } from 'vitest';
 import { CallRoom } from './call-room.ts';
+import { OpenCallBytes } from './open-call-bytes.ts';
 
-test('a call has a place below the waiting bound, and while the bytes of open and of unsent bodies leave room', () => {
-  const room = new CallRoom({ maxWaitingCalls: 2, maxBytes: 100 });
-  expect(room.hasPlace(1, 0, 100)).toBe(true);
-  expect(room.hasPlace(2, 0, 1)).toBe(false);
-  expect(room.hasPlace(0, 0, 101)).toBe(false);
-  expect(room.hasPlace(0, 60, 41)).toBe(false);
-  room.enter(60);
-  expect(room.hasPlace(0, 0, 40)).toBe(true);
-  expect(room.hasPlace(0, 0, 41)).toBe(false);
-  room.leave(60);
-  expect(room.hasPlace(0, 0, 100)).toBe(true);
+const room = (maxWaitingCalls: number, bytes = new OpenCallBytes(1)) => new CallRoom({ maxWaitingCalls, bytes });
+
+test('a call is taken below the waiting bound, and while the bytes of open and of unsent bodies leave room', () => {
+  const calls = room(2, new OpenCallBytes(100));
+  expect(calls.refusal(1, 0, 100)).toBeUndefined();
+  expect(calls.refusal(2, 0, 1)).toMatchObject({ message: 'too many calls are waiting', retryAfterSeconds: 1 });
+  const full = { number: 150510, message: 'the memory for open calls is full', retryAfterSeconds: 1 };
+  expect(calls.refusal(0, 0, 101)).toMatchObject(full);
+  expect(calls.refusal(0, 60, 41)).toMatchObject(full);
+  calls.enter(60);
+  expect(calls.refusal(0, 0, 40)).toBeUndefined();
+  expect(calls.refusal(0, 0, 41)).toMatchObject(full);
+  calls.leave(60);
+  expect(calls.refusal(0, 0, 100)).toBeUndefined();
+});
+
+test('rooms share one memory, with calls that wait outside of them too', () => {
+  const bytes = new OpenCallBytes(100);
+  const [agents, functions] = [room(1, bytes), room(1, bytes)];
+  agents.enter(40);
+  bytes.take(40);
+  expect(functions.refusal(0, 0, 20)).toBeUndefined();
+  expect(functions.refusal(0, 0, 21)).toMatchObject({ number: 150510 });
+  agents.leave(40);
+  expect(functions.refusal(0, 0, 60)).toBeUndefined();
 });
 
 test('an agent that runs nothing has a negative number of waiting calls, and a place', () => {
-  expect(new CallRoom({ maxWaitingCalls: 0, maxBytes: 1 }).hasPlace(-1, 0, 0)).toBe(true);
+  expect(room(0).refusal(-1, 0, 0)).toBeUndefined();
 });
 
 test('idle resolves when the last open call ends, and at once when there is none', async () => {
-  const room = new CallRoom({ maxWaitingCalls: 1, maxBytes: 1 });
-  await room.idle(1000);
-  room.enter(0);
-  room.enter(0);
+  const calls = room(1);
+  await calls.idle(1000);
+  calls.enter(0);
+  calls.enter(0);
   let isIdle = false;
-  const idle = room.idle(60_000).then(() => {
+  const idle = calls.idle(60_000).then(() => {
     isIdle = true;
   });
-  room.leave(0);
+  calls.leave(0);
   await Promise.resolve();
   expect(isIdle).toBe(false);
-  room.leave(0);
+  calls.leave(0);
   await idle;
-  expect(room.openCalls).toBe(0);
+  expect(calls.openCalls).toBe(0);
 });
 
 test('idle gives up after its time', async () => {
-  const room = new CallRoom({ maxWaitingCalls: 1, maxBytes: 1 });
-  room.enter(0);
-  await room.idle(10);
-  await room.idle(0);
-  expect(room.openCalls).toBe(1);
+  const calls = room(1);
+  calls.enter(0);
+  await calls.idle(10);
+  await calls.idle(0);
+  expect(calls.openCalls).toBe(1);
 });

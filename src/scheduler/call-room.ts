@@ -1,37 +1,38 @@
-/** Bounds of open calls, and the count of those that are open; one for all instances of this process. */
+import type { ServiceError } from '../core/error.ts';
+import type { OpenCallBytes } from './open-call-bytes.ts';
+import { openCallsFull, tooManyWaiting } from './refusals.ts';
+
+/** Bounds of the calls that instances have, and the count of those that are open; one for all agents, one for all instances of functions. */
 export class CallRoom {
   readonly maxWaitingCalls: number;
-  readonly maxBytes: number;
+  readonly #bytes: OpenCallBytes;
   #calls = 0;
-  #bytes = 0;
   #onIdle: (() => void) | undefined;
 
-  constructor(bounds: { readonly maxWaitingCalls: number; readonly maxBytes: number }) {
+  constructor(bounds: { readonly maxWaitingCalls: number; readonly bytes: OpenCallBytes }) {
     this.maxWaitingCalls = bounds.maxWaitingCalls;
-    this.maxBytes = bounds.maxBytes;
+    this.#bytes = bounds.bytes;
   }
 
   get openCalls(): number {
     return this.#calls;
   }
 
-  /** Whether a call with this body may be taken by an instance of which `waiting` calls wait and `unsentBytes` are unsent. */
-  hasPlace(waiting: number, unsentBytes: number, bodyBytes: number): boolean {
-    return (
-      waiting < this.maxWaitingCalls &&
-      this.#bytes + bodyBytes <= this.maxBytes &&
-      unsentBytes + bodyBytes <= this.maxBytes
-    );
+  /** Why a call with this body may not be taken by an instance of which `waiting` calls wait and `unsentBytes` are unsent; undefined: it may. */
+  refusal(waiting: number, unsentBytes: number, bodyBytes: number): ServiceError | undefined {
+    if (waiting >= this.maxWaitingCalls) return tooManyWaiting();
+    const bytes = this.#bytes;
+    return bytes.fits(bodyBytes) && unsentBytes + bodyBytes <= bytes.max ? undefined : openCallsFull();
   }
 
   enter(bodyBytes: number): void {
     this.#calls++;
-    this.#bytes += bodyBytes;
+    this.#bytes.take(bodyBytes);
   }
 
   leave(bodyBytes: number): void {
     this.#calls--;
-    this.#bytes -= bodyBytes;
+    this.#bytes.give(bodyBytes);
     if (this.#calls === 0) this.#onIdle?.();
   }
 

@@ -4,7 +4,6 @@ import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle }
 import { withDeadline, within } from './bounded.ts';
 import type { CallRoom } from './call-room.ts';
 import type { SchedulerLog } from './options.ts';
-import { tooManyWaiting } from './refusals.ts';
 
 /** How long the reason of a lost connection is looked for: the sandbox's exit, or the way back to it. */
 const FIND_OUT_MS = 1_000;
@@ -112,7 +111,8 @@ export class LiveInstance {
     const channel = this.#channel;
     if (this.#overBecause !== undefined) return Promise.reject(unavailable(this.#overBecause));
     const bodyBytes = call.body.length;
-    if (!this.#room.hasPlace(this.#waiting, channel.unsentBytes, bodyBytes)) return Promise.reject(tooManyWaiting());
+    const refusal = this.#room.refusal(this.#waiting, channel.unsentBytes, bodyBytes);
+    if (refusal !== undefined) return Promise.reject(refusal);
     this.#room.enter(bodyBytes);
     const running = channel.isClosed ? this.#callLater(channel, call) : channel.call(call);
     return running.then(

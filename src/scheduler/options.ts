@@ -1,6 +1,7 @@
 import type { SandboxType } from '../core/instance.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
+import type { OpenCallBytes } from './open-call-bytes.ts';
 
 /** A driver by its name, the same one each time. Rejects with a `ServiceError` when this installation has none. */
 export type DriverSource = (name: SandboxType) => Promise<SandboxDriver>;
@@ -33,8 +34,8 @@ export interface SchedulerOptions {
   readonly createTimeoutMs: number;
   /** Calls of one instance that wait for their turn. */
   readonly maxWaitingCalls: number;
-  /** Bytes of all bodies of open calls, over all instances. */
-  readonly maxOpenCallBytes: number;
+  /** Shared with everybody else who holds bodies of open calls. */
+  readonly openCallBytes: OpenCallBytes;
   /** Creates and restarts at the same moment. */
   readonly maxStarting: number;
   /** Processes and threads of one sandbox. */

@@ -12,6 +12,10 @@ export const instanceFailed = (id: string, reason: string) =>
 
 export const tooManyWaiting = () => resourceExhausted('too many calls are waiting', { retryAfterSeconds: 1 });
 
+/** The number is that of a machine without room, for calls of functions. */
+export const openCallsFull = () =>
+  resourceExhausted('the memory for open calls is full', { number: 150510, retryAfterSeconds: 1 });
+
 export const tooManyStarting = () => resourceExhausted('too many instances are starting', { retryAfterSeconds: 1 });
 
 export const serverStopping = () => unavailable('the server is stopping');

@@ -25,6 +25,7 @@ import {
   nameTaken,
   noSandbox,
   notRunning,
+  openCallsFull,
   serverStopping,
   tooManyStarting,
   tooManyWaiting,
@@ -63,7 +64,7 @@ export class Scheduler implements Instances {
     this.#options = options;
     this.#now = options.now ?? Date.now;
     this.#records = new InstanceRecords(options.database);
-    this.#room = new CallRoom({ maxWaitingCalls: options.maxWaitingCalls, maxBytes: options.maxOpenCallBytes });
+    this.#room = new CallRoom({ maxWaitingCalls: options.maxWaitingCalls, bytes: options.openCallBytes });
     this.#removals = new Removals(options.log);
     this.#starter = new Starter(options, this.#room, this.#removals);
     this.#reconciler = new Reconciler({ ...options, now: this.#now }, this.#records, this.#removals, {
@@ -377,9 +378,18 @@ export class Scheduler implements Instances {
 
   async #invokeMissing(tenant: string, id: string, call: Call): Promise<CallOutcome> {
     if (this.#isStopping) throw serverStopping();
-    const live = await this.#adoptMissing(tenant, id, failedBecause =>
-      failedBecause === undefined ? instanceNotFound(id) : instanceFailed(id, failedBecause),
-    );
+    const { openCallBytes } = this.#options;
+    const bodyBytes = call.body.length;
+    if (!openCallBytes.fits(bodyBytes)) throw openCallsFull();
+    let live: LiveInstance;
+    openCallBytes.take(bodyBytes);
+    try {
+      live = await this.#adoptMissing(tenant, id, failedBecause =>
+        failedBecause === undefined ? instanceNotFound(id) : instanceFailed(id, failedBecause),
+      );
+    } finally {
+      openCallBytes.give(bodyBytes);
+    }
     return await live.call(call);
   }
 

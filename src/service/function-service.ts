@@ -4,6 +4,8 @@ import { parseUrn } from '../core/urn.ts';
 import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
+import type { OpenCallBytes } from '../scheduler/open-call-bytes.ts';
+import { openCallsFull } from '../scheduler/refusals.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import { CodeFailure } from './failure.ts';
@@ -24,6 +26,8 @@ export interface FunctionServiceOptions {
   readonly maxWaitMs: number;
   /** Waiting calls of one tenant over all its functions. */
   readonly maxWaitingPerTenant: number;
+  /** Shared with everybody else who holds bodies of open calls. */
+  readonly openCallBytes: OpenCallBytes;
   /** Told of every call of a version that is there. `timings` are null when it got no place. */
   readonly observe?: (tenant: string, name: string, code: string, seconds: number, timings: CallTimings | null) => void;
   /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
@@ -249,8 +253,9 @@ export class FunctionService {
     { headers, call, onPlaced, beforeRun, onEvent }: FunctionInvocation,
   ): Promise<FunctionResult> {
     // Without a wait, and without a promise, when a place is free.
-    const { lease, placeMs } =
-      this.#placeNow(service, key, headers) ?? (await this.#place(fn, service, key, headers, call.signal));
+    const placed = this.#placeNow(service, key, headers) ?? (await this.#place(fn, service, key, headers, call));
+    const { lease, placeMs } = placed;
+    let { heldBytes } = placed;
     const instance = lease.instance as ServingInstance;
     const interrupts = headers.session && this.#interruptible(fn.urn, headers.session.id, call.signal);
     const leftBehind = new LeftBehind(lease, this.#options.clock);
@@ -266,6 +271,11 @@ export class FunctionService {
       if (beforeRun) await beforeRun();
       onPlaced?.(instance.id);
       isSent = call.signal?.aborted !== true;
+      if (heldBytes > 0) {
+        // The instance counts them in this same turn: nobody gets them in between.
+        this.#options.openCallBytes.give(heldBytes);
+        heldBytes = 0;
+      }
       // Field by field, here and below: spreading costs more than the rest of this function.
       const outcome = await instance.call({
         header: call.header,
@@ -288,29 +298,48 @@ export class FunctionService {
       else lease.release('done');
       throw withNumber(error, call.signal?.aborted ?? false);
     } finally {
+      if (heldBytes > 0) this.#options.openCallBytes.give(heldBytes);
       interrupts?.end();
     }
   }
 
   #placeNow(service: Service, key: GroupKey, headers: FunctionCallHeaders) {
     const lease = service.tryAcquire(key, headers.session);
-    if (!lease || (lease.instance as ServingInstance).isConnected) return lease && { lease, placeMs: 0 };
+    if (!lease || (lease.instance as ServingInstance).isConnected) return lease && { lease, placeMs: 0, heldBytes: 0 };
     lease.release('replace');
     return undefined;
   }
 
-  /** A place on an instance whose connection stands. */
+  /** A place on an instance whose connection stands. The body counts while it is waited for, and on until the caller gives `heldBytes` back. */
   async #place(
     fn: ServedFunction,
     service: Service,
     key: GroupKey,
     headers: FunctionCallHeaders,
-    signal: CallSignal | undefined,
+    { body, signal }: FunctionInvocation['call'],
+  ) {
+    const { openCallBytes } = this.#options;
+    const heldBytes = body.length;
+    if (!openCallBytes.fits(heldBytes)) throw openCallsFull();
+    openCallBytes.take(heldBytes);
+    try {
+      return { ...(await this.#placeLater(fn, service, key, { session: headers.session, signal })), heldBytes };
+    } catch (error) {
+      openCallBytes.give(heldBytes);
+      throw error;
+    }
+  }
+
+  async #placeLater(
+    fn: ServedFunction,
+    service: Service,
+    key: GroupKey,
+    asked: Pick<Parameters<Service['acquire']>[1], 'session' | 'signal'>,
   ) {
     const startedMs = this.#options.clock.now();
     const maxWaitMs = Math.min(this.#options.maxWaitMs, fn.timeoutMs);
     for (let attempt = 0; ; attempt++) {
-      const lease = await this.#acquire(fn, service, key, { session: headers.session, signal, maxWaitMs });
+      const lease = await this.#acquire(fn, service, key, { ...asked, maxWaitMs });
       if ((lease.instance as ServingInstance).isConnected || attempt === MAX_PLACES) {
         return { lease, placeMs: this.#options.clock.now() - startedMs - lease.queueMs };
       }

@@ -7,6 +7,7 @@ import { removalsIn } from '../../test/parts/removals.ts';
 import { servedFunction } from '../../test/service/harness.ts';
 import { unavailable } from '../core/error.ts';
 import { LiveInstance } from '../scheduler/live-instance.ts';
+import { OpenCallBytes } from '../scheduler/open-call-bytes.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { listServiceInstances } from '../storage/service-instances.ts';
 import { CodeStore } from './code/code-store.ts';
@@ -56,7 +57,7 @@ function newLauncher(): SandboxLauncher {
     nodeId: 'node-1',
     createTimeoutMs: 10_000,
     maxStarting: 2,
-    maxOpenCallBytes: 1024 * 1024,
+    openCallBytes: new OpenCallBytes(1024 * 1024),
     maxProcesses: 256,
     network: 'host',
     requireIsolation: false,

@@ -9,6 +9,7 @@ import { ANSWER_MS, reach } from '../scheduler/adopt.ts';
 import { forEachOf } from '../scheduler/bounded.ts';
 import { CallRoom } from '../scheduler/call-room.ts';
 import { LiveInstance } from '../scheduler/live-instance.ts';
+import type { OpenCallBytes } from '../scheduler/open-call-bytes.ts';
 import type { DriverSource, SchedulerLog, SchedulerMetrics } from '../scheduler/options.ts';
 import { Removals } from '../scheduler/removals.ts';
 import { type SandboxRules, toSandboxSpec } from '../scheduler/sandbox-spec.ts';
@@ -34,7 +35,8 @@ export interface SandboxLauncherOptions extends SandboxRules {
   readonly createTimeoutMs: number;
   /** Starts at the same moment; further ones wait their turn. */
   readonly maxStarting: number;
-  readonly maxOpenCallBytes: number;
+  /** Shared with everybody else who holds bodies of open calls. */
+  readonly openCallBytes: OpenCallBytes;
   readonly log: SchedulerLog;
   readonly metrics?: SchedulerMetrics;
 }
@@ -70,7 +72,7 @@ export class SandboxLauncher implements ServiceLauncher {
   constructor(options: SandboxLauncherOptions) {
     this.#options = options;
     // How many calls an instance takes is the service's rule; here only their bytes are bounded.
-    this.#room = new CallRoom({ maxWaitingCalls: Number.MAX_SAFE_INTEGER, maxBytes: options.maxOpenCallBytes });
+    this.#room = new CallRoom({ maxWaitingCalls: Number.MAX_SAFE_INTEGER, bytes: options.openCallBytes });
     this.#removals = new Removals(options.log);
     this.#starter = new Starter(options, this.#room, this.#removals);
   }

@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely';
-import type { Database, Tables } from './database.ts';
+import type { Database, Tables, WriteTransaction } from './database.ts';
 
 export type AsyncCallStatus = 'queued' | 'processing' | 'completed' | 'failed';
 
@@ -26,8 +26,8 @@ type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' 
 
 export type AsyncCallAnswer = Omit<AsyncCallTable, 'body' | 'request' | 'webhook_url'>;
 
-export async function insertAsyncCall(queries: Queries, row: AsyncCallTable): Promise<void> {
-  await queries.insertInto('async_calls').values(row).execute();
+export async function insertAsyncCall(transaction: WriteTransaction, row: AsyncCallTable): Promise<void> {
+  await transaction.insertInto('async_calls').values(row).execute();
 }
 
 export async function findAsyncCall(database: Database, id: string): Promise<AsyncCallAnswer | null> {
@@ -55,8 +55,8 @@ export async function listQueuedAsyncCalls(database: Database) {
 }
 
 /** `queued` → `processing`; false when it is not queued any more. */
-export async function claimAsyncCall(queries: Queries, id: string): Promise<boolean> {
-  const { numUpdatedRows } = await queries
+export async function claimAsyncCall(transaction: WriteTransaction, id: string): Promise<boolean> {
+  const { numUpdatedRows } = await transaction
     .updateTable('async_calls')
     .set({ status: 'processing' })
     .where('id', '=', id)
@@ -66,12 +66,12 @@ export async function claimAsyncCall(queries: Queries, id: string): Promise<bool
 }
 
 export async function finishAsyncCall(
-  queries: Queries,
+  transaction: WriteTransaction,
   id: string,
   end: { status: 'completed' | 'failed'; result: string | null; error: string | null; completed_at_ms: number },
 ): Promise<void> {
   // The event is of no use any more, and may be large.
-  await queries
+  await transaction
     .updateTable('async_calls')
     .set({ ...end, body: new Uint8Array(0) })
     .where('id', '=', id)

@@ -1,4 +1,4 @@
-import { Kysely, Migrator, sql } from 'kysely';
+import { Kysely, Migrator, sql, type Transaction } from 'kysely';
 import { failedPrecondition, internal, messageOf } from '../core/error.ts';
 import type { AsyncCallTable } from './async-calls.ts';
 import type { FunctionTable, FunctionTotalTable } from './functions.ts';
@@ -25,6 +25,9 @@ export interface Tables {
 }
 
 export type Database = Kysely<Tables>;
+
+/** What a work of `DurableWrites` writes in. A database is none: so no durable write goes past the thread that writes. */
+export type WriteTransaction = Transaction<Tables>;
 
 /** Opens the database at `file` (`:memory:` for tests) and brings it to the newest migration. Fails with `internal`. */
 export async function openDatabase(file: string): Promise<Database> {

@@ -1,9 +1,9 @@
 import { fdatasyncSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { sql, type Transaction } from 'kysely';
+import { sql } from 'kysely';
 import { internal, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
-import type { Database, Tables } from './database.ts';
+import type { Database, WriteTransaction } from './database.ts';
 
 export interface DurableWrites {
   /**
@@ -25,7 +25,7 @@ export interface DurableWrites {
 }
 
 /** What is done in one transaction. */
-export type Work<A extends readonly unknown[], R> = (transaction: Transaction<Tables>, ...args: A) => Promise<R>;
+export type Work<A extends readonly unknown[], R> = (transaction: WriteTransaction, ...args: A) => Promise<R>;
 
 /** Returns when everything that was written to the write-ahead log before the call is on the disk. */
 export type Flush = () => Promise<void>;
@@ -83,7 +83,7 @@ async function noop(): Promise<void> {}
 
 /** A write that waits for its turn. */
 interface Waiting {
-  readonly work: (transaction: Transaction<Tables>) => Promise<unknown>;
+  readonly work: (transaction: WriteTransaction) => Promise<unknown>;
   readonly done: (result: unknown) => void;
   readonly fail: (error: unknown) => void;
 }
@@ -129,7 +129,7 @@ export class GroupedWrites implements DurableWrites {
     await this.#release();
   }
 
-  async #enqueue<T>(work: (transaction: Transaction<Tables>) => Promise<T>): Promise<T> {
+  async #enqueue<T>(work: (transaction: WriteTransaction) => Promise<T>): Promise<T> {
     this.#pending += 1;
     try {
       return await new Promise<T>((done, fail) => {

@@ -1,5 +1,5 @@
 import type { Kysely } from 'kysely';
-import type { Database, Tables } from './database.ts';
+import type { Database, Tables, WriteTransaction } from './database.ts';
 
 /** Row of `job_schedules`. */
 export interface JobScheduleTable {
@@ -18,8 +18,8 @@ export interface JobScheduleTable {
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'selectFrom' | 'deleteFrom'>;
 
 /** False, and nothing written, when the tenant has one of this id. */
-export async function insertJobSchedule(queries: Queries, row: JobScheduleTable): Promise<boolean> {
-  const { numInsertedOrUpdatedRows } = await queries
+export async function insertJobSchedule(transaction: WriteTransaction, row: JobScheduleTable): Promise<boolean> {
+  const { numInsertedOrUpdatedRows } = await transaction
     .insertInto('job_schedules')
     .values(row)
     .onConflict(conflict => conflict.doNothing())
@@ -47,8 +47,8 @@ export async function listJobSchedules(database: Database, tenant: string | null
 }
 
 /** False when there was none. */
-export async function deleteJobSchedule(queries: Queries, tenant: string, id: string): Promise<boolean> {
-  const { numDeletedRows } = await queries
+export async function deleteJobSchedule(transaction: WriteTransaction, tenant: string, id: string): Promise<boolean> {
+  const { numDeletedRows } = await transaction
     .deleteFrom('job_schedules')
     .where('tenant', '=', tenant)
     .where('id', '=', id)

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { Job, JobErrorType, JobSpec, JobStatus } from '../core/job.ts';
-import type { Database, Tables } from './database.ts';
+import type { Database, Tables, WriteTransaction } from './database.ts';
 
 /** Why a running job was told to end; `''`: it was not. */
 export type StopReason = '' | 'stopped' | 'timeout';
@@ -54,8 +54,8 @@ export interface JobEnd {
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
 
 /** False, and nothing written, when the tenant has a job of this id. */
-export async function insertJob(queries: Queries, job: Job, fingerprint: string): Promise<boolean> {
-  const { numInsertedOrUpdatedRows } = await queries
+export async function insertJob(transaction: WriteTransaction, job: Job, fingerprint: string): Promise<boolean> {
+  const { numInsertedOrUpdatedRows } = await transaction
     .insertInto('jobs')
     .values({
       sequence: job.sequence,
@@ -163,8 +163,8 @@ export async function hasOpenJobInstance(database: Database, instanceId: string)
 }
 
 /** Marks a waiting job as being started in this sandbox; false when it does not wait any more. */
-export async function claimJob(queries: Queries, sequence: number, instanceId: string): Promise<boolean> {
-  const { numUpdatedRows } = await queries
+export async function claimJob(transaction: WriteTransaction, sequence: number, instanceId: string): Promise<boolean> {
+  const { numUpdatedRows } = await transaction
     .updateTable('jobs')
     .set({ instance_id: instanceId })
     .where('sequence', '=', sequence)
@@ -204,8 +204,12 @@ export async function markJobRunning(
 }
 
 /** Keeps why an open job is told to end; the first reason stays. */
-export async function setJobStopReason(queries: Queries, sequence: number, reason: StopReason): Promise<void> {
-  await queries
+export async function setJobStopReason(
+  transaction: WriteTransaction,
+  sequence: number,
+  reason: StopReason,
+): Promise<void> {
+  await transaction
     .updateTable('jobs')
     .set({ stop_reason: reason })
     .where('sequence', '=', sequence)
@@ -215,8 +219,8 @@ export async function setJobStopReason(queries: Queries, sequence: number, reaso
 }
 
 /** False, and nothing written, when it was over already. */
-export async function finishJob(queries: Queries, sequence: number, end: JobEnd): Promise<boolean> {
-  const { numUpdatedRows } = await queries
+export async function finishJob(transaction: WriteTransaction, sequence: number, end: JobEnd): Promise<boolean> {
+  const { numUpdatedRows } = await transaction
     .updateTable('jobs')
     .set({
       status: end.status,
@@ -233,20 +237,21 @@ export async function finishJob(queries: Queries, sequence: number, end: JobEnd)
 }
 
 /** Ends a job that waits, or keeps that one which has a sandbox is told to end. True: it waited, so that it is over. */
-export async function stopJob(queries: Queries, sequence: number, end: JobEnd): Promise<boolean> {
-  const stored = await readJob(queries, sequence);
-  if (stored?.job.status === 'PENDING' && stored.job.instanceId === '') return await finishJob(queries, sequence, end);
-  await setJobStopReason(queries, sequence, 'stopped');
+export async function stopJob(transaction: WriteTransaction, sequence: number, end: JobEnd): Promise<boolean> {
+  const stored = await readJob(transaction, sequence);
+  if (stored?.job.status === 'PENDING' && stored.job.instanceId === '')
+    return await finishJob(transaction, sequence, end);
+  await setJobStopReason(transaction, sequence, 'stopped');
   return false;
 }
 
 /** Back to the queue: nothing of it runs. */
 export async function requeueJob(
-  queries: Queries,
+  transaction: WriteTransaction,
   sequence: number,
   again: { readonly attempt: number; readonly notBeforeMs: number; readonly message: string },
 ): Promise<void> {
-  await queries
+  await transaction
     .updateTable('jobs')
     .set({
       status: 'PENDING',
@@ -264,8 +269,8 @@ export async function requeueJob(
 }
 
 /** False when it is not there, or not over. */
-export async function deleteJob(queries: Queries, sequence: number): Promise<boolean> {
-  const { numDeletedRows } = await queries
+export async function deleteJob(transaction: WriteTransaction, sequence: number): Promise<boolean> {
+  const { numDeletedRows } = await transaction
     .deleteFrom('jobs')
     .where('sequence', '=', sequence)
     .where('status', 'not in', ['PENDING', 'RUNNING'])

@@ -147,10 +147,9 @@ export class HarmedService {
     rmSync(this.dataDir, { recursive: true, force: true });
   }
 
-  /** Their standard input comes from below the data directory, and so does that of their forks. */
+  /** What they have to complain about goes to a log of their own in the data directory; what they fork writes elsewhere. */
   #launchers(): readonly number[] {
-    const family = this.#pids().filter(pid => stdinOf(pid).startsWith(`${this.dataDir}/`));
-    return family.filter(pid => !family.includes(parentOf(pid)));
+    return this.#pids().filter(pid => linkOf(pid, 1).startsWith(`${this.dataDir}/run/`));
   }
 
   #pids(isWanted: (cmdline: string) => boolean = () => true): readonly number[] {
@@ -160,7 +159,12 @@ export class HarmedService {
       .map(Number)
       .filter(pid => {
         const cmdline = cmdlineOf(pid);
-        return (cmdline.includes(this.dataDir) || stdinOf(pid).startsWith(`${this.dataDir}/`)) && isWanted(cmdline);
+        return (
+          (cmdline.includes(this.dataDir) ||
+            linkOf(pid, 0).startsWith(`${this.dataDir}/`) ||
+            linkOf(pid, 1).startsWith(`${this.dataDir}/`)) &&
+          isWanted(cmdline)
+        );
       });
   }
 }
@@ -181,19 +185,12 @@ function cmdlineOf(pid: number): string {
   }
 }
 
-function stdinOf(pid: number): string {
+/** Where a descriptor leads. */
+function linkOf(pid: number, descriptor: number): string {
   try {
-    return readlinkSync(`/proc/${pid}/fd/0`);
+    return readlinkSync(`/proc/${pid}/fd/${descriptor}`);
   } catch {
     return '';
-  }
-}
-
-function parentOf(pid: number): number {
-  try {
-    return Number(/^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
-  } catch {
-    return 0;
   }
 }
 

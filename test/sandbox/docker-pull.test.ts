@@ -1,6 +1,6 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import type { DockerDriver } from '../../src/sandbox/docker/driver.ts';
 import { createLogger } from '../../src/telemetry/logger.ts';
 import { DOCKER_START_MS, sharedDocker } from '../parts/docker-shared.ts';
@@ -113,8 +113,13 @@ describeWith(['docker'], 'an image that is not there', () => {
 
   test('keeps no create waiting longer than the create may take', async () => {
     registry.answer = 'held back';
-    const hasty = fixture.driver({ pullTimeoutMs: 2_000 });
-    const starting = start(AbortSignal.timeout(200), hasty);
+    const hasty = fixture.driver({ pullTimeoutMs: 10_000 });
+    const before = registry.pulls;
+    const create = new AbortController();
+    const starting = start(create.signal, hasty);
+    starting.catch(() => undefined);
+    await vi.waitFor(() => expect(registry.pulls).toBeGreaterThan(before), { timeout: 30_000 });
+    create.abort();
     await expect(starting).rejects.toSatisfy(isError('deadline_exceeded', /is still being pulled$/));
     expect(await hasty.list()).toEqual([]);
   });

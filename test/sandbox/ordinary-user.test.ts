@@ -1,8 +1,10 @@
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { createSocket, type Socket } from 'node:dgram';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { chown } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
-import { tmpdir } from 'node:os';
+import { networkInterfaces, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { sharedDocker } from '../parts/docker-shared.ts';
@@ -12,6 +14,9 @@ const ROOT = join(import.meta.dirname, '../..');
 const NOBODY = 65534;
 const TIMEOUT_MS = 240_000;
 const MAX_OUTPUT_CHARS = 20_000;
+const outside = Object.values(networkInterfaces())
+  .flat()
+  .find(one => one?.family === 'IPv4' && !one.internal)?.address;
 
 /** The other files of this folder are run by whoever runs the tests; when that is root, here they are run by somebody else too. */
 describeWith(['root'], 'for an ordinary user', () => {
@@ -37,21 +42,35 @@ describeWith(['root'], 'for an ordinary user', () => {
 });
 
 describeWith(['root', 'usernet'], 'for an ordinary user with a program that passes packets on', () => {
-  test.each(['pasta', 'slirp4netns'])(
-    'user-network.test.ts passes with %s',
-    async program => {
+  test.each([
+    ['pasta', 'on its loopback'],
+    ['slirp4netns', 'on its loopback'],
+    ['pasta', 'elsewhere'],
+    ['slirp4netns', 'elsewhere'],
+  ])(
+    'user-network.test.ts passes with %s, where the host has its name server %s',
+    async (program, place) => {
       const home = mkdtempSync(join(tmpdir(), 'rookery-nobody-'));
       await chown(home, NOBODY, NOBODY);
+      const address =
+        place === 'elsewhere' ? outside : `127.53.${process.pid % 250}.${1 + (process.hrtime()[1] % 250)}`;
+      const names = address === undefined ? null : await nameServer(address).catch(() => null);
+      const name = 'rookery.test';
+      writeFileSync(join(home, 'resolv.conf'), `nameserver ${address}\n`);
       try {
         // Where only that program is, and anybody may open the device, whatever is so on this machine.
         const script = [
           'mount -t tmpfs none /dev/net && mknod /dev/net/tun c 10 200 && chmod 666 /dev/net/tun',
+          ...(names === null ? [] : [`mount --bind ${home}/resolv.conf /etc/resolv.conf`]),
           `for other in $(command -v pasta slirp4netns | grep -v '/${program}$'); do mount --bind /dev/null "$other"; done`,
           `exec setpriv --reuid ${NOBODY} --regid ${NOBODY} --clear-groups "$@"`,
         ].join('\n');
         const wrapper = ['unshare', '--mount', 'sh', '-c', script, 'sh'];
-        await expectToPass('user-network.test.ts', home, { REQUIRE: 'usernet,ordinary-user' }, [], wrapper);
+        const known = names === null ? {} : { ROOKERY_TEST_NAME: name };
+        const env = { REQUIRE: 'usernet,ordinary-user', ...known };
+        await expectToPass('user-network.test.ts', home, env, [], wrapper);
       } finally {
+        names?.close();
         rmSync(home, { recursive: true, force: true });
       }
     },
@@ -97,6 +116,27 @@ describeWith(['root', 'docker'], 'for an ordinary user who may speak to docker',
     TIMEOUT_MS,
   );
 });
+
+/** Says of every name that its address is 192.0.2.77. Fails when somebody else has that port. */
+async function nameServer(address: string): Promise<Socket> {
+  const server = createSocket('udp4');
+  const header = Buffer.from('81800001000100000000', 'hex');
+  const answer = Buffer.from('c00c000100010000003c0004c000024d', 'hex');
+  server.on('message', (question, { port, address: caller }) => {
+    // The one question, without what the asker says about itself.
+    const end = question.indexOf(0, 12) + 5;
+    const isIpv4 = question.readUInt16BE(end - 4) === 1;
+    const said = isIpv4 ? header : Buffer.from('81800001000000000000', 'hex');
+    server.send(
+      Buffer.concat([question.subarray(0, 2), said, question.subarray(12, end), ...(isIpv4 ? [answer] : [])]),
+      port,
+      caller,
+    );
+  });
+  server.bind(53, address);
+  await once(server, 'listening');
+  return server;
+}
 
 async function expectToPass(
   file: string,

@@ -86,6 +86,35 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await call(channel, 1)).toBe(1);
   });
 
+  test('the launcher of a server that might open few files serves none that may open more', async () => {
+    // Long enough for the next server to find it.
+    const idle = { launcherIdleExitMs: 10_000 };
+    const own = new ProcessFixture(idle);
+    const file = join(own.dataDir, 'server.mts');
+    writeFileSync(
+      file,
+      `import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
+       const options = ${JSON.stringify({ ...idle, dataDir: own.dataDir })};
+       await new ProcessFixture(options).driver().probe();
+       process.kill(process.pid, 'SIGKILL');`,
+    );
+    const server = ['prlimit', '--nofile=1000:1000', process.execPath, '--import', 'tsx', file];
+    expect(() => execFileSync('/usr/bin/env', server, { cwd: ROOT, stdio: 'pipe' })).toThrow();
+    try {
+      const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
+      const version = /^py(3\.\d+)-/.exec(lock)?.[1] ?? '';
+      const next = own.driver();
+      const spec = own.spec({ command: { kind: 'python', version } });
+      const { handle } = await next.start(spec, AbortSignal.timeout(WAIT_MS));
+      const argv = ['sh', '-c', 'ulimit -n'];
+      const asked = { argv, workingDir: '/', env: {}, stdin: '', timeoutMs: WAIT_MS, maxOutputBytes: 100 };
+      const { stdout } = await next.exec(handle, asked, AbortSignal.timeout(WAIT_MS));
+      expect(Number(stdout)).toBe(spec.maxOpenFiles);
+    } finally {
+      await own.dispose();
+    }
+  });
+
   test('a first process that is killed takes everything with it, and the end is told', async () => {
     const { handle, channel } = await startWith('leave_children');
     await call(channel, {});
@@ -200,10 +229,10 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  /** A launcher of the same program, but that it kills itself once, where `change` puts the words for that. */
-  const withKilledLauncher = async (
+  /** A launcher of the same program, but that something of it is killed once, where `change` puts the words for that. */
+  const withKilled = async (
     file: string,
-    change: (source: string, killOnce: string) => string,
+    change: (source: string, killOnce: (pid: string) => string) => string,
     check: (own: ProcessFixture) => Promise<void>,
   ) => {
     const pythonDir = mkdtempSync(join(tmpdir(), 'rookery-python-'));
@@ -212,7 +241,9 @@ describe('the process driver', { timeout: 120_000 }, () => {
     }
     const source = join(pythonDir, 'rookery_launcher', file);
     const killed = JSON.stringify(join(pythonDir, 'killed'));
-    const killOnce = `(__import__('os').path.exists(${killed}) or (__import__('os').mkdir(${killed}), __import__('os').kill(__import__('os').getpid(), 9)))`;
+    const os = `__import__('os')`;
+    const killOnce = (pid: string) =>
+      `(${os}.path.exists(${killed}) or (${os}.mkdir(${killed}), ${os}.kill(${pid}, 9)))`;
     writeFileSync(source, change(readFileSync(source, 'utf8'), killOnce));
     const own = new ProcessFixture({ pythonDir });
     try {
@@ -224,15 +255,26 @@ describe('the process driver', { timeout: 120_000 }, () => {
     }
   };
 
-  test.each<[string, string, (source: string, killOnce: string) => string]>([
-    ['before it serves: the start goes on with a new one', '__main__.py', (source, once) => `${once}\n${source}`],
+  const ITSELF = `__import__('os').getpid()`;
+
+  test.each<[string, string, (source: string, killOnce: (pid: string) => string) => string]>([
     [
-      'right behind its hand-over of a start: the start goes on without it',
-      'launcher.py',
-      (source, once) => source.replace(/^( *)(spare\.hand_over\(.*\))$/m, `$1$2\n$1${once}`),
+      'a launcher that is killed before it serves: the start goes on with a new one',
+      '__main__.py',
+      (source, killOnce) => `${killOnce(ITSELF)}\n${source}`,
     ],
-  ])('a launcher that is killed %s', async (_, file, change) => {
-    await withKilledLauncher(file, change, async own => {
+    [
+      'a launcher that is killed right behind its hand-over of a start: the start goes on without it',
+      'launcher.py',
+      (source, killOnce) => source.replace(/^( *)(spare\.hand_over\(.*\))$/m, `$1$2\n$1${killOnce(ITSELF)}`),
+    ],
+    [
+      'a user’s process that is killed before it has its orders: the start goes on with another one',
+      'first_process.py',
+      (source, killOnce) => source.replace(/^( *)(os\.close\(nothing\))$/m, `$1$2\n$1${killOnce('self._user')}`),
+    ],
+  ])('%s', async (_, file, change) => {
+    await withKilled(file, change, async own => {
       const { handle } = await own.driver().start(own.spec(), AbortSignal.timeout(WAIT_MS));
       expect(await own.driver().inspect(handle)).toEqual({ state: 'running' });
     });
@@ -417,6 +459,16 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(facts.isolation).not.toContain('pid');
     expect(facts.warnings.join('\n')).toMatch(/seccomp is not available here/);
     await own.dispose();
+  });
+
+  test('on the network of the host each sandbox says what its code reaches, one without a network does not', async () => {
+    const says = /as process.network: shared says: .* this service’s own API included/;
+    const shared = await startWith('echo');
+    expect(shared.facts.warnings.join('\n')).toMatch(says);
+    const alone = await startWith('echo', { network: 'none' });
+    expect(alone.facts.warnings.join('\n')).not.toMatch(says);
+    const served = fixture.spec({ requireIsolation: true });
+    await driver.start(served, AbortSignal.timeout(WAIT_MS)).catch(error => expect(error.message).not.toMatch(says));
   });
 
   test('the owner of a workspace and the user inside differ: a warning names both uids', async context => {

@@ -21,6 +21,8 @@ const TCP = { protocol: 'tcp', port: 8080 } as const;
 const UDP = { protocol: 'udp', port: 8053 } as const;
 const SILENT_SECONDS = 2;
 const ANSWER_SECONDS = 20;
+/** What the host's name server knows, where it is one of `ordinary-user.test.ts`. */
+const NAME = process.env.ROOKERY_TEST_NAME;
 
 const fixture = new ProcessFixture({ network: OWN, spares: 1 });
 const outside = Object.values(networkInterfaces())
@@ -109,6 +111,15 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     const { reach } = await start();
     expect(await reach([['tcp', String(outside), port]], ANSWER_SECONDS)).toEqual(['ok']);
   });
+
+  test.skipIf(NAME === undefined)(
+    'names are resolved by the name server of the host, also one on its loopback',
+    async () => {
+      const { attempt } = await start();
+      expect(await attempt('resolve', { name: NAME })).toBe('192.0.2.77');
+      expect(await attempt('resolve', { name: `another.${NAME}` })).toBe('192.0.2.77');
+    },
+  );
 
   test('two listen on the same ports, and neither reaches the other or is reached from the host', async () => {
     const [one, other] = await Promise.all([start(), start()]);

@@ -1,5 +1,6 @@
 import type { InstanceSpec } from '../../src/core/instance.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
+import { OpenCallBytes } from '../../src/scheduler/open-call-bytes.ts';
 import type { SchedulerOptions } from '../../src/scheduler/options.ts';
 import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
@@ -64,7 +65,7 @@ export class Harness {
       log: { info: log('info'), warn: log('warn'), error: log('error') },
       createTimeoutMs: 10_000,
       maxWaitingCalls: 1000,
-      maxOpenCallBytes: 64 * 1024 * 1024,
+      openCallBytes: new OpenCallBytes(64 * 1024 * 1024),
       maxStarting: 1000,
       maxProcesses: 256,
       network: 'host',

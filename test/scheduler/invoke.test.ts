@@ -1,4 +1,5 @@
 import { expect, test, vi } from 'vitest';
+import { OpenCallBytes } from '../../src/scheduler/open-call-bytes.ts';
 import { gate, Harness, TENANT } from './harness.ts';
 
 test('10 parallel calls of one agent run strictly one after another in order of arrival', async () => {
@@ -62,13 +63,15 @@ test('calls above the waiting bound are refused at once, and the others still ru
 });
 
 test('bodies of open calls are bounded in bytes, over all instances', async () => {
-  await using harness = await Harness.open({ maxOpenCallBytes: 1000 });
+  await using harness = await Harness.open({ openCallBytes: new OpenCallBytes(1000) });
   const held = gate();
   harness.driver.handlers.set('held', () => held.opened);
   const [a, b] = [await harness.create('a', { handler: 'held' }), await harness.create('b', { handler: 'held' })];
   const body = Buffer.from(JSON.stringify('x'.repeat(600)));
   const taken = harness.invoke(a, {}, { body });
-  await expect(harness.invoke(b, {}, { body })).rejects.toMatchObject({ code: 'resource_exhausted' });
+  await expect(harness.invoke(b, {}, { body })).rejects.toMatchObject({
+    ...{ code: 'resource_exhausted', message: 'the memory for open calls is full', retryAfterSeconds: 1 },
+  });
   held.open();
   expect((await taken).ok).toBe(true);
   expect((await harness.invoke(b, {}, { body })).ok).toBe(true);

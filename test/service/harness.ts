@@ -1,6 +1,7 @@
 import type { FunctionCallHeaders } from '../../src/core/function-call.ts';
 import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
+import { OpenCallBytes } from '../../src/scheduler/open-call-bytes.ts';
 import type { FunctionCatalog, ServedFunction } from '../../src/service/catalog.ts';
 import {
   type FunctionInvocation,
@@ -216,6 +217,7 @@ export class ServiceHarness {
       capacity: { maxInstances: 100, maxInstancesPerTenant: 100, machineCpuMillis: 4000, machineMemoryMb: 8192 },
       maxWaitMs: 30_000,
       maxWaitingPerTenant: 1000,
+      openCallBytes: new OpenCallBytes(64 * 1024 * 1024),
       observe: (_tenant, _name, code) => void this.observed.push(code),
       log: { info: () => undefined, warn: () => undefined },
       ...options,

@@ -12,6 +12,10 @@ _READ_REQUEST_SECONDS = 10
 _INSIDE_SOCKETS = "/run/rookery"
 
 
+class _UserProcessEnded(Exception):
+    """Before it had its orders: nothing of the request has run, and it is worth another try."""
+
+
 class Sandbox:
     """One instance as its first process knows it."""
 
@@ -51,6 +55,10 @@ def run(plan, prepared, connection, control):
         _tell(control, {"taken": start.sandbox.instance_id})
         is_running = start.run()
         control.close()
+    except _UserProcessEnded:
+        _undo(prepared)
+        # An end without an answer: the control plane asks again.
+        os._exit(1)
     except StartFailure as failure:
         _undo(prepared)
         refuse(connection, failure.code, failure.message)
@@ -119,7 +127,10 @@ class _Start:
         self._limit()
         if self._is_given_up():
             return False
-        self._prepared.first.go(sandbox, self._orders())
+        try:
+            self._prepared.first.go(sandbox, self._orders())
+        except BrokenPipeError:
+            raise _UserProcessEnded()
         answer = {
             "ok": True,
             "data": self._prepared.state,

@@ -83,11 +83,16 @@ class Passage:
         # As the host counts: its /proc is still the one in sight.
         os.write(self._tie, os.readlink("/proc/self").encode())
         deadline = time.monotonic() + _READY_SECONDS
+        said = b""
         while not _has_default_route():
-            if _has_ended(self._failure):
-                said = os.read(self._failure, _LONGEST_MESSAGE).decode("utf-8", "replace").strip()
-                name = os.path.basename(self._network.program)
-                raise OSError(errno.EIO, "%s has ended: %s" % (name, said.split("\n")[0] or "without a word"))
+            # It may say something and go on: where the host asks a name server on its loopback, pasta warns of that.
+            if _says_or_has_ended(self._failure):
+                news = os.read(self._failure, _LONGEST_MESSAGE)
+                said = (said + news)[-_LONGEST_MESSAGE:]
+                if not news:
+                    name = os.path.basename(self._network.program)
+                    words = said.decode("utf-8", "replace").strip().replace("\n", "; ")
+                    raise OSError(errno.EIO, "%s has ended: %s" % (name, words or "without a word"))
             if time.monotonic() > deadline:
                 raise OSError(errno.ETIMEDOUT, "%s was not ready in time" % os.path.basename(self._network.program))
             time.sleep(_LOOK_SECONDS)
@@ -129,14 +134,14 @@ def _become_program(user_network, tie, failed):
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
     # One that has ended just before tells nothing any more.
-    if _has_ended(0):
+    if _says_or_has_ended(0):
         return
     command = user_network.command(int(pid))
     os.execve(command[0], command, {"PATH": _PATH, "LANG": "C.UTF-8"})
 
 
-def _has_ended(descriptor):
-    """Whether the other end of a pipe is closed, or says something."""
+def _says_or_has_ended(descriptor):
+    """Of the other end of a pipe."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))

@@ -5,7 +5,7 @@ import socket
 import tempfile
 import unittest
 
-from rookery_launcher import network, network_names, network_rules
+from rookery_launcher import layers, network, network_names, network_rules, user_network
 
 
 class Addresses(unittest.TestCase):
@@ -64,6 +64,29 @@ class Names(unittest.TestCase):
         self.assertEqual(network_names.warnings(networks, usual, missing), [])
         networks.missing = None
         self.assertIn("resolve no names", network_names.warnings(networks, usual, missing)[0])
+
+
+class PassingProgram(unittest.TestCase):
+    def test_what_the_program_says_is_no_end_and_its_end_tells_all_that_it_said(self):
+        directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, directory)
+        program = os.path.join(directory, "program")
+        with open(program, "w") as target:
+            target.write("#!/bin/sh\necho a warning >&2\nsleep 0.3\necho the cause >&2\nexit 1\n")
+        os.chmod(program, 0o755)
+        found = user_network.UserNetwork(network.Range("10.213.0.0/16"), program)
+
+        def enter():
+            passage = user_network.Passage(found)
+            if os.geteuid() != 0:
+                layers.enter_user_namespace(os.geteuid(), os.getegid(), 0, 0)
+            passage.enter()
+
+        with self.assertRaises(OSError) as failed:
+            network._in_child(enter)
+        if "ermitted" in str(failed.exception) or "ermission" in str(failed.exception):
+            self.skipTest("this machine forbids namespaces")
+        self.assertIn("program has ended: a warning; the cause", str(failed.exception))
 
 
 if __name__ == "__main__":

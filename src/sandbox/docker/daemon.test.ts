@@ -16,7 +16,7 @@ afterEach(() => {
 });
 
 /** What is known of a daemon that says this of itself. */
-async function factsOf(info: object) {
+async function ask(info: object) {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-daemon-'));
   const socket = join(directory, 'socket');
   const server = http.createServer((_request, response) => {
@@ -30,21 +30,18 @@ async function factsOf(info: object) {
     server.close();
     rmSync(directory, { recursive: true });
   });
-  return await askDaemon(engine, { missing: async () => null } as unknown as BridgeRules);
+  const facts = await askDaemon(engine, { missing: async () => null } as unknown as BridgeRules);
+  return { facts, options: await new SecurityOptions(engine, findPythonDir()).get() };
 }
-
-const optionsOf = (facts: Awaited<ReturnType<typeof factsOf>>) =>
-  new SecurityOptions(findPythonDir(), async () => facts).get();
 
 test.each([
   ['x86_64', 'name=seccomp,profile=default'],
   ['aarch64', 'name=seccomp,profile=builtin'],
   ['x86_64', 'name=seccomp,profile=unconfined'],
 ])('a container gets our filter on %s with %s', async (architecture, option) => {
-  const facts = await factsOf({ Architecture: architecture, SecurityOptions: [option] });
+  const { facts, options } = await ask({ Architecture: architecture, SecurityOptions: [option] });
   expect(facts.isolation).toContain('seccomp');
   expect(facts.degraded).toEqual([]);
-  const options = await optionsOf(facts);
   expect(options).toEqual(['no-new-privileges', expect.stringMatching(/^seccomp=\{.*\}$/)]);
   expect(JSON.parse((options[1] ?? '').slice('seccomp='.length))).toMatchObject({ defaultAction: 'SCMP_ACT_ERRNO' });
 });
@@ -61,8 +58,8 @@ test.each([
     /^system calls are filtered by the daemon’s own rules alone, .*: ours are for x86_64 and aarch64$/,
   ],
 ])('a daemon %s is not asked for our filter, and that is told', async (_what, info, sentence) => {
-  const facts = await factsOf(info);
+  const { facts, options } = await ask(info);
   expect(facts.isolation).not.toContain('seccomp');
   expect(facts.degraded).toEqual([expect.stringMatching(sentence)]);
-  expect(await optionsOf(facts)).toEqual(['no-new-privileges']);
+  expect(options).toEqual(['no-new-privileges']);
 });

@@ -10,8 +10,6 @@ export interface DaemonFacts {
   readonly hasCpuLimit: boolean;
   readonly hasMemoryLimit: boolean;
   readonly hasPidsLimit: boolean;
-  /** Whether a container can have our filter of system calls. */
-  readonly hasFilter: boolean;
   /** What is missing, as sentences. */
   readonly degraded: readonly string[];
 }
@@ -34,19 +32,14 @@ const ALWAYS = ['mount', 'pid', 'ipc', 'uts', 'net', 'no_new_privs', 'capabiliti
 
 /** Asks the daemon what it can do. Fails with `unavailable`, or `failed_precondition` when it runs no Linux containers. */
 export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<DaemonFacts> {
-  const [told, missingRules] = await Promise.all([
-    engine.request('tell about itself', docker => docker.info()),
-    rules.missing(),
-  ]);
-  const info = told as DaemonInfo;
+  const [info, missingRules] = await Promise.all([infoOf(engine), rules.missing()]);
   if (info.OSType !== undefined && info.OSType !== 'linux') {
     throw failedPrecondition(
       `the daemon at ${engine.endpoint.host} runs ${info.OSType} containers, and only Linux ones are used`,
     );
   }
-  const options = (info.SecurityOptions ?? []).map(option => /^name=([^,]+)/.exec(option)?.[1] ?? option);
+  const options = optionsOf(info);
   const hasSeccomp = options.includes('seccomp');
-  const hasFilter = hasSeccomp && (info.Architecture === undefined || FILTERED.includes(info.Architecture));
   // A daemon that does not say so has it.
   const hasCpuLimit = info.CPUShares !== false;
   const hasMemoryLimit = info.MemoryLimit !== false;
@@ -65,7 +58,7 @@ export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<Dae
     ],
     [
       'seccomp',
-      hasFilter,
+      takesFilter(info),
       hasSeccomp
         ? `system calls are filtered by the daemon’s own rules alone, which let set-user-id bits pass: ours are for ${FILTERED.join(' and ')}`
         : 'system calls are not filtered: the daemon runs without seccomp',
@@ -82,12 +75,30 @@ export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<Dae
     hasCpuLimit,
     hasMemoryLimit,
     hasPidsLimit,
-    hasFilter,
     degraded: [
       ...limits.filter(([, holds]) => !holds).map(([, , sentence]) => sentence),
       ...(missingRules === null ? [] : [missingRules]),
     ],
   };
+}
+
+/** Whether its containers can have our filter of system calls. Fails with `unavailable`. */
+export async function canFilter(engine: Engine): Promise<boolean> {
+  return takesFilter(await infoOf(engine));
+}
+
+async function infoOf(engine: Engine): Promise<DaemonInfo> {
+  return (await engine.request('tell about itself', docker => docker.info())) as DaemonInfo;
+}
+
+function optionsOf(info: DaemonInfo): readonly string[] {
+  return (info.SecurityOptions ?? []).map(option => /^name=([^,]+)/.exec(option)?.[1] ?? option);
+}
+
+function takesFilter(info: DaemonInfo): boolean {
+  return (
+    optionsOf(info).includes('seccomp') && (info.Architecture === undefined || FILTERED.includes(info.Architecture))
+  );
 }
 
 /** Fails with `failed_precondition` when isolation is required and the daemon lacks a layer that it could have. */

@@ -75,6 +75,7 @@ interface Parts {
   readonly networks: TenantNetworks;
   readonly rules: BridgeRules;
   readonly starter: Starter;
+  readonly security: SecurityOptions;
   readonly installation: string;
   readonly entrance: Entrance;
   readonly ways: OpenWays;
@@ -133,8 +134,8 @@ export class DockerDriver implements SandboxDriver {
 
   async warm(): Promise<void> {
     try {
-      const { exits } = await this.#open();
-      await Promise.all([exits.open(), this.#daemonFacts()]);
+      const { exits, security } = await this.#open();
+      await Promise.all([exits.open(), this.#daemonFacts(), security.get()]);
     } catch (error) {
       this.#options.logger.warn({ error: messageOf(error) }, 'docker is not available');
     }
@@ -274,7 +275,7 @@ export class DockerDriver implements SandboxDriver {
     const images = new Images(engine, logger, pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS, registries ?? ANY_REGISTRY);
     const rules = new BridgeRules(hostPython, bridgesOf(installation));
     const networks = new TenantNetworks(engine, installation, rules, logger);
-    const security = new SecurityOptions(pythonDir, () => this.#daemonFacts());
+    const security = new SecurityOptions(engine, pythonDir);
     const starter = new Starter({
       engine,
       exits,
@@ -292,7 +293,7 @@ export class DockerDriver implements SandboxDriver {
     });
     const entrance = new Entrance(hostPython, this.#dockerDir);
     const ways = new OpenWays(container => exits.wait(container));
-    return { engine, exits, networks, rules, starter, installation, entrance, ways };
+    return { engine, exits, networks, rules, starter, security, installation, entrance, ways };
   }
 
   #daemonFacts(): Promise<DaemonFacts> {

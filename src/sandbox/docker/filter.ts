@@ -1,27 +1,38 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { DaemonFacts } from './daemon.ts';
+import { canFilter } from './daemon.ts';
+import type { Engine } from './engine.ts';
 
 /**
  * The options of security of every container: no new rights, and our filter of system calls instead of the daemon's own, which lets modes
- * with set-user-id bits pass. A daemon that cannot filter would refuse to start a container with one. `pythonDir`: of `rookery_launcher`.
+ * with set-user-id bits pass. A daemon that cannot filter would refuse to start a container with one.
  */
 export class SecurityOptions {
+  readonly #engine: Engine;
   readonly #pythonDir: string;
-  readonly #facts: () => Promise<DaemonFacts>;
-  #profile: Promise<string> | undefined;
+  #options: Promise<readonly string[]> | undefined;
 
-  constructor(pythonDir: string, facts: () => Promise<DaemonFacts>) {
+  /** `pythonDir`: of `rookery_launcher`. */
+  constructor(engine: Engine, pythonDir: string) {
+    this.#engine = engine;
     this.#pythonDir = pythonDir;
-    this.#facts = facts;
   }
 
-  /** As the Engine takes them. */
-  async get(): Promise<string[]> {
-    const { hasFilter } = await this.#facts();
-    if (!hasFilter) return ['no-new-privileges'];
-    this.#profile ??= readProfile(this.#pythonDir);
-    return ['no-new-privileges', `seccomp=${await this.#profile}`];
+  /** As the Engine takes them; asked once. */
+  get(): Promise<readonly string[]> {
+    if (this.#options === undefined) {
+      const asking = this.#ask();
+      this.#options = asking;
+      asking.catch(() => {
+        this.#options = undefined;
+      });
+    }
+    return this.#options;
+  }
+
+  async #ask(): Promise<readonly string[]> {
+    const [hasFilter, profile] = await Promise.all([canFilter(this.#engine), readProfile(this.#pythonDir)]);
+    return hasFilter ? ['no-new-privileges', `seccomp=${profile}`] : ['no-new-privileges'];
   }
 }
 

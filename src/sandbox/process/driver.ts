@@ -129,7 +129,7 @@ export class ProcessDriver extends HostDriver {
         portMappings,
         isolation: isolationOf(spec, launcher, state.file),
         warnings: [
-          ...this.degraded(launcher.hello),
+          ...this.degradedIn(spec, launcher.hello, state.file),
           ...state.warnings,
           ...ownerWarnings(await warnings, spec, launcher, state.uid),
           ...portWarnings(spec, portMappings, launcher),

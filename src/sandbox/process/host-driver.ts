@@ -29,8 +29,9 @@ import type { FrameSocket } from './frame-socket.ts';
 import { makeHandle, type ProcessSandbox, readExit, readHandle, readState, type SandboxStateFile } from './handle.ts';
 import { isAlive, waitForEnd } from './kernel.ts';
 import { readLogs } from './logs.ts';
-import { type NetworkOptions, sharedNetworkSentence } from './network.ts';
+import { CHOSEN_NETWORK_SENTENCE, type NetworkOptions, sharedNetworkSentence } from './network.ts';
 import { SandboxPorts } from './sandbox-ports.ts';
+import { isAlone } from './start-request.ts';
 
 /** What a command may take beyond its own time until its outputs are here. */
 const EXEC_MARGIN_MS = 15_000;
@@ -283,11 +284,18 @@ export abstract class HostDriver implements SandboxDriver {
   protected degraded({ degraded, networkMissing }: HostFacts): readonly string[] {
     const missing = this.#network.use === 'own' ? (networkMissing ?? null) : null;
     const sentences = missing === null ? degraded : [...degraded, sharedNetworkSentence(missing)];
-    if (!this.#hasTold && sentences.length > 0) {
+    const all = this.#network.use === 'shared' ? [...sentences, CHOSEN_NETWORK_SENTENCE] : sentences;
+    if (!this.#hasTold && all.length > 0) {
       this.#hasTold = true;
-      this.#logger.warn({ degraded: sentences }, `${this.name} sandboxes are less isolated here than they could be`);
+      this.#logger.warn({ degraded: all }, `${this.name} sandboxes are less isolated here than they could be`);
     }
     return sentences;
+  }
+
+  /** What one sandbox is told of. */
+  protected degradedIn(spec: SandboxSpec, facts: HostFacts, file: SandboxStateFile): readonly string[] {
+    const sentences = this.degraded(facts);
+    return this.#network.use === 'shared' && !isAlone(spec, file) ? [...sentences, CHOSEN_NETWORK_SENTENCE] : sentences;
   }
 
   /** One shared wait per sandbox. */

@@ -7,6 +7,7 @@ import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { internal, messageOf, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
+import { openFilesLimit } from '../../lib/open-files-limit.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { bounded } from './bounded.ts';
 import { sweepGroups } from './control-groups.ts';
@@ -187,6 +188,8 @@ export class Launchers {
       disable,
       idleExitMs,
       network,
+      // A launcher keeps the limit of the server that started it, and sandboxes need theirs.
+      await openFilesLimit(),
     ]);
     return createHash('sha256').update(settings).digest('hex').slice(0, 8);
   }

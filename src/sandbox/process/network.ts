@@ -26,5 +26,11 @@ export function networkOf(spec: SandboxSpec, use: NetworkOptions['use']): 'own' 
 
 /** What follows, as a sentence of `doctor` and of every instance, when they should have networks of their own and cannot. */
 export function sharedNetworkSentence(reason: string): string {
-  return `sandboxes have no network of their own here (${reason}): the code shares the network of the host and reaches what listens on its loopback, this service’s own API included, unless that asks for a token (--local-token)`;
+  return `sandboxes have no network of their own here (${reason}): ${REACHES}`;
 }
+
+const REACHES =
+  'the code shares the network of the host and reaches what listens on its loopback, this service’s own API included, unless that asks for a token (--local-token)';
+
+/** The same where the operator wants it so. */
+export const CHOSEN_NETWORK_SENTENCE = `sandboxes have no network of their own, as process.network: shared says: ${REACHES}`;

@@ -38,8 +38,13 @@ export function isolationOf(
   launcher: Pick<Launcher, 'hello'>,
   file: SandboxStateFile,
 ): readonly string[] {
-  const isAlone = hasOwnNetwork(file) || spec.network === 'none' || spec.command.kind === 'http';
-  return launcher.hello.isolation.filter(layer => (layer !== 'net' || isAlone) && file.lacks?.includes(layer) !== true);
+  const { isolation } = launcher.hello;
+  return isolation.filter(layer => (layer !== 'net' || isAlone(spec, file)) && file.lacks?.includes(layer) !== true);
+}
+
+/** Whether a sandbox is in a network that is not the host's. */
+export function isAlone(spec: SandboxSpec, file: SandboxStateFile): boolean {
+  return hasOwnNetwork(file) || spec.network === 'none' || spec.command.kind === 'http';
 }
 
 /** Fails with `failed_precondition` when isolation is required and this machine lacks a layer, or a network that was to be the sandbox's own. */

@@ -134,7 +134,7 @@ export class SupervisorDriver extends HostDriver {
           portMappings,
           isolation: isolationOf(spec, keeper, file),
           warnings: [
-            ...this.degraded(keeper.hello),
+            ...this.degradedIn(spec, keeper.hello, file),
             ...warnings,
             ...ownerWarnings(await owners, spec, keeper, uid),
             ...portWarnings(spec, portMappings, keeper),

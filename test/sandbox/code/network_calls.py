@@ -54,6 +54,14 @@ def connect(host, port):
         return type(error).__name__
 
 
+def resolve(name):
+    """Its address or why not."""
+    try:
+        return socket.gethostbyname(name)
+    except OSError as error:
+        return str(error)
+
+
 def interfaces():
     return sorted(name for _index, name in socket.if_nameindex())
 
