@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 
-from . import access, cgroups, execute, frames, process, user_process
+from . import access, cgroups, execute, frames, layers, process, user_process
 from .logfile import LogFile
 
 _CHUNK = 65536
@@ -22,8 +22,10 @@ _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 class FirstProcess:
-    def __init__(self, plan, place, oom_kills):
+    def __init__(self, plan, place, oom_kills, limits_namespace):
+        """`limits_namespace`: of `user_limits`, where there is one."""
         self._plan = plan
+        self._limits_namespace = limits_namespace
         self._place = place
         self._listener = place.control_listener
         self._oom_kills = oom_kills
@@ -71,12 +73,19 @@ class FirstProcess:
                 # These objects must not close descriptors that are other ones by the time they go.
                 for held in (self._wake, self._wake_writer, self._listener, self._orders) + others:
                     held.detach()
+                self.enter_user_limits()
             except BaseException:
                 # Never a second first process.
                 os._exit(70)
             raise user_process.BecomeUser(self._plan.layers, self._plan.title, kept)
         os.close(nothing)
         theirs.close()
+
+    def enter_user_limits(self):
+        """Where everything of this sandbox is counted. The host's rights stay behind."""
+        if self._limits_namespace is not None:
+            layers.enter_user_limits(self._plan.layers, self._limits_namespace)
+            self._limits_namespace = None
 
     def go(self, sandbox, orders):
         """Lets the user's process run."""

@@ -1,6 +1,5 @@
 """One request of the server inside a container: enters it as its user, and serves."""
 
-import ctypes
 import os
 import sys
 import threading
@@ -62,18 +61,12 @@ def enter(place, namespaces):
         raise Refusal("unavailable", "the sandbox has ended")
     try:
         for descriptor in opened:
-            _set_namespace(descriptor)
+            syscalls.setns(descriptor)
             os.close(descriptor)
         _become(status)
     except OSError as error:
         raise Refusal("unavailable", "the sandbox cannot be entered: %s" % error)
     _import_nothing()
-
-
-def _set_namespace(descriptor):
-    if syscalls.LIBC.setns(ctypes.c_int(descriptor), ctypes.c_int(0)) < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, "setns: %s" % os.strerror(number))
 
 
 def _become(status):

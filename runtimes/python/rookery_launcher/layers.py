@@ -3,7 +3,7 @@
 import json
 import os
 
-from . import cgroups, root, seccomp, syscalls
+from . import cgroups, root, seccomp, syscalls, user_limits
 from .failure import LayerFailure
 
 NAMESPACES = (
@@ -21,6 +21,7 @@ _MEANINGS = {
     "uts": "the code shares the host's name",
     "net": "`network: none` is not possible",
     "user": "an ordinary user has none of the namespaces",
+    "user_limits": "all sandboxes of one user share what the kernel counts by user, as inotify instances, with its programs on the host",
     "cgroup.memory": "memory is bounded for each process (RLIMIT_DATA) and not for the whole sandbox",
     "cgroup.cpu": "cpu is not bounded",
     "cgroup.pids": "processes are bounded by the rights of the user only",
@@ -41,8 +42,7 @@ class Layers:
         self.held = {name for name, _flag in NAMESPACES}
         self.held |= {"net", "proc", "seccomp", "no_new_privs", "capabilities"}
         self.held |= {"cgroup." + controller for controller in places}
-        if needs_user:
-            self.held.add("user")
+        self.held.add("user" if needs_user else "user_limits")
         self.degraded = []
 
     def has(self, layer):
@@ -53,7 +53,7 @@ class Layers:
         if layer not in self.held:
             return
         self.held.discard(layer)
-        self.degraded.append("%s is not available here (%s): %s" % (layer, reason, _MEANINGS[layer]))
+        self.degraded.append(sentence(layer, reason))
         if layer.startswith("cgroup."):
             self.places.pop(layer[len("cgroup.") :], None)
         if layer == "user":
@@ -67,6 +67,11 @@ class Layers:
     def words(self):
         """The layers as they are told to the outside."""
         return sorted(self.held - {"proc"})
+
+
+def sentence(layer, reason):
+    """That a layer is missing, and what that means."""
+    return "%s is not available here (%s): %s" % (layer, reason, _MEANINGS[layer])
 
 
 def is_privileged():
@@ -132,16 +137,22 @@ def _try_all(layers, plan_root, name):
 def _rehearse(layers, plan_root, name, sender):
     """Everything that a sandbox goes through, in its order."""
     enter(layers, name, one_by_one=True)
+    offer = attempt("user_limits", user_limits.Offer) if layers.has("user_limits") else None
     child = os.fork()
     if child:
+        if offer is not None:
+            offer.make(child)
         os.waitpid(child, 0)
         return
+    limits = None if offer is None else attempt("user_limits", offer.take)
     prepare_root(layers, plan_root)
     if layers.has("net"):
         attempt("net", syscalls.unshare, syscalls.CLONE_NEWNET)
     if layers.has("mount"):
         attempt("mount", root.enter, plan_root)
     give_up_privileges(layers)
+    if limits is not None:
+        attempt("user_limits", enter_user_limits, layers, limits)
     drop_capabilities(layers)
     filter_calls(layers)
     os.write(sender, b"null")
@@ -209,6 +220,13 @@ def prepare_root(layers, plan_root):
 def become_user_of_namespace(layers, uid, gid):
     """The namespace that the mounts needed maps root; any other user is one namespace further in."""
     enter_user_namespace(0, 0, uid, gid)
+    # A new namespace begins with all capabilities.
+    give_up_privileges(layers)
+
+
+def enter_user_limits(layers, namespace):
+    """Moves this process into a Namespace of `user_limits`. Of the host's rights it has none from here on."""
+    namespace.enter()
     # A new namespace begins with all capabilities.
     give_up_privileges(layers)
 

@@ -101,7 +101,7 @@ class _Start:
         self._is_program = command["kind"] == "exec" and len(command["argv"]) > 0
         self._makes_socket = command.get("makesSocket", False)
         self._may_serve_http = command.get("orServesHttp", False)
-        self._warnings = []
+        self._warnings = list(prepared.warnings)
         self.sandbox = Sandbox(request, plan.layers)
 
     def adopt_directory(self):
@@ -113,6 +113,8 @@ class _Start:
     def run(self):
         """False when the control plane has given the start up."""
         sandbox = self.sandbox
+        if self._warnings and self._request["requireIsolation"]:
+            raise StartFailure("isolation is required, and %s" % "; ".join(self._warnings))
         self._find_user()
         self._mount()
         self._check_program()
@@ -143,6 +145,8 @@ class _Start:
                 return False
         self._prepared.first.watch(self._connection)
         # Nothing of the user's can have come this far in the meantime; the user's process has its own already.
+        self._prepared.first.enter_user_limits()
+        layers.drop_capabilities(self._layers)
         layers.filter_calls(self._layers)
         return True
 

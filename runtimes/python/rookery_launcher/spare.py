@@ -9,7 +9,7 @@ import socket
 import struct
 import traceback
 
-from . import cgroups, directory, first_process, layers, process, sandbox, syscalls, user_process
+from . import cgroups, directory, first_process, layers, process, sandbox, syscalls, user_limits, user_process
 from .failure import LayerFailure
 
 #: Bytes of a message between launcher and spare.
@@ -45,7 +45,7 @@ def live(plan, control, name):
 class Prepared:
     """What a spare has made before anybody asked for it."""
 
-    def __init__(self, place, state, limits, first, passage):
+    def __init__(self, place, state, limits, first, passage, warnings):
         #: On the host.
         self.directory = place
         #: What `state.json` tells.
@@ -55,6 +55,8 @@ class Prepared:
         self.first = first
         #: Of its network, where a program passes on for it (`user_network`).
         self.passage = passage
+        #: What this one lacks, as sentences.
+        self.warnings = warnings
 
 
 def prepare(plan, name, control, *others):
@@ -65,8 +67,12 @@ def prepare(plan, name, control, *others):
     process.close_all_but([0, 1, 2, control.fileno()] + [one.fileno() for one in others])
     passage = plan.networks.passage() if plan.networks.always else None
     layers.enter(plan.layers, name)
+    offer = user_limits.Offer() if plan.layers.has("user_limits") else None
     # The first process of the pid namespace is the next child. This one has done its part.
-    if os.fork() != 0:
+    child = os.fork()
+    if child != 0:
+        if offer is not None:
+            offer.make(child)
         os._exit(0)
     syscalls.set_name("rookery: spare")
     if not plan.layers.has("pid"):
@@ -75,6 +81,13 @@ def prepare(plan, name, control, *others):
     address = None
     if plan.networks.always:
         address = layers.attempt("net", plan.networks.enter, passage)
+    limits_namespace, warnings = None, []
+    if offer is not None:
+        try:
+            limits_namespace = offer.take()
+        except OSError as error:
+            # An operator may forbid user namespaces later than the layers were found.
+            warnings.append(layers.sentence("user_limits", error.strerror or error))
     state = {
         # As the host counts: its /proc is still the one in sight.
         "pid": int(os.readlink("/proc/self")),
@@ -87,6 +100,8 @@ def prepare(plan, name, control, *others):
         "address": address,
         # It reaches out of a network of its own.
         "hasOwnNetwork": plan.networks.always,
+        # Layers that the others of its launcher have.
+        "lacks": ["user_limits"] if warnings else [],
     }
     place.write("state.json", state)
     place.reserve("exit.json")
@@ -97,9 +112,9 @@ def prepare(plan, name, control, *others):
     layers.give_up_privileges(plan.layers)
     if hasattr(gc, "freeze"):
         gc.freeze()  # novm
-    first = first_process.FirstProcess(plan, place, oom_kills)
+    first = first_process.FirstProcess(plan, place, oom_kills, limits_namespace)
     first.fork_user(control, *others)
-    return Prepared(place, state, limits, first, passage)
+    return Prepared(place, state, limits, first, passage, warnings)
 
 
 def _fail(control, message):

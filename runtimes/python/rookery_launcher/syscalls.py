@@ -1,6 +1,7 @@
 """The system calls that Python does not have, through ctypes. Each fails with OSError."""
 
 import ctypes
+import errno
 import os
 import platform
 import struct
@@ -121,6 +122,10 @@ def unshare(flags):
     _check(LIBC.unshare(ctypes.c_int(flags)), "unshare")
 
 
+def setns(descriptor, kind=0):
+    _check(LIBC.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), "setns")
+
+
 def prctl(option, value=0):
     return _check(
         LIBC.prctl(ctypes.c_int(option), ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)),
@@ -133,14 +138,20 @@ def set_name(name):
     LIBC.prctl(ctypes.c_int(PR_SET_NAME), ctypes.c_char_p(os.fsencode(name)[:15]), 0, 0, 0)
 
 
+# Made once: a create waits for it.
+_DROP, _NOTHING = ctypes.c_int(PR_CAPBSET_DROP), ctypes.c_ulong(0)
+_CAPABILITIES = [ctypes.c_ulong(number) for number in range(64)]
+
+
 def drop_bounding_capabilities():
     """From here on no exec can give a capability back."""
     LIBC.prctl(ctypes.c_int(PR_CAP_AMBIENT), ctypes.c_ulong(PR_CAP_AMBIENT_CLEAR_ALL), ctypes.c_ulong(0), 0, 0)
-    for capability in range(64):
-        if LIBC.prctl(ctypes.c_int(PR_CAPBSET_READ), ctypes.c_ulong(capability), 0, 0, 0) < 0:
-            return
-        if LIBC.prctl(ctypes.c_int(PR_CAPBSET_DROP), ctypes.c_ulong(capability), 0, 0, 0) < 0:
-            _check(-1, "drop capability %d" % capability)
+    for capability in _CAPABILITIES:
+        if LIBC.prctl(_DROP, capability, _NOTHING, _NOTHING, _NOTHING) < 0:
+            # The kernel has no more than those before.
+            if capability.value and ctypes.get_errno() == errno.EINVAL:
+                return
+            _check(-1, "drop capability %d" % capability.value)
 
 
 def keep_capabilities(capabilities):

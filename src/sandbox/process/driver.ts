@@ -53,7 +53,7 @@ export interface ProcessDriverOptions {
   readonly pythonDir?: string;
 }
 
-const NAMESPACES = ['mount', 'pid', 'ipc', 'uts', 'user', 'net'];
+const NAMESPACES = ['mount', 'pid', 'ipc', 'uts', 'user', 'user_limits', 'net'];
 
 /**
  * Instances as processes of this machine, each in namespaces, a root and control groups of its own.

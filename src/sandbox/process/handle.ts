@@ -35,6 +35,8 @@ export interface SandboxStateFile {
   readonly address?: string | null;
   /** It reaches out of a network of its own; absent from a launcher of before: where there is an address. */
   readonly hasOwnNetwork?: boolean;
+  /** Layers that the launcher's other sandboxes have. */
+  readonly lacks?: readonly string[];
 }
 
 /** Whether it reaches out of a network of its own. */

@@ -28,6 +28,7 @@ export function startRequest(
     maxOpenFiles: spec.maxOpenFiles,
     network: networkOf(spec, networks),
     policy,
+    requireIsolation: spec.requireIsolation,
   };
 }
 
@@ -37,7 +38,8 @@ export function isolationOf(
   launcher: Pick<Launcher, 'hello'>,
   file: SandboxStateFile,
 ): readonly string[] {
-  return launcher.hello.isolation.filter(layer => layer !== 'net' || isAlone(spec, file));
+  const { isolation } = launcher.hello;
+  return isolation.filter(layer => (layer !== 'net' || isAlone(spec, file)) && file.lacks?.includes(layer) !== true);
 }
 
 /** Whether a sandbox is in a network that is not the host's. */
@@ -63,7 +65,7 @@ export function refuseWithoutIsolation(
     'cgroup.memory',
     'cgroup.cpu',
     'cgroup.pids',
-    ...(launcher.hello.privileged ? [] : ['user']),
+    launcher.hello.privileged ? 'user_limits' : 'user',
     ...(spec.network === 'none' || spec.command.kind === 'http' ? ['net'] : []),
   ];
   const missing = wanted.filter(layer => !launcher.hello.isolation.includes(layer));
