@@ -9,6 +9,9 @@ import { Served } from '../../scripts/served.ts';
 /** Room for a database, logs and sandboxes of a short history, and soon full. */
 const DISK_MB = 96;
 const START_TRIES = 5;
+/** Sandboxes that were being started when their server was killed go soon. */
+const SETTINGS = ['--set', 'jobs.allowHostPaths=true', '--set', 'orphanGraceMs=1000'];
+const ORPHANS_MS = 60_000;
 
 /**
  * A service that is done harm to: its ports stay the same, so that callers ask while it is away or begins, and its data directory is a
@@ -43,7 +46,7 @@ export class HarmedService {
 
   async #start(under: readonly string[] = []): Promise<void> {
     const ports = ['--port', String(this.frontendPort), '--meta-port', String(this.metaPort)];
-    const args = [...ports, '--set', 'jobs.allowHostPaths=true'];
+    const args = [...ports, ...SETTINGS];
     this.#server = await Served.start({ dataDir: this.dataDir, args, under });
   }
 
@@ -103,8 +106,8 @@ export class HarmedService {
     const left: string[] = [];
     try {
       await this.#server?.end('SIGKILL');
-      const args = ['--stop-agents', '--set', 'jobs.allowHostPaths=true'];
-      const last = await Served.start({ dataDir: this.dataDir, args });
+      const last = await Served.start({ dataDir: this.dataDir, args: ['--stop-agents', ...SETTINGS] });
+      await this.#withoutOrphans(last);
       const code = await last.end();
       if (code !== 0) left.push(`the last server ended with ${code ?? 'a signal'}: ${last.output}`);
       const deadlineMs = Date.now() + 10_000;
@@ -121,6 +124,18 @@ export class HarmedService {
       this.#unmount();
     }
     return left;
+  }
+
+  /** Resolves when as many sandboxes run as there are agents, bounded: those of nobody have gone then. */
+  async #withoutOrphans(server: Served): Promise<void> {
+    const deadlineMs = Date.now() + ORPHANS_MS;
+    for (;;) {
+      const answer = await fetch(`${server.frontendUrl}/api/agent?limit=1000&status=RUNNING`);
+      const { instances } = (await answer.json()) as { readonly instances: readonly unknown[] };
+      const inits = this.#pids(cmdline => cmdline.startsWith('rookery: init'));
+      if (inits.length <= instances.length || Date.now() > deadlineMs) return;
+      await delay(200);
+    }
   }
 
   /** What the server wrote last. */
@@ -147,9 +162,10 @@ export class HarmedService {
     rmSync(this.dataDir, { recursive: true, force: true });
   }
 
-  /** What they have to complain about goes to a log of their own in the data directory; what they fork writes elsewhere. */
+  /** Not what they fork, which bears the same name at first. */
   #launchers(): readonly number[] {
-    return this.#pids().filter(pid => linkOf(pid, 1).startsWith(`${this.dataDir}/run/`));
+    const family = this.#pids(cmdline => cmdline.startsWith('rookery: launcher'));
+    return family.filter(pid => linkOf(pid, 1).startsWith(`${this.dataDir}/run/`) && !family.includes(parentOf(pid)));
   }
 
   #pids(isWanted: (cmdline: string) => boolean = () => true): readonly number[] {
@@ -182,6 +198,14 @@ function cmdlineOf(pid: number): string {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
   } catch {
     return '';
+  }
+}
+
+function parentOf(pid: number): number {
+  try {
+    return Number(/^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
+  } catch {
+    return 0;
   }
 }
 

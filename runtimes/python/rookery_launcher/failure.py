@@ -1,5 +1,15 @@
 """Failures that the control plane must be able to tell apart."""
 
+import errno
+
+#: What the machine lacks now and may have again: room on the disk, memory, descriptors, processes.
+_SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
+
+
+def code_of(error):
+    """The code of a failure that nobody foresaw: `unavailable` where the same may go well later."""
+    return "unavailable" if getattr(error, "errno", None) in _SHORTAGES else "internal"
+
 
 class StartFailure(Exception):
     """The start cannot be done as it was asked: a sentence for the caller, and the code of `src/core/error.ts`."""

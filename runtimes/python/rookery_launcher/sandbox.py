@@ -5,7 +5,7 @@ import os
 import socket
 
 from . import directory, frames, identity, layers, mounts, network, program, root, syscalls, user_process
-from .failure import LayerFailure, StartFailure
+from .failure import LayerFailure, StartFailure, code_of
 
 _READ_REQUEST_SECONDS = 10
 #: Where a program that speaks the runtime protocol finds its socket.
@@ -65,7 +65,8 @@ def run(plan, prepared, connection, control):
         os._exit(1)
     except (OSError, LayerFailure, KeyError, TypeError, ValueError) as error:
         _undo(prepared)
-        refuse(connection, "internal", "the sandbox cannot be started: %s: %s" % (type(error).__name__, error))
+        message = "the sandbox cannot be started: %s: %s" % (type(error).__name__, error)
+        refuse(connection, code_of(error), message)
         os._exit(1)
     if not is_running:
         _undo(prepared)

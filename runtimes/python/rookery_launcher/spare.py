@@ -10,7 +10,7 @@ import struct
 import traceback
 
 from . import cgroups, directory, first_process, layers, process, sandbox, syscalls, user_limits, user_process
-from .failure import LayerFailure
+from .failure import LayerFailure, code_of
 
 #: Bytes of a message between launcher and spare.
 LARGEST_MESSAGE = 4096
@@ -28,7 +28,7 @@ def live(plan, control, name):
         try:
             prepared = prepare(plan, name, control)
         except (LayerFailure, OSError) as failure:
-            _fail(control, "the sandbox cannot be made: %s" % failure)
+            _fail(control, code_of(failure), "the sandbox cannot be made: %s" % failure)
         control.send(json.dumps({"ready": prepared.state["pid"]}).encode())
         connection = _take(control)
         if connection is not None:
@@ -117,12 +117,12 @@ def prepare(plan, name, control, *others):
     return Prepared(place, state, limits, first, passage, warnings)
 
 
-def _fail(control, message):
+def _fail(control, code, message):
     """Tells why, also the control plane when it already waits for this spare."""
     control.send(json.dumps({"failed": message}).encode())
     connection = _take(control)
     if connection is not None:
-        sandbox.refuse(connection, "internal", message)
+        sandbox.refuse(connection, code, message)
     os._exit(1)
 
 
