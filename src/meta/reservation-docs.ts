@@ -2,7 +2,7 @@ import { Type } from 'typebox';
 import { LIMITS } from '../core/limits.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import { handled, WRONG_REQUEST } from './docs.ts';
-import { Done } from './schemas.ts';
+import { Done, FunctionName } from './schemas.ts';
 
 const tags = ['reserved instances'];
 const required = Type.String({ minLength: 1, maxLength: 1024, pattern: '^[^\\u0000]+$' });
@@ -21,7 +21,7 @@ const Requested = Type.Object({
   maxInstance: Type.Optional(count),
 });
 const Request = Type.Object({
-  funcName: required,
+  funcName: FunctionName,
   version: required,
   instanceLabel: label,
   instanceConfigInfos: Type.Array(Requested, { minItems: 1, description: 'Each cluster once.' }),
@@ -64,7 +64,7 @@ export const RESERVATION_DOCS = {
     tags,
     operationId: 'listReservedInstances',
     summary: 'Query the reserved instances of a function version',
-    querystring: Type.Object({ funcName: required, version: required, instanceLabel: Type.Optional(label) }),
+    querystring: Type.Object({ funcName: FunctionName, version: required, instanceLabel: Type.Optional(label) }),
     response: { 200: handled('All labels, or the one that was named.', Listed), ...WRONG_REQUEST },
   },
   delete: {
@@ -72,7 +72,7 @@ export const RESERVATION_DOCS = {
     operationId: 'deleteReservedInstances',
     summary: 'Delete the reserved instances of one label, or of all labels of a version',
     description: 'The same fields may come as a JSON body; what it does not have is taken from the query.',
-    querystring: Type.Object({ funcName: required, version: required, instanceLabel: Type.Optional(label) }),
+    querystring: Type.Object({ funcName: FunctionName, version: required, instanceLabel: Type.Optional(label) }),
     response: { 200: handled('They are deleted.', Done), ...WRONG_REQUEST },
   },
 } as const satisfies Record<string, RouteDocs>;
