@@ -80,7 +80,7 @@ function pythonSuites(): readonly string[] {
 async function runPython(interpreter: Interpreter, suite: string): Promise<Tally> {
   const { code, output } = await run(interpreter.path, ['-B', '-m', 'unittest', 'discover', '-s', suite], {
     cwd: PYTHON_ROOT,
-    env: { PYTHONPATH: PYTHON_ROOT, ...TEMPORARY },
+    env: { PYTHONPATH: PYTHON_ROOT, TMPDIR: temporary },
     capture: true,
   });
   const tally = readUnittest(output, code);
