@@ -2,7 +2,7 @@
  * `npm test [-- <vitest arguments>]`: builds what the tests run, then Vitest, then the Python unit tests on every interpreter
  * of this machine. The last line sums all: `N passed, N failed[, N skipped]`. With arguments only Vitest runs, with them.
  */
-import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Interpreter } from '../src/sandbox/process/interpreters.ts';
@@ -11,11 +11,12 @@ import { findInterpreters } from './pythons.ts';
 import { readUnittest, type Tally } from './unittest-summary.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'rookery-test-'));
-/** The temporary directory of this run, for tests of any user; what is left in it at the end is a failure. */
-const temporary = join(scratch, 't');
+/**
+ * The temporary directory of this run, for tests of any user; what is left in it at the end is a failure. Its name is short, since paths of
+ * sockets have at most 107 bytes.
+ */
+const temporary = mkdtempSync(join(tmpdir(), 'rk-'));
 const TEMPORARY = { TMPDIR: temporary, ROOKERY_TEST_KEPT_DIR: process.env.ROOKERY_TEST_KEPT_DIR ?? tmpdir() };
-chmodSync(scratch, 0o711);
-mkdirSync(temporary);
 chmodSync(temporary, 0o1777);
 const total = { passed: 0, failed: 0, skipped: 0 };
 const PYTHON_ROOT = join(ROOT, 'runtimes/python');
@@ -112,7 +113,7 @@ try {
   for (const name of left) console.log(`left in the temporary directory: ${name}`);
   if (left.length > 0) total.failed += 1;
 } finally {
-  rmSync(scratch, { recursive: true, force: true });
+  for (const directory of [scratch, temporary]) rmSync(directory, { recursive: true, force: true });
 }
 process.exitCode = total.failed > 0 ? 1 : 0;
 console.log(line(total));
