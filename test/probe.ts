@@ -122,6 +122,13 @@ function requiredParts(): ReadonlySet<string> {
   return parts;
 }
 
+/** A test that nobody runs here, as a skipped one with the reason in its name. */
+export function skippedTest(title: string, why: string): void {
+  describe.skip(`${title} [skipped, ${why}]`, () => {
+    test('cannot run here', () => undefined);
+  });
+}
+
 const required = requiredParts();
 
 /** `describe` for a suite that needs these parts of the machine. */
@@ -135,9 +142,7 @@ export function describeWith(parts: readonly Part[], title: string, body: () => 
   const demanded = missing.filter(part => required.has(part));
   if (demanded.length === 0) {
     // Without its body: that may make things for its tests, and nothing would end them, since a skipped suite runs no hooks.
-    describe.skip(`${title} [skipped, ${why}]`, () => {
-      test('its tests cannot run here', () => undefined);
-    });
+    skippedTest(title, why);
     return;
   }
   describe(title, () => {
