@@ -24,7 +24,10 @@ export function register(program: Command, context: Context): void {
     .command('create')
     .description('Prints a signed token (HS256) for the service that knows the same secret. Nothing is sent anywhere.')
     .option('--tenant <tenant>', 'whom it speaks for', 'default')
-    .option('--role <role>', 'developer (everything), user (invoke and read) or viewer (read); else the token has none, and the service takes jwt.defaultRole: viewer unless its operator chose another')
+    .option(
+      '--role <role>',
+      'developer (everything), user (invoke and read) or viewer (read); else the token has none, and the service takes jwt.defaultRole: viewer unless its operator chose another',
+    )
     .option('--ttl <time>', 'how long it holds: 90s, 15m, 1h, 7d', '1h')
     .option('--secret-file <file>', 'the file with the secret; else $ROOKERY_JWT_SECRET_FILE or $ROOKERY_JWT_SECRET')
     .option('--issuer <text>', 'the claim iss; else $ROOKERY_JWT_ISSUER')

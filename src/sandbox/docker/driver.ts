@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
+import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
@@ -142,7 +142,7 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
-    if (spec.rootfs.imageUrl === '') throw failedPrecondition('no Docker image specified');
+    if (spec.rootfs.imageUrl === '') throw noImage();
     const { starter } = await this.#open();
     // Asked once; the first start does not wait for it before it must.
     const asking = this.#daemonFacts();
@@ -345,4 +345,13 @@ async function installationOf(dockerDir: string): Promise<string> {
   await writeFile(`${file}.new`, made);
   await rename(`${file}.new`, file);
   return made;
+}
+
+function noImage(): ServiceError {
+  return failedPrecondition('no Docker image specified', {
+    body: {
+      advice:
+        'Name one in rootfs.imageurl, of the create request or of the registered function: one that the daemon has (docker images) or can pull.',
+    },
+  });
 }
