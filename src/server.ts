@@ -20,7 +20,7 @@ import { createMeta } from './meta/app.ts';
 import { checkOpenFiles } from './open-files.ts';
 import { createRegistry } from './registry/registry.ts';
 import type { Drivers } from './sandbox/drivers.ts';
-import { Interpreters } from './sandbox/process/interpreters.ts';
+import { Interpreters } from './sandbox/host/interpreters.ts';
 import { OpenCallBytes } from './scheduler/open-call-bytes.ts';
 import { Scheduler } from './scheduler/scheduler.ts';
 import { AsyncCalls } from './service/async-calls.ts';
