@@ -1,7 +1,7 @@
 import { loggable, messageOf, unavailable } from '../core/error.ts';
+import { withDeadline, within } from '../lib/deadline.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
-import { withDeadline, within } from './bounded.ts';
 import type { CallRoom } from './call-room.ts';
 import type { SchedulerLog } from './options.ts';
 

@@ -1,5 +1,5 @@
+import { within } from '../lib/deadline.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import { within } from './bounded.ts';
 import type { SchedulerLog } from './options.ts';
 
 /** How long one removal may take before it counts as failed. */
