@@ -54,6 +54,9 @@ export interface InstanceSpec {
 
 export type SandboxType = 'process' | 'docker' | 'supervisor' | 'kubernetes' | 'fake';
 
+/** What an instance is for: who asked for it, and hears what becomes of it. */
+export type OwnerKind = 'agent' | 'function' | 'job' | 'build';
+
 /** `CREATING → RUNNING → STOPPING → gone`; `RUNNING → FAILED` when the sandbox ends by itself. */
 export type InstanceStatus = 'CREATING' | 'RUNNING' | 'STOPPING' | 'FAILED';
 

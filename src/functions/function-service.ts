@@ -1,8 +1,8 @@
-import { openCallsFull } from '../agents/refusals.ts';
 import { failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
 import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import { openCallsFull } from '../instances/refusals.ts';
 import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
