@@ -13,6 +13,7 @@ import { createLocalTokenVerifier } from './http/local-token.ts';
 import { createInstallation } from './installation.ts';
 import { createJobs } from './jobs/create-jobs.ts';
 import type { JobsLeft } from './jobs/jobs.ts';
+import { endsWithin } from './lib/deadline.ts';
 import { findPath, openPath } from './lib/opened-path.ts';
 import { createPathExists } from './lib/path-exists.ts';
 import { leftoversIn, Removals } from './lib/removals.ts';
@@ -272,7 +273,7 @@ async function assemble(
       // New connections are refused first; calls that run may end.
       const listeners = Promise.allSettled([frontend?.close(), meta?.close()]);
       const [{ agentsLeft }] = await Promise.all([scheduler.close({ stopAgents, graceMs }), asyncCalls.close(left())]);
-      await within(listeners, left());
+      await endsWithin(listeners, left());
       await functions.close(left());
       const jobsLeft = await jobs.close(stopAgents ? left() : null);
       await drivers.close();
@@ -360,13 +361,4 @@ function warmUp(drivers: Drivers, executor: SandboxType, logger: Logger): void {
       })
       .catch((error: unknown) => logger.warn({ err: error }, `the ${name} sandbox could not be warmed`));
   }
-}
-
-async function within(promise: Promise<unknown>, ms: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>(resolve => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([promise, late]);
-  clearTimeout(timer);
 }
