@@ -1,0 +1,51 @@
+import { openCallsFull, tooManyWaiting } from '../agents/refusals.ts';
+import type { ServiceError } from '../core/error.ts';
+import type { OpenCallBytes } from './open-call-bytes.ts';
+
+/** Bounds of the calls that instances have, and the count of those that are open; one for all agents, one for all instances of functions. */
+export class CallRoom {
+  readonly maxWaitingCalls: number;
+  readonly #bytes: OpenCallBytes;
+  #calls = 0;
+  #onIdle: (() => void) | undefined;
+
+  constructor(bounds: { readonly maxWaitingCalls: number; readonly bytes: OpenCallBytes }) {
+    this.maxWaitingCalls = bounds.maxWaitingCalls;
+    this.#bytes = bounds.bytes;
+  }
+
+  get openCalls(): number {
+    return this.#calls;
+  }
+
+  /** Why a call with this body may not be taken by an instance of which `waiting` calls wait and `unsentBytes` are unsent; undefined: it may. */
+  refusal(waiting: number, unsentBytes: number, bodyBytes: number): ServiceError | undefined {
+    if (waiting >= this.maxWaitingCalls) return tooManyWaiting();
+    const bytes = this.#bytes;
+    return bytes.fits(bodyBytes) && unsentBytes + bodyBytes <= bytes.max ? undefined : openCallsFull();
+  }
+
+  enter(bodyBytes: number): void {
+    this.#calls++;
+    this.#bytes.take(bodyBytes);
+  }
+
+  leave(bodyBytes: number): void {
+    this.#calls--;
+    this.#bytes.give(bodyBytes);
+    if (this.#calls === 0) this.#onIdle?.();
+  }
+
+  /** Resolves once no call is open, or after `timeoutMs`. */
+  async idle(timeoutMs: number): Promise<void> {
+    if (this.#calls === 0 || timeoutMs <= 0) return;
+    await new Promise<void>(resolve => {
+      const timer = setTimeout(resolve, timeoutMs);
+      this.#onIdle = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+    this.#onIdle = undefined;
+  }
+}
