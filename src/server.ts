@@ -25,6 +25,7 @@ import { Ledger } from './instances/ledger.ts';
 import { OpenCallBytes } from './instances/open-call-bytes.ts';
 import { createJobs } from './jobs/create-jobs.ts';
 import type { JobsLeft } from './jobs/jobs.ts';
+import { endsWithin } from './lib/deadline.ts';
 import { findPath, openPath } from './lib/opened-path.ts';
 import { createPathExists } from './lib/path-exists.ts';
 import { leftoversIn, Removals } from './lib/removals.ts';
@@ -285,7 +286,7 @@ async function assemble(
       // New connections are refused first; calls that run may end.
       const listeners = Promise.allSettled([frontend?.close(), meta?.close()]);
       const [{ agentsLeft }] = await Promise.all([agents.close({ stopAgents, graceMs }), asyncCalls.close(left())]);
-      await within(listeners, left());
+      await endsWithin(listeners, left());
       await functions.close(left());
       const jobsLeft = await jobs.close(stopAgents ? left() : null);
       await instances.close('the server is stopping');
@@ -386,13 +387,4 @@ function warmUp(drivers: Drivers, executor: SandboxType, logger: Logger): void {
       })
       .catch((error: unknown) => logger.warn({ err: error }, `the ${name} sandbox could not be warmed`));
   }
-}
-
-async function within(promise: Promise<unknown>, ms: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>(resolve => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([promise, late]);
-  clearTimeout(timer);
 }
