@@ -1,3 +1,4 @@
+import { USER_CODES } from '../core/codes.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
@@ -211,7 +212,10 @@ export class LiveInstance {
         this.#log.warn(fields, 'pre_stop failed');
       }
     } catch (error) {
-      this.#log.warn({ instanceId: this.instanceId, code: 4009, reason: messageOf(error) }, 'pre_stop did not end');
+      this.#log.warn(
+        { instanceId: this.instanceId, code: USER_CODES.preStopFailed.code, reason: messageOf(error) },
+        'pre_stop did not end',
+      );
     }
   }
 

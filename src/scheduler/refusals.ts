@@ -1,3 +1,4 @@
+import { SERVICE_CODES } from '../core/codes.ts';
 import { alreadyExists, failedPrecondition, notFound, resourceExhausted, unavailable } from '../core/error.ts';
 import type { Instance } from '../core/instance.ts';
 
@@ -14,7 +15,10 @@ export const tooManyWaiting = () => resourceExhausted('too many calls are waitin
 
 /** The number is that of a machine without room, for calls of functions. */
 export const openCallsFull = () =>
-  resourceExhausted('the memory for open calls is full', { number: 150510, retryAfterSeconds: 1 });
+  resourceExhausted('the memory for open calls is full', {
+    number: SERVICE_CODES.machineFull.code,
+    retryAfterSeconds: 1,
+  });
 
 export const tooManyStarting = () => resourceExhausted('too many instances are starting', { retryAfterSeconds: 1 });
 

@@ -1,4 +1,5 @@
 import type { ExecutorDefaults } from '../core/agent.ts';
+import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
 import type { FunctionVersion } from '../core/function.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
@@ -27,7 +28,7 @@ export function createCatalog(registry: Registry, database: Database, defaults: 
       const { kind } = found.spec;
       if (!KINDS.includes(kind)) {
         throw failedPrecondition(`a function of kind ${kind} cannot be invoked here: only faas and agent can`, {
-          number: 200400,
+          number: SERVICE_CODES.badCall.code,
         });
       }
       return toServedFunction(found, defaults);

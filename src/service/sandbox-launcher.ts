@@ -1,4 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto';
+import { USER_CODES } from '../core/codes.ts';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { InstanceSpec, SandboxType } from '../core/instance.ts';
 import { timeoutSignal } from '../lib/long-timer.ts';
@@ -48,8 +49,6 @@ const STUCK_GRACE_MS = 2_000;
 const PARALLEL_ADOPTIONS = 64;
 /** How soon those are asked again whose driver did not answer. */
 const ASK_AGAIN_MS = 2_000;
-/** The code that a failed load answers with when the runtime did not say one. */
-const LOAD_FAILED = 4001;
 
 /**
  * Runs the instances of function services in sandboxes, through the same drivers, starts and connections as agents. A row is written
@@ -177,7 +176,7 @@ export class SandboxLauncher implements ServiceLauncher {
     } catch (error) {
       // The code folder or object and the mounts are the user's: what is wrong with them is a load failure of every call.
       if (error instanceof ServiceError && error.code === 'failed_precondition') {
-        throw new CodeFailure({ code: LOAD_FAILED, message: error.message });
+        throw new CodeFailure({ code: USER_CODES.loadFailed.code, message: error.message });
       }
       throw error;
     }
