@@ -41,6 +41,7 @@ const RULES: Readonly<Record<string, readonly string[]>> = {
   'service/file.ts': SERVICE,
   'jobs/file.ts': SERVICE,
   'frontend/file.ts': ENTRY,
+  'frontend/agents/file.ts': ENTRY,
   'meta/file.ts': ENTRY,
   'cli/file.ts': [...BASE, 'config/x.ts'],
 };
