@@ -4,6 +4,7 @@ import type { FastifyInstance } from 'fastify';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
 import { removeLocalToken, writeLocalToken } from './config/local-token.ts';
+import type { Environment } from './core/environment.ts';
 import { checkHostPath, type HostPathPolicy } from './core/host-path.ts';
 import type { SandboxType } from './core/instance.ts';
 import { createFrontend } from './frontend/app.ts';
@@ -102,7 +103,8 @@ async function assemble(
     report: (name, reason) => logger.warn({ name, reason }, 'something was not removed; it is tried again'),
   });
   metrics.readLeftoversFrom(() => removals.waiting);
-  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, removals, logger);
+  const environment = processEnvironment();
+  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, { environment, removals, logger });
   const executors = { defaultSandboxType: config.defaultExecutor };
   const registry = createRegistry({
     database,
@@ -130,9 +132,10 @@ async function assemble(
     maxProcesses: config.maxProcesses,
     network: config.network,
     requireIsolation: config.requireIsolation,
+    hostEnvironment: environment,
   };
   const launcher = new SandboxLauncher({ ...sandboxes, codeStore: createCodeStore(config, mountPolicy, removals) });
-  const pythons = new Interpreters(config.process.pythons);
+  const pythons = new Interpreters(config.process.pythons, environment);
   const jobs = createJobs({
     ...sandboxes,
     writes,
@@ -143,7 +146,7 @@ async function assemble(
     openHostPath: config.jobs.allowHostPaths ? path => checkHostPath('workspace', path, mountPolicy, openPath) : null,
     sandbox: sandboxes,
     metrics: metrics.jobs,
-    ...jobLimits(config),
+    ...jobLimits(config, environment),
   });
   metrics.readJobsFrom(() => jobs.jobs.byStatus());
   const scheduler = new Scheduler({
@@ -291,8 +294,8 @@ async function createVerifier({ auth, localToken }: Config, dataDir: DataDir): P
 }
 
 /** How the operator's own pip reaches its index: nothing else of the server's environment comes near a job. */
-function pipEnvironment(): Record<string, string> {
-  const found = Object.entries(processEnvironment()).filter(([name]) => PIP_VARIABLES.has(name.toUpperCase()));
+function pipEnvironment(environment: Environment): Record<string, string> {
+  const found = Object.entries(environment).filter(([name]) => PIP_VARIABLES.has(name.toUpperCase()));
   return Object.fromEntries(found.filter((entry): entry is [string, string] => entry[1] !== undefined));
 }
 
@@ -302,11 +305,11 @@ const PIP_VARIABLES = new Set([
 ]);
 
 /** Settings in the units of jobs; 0 stands for what this machine has. */
-function jobLimits({ jobs, code, createTimeoutMs }: Config) {
+function jobLimits({ jobs, code, createTimeoutMs }: Config, environment: Environment) {
   const maxRunning = jobs.maxRunning || JOBS_PER_PROCESSOR * availableParallelism();
   return {
     environment: jobs.environment,
-    pipEnvironment: pipEnvironment(),
+    pipEnvironment: pipEnvironment(environment),
     cpuMillis: jobs.defaultCpuMillis,
     memoryMb: jobs.defaultMemoryMb,
     limits: {

@@ -1,3 +1,4 @@
+import type { Environment } from '../core/environment.ts';
 import type { SandboxType } from '../core/instance.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
@@ -42,6 +43,8 @@ export interface SchedulerOptions {
   readonly maxProcesses: number;
   readonly network: 'host' | 'none';
   readonly requireIsolation: boolean;
+  /** As in `SandboxRules`. */
+  readonly hostEnvironment?: Environment;
   /**
    * How long callers wait for an instance of an earlier server, and how long it may stay silent before it is ended;
    * absent: the usual times.

@@ -2,6 +2,7 @@ import type { ExecutorDefaults } from '../core/agent.ts';
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
 import type { FunctionVersion } from '../core/function.ts';
+import { runsImages } from '../core/sandbox-types.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
 import { toAgentFunction } from '../registry/agent-functions.ts';
 import type { Registry } from '../registry/registry.ts';
@@ -66,7 +67,7 @@ function toServedFunction(fn: FunctionVersion, { defaultSandboxType }: ExecutorD
   const { spec } = fn;
   const runs = toAgentFunction(fn);
   const sandboxType = runs.sandboxType === '' ? defaultSandboxType : runs.sandboxType;
-  const hasImage = sandboxType === 'docker' || sandboxType === 'kubernetes';
+  const hasImage = runsImages(sandboxType);
   const scale = spec.autoScaleConfig;
   const oneshot = isOneshot(spec.schedulePolicies);
   return {

@@ -5,6 +5,7 @@ import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
+import type { Environment } from '../../core/environment.ts';
 import { internal, messageOf, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { openFilesLimit } from '../../lib/open-files-limit.ts';
@@ -31,6 +32,8 @@ export interface LauncherOptions {
   readonly spares: number;
   /** A version (`3.11`) → the path of its interpreter. */
   readonly pythons: Readonly<Record<string, string>>;
+  /** Where other interpreters are looked for. */
+  readonly environment: Environment;
   /** Layers of isolation that are switched off (`namespaces` is all of them that are namespaces). */
   readonly disable: readonly string[];
   /** How long a launcher without instances outlives a server that was killed. */
@@ -78,7 +81,7 @@ export class Launchers {
 
   constructor(options: LauncherOptions) {
     this.#options = options;
-    this.#interpreters = new Interpreters(options.pythons);
+    this.#interpreters = new Interpreters(options.pythons, options.environment);
   }
 
   get runDir(): string {
