@@ -56,7 +56,7 @@ async function findAll(config: Config, environment: Environment): Promise<readon
 async function checkPythons(config: Config, environment: Environment): Promise<Finding> {
   const [{ pythonFinding }, { Interpreters }] = await Promise.all([
     import('./doctor-checks.ts'),
-    import('../sandbox/process/interpreters.ts'),
+    import('../sandbox/host/interpreters.ts'),
   ]);
   const interpreters = new Interpreters(config.process.pythons, environment);
   return pythonFinding(version => interpreters.find(version), config);
@@ -74,7 +74,7 @@ async function probeDrivers(config: Config, environment: Environment): Promise<r
     { SILENT },
   ] = await Promise.all([
     import('./doctor-checks.ts'),
-    import('../sandbox/process/network.ts'),
+    import('../sandbox/host/network.ts'),
     import('./doctor-runtimes.ts'),
     import('../runtime/jdks.ts'),
     import('../installation.ts'),

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { Cron } from 'croner';
+import type { SchedulerLog } from '../agents/options.ts';
 import { alreadyExists, invalidRequest, messageOf, notFound } from '../core/error.ts';
 import { checkJobId, type JobSubmission, submissionOf } from '../core/job.ts';
 import { Fields, invalidBody, parseJson } from '../core/json.ts';
 import { packagesOf } from '../core/runtime-env.ts';
-import type { SchedulerLog } from '../scheduler/options.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {

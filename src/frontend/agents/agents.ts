@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
+import type { CreateInstance, Instances } from '../../agents/contract.ts';
 import {
   type AgentCreateRequest,
   type ExecutorDefaults,
@@ -14,7 +15,6 @@ import type { Instance, InstanceSpec, InstanceStatus } from '../../core/instance
 import { readBody } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { withWarnings } from '../../http/answer.ts';
-import type { CreateInstance, Instances } from '../../scheduler/contract.ts';
 import { stepFailed } from '../errors.ts';
 import { badQuery, type Query, queryInteger, queryText } from '../query.ts';
 import { AGENT_DOCS } from './docs.ts';

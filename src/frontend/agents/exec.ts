@@ -1,11 +1,11 @@
 import type { FastifyInstance } from 'fastify';
+import type { Instances } from '../../agents/contract.ts';
 import { readEnv } from '../../core/agent.ts';
 import { type Fields, invalidBody, readBody } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { answerController } from '../../http/caller.ts';
 import type { ExecRequest } from '../../sandbox/driver.ts';
-import type { Instances } from '../../scheduler/contract.ts';
 import { AGENT_DOCS } from './docs.ts';
 
 /** `POST /api/agent/{instanceId}/exec`: one command inside the sandbox. It ends when the caller goes away. */

@@ -4,7 +4,7 @@ import { inspect } from 'node:util';
 import type Docker from 'dockerode';
 import type { Environment } from '../../core/environment.ts';
 import { type ErrorCode, failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
-import { bounded } from '../process/bounded.ts';
+import { bounded } from '../host/bounded.ts';
 import { type DockerEndpoint, findEndpoint } from './endpoint.ts';
 
 const REQUEST_TIMEOUT_MS = 30_000;

@@ -1,7 +1,7 @@
 import { integer, optionalPath, path, type SettingValues, text } from '../../core/setting.ts';
 import type { SandboxDriver } from '../driver.ts';
 import type { DriverContext, DriverDefinition } from '../driver-definition.ts';
-import { type HostSettings, hostOptions } from '../process/definition.ts';
+import { type HostSettings, hostOptions } from '../host/settings.ts';
 
 interface SupervisorSettings extends HostSettings {
   readonly supervisor: SettingValues<(typeof SUPERVISOR)['settings']>;
