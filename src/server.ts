@@ -5,6 +5,7 @@ import { Agents } from './agents/agents.ts';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
 import { removeLocalToken, writeLocalToken } from './config/local-token.ts';
+import type { Environment } from './core/environment.ts';
 import { checkHostPath, type HostPathPolicy } from './core/host-path.ts';
 import type { SandboxType } from './core/instance.ts';
 import { createFrontend } from './frontend/app.ts';
@@ -106,7 +107,8 @@ async function assemble(
     report: (name, reason) => logger.warn({ name, reason }, 'something was not removed; it is tried again'),
   });
   metrics.readLeftoversFrom(() => removals.waiting);
-  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, removals, logger);
+  const environment = processEnvironment();
+  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, { environment, removals, logger });
   const executors = { defaultSandboxType: config.defaultExecutor };
   const registry = createRegistry({
     database,
@@ -149,13 +151,14 @@ async function assemble(
     maxProcesses: config.maxProcesses,
     network: config.network,
     requireIsolation: config.requireIsolation,
+    hostEnvironment: environment,
   };
   const launcher = new SandboxLauncher({
     ...sandboxes,
     openCallBytes: ledger.openCallBytes,
     codeStore: createCodeStore(config, mountPolicy, removals),
   });
-  const pythons = new Interpreters(config.process.pythons);
+  const pythons = new Interpreters(config.process.pythons, environment);
   const jobs = createJobs({
     ...sandboxes,
     writes,
@@ -166,7 +169,7 @@ async function assemble(
     openHostPath: config.jobs.allowHostPaths ? path => checkHostPath('workspace', path, mountPolicy, openPath) : null,
     sandbox: sandboxes,
     metrics: metrics.jobs,
-    ...jobLimits(config),
+    ...jobLimits(config, environment),
   });
   metrics.readJobsFrom(() => jobs.jobs.byStatus());
   const agents = new Agents({ ...sandboxes, maxWaitingCalls: config.maxWaitingCalls });
@@ -318,8 +321,8 @@ function functionMachine(ledger: Ledger, processes: number): Machine {
 }
 
 /** How the operator's own pip reaches its index: nothing else of the server's environment comes near a job. */
-function pipEnvironment(): Record<string, string> {
-  const found = Object.entries(processEnvironment()).filter(([name]) => PIP_VARIABLES.has(name.toUpperCase()));
+function pipEnvironment(environment: Environment): Record<string, string> {
+  const found = Object.entries(environment).filter(([name]) => PIP_VARIABLES.has(name.toUpperCase()));
   return Object.fromEntries(found.filter((entry): entry is [string, string] => entry[1] !== undefined));
 }
 
@@ -329,11 +332,11 @@ const PIP_VARIABLES = new Set([
 ]);
 
 /** Settings in the units of jobs; 0 stands for what this machine has. */
-function jobLimits({ jobs, code, createTimeoutMs }: Config) {
+function jobLimits({ jobs, code, createTimeoutMs }: Config, environment: Environment) {
   const maxRunning = jobs.maxRunning || JOBS_PER_PROCESSOR * availableParallelism();
   return {
     environment: jobs.environment,
-    pipEnvironment: pipEnvironment(),
+    pipEnvironment: pipEnvironment(environment),
     cpuMillis: jobs.defaultCpuMillis,
     memoryMb: jobs.defaultMemoryMb,
     limits: {

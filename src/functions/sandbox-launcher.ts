@@ -1,4 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto';
+import { USER_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { CallRoom } from '../instances/call-room.ts';
@@ -45,8 +46,6 @@ interface FunctionInstanceSpec {
 const STOP_GRACE_MS = 10_000;
 /** The same for an instance without pre_stop whose handler should have ended already: others wait for its place. */
 const STUCK_GRACE_MS = 2_000;
-/** The code that a failed load answers with when the runtime did not say one. */
-const LOAD_FAILED = 4001;
 
 /** Runs the instances of function services; their life is `Instances`', their code the `CodeStore`'s. */
 export class SandboxLauncher implements ServiceLauncher {
@@ -151,7 +150,7 @@ export class SandboxLauncher implements ServiceLauncher {
     } catch (error) {
       // The code folder or object and the mounts are the user's: what is wrong with them is a load failure of every call.
       if (error instanceof ServiceError && error.code === 'failed_precondition') {
-        throw new CodeFailure({ code: LOAD_FAILED, message: error.message });
+        throw new CodeFailure({ code: USER_CODES.loadFailed.code, message: error.message });
       }
       throw error;
     }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { machineOf } from '../../test/functions/harness.ts';
 import { FakeClock, settle } from '../../test/fakes/fake-clock.ts';
+import { machineOf } from '../../test/functions/harness.ts';
 import { ServiceError } from '../core/error.ts';
 import { Capacity } from './capacity.ts';
 import { CodeFailure } from './failure.ts';

@@ -1,3 +1,4 @@
+import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, type ServiceError, unavailable } from '../core/error.ts';
 import type { CallSignal } from '../runtime/channel.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
@@ -156,7 +157,7 @@ export class Service implements GroupOwner, CapacityUser {
   /** Ends every instance now, busy or not; to be called once it drains. */
   endAll(): void {
     for (const group of this.#groups.values()) {
-      group.failWaiting(unavailable('the service is stopping', { number: 150431 }));
+      group.failWaiting(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
       for (const member of group.members) if (member.instance) this.stopMember(member);
     }
   }
@@ -282,7 +283,7 @@ export class Service implements GroupOwner, CapacityUser {
       // No waiting would help, unlike where a room is full.
       return failedPrecondition(
         `an instance with cpu ${group.key.cpuMillis} and memory ${group.key.memoryMb} is larger than the machine`,
-        { number: 150510, retryAfterSeconds: 60 },
+        { number: SERVICE_CODES.machineFull.code, retryAfterSeconds: 60 },
       );
     }
     if (this.#sharedRoom.maximum(group.key.label) === 0) return noneMayRun(group.key.label);
@@ -376,7 +377,7 @@ export class Service implements GroupOwner, CapacityUser {
     const early = member.state === 'ready' && !member.servedWell && this.now() - member.readyAtMs < EARLY_DEATH_MS;
     group.forget(member);
     this.#ports.capacity.give(this, group.key);
-    if (early) this.#backOff(group, unavailable(reason, { number: 150427 }), true);
+    if (early) this.#backOff(group, unavailable(reason, { number: SERVICE_CODES.instanceEnded.code }), true);
     // A sibling group may have waited for its place under the maximum: whoever waited longest first.
     const since = (one: Group) => one.oldestWaitingSinceMs ?? Number.MAX_VALUE;
     const groups = [...this.#groups.values()].filter(one => one === group || this.#wants(one));

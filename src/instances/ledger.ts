@@ -1,3 +1,4 @@
+import { SERVICE_CODES } from '../core/codes.ts';
 import { resourceExhausted, type ServiceError } from '../core/error.ts';
 import type { OwnerKind } from '../core/instance.ts';
 import type { OpenCallBytes } from './open-call-bytes.ts';
@@ -32,7 +33,7 @@ const OWNERS: readonly { readonly kind: OwnerKind; readonly text: string }[] = [
 ];
 
 /** The numbers are those of a machine without capacity, for calls of functions. */
-const MACHINE_FULL = { number: 150510, retryAfterSeconds: 5 };
+const MACHINE_FULL = { number: SERVICE_CODES.machineFull.code, retryAfterSeconds: 5 };
 
 /**
  * What the machine has promised, to agents, functions, jobs and builds together. An instance counts for as long as its sandbox may run. One that

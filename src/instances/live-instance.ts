@@ -1,3 +1,4 @@
+import { USER_CODES } from '../core/codes.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
 import { withDeadline, within } from '../lib/deadline.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
@@ -219,7 +220,10 @@ export class LiveInstance {
         this.#log.warn(fields, 'pre_stop failed');
       }
     } catch (error) {
-      this.#log.warn({ instanceId: this.id, code: 4009, reason: messageOf(error) }, 'pre_stop did not end');
+      this.#log.warn(
+        { instanceId: this.id, code: USER_CODES.preStopFailed.code, reason: messageOf(error) },
+        'pre_stop did not end',
+      );
     }
   }
 

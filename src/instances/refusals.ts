@@ -1,3 +1,4 @@
+import { SERVICE_CODES } from '../core/codes.ts';
 import { notFound, resourceExhausted, unavailable } from '../core/error.ts';
 
 /** Refusals that any owner's callers may get: each text is written once. */
@@ -7,7 +8,10 @@ export const tooManyWaiting = () => resourceExhausted('too many calls are waitin
 
 /** The number is that of a machine without room, for calls of functions. */
 export const openCallsFull = () =>
-  resourceExhausted('the memory for open calls is full', { number: 150510, retryAfterSeconds: 1 });
+  resourceExhausted('the memory for open calls is full', {
+    number: SERVICE_CODES.machineFull.code,
+    retryAfterSeconds: 1,
+  });
 
 /** Also while it is waited for in the background. */
 export const notAnswering = (id: string) =>

@@ -1,3 +1,4 @@
+import type { Environment } from '../core/environment.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
@@ -11,6 +12,8 @@ export interface SandboxRules {
   readonly maxProcesses: number;
   readonly network: 'host' | 'none';
   readonly requireIsolation: boolean;
+  /** That of the server: where programs of the host are looked for (Java). None of it reaches a sandbox. Absent: in the usual places only. */
+  readonly hostEnvironment?: Environment;
 }
 
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
@@ -29,7 +32,7 @@ export function toSandboxSpec(
   spec: InstanceSpec,
   rules: SandboxRules,
 ): SandboxSpec {
-  const { command, mounts: executorMounts } = executionOf(spec);
+  const { command, mounts: executorMounts } = executionOf(spec, rules.hostEnvironment);
   const workspaceTarget = workspacePath(spec.rootfs.user);
   const hasWorkspace = spec.workspace !== '';
   const mounts = hasWorkspace

@@ -17,15 +17,15 @@ export function functionNotFound(what: string): ServiceError {
 }
 
 export function functionExists(): ServiceError {
-  return alreadyExists('the function name already exists. rename your function', { number: META_CODES.exists.code });
+  return alreadyExists(META_CODES.exists.text, { number: META_CODES.exists.code });
 }
 
 export function duplicateVersion(): ServiceError {
-  return alreadyExists('duplicate version number', { number: META_CODES.duplicateVersion.code });
+  return alreadyExists(META_CODES.duplicateVersion.text, { number: META_CODES.duplicateVersion.code });
 }
 
 export function staleRevision(): ServiceError {
-  return failedPrecondition('revisionId is non latest version', { number: META_CODES.staleRevision.code });
+  return failedPrecondition(META_CODES.staleRevision.text, { number: META_CODES.staleRevision.code });
 }
 
 export function tooManyVersions(most: number): ServiceError {
@@ -35,7 +35,7 @@ export function tooManyVersions(most: number): ServiceError {
 }
 
 export function poolNotFound(): ServiceError {
-  return notFound('pool does not exist or has been deleted. check input parameters', {
+  return notFound(META_CODES.poolNotFound.text, {
     number: META_CODES.poolNotFound.code,
   });
 }

@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import type { Environment } from '../../core/environment.ts';
 import { deadlineExceeded, type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
 import { within } from '../../lib/deadline.ts';
@@ -40,6 +41,8 @@ export interface ProcessDriverOptions {
   readonly logger: Logger;
   /** Sandboxes without code that are kept ready per interpreter in use. */
   readonly spares?: number;
+  /** That of the server: where interpreters are looked for. */
+  readonly environment: Environment;
   /** A Python version (`3.11`) → the path of its interpreter. */
   readonly pythons?: Readonly<Record<string, string>>;
   /** Versions whose launcher `warm` starts. */
@@ -80,6 +83,7 @@ export class ProcessDriver extends HostDriver {
       dataDir: options.dataDir,
       spares: options.spares ?? DEFAULT_SPARES,
       pythons: options.pythons ?? {},
+      environment: options.environment,
       disable: expandLayers(options.disable ?? []),
       idleExitMs: options.launcherIdleExitMs ?? DEFAULT_IDLE_EXIT_MS,
       network: this.#network,

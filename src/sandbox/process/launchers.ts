@@ -3,7 +3,9 @@ import { createHash } from 'node:crypto';
 import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
+import type { Environment } from '../../core/environment.ts';
 import { messageOf, unavailable } from '../../core/error.ts';
+
 import { LIMITS } from '../../core/limits.ts';
 import { within } from '../../lib/deadline.ts';
 import { openFilesLimit } from '../../lib/open-files-limit.ts';
@@ -29,6 +31,8 @@ export interface LauncherOptions {
   readonly spares: number;
   /** A version (`3.11`) → the path of its interpreter. */
   readonly pythons: Readonly<Record<string, string>>;
+  /** Where other interpreters are looked for. */
+  readonly environment: Environment;
   /** Layers of isolation that are switched off (`namespaces` is all of them that are namespaces). */
   readonly disable: readonly string[];
   /** How long a launcher without instances outlives a server that was killed. */
@@ -76,7 +80,7 @@ export class Launchers {
 
   constructor(options: LauncherOptions) {
     this.#options = options;
-    this.#interpreters = new Interpreters(options.pythons);
+    this.#interpreters = new Interpreters(options.pythons, options.environment);
   }
 
   get runDir(): string {
