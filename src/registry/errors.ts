@@ -26,7 +26,7 @@ export function versionNotFound(name: string, version: string, versions: readonl
 }
 
 export function functionExists(name: string): ServiceError {
-  return alreadyExists('the function name already exists. rename your function', {
+  return alreadyExists(META_CODES.exists.text, {
     number: META_CODES.exists.code,
     body: {
       advice: `Register it under another name, change it (PUT /serverless/v1/functions/${name}), or delete it first (DELETE of the same path).`,
@@ -35,7 +35,7 @@ export function functionExists(name: string): ServiceError {
 }
 
 export function duplicateVersion(name: string): ServiceError {
-  return alreadyExists('duplicate version number', {
+  return alreadyExists(META_CODES.duplicateVersion.text, {
     number: META_CODES.duplicateVersion.code,
     body: {
       advice: `A published version never changes: publish under another versionNumber, or delete that version first (DELETE /serverless/v1/functions/${name}?versionNumber=…). Without a versionNumber, wait more than a second between two publishes.`,
@@ -44,7 +44,7 @@ export function duplicateVersion(name: string): ServiceError {
 }
 
 export function staleRevision(): ServiceError {
-  return failedPrecondition('revisionId is non latest version', { number: META_CODES.staleRevision.code });
+  return failedPrecondition(META_CODES.staleRevision.text, { number: META_CODES.staleRevision.code });
 }
 
 export function tooManyVersions(most: number): ServiceError {
@@ -54,7 +54,7 @@ export function tooManyVersions(most: number): ServiceError {
 }
 
 export function poolNotFound(): ServiceError {
-  return notFound('pool does not exist or has been deleted. check input parameters', {
+  return notFound(META_CODES.poolNotFound.text, {
     number: META_CODES.poolNotFound.code,
   });
 }

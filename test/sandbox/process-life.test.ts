@@ -220,6 +220,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
       const silent = () => undefined;
       const logger = { trace: silent, debug: silent, info: silent, warn: silent, error: silent, fatal: silent, child: () => logger };
       const driver = new ProcessDriver({
+        environment: process.env,
         dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { closed: ['/x', '/y'], allow: null }, logger, launcherIdleExitMs: 3_000, spares: 1,
       });
       await driver.probe();
