@@ -13,7 +13,7 @@ interface Watching {
  * watched, not each file: editors write beside a file and rename, and a watch of the file would go with the old one. What `isIgnored` names
  * is not looked into.
  */
-export function watchDirectory(
+export function watchTree(
   root: string,
   isIgnored: (path: string) => boolean,
   changed: (path: string) => void,

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { watchDirectory } from './watch-directory.ts';
+import { watchTree } from './watch-tree.ts';
 
 let root: string;
 let seen: Set<string>;
@@ -16,7 +16,7 @@ beforeEach(() => {
   writeFileSync(join(root, 'package/a.py'), '1');
   seen = new Set();
   failures = [];
-  watching = watchDirectory(
+  watching = watchTree(
     root,
     path => path.startsWith('node_modules'),
     path => seen.add(path),
