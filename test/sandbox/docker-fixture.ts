@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ENGINE_STATE } from '../../src/core/host-path.ts';
@@ -15,7 +15,7 @@ const USER = process.getuid?.() === 0 ? '' : String(process.getuid?.());
 
 /** Docker drivers over a data directory of their own, on one daemon. */
 export class DockerFixture {
-  readonly dataDir = mkdtempSync(join(tmpdir(), 'rookery-docker-'));
+  readonly dataDir: string;
   /** Where the behaviours are inside. */
   readonly codePath = '/code';
   readonly #options: Partial<DockerDriverOptions>;
@@ -25,6 +25,8 @@ export class DockerFixture {
   /** `host`: of the daemon. `image`: one with Python 3.11. */
   constructor(host: string, image: string, options: Partial<DockerDriverOptions> = {}) {
     this.#image = image;
+    this.dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), 'rookery-docker-'));
+    mkdirSync(this.dataDir, { recursive: true });
     this.#options = { host, ...options };
   }
 
