@@ -12,8 +12,7 @@ const FAULT = 1011;
 /** One frame; the client prints each as it comes. */
 const MAX_FRAME_CHARS = 64 * 1024;
 /** A reader that does not read is waited for from here on. */
-const MAX_UNSENT_BYTES = 128 * 1024;
-const UNSENT_CHECK_MS = 20;
+const MAX_UNSENT_BYTES = 32 * 1024;
 /** Finds out that a reader is gone who never says so. */
 const PING_MS = 30_000;
 
@@ -74,24 +73,32 @@ async function sendAll(socket: WebSocket, chunks: AsyncIterable<Buffer>, signal:
   const decoder = new TextDecoder();
   for await (const chunk of chunks) {
     const text = decoder.decode(chunk, { stream: true });
-    for (let at = 0; at < text.length; at += MAX_FRAME_CHARS) socket.send(text.slice(at, at + MAX_FRAME_CHARS));
-    await taken(socket, signal);
+    for (let at = 0; at < text.length && !signal.aborted; at += MAX_FRAME_CHARS) {
+      await send(socket, text.slice(at, at + MAX_FRAME_CHARS), signal);
+    }
   }
   const rest = decoder.decode();
   if (rest !== '' && !signal.aborted) socket.send(rest);
 }
 
-/** Waits until the reader has taken most of what was sent; one that takes nothing of it for too long is hung up on. */
-async function taken(socket: WebSocket, signal: AbortSignal): Promise<void> {
+/** Sends a frame. When much waits for the reader, this waits until it was taken; a reader that takes nothing for too long is hung up on. */
+async function send(socket: WebSocket, frame: string, signal: AbortSignal): Promise<void> {
+  let taken: () => void = () => undefined;
+  const isTaken = new Promise<void>(resolve => {
+    taken = resolve;
+  });
+  // It is called when the kernel has the frame, and when the connection has ended.
+  socket.send(frame, () => taken());
   let before = socket.bufferedAmount;
-  let sinceMs = performance.now();
-  while (socket.bufferedAmount > MAX_UNSENT_BYTES && !signal.aborted) {
-    await new Promise(resolve => setTimeout(resolve, UNSENT_CHECK_MS));
-    if (socket.bufferedAmount !== before) {
-      before = socket.bufferedAmount;
-      sinceMs = performance.now();
-    } else if (performance.now() - sinceMs > LIMITS.tailIdleMs) socket.terminate();
-  }
+  if (before <= MAX_UNSENT_BYTES || signal.aborted) return;
+  const looking = setInterval(() => {
+    if (socket.bufferedAmount === before) socket.terminate();
+    before = socket.bufferedAmount;
+  }, LIMITS.tailIdleMs);
+  signal.addEventListener('abort', taken, { once: true });
+  await isTaken;
+  signal.removeEventListener('abort', taken);
+  clearInterval(looking);
 }
 
 function keepAlive(socket: WebSocket): NodeJS.Timeout {
