@@ -6,27 +6,28 @@ import { bin, ROOT, run } from './command.ts';
 
 /** The table of ARCHITECTURE.md: what each file may import of these, by the paths that it would write. */
 const TARGETS = [
-  ...['core/x.ts', 'lib/x.ts', 'telemetry/x.ts', 'config/x.ts', 'storage/x.ts', 'registry/x.ts', 'scheduler/x.ts'],
-  ...['service/x.ts', 'jobs/x.ts', 'http/x.ts', 'frontend/x.ts', 'meta/x.ts', 'cli/x.ts', 'server.ts'],
+  ...['core/x.ts', 'lib/x.ts', 'telemetry/x.ts', 'config/x.ts', 'storage/x.ts', 'registry/x.ts', 'instances/x.ts'],
+  ...['agents/x.ts', 'functions/x.ts', 'jobs/x.ts', 'http/x.ts', 'frontend/x.ts', 'meta/x.ts', 'cli/x.ts', 'server.ts'],
   ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts', 'runtime/frames.ts'],
-  ...['sandbox/driver.ts', 'sandbox/drivers.ts'],
+  ...['sandbox/driver.ts', 'sandbox/drivers.ts', 'sandbox/docker/definition.ts'],
   ...['fastify', 'kysely', 'dockerode', '@kubernetes/client-node'],
 ];
 const BASE = ['core/x.ts', 'lib/x.ts'];
-const SCHEDULER = [
-  ...[...BASE, 'storage/x.ts', 'registry/x.ts', 'sandbox/driver.ts'],
+const INSTANCES = [
+  ...[...BASE, 'storage/x.ts', 'instances/x.ts', 'sandbox/driver.ts'],
   ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts'],
 ];
 const SERVICE = [
-  ...[...BASE, 'telemetry/x.ts', 'storage/x.ts', 'registry/x.ts', 'scheduler/x.ts'],
+  ...[...BASE, 'telemetry/x.ts', 'storage/x.ts', 'registry/x.ts', 'instances/x.ts'],
   ...['sandbox/driver.ts', 'runtime/channel.ts', 'runtime/protocol.ts'],
 ];
 const ENTRY = [
-  ...[...BASE, 'telemetry/x.ts', 'http/x.ts', 'registry/x.ts', 'scheduler/x.ts', 'service/x.ts', 'jobs/x.ts'],
+  ...[...BASE, 'telemetry/x.ts', 'http/x.ts', 'registry/x.ts', 'agents/x.ts', 'functions/x.ts', 'jobs/x.ts'],
   ...['sandbox/driver.ts', 'runtime/channel.ts', 'fastify'],
 ];
 const RULES: Readonly<Record<string, readonly string[]>> = {
   'core/file.ts': [],
+  'core/sandbox-types.ts': ['sandbox/docker/definition.ts'],
   'lib/file.ts': [],
   'telemetry/file.ts': BASE,
   'config/file.ts': BASE,
@@ -37,10 +38,12 @@ const RULES: Readonly<Record<string, readonly string[]>> = {
   'sandbox/docker/file.ts': [...BASE, 'telemetry/x.ts', 'dockerode', '@kubernetes/client-node'],
   'http/file.ts': [...BASE, 'telemetry/x.ts', 'fastify'],
   'registry/file.ts': [...BASE, 'storage/x.ts'],
-  'scheduler/file.ts': SCHEDULER,
-  'service/file.ts': SERVICE,
+  'instances/file.ts': INSTANCES,
+  'agents/file.ts': INSTANCES,
+  'functions/file.ts': SERVICE,
   'jobs/file.ts': SERVICE,
   'frontend/file.ts': ENTRY,
+  'frontend/agents/file.ts': ENTRY,
   'meta/file.ts': ENTRY,
   'cli/file.ts': [...BASE, 'config/x.ts'],
 };
@@ -70,19 +73,37 @@ beforeAll(async () => {
     mkdirSync(dirname(join(scratch, 'src', file)), { recursive: true });
     writeFileSync(join(scratch, 'src', file), `${lines.join('\n')}\n`);
   }
-  const args = ['lint', '--only=style/noRestrictedImports', '--max-diagnostics=none', '--reporter=json', '.'];
-  const { output } = await run(bin('biome'), args, { cwd: scratch, capture: true });
-  const json = output.split('\n').find(line => line.startsWith('{')) ?? '{"diagnostics":[]}';
-  for (const { location } of (JSON.parse(json) as Report).diagnostics) {
+  for (const { location } of await lint('style/noRestrictedImports')) {
     const file = location.path.replace(/^src\//, '');
     const found = forbidden.get(file) ?? new Set<string>();
     forbidden.set(file, found.add(TARGETS[location.start.line - 1] ?? ''));
   }
 });
 
+async function lint(rule: string): Promise<Report['diagnostics']> {
+  const args = ['lint', '--max-diagnostics=none', '--reporter=json', '.'];
+  const { output } = await run(bin('biome'), args, { cwd: scratch, capture: true });
+  const json = output.split('\n').find(line => line.startsWith('{')) ?? '{"diagnostics":[]}';
+  return (JSON.parse(json) as Report).diagnostics.filter(({ category }) => category === `lint/${rule}`);
+}
+
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
 test.each(Object.entries(RULES))('%s may import only what the architecture allows', (file, allowed) => {
   const seen = TARGETS.filter(target => !isOwn(file, target) && !forbidden.get(file)?.has(target));
   expect(seen.sort()).toEqual(allowed.filter(target => !isOwn(file, target)).sort());
+});
+
+test('only config/ reads the environment of the process; all others get what they need of it', async () => {
+  const readers = ['core', 'lib', 'sandbox/docker', 'runtime', 'cli', 'config'].map(
+    folder => `src/${folder}/reader.ts`,
+  );
+  const inTests = 'src/lib/reader.test.ts';
+  for (const file of [...readers, 'src/reader.ts', inTests]) {
+    mkdirSync(dirname(join(scratch, file)), { recursive: true });
+    writeFileSync(join(scratch, file), "export const a = process.env.PATH;\nexport const b = process.env['HOME'];\n");
+  }
+  const found = (await lint('style/noProcessEnv')).map(({ location }) => `${location.path}:${location.start.line}`);
+  const refused = ['src/reader.ts', ...readers].filter(file => !file.startsWith('src/config/'));
+  expect(found.sort()).toEqual(refused.flatMap(file => [`${file}:1`, `${file}:2`]).sort());
 });

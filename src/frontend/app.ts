@@ -1,17 +1,17 @@
 import type { FastifyInstance } from 'fastify';
 import { createEntry, type EntryOptions } from '../http/entry.ts';
 import type { Tracer } from '../telemetry/tracer.ts';
-import { addExecRoute } from './agent-exec.ts';
-import { addFileRoutes } from './agent-files.ts';
-import { addInvokeRoute, type InvokeRouteOptions } from './agent-invoke.ts';
-import { addLogsRoute } from './agent-logs.ts';
-import { addTerminalRoute } from './agent-terminal.ts';
-import { type AgentRoutesOptions, addAgentRoutes } from './agents.ts';
+import { type AgentRoutesOptions, addAgentRoutes } from './agents/agents.ts';
+import { addExecRoute } from './agents/exec.ts';
+import { addFileRoutes } from './agents/files.ts';
+import { addInvokeRoute, type InvokeRouteOptions } from './agents/invoke.ts';
+import { addLogsRoute } from './agents/logs.ts';
+import { addTerminalRoute } from './agents/terminal.ts';
 import { frontendErrors } from './errors.ts';
-import type { FunctionRoutesOptions } from './function-invoke.ts';
-import { addFunctionRoutes } from './functions.ts';
-import { addJobRoutes, type JobRoutesOptions } from './jobs.ts';
-import { addPassthroughRoutes, type PassthroughOptions } from './passthrough.ts';
+import { addFunctionRoutes } from './functions/functions.ts';
+import type { FunctionRoutesOptions } from './functions/invoke.ts';
+import { addJobRoutes, type JobRoutesOptions } from './jobs/jobs.ts';
+import { addPassthroughRoutes, type PassthroughOptions } from './passthrough/passthrough.ts';
 import { addWebSockets } from './web-socket.ts';
 
 /** What both entries get alike from whoever builds them. */

@@ -3,7 +3,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { findPythonDir } from '../process/launchers.ts';
+import { findPythonDir } from '../host/python-dir.ts';
 import type { BridgeRules } from './bridge-rules.ts';
 import { askDaemon } from './daemon.ts';
 import { Engine } from './engine.ts';
@@ -24,7 +24,7 @@ async function ask(info: object) {
     response.end(JSON.stringify({ OSType: 'linux', ...info }));
   });
   await new Promise<void>(resolve => server.listen(socket, resolve));
-  const engine = await Engine.open(`unix://${socket}`);
+  const engine = await Engine.open(`unix://${socket}`, {});
   disposals.push(() => {
     engine.close();
     server.close();

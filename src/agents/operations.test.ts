@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest';
+import { Operations } from './operations.ts';
+
+test('an operation is found while it runs, also by its own work, and not after', async () => {
+  const operations = new Operations(() => () => undefined);
+  await operations.run('a', 'create', async () => {
+    expect(operations.of('a')?.kind).toBe('create');
+    return undefined;
+  });
+  expect(operations.of('a')).toBeUndefined();
+  await expect(operations.run('a', 'create', () => Promise.reject(new Error('no')))).rejects.toThrow('no');
+  expect(operations.of('a')).toBeUndefined();
+});
+
+test('an operation that took the place of another stays in it when the other ends', async () => {
+  const operations = new Operations(() => () => undefined);
+  let end!: () => void;
+  const first = operations.run(
+    'a',
+    'create',
+    () => new Promise<undefined>(resolve => (end = () => resolve(undefined))),
+  );
+  await Promise.resolve();
+  let endSecond!: () => void;
+  const second = operations.run(
+    'a',
+    'delete',
+    () => new Promise<undefined>(resolve => (endSecond = () => resolve(undefined))),
+  );
+  end();
+  await first;
+  expect(operations.of('a')?.kind).toBe('delete');
+  endSecond();
+  await second;
+  expect(operations.of('a')).toBeUndefined();
+});
+
+test('starts are counted and aborted, deletes are not', async () => {
+  const operations = new Operations(() => () => undefined);
+  const untilAbort = (signal: AbortSignal) =>
+    new Promise<undefined>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+  const create = expect(operations.run('a', 'create', untilAbort)).rejects.toThrow('stopping');
+  const restart = expect(operations.run('b', 'restart', untilAbort)).rejects.toThrow('stopping');
+  let end!: () => void;
+  const deleted = operations.run(
+    'c',
+    'delete',
+    () => new Promise<undefined>(resolve => (end = () => resolve(undefined))),
+  );
+  await Promise.resolve();
+  expect(operations.starts).toBe(2);
+  operations.abortStarts(new Error('stopping'));
+  await Promise.all([create, restart]);
+  expect(operations.starts).toBe(0);
+  expect(operations.of('c')).toBeDefined();
+  const settled = operations.settled();
+  end();
+  await Promise.all([settled, deleted]);
+});

@@ -1,0 +1,44 @@
+import { alreadyExists, failedPrecondition, notFound, resourceExhausted, unavailable } from '../core/error.ts';
+import type { Instance } from '../core/instance.ts';
+
+/** What agents are refused with: each text is written once. */
+
+/** Only a running one can be called; one that ended by itself is kept, and whoever calls it wants to know why and what to do. */
+export const instanceFailed = (id: string, reason: string) =>
+  notFound(
+    `instance not found: ${id}: it is FAILED${reason === '' ? '' : ` (${reason})`}; POST /api/agent/${id}/restart (rookery agent restart) starts it again`,
+  );
+
+export const tooManyStarting = () => resourceExhausted('too many instances are starting', { retryAfterSeconds: 1 });
+
+export const serverStopping = () => unavailable('the server is stopping');
+
+export const nameTaken = ({ id, spec }: Instance) =>
+  alreadyExists(`agent ${spec.namespace}/${spec.name} already exists`, { body: { instance_id: id } });
+
+export const keyUsed = (key: string) => alreadyExists(`idempotency key ${key} was used with another request`);
+
+/** The answer of a create that died with its server: its id would be one that is about to go. */
+export const createUndone = (key: string) =>
+  unavailable(
+    `the create with idempotency key ${key} was cut off by the end of an earlier server and is being undone`,
+    {
+      retryAfterSeconds: 1,
+    },
+  );
+
+export const notRunning = (id: string) => failedPrecondition(`instance ${id} is not running`);
+
+const DOING = { create: 'created', restart: 'restarted', delete: 'deleted' } as const;
+
+/** Something else is being done to it as a whole. */
+export const isBeing = (doing: keyof typeof DOING, id: string) =>
+  alreadyExists(`instance ${id} is being ${DOING[doing]}`);
+
+/** What a start is told that a delete has ended; nobody was told of an instance that was being created. */
+export const deletedMeanwhile = (doing: 'create' | 'restart', id: string) =>
+  doing === 'create'
+    ? unavailable('the instance was deleted while it was starting')
+    : alreadyExists(`instance ${id} was deleted while it was starting`);
+
+export const noSandbox = (id: string) => failedPrecondition(`instance ${id} has no sandbox`);

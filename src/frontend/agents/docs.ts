@@ -1,0 +1,163 @@
+import { Type } from 'typebox';
+import { LIMITS } from '../../core/limits.ts';
+import { errorDocs } from '../../http/docs.ts';
+import type { RouteDocs } from '../../http/route-config.ts';
+import {
+  AgentCreate,
+  AgentCreated,
+  AgentDeleted,
+  AgentGot,
+  AgentList,
+  Exec,
+  ExecDone,
+  Invoked,
+  InvokeFailed,
+  NameTaken,
+} from '../schemas.ts';
+
+const tags = ['agent'];
+const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
+const text = (description: string) => ({ description, content: { 'text/plain': { schema: Type.String() } } });
+const byId = Type.Object({ instanceId: Type.String({ description: 'The `instance_id` of the create.' }) });
+const unknown = { 404: errorDocs('`instance not found: <id>`') };
+const busy = {
+  409: errorDocs('The instance is in a state in which this cannot be done.'),
+  503: errorDocs('What runs the sandbox does not answer.'),
+  504: errorDocs('It took too long.'),
+};
+
+/** What OpenAPI shows of the agent routes. */
+export const AGENT_DOCS = {
+  create: {
+    tags,
+    operationId: 'createAgent',
+    summary: 'Create an agent instance',
+    description:
+      'Inline mode with `runtime_spec`, registered mode with `urn`; with both, inline. Answers when the sandbox runs and its code was loaded or failed to load, which does not fail the create.',
+    headers: Type.Object({
+      'Idempotency-Key': Type.Optional(
+        Type.String({
+          minLength: 1,
+          maxLength: LIMITS.idempotencyKeyChars,
+          description: 'The same key and body answer with the same instance.',
+        }),
+      ),
+    }),
+    body: AgentCreate,
+    response: {
+      200: json('It runs.', AgentCreated),
+      400: errorDocs('The request is wrong; the message says where.'),
+      409: json('The name is taken, or the idempotency key came with another body.', NameTaken),
+      500: errorDocs('`failed to create agent: <cause>`; nothing is left behind.'),
+    },
+  },
+  get: {
+    tags,
+    operationId: 'getAgent',
+    summary: 'Get an agent instance',
+    params: byId,
+    response: { 200: json('The instance.', AgentGot), ...unknown },
+  },
+  list: {
+    tags,
+    operationId: 'listAgents',
+    summary: 'List agent instances, ordered by id',
+    querystring: Type.Object({
+      namespace: Type.Optional(Type.String({ description: 'Exact.' })),
+      name: Type.Optional(Type.String({ description: 'Exact.' })),
+      status: Type.Optional(Type.Enum(['CREATING', 'RUNNING', 'STOPPING', 'FAILED'])),
+      limit: Type.Optional(
+        Type.Integer({ minimum: 1, maximum: LIMITS.agentList.max, default: LIMITS.agentList.default }),
+      ),
+      cursor: Type.Optional(
+        Type.String({
+          pattern: '^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?$',
+          description: 'The `next_cursor` of the page before.',
+        }),
+      ),
+    }),
+    response: { 200: json('One page.', AgentList) },
+  },
+  delete: {
+    tags,
+    operationId: 'deleteAgent',
+    summary: 'Delete an agent instance',
+    description: 'Runs `pre_stop`, ends and removes the sandbox.',
+    params: byId,
+    querystring: Type.Object({
+      grace: Type.Optional(
+        Type.Number({
+          minimum: 0,
+          maximum: LIMITS.deleteGraceMaxSeconds,
+          description:
+            'Seconds for `pre_stop` and the end; default: the larger of 10 and the registered pre_stop time.',
+        }),
+      ),
+    }),
+    response: { 200: json('It is gone.', AgentDeleted), ...unknown },
+  },
+  restart: {
+    tags,
+    operationId: 'restartAgent',
+    summary: 'Restart an agent instance: the same id, a new sandbox',
+    params: byId,
+    response: {
+      200: json('It runs again.', AgentCreated),
+      ...unknown,
+      409: errorDocs(
+        'It is being created, restarted or deleted, which the message says, or was deleted in the middle of the restart.',
+      ),
+      500: errorDocs('`failed to restart agent: <cause>`; the instance is `FAILED`.'),
+    },
+  },
+  invoke: {
+    tags,
+    operationId: 'invokeAgent',
+    summary: 'Call the handler of an agent instance',
+    description: `The body is the event, passed whole; empty is \`{}\`; at most ${LIMITS.invokeBodyBytes} bytes. Calls run one at a time, in order of arrival.`,
+    params: byId,
+    headers: Type.Object({
+      'X-Invoke-Timeout-Ms': Type.Optional(
+        Type.Integer({ minimum: 1, description: 'Milliseconds, waiting included; can only shorten the bound.' }),
+      ),
+    }),
+    body: Type.Unknown({ description: 'Any JSON.' }),
+    response: {
+      200: json('What the handler returned.', Invoked),
+      400: errorDocs('`failed to build invoke request: …`'),
+      ...unknown,
+      429: {
+        ...errorDocs('`invoke failed: too many calls are waiting`'),
+        headers: { 'Retry-After': Type.Integer({ description: 'Seconds.' }) },
+      },
+      500: json('`invoke failed: code=<n> err=<text>`, or `invoke failed: <err>`', InvokeFailed),
+    },
+  },
+  logs: {
+    tags,
+    operationId: 'agentLogs',
+    summary: 'What the user’s code wrote',
+    params: byId,
+    querystring: Type.Object({
+      tail: Type.Optional(
+        Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description: 'The last n lines.' }),
+      ),
+      since: Type.Optional(
+        Type.Union([
+          Type.String({ format: 'date-time' }),
+          Type.String({ pattern: '^([0-9]+(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' }),
+        ]),
+      ),
+      follow: Type.Optional(Type.Boolean({ default: false, description: 'Go on until the caller leaves.' })),
+    }),
+    response: { 200: text('The lines.'), ...unknown, ...busy },
+  },
+  exec: {
+    tags,
+    operationId: 'agentExec',
+    summary: 'Run a command inside the sandbox',
+    params: byId,
+    body: Exec,
+    response: { 200: json('It ended.', ExecDone), ...unknown, ...busy },
+  },
+} as const satisfies Record<string, RouteDocs>;

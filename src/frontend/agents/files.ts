@@ -1,0 +1,113 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { AgentInstances } from '../../agents/contract.ts';
+import { invalidRequest } from '../../core/error.ts';
+import { LIMITS } from '../../core/limits.ts';
+import { answerController } from '../../http/caller.ts';
+import type { FileEntry } from '../../sandbox/access.ts';
+import { badQuery, type Query, queryFlag, queryInteger, queryText } from '../query.ts';
+import { formatMode, MODE_TEXT, pathProblem, readMode } from './file-fields.ts';
+import { sendFile } from './files-download.ts';
+import { receiveFile } from './files-upload.ts';
+import { FILE_DOCS } from './io-docs.ts';
+
+interface ById {
+  Params: { instanceId: string };
+  Querystring: Query;
+}
+
+/** Files inside the sandbox of an agent: upload, download, list, mkdir. Bodies go through as streams, never as a whole. */
+export function addFileRoutes(app: FastifyInstance, instances: AgentInstances): void {
+  const files = '/api/agent/:instanceId/files';
+  const accessOf = (request: FastifyRequest<ById>) => instances.access(request.tenant, request.params.instanceId);
+
+  app.register(async scope => {
+    // The body is read by the route, as it comes.
+    scope.removeAllContentTypeParsers();
+    scope.addContentTypeParser('*', (_request, _payload, done) => done(null));
+
+    scope.post<ById>(
+      `${files}/upload`,
+      { bodyLimit: LIMITS.fileUploadBytes, config: { access: 'write', longLived: true, docs: FILE_DOCS.upload } },
+      async (request, reply) => {
+        const { signal } = stillness(reply);
+        try {
+          const { path, sizeBytes } = await receiveFile(request, await accessOf(request), signal);
+          return { code: 200, path, size: sizeBytes };
+        } finally {
+          // What was refused is read and dropped, so that its sender gets to read why.
+          request.raw.unpipe();
+          request.raw.resume();
+        }
+      },
+    );
+  });
+
+  app.get<ById>(
+    `${files}/download`,
+    { config: { access: 'read', longLived: true, costly: 'scan', docs: FILE_DOCS.download } },
+    async (request, reply) => {
+      const path = requiredPath(request.query);
+      const { signal } = stillness(reply);
+      const access = await accessOf(request);
+      return await sendFile(request, reply, { path, file: await access.openFile(path, signal) });
+    },
+  );
+
+  app.get<ById>(
+    `${files}/list`,
+    { config: { access: 'read', costly: 'scan', docs: FILE_DOCS.list } },
+    async (request, reply) => {
+      const path = requiredPath(request.query);
+      const maxDepth = readDepth(request.query);
+      const { signal } = stillness(reply);
+      const access = await accessOf(request);
+      const { maxEntries } = LIMITS.fileList;
+      const { entries, truncated } = await access.listFiles(path, { maxDepth, maxEntries }, signal);
+      return { code: 200, files: entries.map(fileRecord), truncated };
+    },
+  );
+
+  app.post<ById>(`${files}/mkdir`, { config: { access: 'write', docs: FILE_DOCS.mkdir } }, async (request, reply) => {
+    const { query } = request;
+    const path = requiredPath(query);
+    const mode = readMode(queryText(query, 'mode'), value => badQuery('mode', MODE_TEXT, value));
+    const recursive = queryFlag(query, 'recursive');
+    const { signal } = stillness(reply);
+    const access = await accessOf(request);
+    await access.makeDirectory(path, { mode, recursive }, signal);
+    return { code: 200, path };
+  });
+}
+
+/** Aborts when the caller is gone, the answer is complete, or nothing has moved for too long. */
+function stillness(reply: FastifyReply): AbortController {
+  const controller = answerController(reply.raw);
+  reply.raw.setTimeout(LIMITS.fileIdleMs, () => reply.raw.destroy());
+  return controller;
+}
+
+function requiredPath(query: Query): string {
+  const path = queryText(query, 'path');
+  if (path === undefined) throw invalidRequest('invalid query: path is required');
+  const problem = pathProblem(path);
+  if (problem !== undefined) throw invalidRequest(`invalid query: path ${problem}`);
+  return path;
+}
+
+function readDepth(query: Query): number {
+  const { maxDepth } = LIMITS.fileList;
+  const depth = queryInteger(query, 'max_depth', { min: 1, max: maxDepth });
+  if (!queryFlag(query, 'recursive')) return 1;
+  return depth ?? maxDepth;
+}
+
+function fileRecord({ path, type, sizeBytes, mode, modifiedAtMs }: FileEntry) {
+  return {
+    path,
+    name: path.slice(path.lastIndexOf('/') + 1),
+    type,
+    size: sizeBytes,
+    mode: formatMode(mode),
+    modified_at: new Date(modifiedAtMs).toISOString(),
+  };
+}

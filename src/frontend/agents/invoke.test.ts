@@ -1,0 +1,321 @@
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, expect, test, vi } from 'vitest';
+import { deferred } from '../../../test/http/deferred.ts';
+import { SPEC, type TestFrontend, testFrontend } from '../../../test/http/frontend.ts';
+import { newInstance } from '../../../test/http/memory-instances.ts';
+import {
+  deadlineExceeded,
+  invalidRequest,
+  resourceExhausted,
+  type ServiceError,
+  unavailable,
+} from '../../core/error.ts';
+import type { Call, CallOutcome, CallSignal } from '../../runtime/channel.ts';
+
+const AGENT = newInstance(SPEC);
+const URL_OF_IT = `/api/agent/${AGENT.id}/invoke`;
+const ok = (data: string): CallOutcome => ({ ok: true, data: Buffer.from(data), runMicros: 1 });
+
+function frontendWithAgent(onInvoke?: (call: Call) => CallOutcome | Promise<CallOutcome>): TestFrontend {
+  const frontend = testFrontend();
+  frontend.instances.put(AGENT);
+  if (onInvoke) frontend.instances.onInvoke = onInvoke;
+  return frontend;
+}
+
+const invoke = (frontend: TestFrontend, payload?: string | Buffer, headers: Record<string, string> = {}) =>
+  frontend.send({ method: 'POST', url: URL_OF_IT, headers, ...(payload === undefined ? {} : { payload }) });
+const failing = (error: ServiceError) => () => Promise.reject(error);
+
+describe('agent invoke: the error table', () => {
+  test('200: success, data holds the result', async () => {
+    await using frontend = frontendWithAgent(() => ok('{"greeting":"hi"}'));
+    const answer = await invoke(frontend, '{"a":1}');
+    expect(answer.status).toBe(200);
+    expect(answer.text).toBe('{"code":200,"data":{"greeting":"hi"},"message":""}');
+    expect(answer.headers['content-type']).toContain('application/json');
+  });
+
+  test.each([
+    ['not JSON', '{"a":'],
+    ['not JSON', 'hello'],
+    ['a number that JSON has not', 'NaN'],
+    ['not UTF-8', Buffer.from([0x22, 0xc3, 0x28, 0x22])],
+  ])('400: request cannot be built: %s', async (_, payload) => {
+    await using frontend = frontendWithAgent();
+    expect(await invoke(frontend, payload)).toMatchObject({
+      status: 400,
+      body: { code: 400, message: expect.stringMatching(/^failed to build invoke request: ./) },
+    });
+    expect(frontend.instances.calls).toEqual([]);
+  });
+
+  test('400: request cannot be built: headers that no frame can carry', async () => {
+    await using frontend = frontendWithAgent(failing(invalidRequest('headers of 70000 bytes exceed the limit')));
+    expect(await invoke(frontend, '{}')).toMatchObject({
+      status: 400,
+      body: { code: 400, message: 'failed to build invoke request: headers of 70000 bytes exceed the limit' },
+    });
+  });
+
+  test('404: instance does not exist', async () => {
+    await using frontend = testFrontend();
+    expect(await invoke(frontend, '{}')).toMatchObject({
+      status: 404,
+      body: { code: 404, message: `instance not found: ${AGENT.id}` },
+    });
+  });
+
+  test('404: a FAILED instance', async () => {
+    await using frontend = testFrontend();
+    frontend.instances.put({ ...AGENT, status: 'FAILED' });
+    expect(await invoke(frontend, '{}')).toMatchObject({
+      status: 404,
+      body: { code: 404, message: `instance not found: ${AGENT.id}` },
+    });
+  });
+
+  test.each([
+    [4201, 'empty user call code'],
+    [4001, 'no module named main'],
+    [4002, 'Fail to run user call handler. err: boom "quoted".'],
+  ])('500: execution error in the instance, code %d', async (code, text) => {
+    await using frontend = frontendWithAgent(() => ({ ok: false, code, text, runMicros: 1 }));
+    const answer = await invoke(frontend, '{}');
+    expect(answer.status).toBe(500);
+    expect(answer.body).toEqual({ code: 500, data: null, message: `invoke failed: code=${code} err=${text}` });
+  });
+
+  test.each([
+    deadlineExceeded('timed out after 900 s'),
+    unavailable('instance exited: signal SIGKILL'),
+    unavailable('the connection to the instance was lost'),
+  ])('500: underlying call failure or timeout: $message', async error => {
+    await using frontend = frontendWithAgent(failing(error));
+    const answer = await invoke(frontend, '{}');
+    expect(answer.status).toBe(500);
+    expect(answer.body).toEqual({ code: 500, data: null, message: `invoke failed: ${error.message}` });
+  });
+
+  test('429: too many calls are waiting, with Retry-After', async () => {
+    await using frontend = frontendWithAgent(
+      failing(resourceExhausted('too many calls are waiting', { retryAfterSeconds: 3 })),
+    );
+    const answer = await invoke(frontend, '{}');
+    expect(answer).toMatchObject({
+      status: 429,
+      body: { code: 429, message: 'invoke failed: too many calls are waiting' },
+    });
+    expect(answer.headers['retry-after']).toBe('3');
+  });
+
+  test('413: a body above 6 MiB', async () => {
+    await using frontend = frontendWithAgent(() => ok('null'));
+    const limit = 6 * 1024 * 1024;
+    expect((await invoke(frontend, `"${'x'.repeat(limit - 2)}"`)).status).toBe(200);
+    expect(await invoke(frontend, `"${'x'.repeat(limit - 1)}"`)).toMatchObject({
+      status: 413,
+      body: { code: 413, message: `request body is larger than ${limit} bytes` },
+    });
+  });
+
+  test('500: a fault of ours is told without its text', async () => {
+    await using frontend = frontendWithAgent(() => Promise.reject(new Error('secret detail')));
+    const answer = await invoke(frontend, '{}', { 'x-trace-id': 't9' });
+    expect(answer.status).toBe(500);
+    expect(answer.body).toEqual({
+      code: 500,
+      data: null,
+      message: 'invoke failed: internal error, the log has it under trace id t9',
+    });
+  });
+});
+
+describe('the event', () => {
+  test.each([undefined, '', Buffer.alloc(0)])('an empty body is {} (%j)', async payload => {
+    await using frontend = frontendWithAgent();
+    await invoke(frontend, payload, { 'content-type': 'application/json' });
+    expect(frontend.instances.calls[0]?.call.body.toString()).toBe('{}');
+  });
+
+  test.each(['null', '0', '"text"', '[1, 2]', ' { "a" : 1e3 } ', '{"a":"\\u00e4ä😀"}', '{"__proto__":{"a":1}}'])(
+    'bytes arrive as they were sent: %s',
+    async payload => {
+      await using frontend = frontendWithAgent();
+      const answer = await invoke(frontend, payload);
+      expect(frontend.instances.calls[0]?.call.body.equals(Buffer.from(payload))).toBe(true);
+      expect(answer.text).toBe(`{"code":200,"data":${payload},"message":""}`);
+    },
+  );
+
+  test.each(['text/plain', 'application/x-www-form-urlencoded', 'nonsense'])('content type %s', async type => {
+    await using frontend = frontendWithAgent();
+    expect((await invoke(frontend, '{"a":1}', { 'content-type': type })).status).toBe(200);
+  });
+
+  test('a result is spliced in, never encoded again', async () => {
+    const data = '{"n":1.0,"big":12345678901234567890,"k":"\\u00e9","k":2}';
+    await using frontend = frontendWithAgent(() => ok(data));
+    expect((await invoke(frontend)).text).toBe(`{"code":200,"data":${data},"message":""}`);
+  });
+});
+
+describe('the call', () => {
+  test('trace id and request id are passed on', async () => {
+    await using frontend = frontendWithAgent();
+    await invoke(frontend, '{}', { 'x-trace-id': 'trace-1' });
+    await invoke(frontend, '{}', { 'x-trace-id': 'trace-1' });
+    const [first, second] = frontend.instances.calls.map(({ call }) => call.header);
+    expect(first?.traceId).toBe('trace-1');
+    expect(first?.requestId).not.toBe(second?.requestId);
+  });
+
+  test('traceparent: the same trace, a span of ours', async () => {
+    await using frontend = frontendWithAgent();
+    const traceId = '4bf92f3577b34da6a3ce929d0e0e4736';
+    await invoke(frontend, '{}', { traceparent: `00-${traceId}-00f067aa0ba902b7-01` });
+    const continued = frontend.instances.calls[0]?.call.header.traceparent;
+    expect(continued).toMatch(new RegExp(`^00-${traceId}-[0-9a-f]{16}-01$`));
+    expect(continued).not.toContain('00f067aa0ba902b7');
+  });
+
+  test.each([undefined, 'nonsense', `00-${'0'.repeat(32)}-00f067aa0ba902b7-01`])(
+    'traceparent %s: a new trace',
+    async sent => {
+      await using frontend = frontendWithAgent();
+      await invoke(frontend, '{}', sent === undefined ? {} : { traceparent: sent });
+      expect(frontend.instances.calls[0]?.call.header.traceparent).toMatch(
+        /^00-(?!0{32})[0-9a-f]{32}-[0-9a-f]{16}-01$/,
+      );
+    },
+  );
+
+  test('X-Invoke-Timeout-Ms bounds it', async () => {
+    await using frontend = frontendWithAgent();
+    await invoke(frontend, '{}', { 'x-invoke-timeout-ms': '1500' });
+    expect(frontend.instances.calls[0]?.call.timeoutMs).toBe(1500);
+  });
+
+  test.each(['0', '-1', '1.5', 'abc', '', '1e3', '5, 6'])('X-Invoke-Timeout-Ms "%s" is 400', async value => {
+    await using frontend = frontendWithAgent();
+    expect(await invoke(frontend, '{}', { 'x-invoke-timeout-ms': value })).toMatchObject({
+      status: 400,
+      body: {
+        code: 400,
+        message: expect.stringContaining('the header X-Invoke-Timeout-Ms must be a positive integer'),
+      },
+    });
+    expect(frontend.instances.calls).toEqual([]);
+  });
+
+  test('each call is counted by its outcome', async () => {
+    await using frontend = frontendWithAgent();
+    await invoke(frontend, '{}');
+    frontend.instances.onInvoke = () => ({ ok: false, code: 4002, text: 'x', runMicros: 1 });
+    await invoke(frontend, '{}');
+    frontend.instances.onInvoke = failing(deadlineExceeded('timed out after 1 s'));
+    await invoke(frontend, '{}');
+    expect(frontend.outcomes).toEqual(['ok', '4002', 'deadline_exceeded']);
+    expect(frontend.requests.map(({ route, status }) => [route, status])).toEqual([
+      ['/api/agent/:instanceId/invoke', 200],
+      ['/api/agent/:instanceId/invoke', 500],
+      ['/api/agent/:instanceId/invoke', 500],
+    ]);
+  });
+
+  test('a recorded span is passed on and ended', async () => {
+    const ended: unknown[] = [];
+    const span = {
+      traceparent: `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`,
+      set: () => {},
+      end: (e?: unknown) => void ended.push(e),
+    };
+    await using frontend = testFrontend({ tracer: { start: () => span } });
+    frontend.instances.put(AGENT);
+    await invoke(frontend, '{}');
+    expect(frontend.instances.calls[0]?.call.header.traceparent).toBe(span.traceparent);
+    expect(ended).toEqual([undefined]);
+  });
+});
+
+describe('over a real connection', () => {
+  const portOf = (frontend: TestFrontend) => (frontend.app.server.address() as AddressInfo).port;
+
+  test('a caller that leaves cancels its call', async () => {
+    const started = deferred<Call>();
+    const left = deferred();
+    await using frontend = frontendWithAgent(
+      call =>
+        new Promise((_, reject) => {
+          call.signal?.addEventListener('abort', () => {
+            reject(unavailable('the caller went away'));
+            left.resolve();
+          });
+          started.resolve(call);
+        }),
+    );
+    await frontend.listen();
+    const request = http.request({ port: portOf(frontend), host: '127.0.0.1', path: URL_OF_IT, method: 'POST' });
+    request.on('error', () => {});
+    request.end('{}');
+    await started.promise;
+    request.destroy();
+    await left.promise;
+    await vi.waitFor(() => expect(frontend.outcomes).toEqual(['unavailable']));
+    expect(frontend.lines).toEqual([]);
+  });
+
+  test('a caller that waits is not cancelled, and its connection serves on', async () => {
+    const signals = new Set<CallSignal | undefined>();
+    await using frontend = frontendWithAgent(call => {
+      signals.add(call.signal);
+      return ok(call.body.toString());
+    });
+    await frontend.listen();
+    const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+    const sockets = new Set<unknown>();
+    try {
+      for (const event of ['1', '2', '3']) {
+        const text = await new Promise<string>((resolve, reject) => {
+          const request = http.request(
+            { port: portOf(frontend), host: '127.0.0.1', path: URL_OF_IT, method: 'POST', agent },
+            response => {
+              sockets.add(response.socket);
+              let received = '';
+              response.setEncoding('utf8');
+              response.on('data', chunk => {
+                received += chunk;
+              });
+              response.on('end', () => resolve(received));
+            },
+          );
+          request.on('error', reject);
+          request.end(event);
+        });
+        expect(JSON.parse(text)).toEqual({ code: 200, data: Number(event), message: '' });
+      }
+      expect(sockets.size).toBe(1);
+      expect([...signals].map(signal => signal?.aborted)).toEqual([false]);
+    } finally {
+      agent.destroy();
+    }
+  });
+
+  test('closing the server lets a running call end', async () => {
+    const started = deferred();
+    const finish = deferred();
+    const frontend = frontendWithAgent(async () => {
+      started.resolve();
+      await finish.promise;
+      return ok('"done"');
+    });
+    const url = await frontend.listen();
+    const answer = fetch(`${url}${URL_OF_IT}`, { method: 'POST', body: '{}' });
+    await started.promise;
+    const closed = frontend.app.close();
+    finish.resolve();
+    expect(await (await answer).json()).toMatchObject({ data: 'done' });
+    await closed;
+  });
+});

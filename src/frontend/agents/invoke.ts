@@ -1,0 +1,149 @@
+import { randomUUID } from 'node:crypto';
+import type { IncomingHttpHeaders } from 'node:http';
+import type { FastifyInstance } from 'fastify';
+import type { AgentInstances } from '../../agents/contract.ts';
+import { invalidRequest, loggable, messageOf, ServiceError } from '../../core/error.ts';
+import { parseJson } from '../../core/json.ts';
+import { LIMITS } from '../../core/limits.ts';
+import type { Exchange } from '../../http/exchange.ts';
+import { addHotRoute } from '../../http/hot-route.ts';
+import type { CallOutcome } from '../../runtime/channel.ts';
+import { continueTrace, formatTraceparent, type Span, type Tracer } from '../../telemetry/tracer.ts';
+import { frontendErrors } from '../errors.ts';
+import { forwardedHeaders } from '../forwarded-headers.ts';
+import { AGENT_DOCS } from './docs.ts';
+
+export interface InvokeRouteOptions {
+  readonly instances: AgentInstances;
+  readonly tracer: Tracer;
+  /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
+  readonly invoked: (outcome: string, seconds: number) => void;
+}
+
+const EMPTY_EVENT = Buffer.from('{}');
+const BEFORE_DATA = '{"code":200,"data":';
+const AFTER_DATA = ',"message":""}';
+/** Above it, copying the bytes into a text costs more than a second buffer in the write. */
+export const SMALL_ANSWER_BYTES = 16 * 1024;
+
+/**
+ * `POST /api/agent/{instanceId}/invoke`, the hot path: the event's bytes go to the runtime as they came, the result's bytes go back as
+ * they came, inside an envelope that is put around them; nothing is encoded again and no store is asked.
+ */
+export function addInvokeRoute(app: FastifyInstance, options: InvokeRouteOptions): void {
+  addHotRoute(app, {
+    url: '/api/agent/:instanceId/invoke',
+    parameter: 'instanceId',
+    bodyLimit: LIMITS.invokeBodyBytes,
+    config: { access: 'invoke', docs: AGENT_DOCS.invoke },
+    early: (exchange, instanceId) => {
+      const refusal = options.instances.refusal(exchange.tenant, instanceId);
+      if (refusal === undefined) return false;
+      options.invoked(refusal.code, 0);
+      refuse(exchange, refusal);
+      return true;
+    },
+    handle: (exchange, instanceId) => invoke(exchange, instanceId, options),
+    refuse,
+  });
+}
+
+function invoke(exchange: Exchange, instanceId: string, { instances, tracer, invoked }: InvokeRouteOptions): void {
+  const startMs = performance.now();
+  const { headers } = exchange.raw;
+  const body = readEvent(exchange.body);
+  const timeoutMs = readTimeoutMs(headers);
+  const sent = headers.traceparent as string | undefined;
+  const span = tracer.start('invoke agent', 'server', sent);
+  const signal = exchange.caller;
+  const call = {
+    header: {
+      traceId: exchange.traceId,
+      traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent)),
+      requestId: randomUUID(),
+      headers: forwardedHeaders(headers),
+    },
+    body,
+    timeoutMs,
+    signal,
+  };
+  instances.invoke(exchange.tenant, instanceId, call).then(
+    outcome => {
+      try {
+        invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000);
+        answer(exchange, outcome, span);
+      } catch (error) {
+        exchange.fault(error);
+      }
+    },
+    error => {
+      try {
+        invoked(error instanceof ServiceError ? error.code : 'internal', (performance.now() - startMs) / 1000);
+        span?.end(error);
+        // When nobody is there to be answered, the outcome was counted, and that is all.
+        if (!signal.aborted) refuse(exchange, error);
+      } catch (thrown) {
+        exchange.fault(thrown);
+      }
+    },
+  );
+}
+
+function answer(exchange: Exchange, outcome: CallOutcome, span: Span | null): void {
+  if (outcome.ok) {
+    span?.end();
+    exchange.answer(200, envelope(outcome.data));
+    return;
+  }
+  const message = `invoke failed: code=${outcome.code} err=${outcome.text}`;
+  span?.end(loggable(message));
+  exchange.fail(`code=${outcome.code}`, { status: 500, body: { code: 500, data: null, message } });
+}
+
+/** The value's bytes with the envelope around them. A small answer is a text: node then writes it together with its headers, at once. */
+function envelope(data: Buffer): string | Buffer {
+  if (data.length <= SMALL_ANSWER_BYTES) return BEFORE_DATA + data.toString() + AFTER_DATA;
+  return Buffer.concat([Buffer.from(BEFORE_DATA), data, Buffer.from(AFTER_DATA)]);
+}
+
+/** Failures of the platform: 404, 400 and 429 by their own texts, everything else 500 `invoke failed: <err>`. */
+function refuse(exchange: Exchange, error: unknown): void {
+  const known =
+    error instanceof ServiceError
+      ? error
+      : new ServiceError('internal', `internal error, the log has it under trace id ${exchange.traceId}`, {
+          cause: error,
+        });
+  if (known.code === 'not_found') {
+    exchange.fail(known, frontendErrors(known));
+    return;
+  }
+  if (known.code === 'invalid_request') {
+    const message = `failed to build invoke request: ${known.message}`;
+    exchange.fail(known, { status: 400, body: { code: 400, message } });
+    return;
+  }
+  const message = `invoke failed: ${known.message}`;
+  if (known.code === 'resource_exhausted') exchange.fail(known, { status: 429, body: { code: 429, message } });
+  else exchange.fail(known, { status: 500, body: { code: 500, data: null, message } });
+}
+
+/** An empty body is `{}`. Fails with `invalid_request`. */
+function readEvent(body: Buffer | undefined): Buffer {
+  if (body === undefined || body.length === 0) return EMPTY_EVENT;
+  const parsed = parseJson(body);
+  if (!parsed.ok) throw invalidRequest(parsed.word);
+  return body;
+}
+
+/** The longest that any function may take: the instance's own bound is the smaller one. */
+const LONGEST_CALL_MS = LIMITS.functionTimeoutSeconds.max * 1000;
+
+function readTimeoutMs(headers: IncomingHttpHeaders): number {
+  const sent = headers['x-invoke-timeout-ms'];
+  if (sent === undefined) return LONGEST_CALL_MS;
+  if (typeof sent !== 'string' || !/^0*[1-9]\d*$/.test(sent)) {
+    throw invalidRequest(`the header X-Invoke-Timeout-Ms must be a positive integer, got "${messageOf(sent)}"`);
+  }
+  return Math.min(Number(sent), LONGEST_CALL_MS);
+}

@@ -1,0 +1,202 @@
+import { Type } from 'typebox';
+import { LIMITS } from '../../core/limits.ts';
+import { errorDocs } from '../../http/docs.ts';
+import type { RouteDocs } from '../../http/route-config.ts';
+
+const tags = ['agent'];
+const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
+const bytes = Type.String({ format: 'binary' });
+const byId = Type.Object({ instanceId: Type.String({ description: 'The `instance_id` of the create.' }) });
+const path = Type.String({
+  minLength: 1,
+  pattern: '^[^\\u0000]+$',
+  description: 'A path inside the sandbox; a relative one begins at its working directory.',
+});
+const mode = Type.String({ pattern: '^(0o?)?[0-7]{1,3}$', description: 'Permission bits in octal.' });
+const flag = (description: string) => Type.Boolean({ default: false, description });
+const Ok = Type.Literal(200);
+const errors = {
+  400: errorDocs('The request is wrong, or what is at the path is not what is needed; the message says why.'),
+  403: errorDocs('The role is not enough, or the sandbox’s user may not do this.'),
+  404: errorDocs('`instance not found: <id>`, or there is nothing at the path.'),
+  409: errorDocs('The instance is in a state in which this cannot be done, or something is there already.'),
+  429: errorDocs('Too much is open in this sandbox, or its disk has no room.'),
+  503: errorDocs('What runs the sandbox does not answer.'),
+  504: errorDocs('It took too long.'),
+};
+const upgrade = {
+  101: { description: 'It is a WebSocket now.' },
+  426: errorDocs('The request did not ask for an upgrade to a WebSocket.'),
+};
+
+const fileHeaders = { 'X-File-Mode': Type.String({ description: 'Permission bits in octal.' }) };
+
+/** What OpenAPI shows of the files of an agent. */
+export const FILE_DOCS = {
+  upload: {
+    tags,
+    operationId: 'uploadFile',
+    summary: 'Write a file inside the sandbox',
+    description:
+      'The fields stand before the file. The file takes the place of what is at the path when all of it has arrived; when that fails, nothing has changed.',
+    params: byId,
+    consumes: ['multipart/form-data'],
+    body: Type.Object({
+      path: Type.String({
+        minLength: 1,
+        description: 'Where it is to be. Ends it in `/` or is a directory there, the name of the file is added.',
+      }),
+      mode: Type.Optional(Type.String({ description: 'Permission bits in octal; default `644`.' })),
+      file: Type.String({ format: 'binary', description: `At most ${LIMITS.fileUploadBytes} bytes.` }),
+    }),
+    response: {
+      200: json('It is there.', Type.Object({ code: Ok, path: Type.String(), size: Type.Integer() })),
+      ...errors,
+    },
+  },
+  download: {
+    tags,
+    operationId: 'downloadFile',
+    summary: 'Read a file inside the sandbox',
+    description: 'One range (`Range`, `If-Range`) and conditions (`If-None-Match`, `If-Modified-Since`) are heeded.',
+    params: byId,
+    querystring: Type.Object({ path }),
+    response: {
+      200: {
+        description: 'The file.',
+        headers: fileHeaders,
+        content: { 'application/octet-stream': { schema: bytes } },
+      },
+      206: {
+        description: 'The range.',
+        headers: fileHeaders,
+        content: { 'application/octet-stream': { schema: bytes } },
+      },
+      304: { description: 'It is what the caller has already.' },
+      416: errorDocs('The range is outside the file.'),
+      ...errors,
+    },
+  },
+  list: {
+    tags,
+    operationId: 'listFiles',
+    summary: 'List a directory inside the sandbox, ordered by path',
+    params: byId,
+    querystring: Type.Object({
+      path,
+      recursive: Type.Optional(flag('What is in its directories too. Symbolic links are not followed.')),
+      max_depth: Type.Optional(
+        Type.Integer({
+          minimum: 1,
+          maximum: LIMITS.fileList.maxDepth,
+          description: `With \`recursive\`: 1 = what is in the directory itself; default ${LIMITS.fileList.maxDepth}.`,
+        }),
+      ),
+    }),
+    response: {
+      200: json(
+        'What is in it.',
+        Type.Object({
+          code: Ok,
+          files: Type.Array(
+            Type.Object({
+              path: Type.String({ description: 'Absolute, inside.' }),
+              name: Type.String(),
+              type: Type.Enum(['file', 'directory', 'symlink', 'other']),
+              size: Type.Integer({ description: 'Bytes.' }),
+              mode: Type.String({ description: 'Octal, such as `0644`.' }),
+              modified_at: Type.String({ format: 'date-time' }),
+            }),
+          ),
+          truncated: Type.Boolean({ description: `There are more than ${LIMITS.fileList.maxEntries}.` }),
+        }),
+      ),
+      ...errors,
+    },
+  },
+  mkdir: {
+    tags,
+    operationId: 'makeDirectory',
+    summary: 'Make a directory inside the sandbox',
+    params: byId,
+    querystring: Type.Object({
+      path,
+      mode: Type.Optional(mode),
+      recursive: Type.Optional(flag('Its parents too; one that is there already is no failure.')),
+    }),
+    response: { 200: json('It is there.', Type.Object({ code: Ok, path: Type.String() })), ...errors },
+  },
+} as const satisfies Record<string, RouteDocs>;
+
+/** … of its terminal. */
+export const TERMINAL_DOCS: RouteDocs = {
+  tags,
+  operationId: 'openExec',
+  summary: 'Run a command inside the sandbox over a WebSocket, with or without a terminal',
+  description: 'The messages are described in docs/sandbox-io.md.',
+  params: byId,
+  querystring: Type.Object({
+    command: Type.Optional(
+      Type.String({
+        description:
+          'Given once: run by `/bin/sh -c`, or a JSON list of arguments. Given several times: each is an argument. Default: a login shell.',
+      }),
+    ),
+    tty: Type.Optional(flag('With a terminal.')),
+    cols: Type.Optional(Type.Integer({ minimum: 1, maximum: 65_535, default: 80 })),
+    rows: Type.Optional(Type.Integer({ minimum: 1, maximum: 65_535, default: 24 })),
+    working_dir: Type.Optional(
+      Type.String({ description: 'Default: the working directory of the sandbox; a relative one counts from it.' }),
+    ),
+    env: Type.Optional(Type.String({ description: '`NAME=value`, added to its environment; may be repeated.' })),
+  }),
+  response: { ...upgrade, ...errors },
+};
+
+const channel = ['byte channels'];
+const target = {
+  instance: Type.String({ minLength: 1, description: 'The id of an agent, or of an instance of a function.' }),
+  port: Type.Integer({ minimum: 1, maximum: 65_535, description: 'A TCP port on 127.0.0.1 inside the sandbox.' }),
+};
+const unreachable = {
+  400: errors[400],
+  404: errors[404],
+  409: errors[409],
+  502: errorDocs('Nothing listens on the port, or what does broke off before it answered.'),
+  504: errorDocs('The port did not answer in time.'),
+};
+const http = (operationId: string, method: string): RouteDocs => ({
+  tags: channel,
+  operationId,
+  summary: `Pass a ${method} on to a server inside a sandbox`,
+  description:
+    'Method, path, query, headers and body go through as they are, both ways, but for what belongs to the service: `instance`, `port` and `token` of the query, tokens and tenants. Every other method, and upgrades such as WebSockets, go through too.',
+  params: Type.Object({ '*': Type.String({ description: 'The path inside.' }) }),
+  querystring: Type.Object(target),
+  response: {
+    200: { description: 'What the server answers, whatever its status.', content: { '*/*': { schema: bytes } } },
+    ...unreachable,
+  },
+});
+
+/** … and of the channels to its ports. */
+export const PASSTHROUGH_DOCS = {
+  tunnel: {
+    tags: channel,
+    operationId: 'openTunnel',
+    summary: 'Bytes to and from a port inside a sandbox, over a WebSocket',
+    description: 'Binary messages are the bytes, both ways. docs/sandbox-io.md says how each side ends.',
+    querystring: Type.Object({
+      ...target,
+      half_close: Type.Optional(flag('The end of what comes from inside is told by a message.')),
+    }),
+    response: { ...upgrade, ...unreachable },
+  },
+  http: {
+    GET: http('passGet', 'GET'),
+    POST: http('passPost', 'POST'),
+    PUT: http('passPut', 'PUT'),
+    PATCH: http('passPatch', 'PATCH'),
+    DELETE: http('passDelete', 'DELETE'),
+  },
+} as const;

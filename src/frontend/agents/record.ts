@@ -1,0 +1,45 @@
+import type { Instance } from '../../core/instance.ts';
+import { formatPort } from '../../core/port.ts';
+
+/** An instance as `GET /api/agent/{instanceId}` and the list show it. */
+export function agentRecord(instance: Instance): Record<string, unknown> {
+  const { spec, sandbox } = instance;
+  return {
+    instance_id: instance.id,
+    namespace: spec.namespace,
+    name: spec.name,
+    tenant: spec.tenant,
+    status: instance.status,
+    ...(instance.statusReason === '' ? {} : { status_reason: instance.statusReason }),
+    sandbox_type: spec.sandboxType,
+    sandbox_id: sandbox.sandboxId,
+    node_id: instance.nodeId,
+    node_ip: sandbox.nodeIp,
+    sandbox_ip: sandbox.sandboxIp,
+    runtime: spec.runtime,
+    handler: spec.handler,
+    codePath: spec.codePath,
+    ...(spec.functionUrn === '' ? {} : { urn: spec.functionUrn }),
+    rootfs: {
+      type: spec.rootfs.type,
+      imageurl: spec.rootfs.imageUrl,
+      user: spec.rootfs.user,
+      workspace: spec.workspace,
+      mounts: spec.mounts.map(({ source, target, readonly }) => ({ source, target, readonly })),
+    },
+    ports: spec.ports.map(formatPort),
+    port_mappings: sandbox.portMappings.map(mapping => ({
+      protocol: mapping.protocol,
+      container_port: mapping.containerPort,
+      host_ip: mapping.hostIp,
+      host_port: mapping.hostPort,
+    })),
+    env_vars: spec.env,
+    resources: { cpu: spec.cpuMillis, memory: spec.memoryMb },
+    start_time: instance.startedAtMs === 0 ? null : new Date(instance.startedAtMs).toISOString(),
+    restarts: instance.restarts,
+    isolation: sandbox.isolation,
+    ...(sandbox.warnings.length === 0 ? {} : { warnings: sandbox.warnings }),
+    ...(instance.loadError === '' ? {} : { load_error: instance.loadError }),
+  };
+}

@@ -1,0 +1,74 @@
+import { environmentNameProblem } from '../../core/environment.ts';
+import { invalidRequest } from '../../core/error.ts';
+import type { OpenExecRequest } from '../../sandbox/access.ts';
+import { badQuery, type Query, queryFlag, queryInteger, queryText } from '../query.ts';
+
+/** What is started when nothing is asked for: a login shell, the better one that is there. */
+const LOGIN_SHELL = ['/bin/sh', '-c', 'if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi'];
+const DEFAULT_SIZE = { columns: 80, rows: 24 };
+const SIZE = { min: 1, max: 65_535 };
+const TERM = 'xterm-256color';
+
+/** The query of a terminal. Fails with `invalid_request`. */
+export function readOpenExec(query: Query): OpenExecRequest {
+  const hasTerminal = queryFlag(query, 'tty');
+  const columns = queryInteger(query, 'cols', SIZE) ?? DEFAULT_SIZE.columns;
+  const rows = queryInteger(query, 'rows', SIZE) ?? DEFAULT_SIZE.rows;
+  const workingDir = queryText(query, 'working_dir') ?? '';
+  if (workingDir.includes('\0')) throw invalidRequest('invalid query: working_dir must not contain a NUL character');
+  return {
+    argv: readCommand(query),
+    workingDir,
+    env: { ...(hasTerminal ? { TERM } : {}), ...readEnvironment(query) },
+    terminal: hasTerminal ? { columns, rows } : null,
+  };
+}
+
+/** Given once, a text is run by `/bin/sh -c`, or is a JSON list of arguments; given several times, each is an argument. */
+function readCommand(query: Query): readonly string[] {
+  const given = listOf(query.command);
+  const [first] = given;
+  if (first === undefined || (given.length === 1 && first === '')) return LOGIN_SHELL;
+  const argv = given.length > 1 ? given : parsed(first);
+  if (argv === null) return ['/bin/sh', '-c', withoutNul(first)];
+  if (argv.length === 0 || argv[0] === '') throw badQuery('command', 'a command that names a program', given.join(' '));
+  for (const argument of argv) withoutNul(argument);
+  return argv;
+}
+
+/** Null when it is not a JSON list. */
+function parsed(text: string): string[] | null {
+  if (!text.startsWith('[')) return null;
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    // `[ -f x ] && …` is a command of the shell.
+    return null;
+  }
+  if (Array.isArray(value) && value.every(each => typeof each === 'string')) return value;
+  throw badQuery('command', 'a JSON list of texts', text);
+}
+
+function readEnvironment(query: Query): Record<string, string> {
+  const env: Record<string, string> = {};
+  for (const pair of listOf(query.env)) {
+    const at = pair.indexOf('=');
+    if (at < 1) throw badQuery('env', 'NAME=value', pair);
+    const name = pair.slice(0, at);
+    const problem = environmentNameProblem(name);
+    if (problem !== undefined) throw invalidRequest(`invalid query: env ${name} ${problem}`);
+    env[name] = withoutNul(pair.slice(at + 1));
+  }
+  return env;
+}
+
+function listOf(value: string | string[] | undefined): readonly string[] {
+  if (value === undefined) return [];
+  return Array.isArray(value) ? value : [value];
+}
+
+function withoutNul(text: string): string {
+  if (text.includes('\0')) throw invalidRequest('invalid query: a text must not contain a NUL character');
+  return text;
+}

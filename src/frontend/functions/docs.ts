@@ -1,0 +1,169 @@
+import { Type } from 'typebox';
+import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
+import { TENANT_PATTERN } from '../../core/tenant.ts';
+import type { RouteDocs } from '../../http/route-config.ts';
+
+const tags = ['function service'];
+const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
+const Failure = Type.Object({
+  code: Type.Integer(),
+  message: Type.String(),
+  trace_id: Type.Optional(Type.String()),
+});
+const failed = (description: string) => json(description, Failure);
+const NAME = '[A-Za-z0-9][A-Za-z0-9_-]{0,63}';
+const VERSION = '(\\$latest|[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?)';
+const Urn = Type.String({
+  pattern: `^sn:cn:${NAME}:${TENANT_PATTERN}:function:0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}:${VERSION}$`,
+  description: 'A functionVersionUrn.',
+});
+const byUrn = Type.Object({ urn: Urn });
+const ofSession = Type.Object({ urn: Urn, sessionId: Type.String() });
+const lookups = {
+  400: failed(`Not a functionVersionUrn (${SERVICE_CODES.badCall.code}).`),
+  404: failed(`Unknown function (${SERVICE_CODES.unknownFunction.code}) or session (${SERVICE_CODES.unknownId.code}).`),
+};
+const event = Type.Unknown({ description: 'The event: any JSON; empty is {}.' });
+
+const headers = Type.Object({
+  Accept: Type.Optional(Type.String({ description: '`text/event-stream`: the answer is a stream of events.' })),
+  'X-Instance-Cpu': Type.Optional(Type.String({ description: '1/1000 cores; a positive integer.' })),
+  'X-Instance-Memory': Type.Optional(Type.String({ description: 'MB; a positive integer.' })),
+  'X-Instance-Custom-Resource': Type.Optional(Type.String({ description: 'A JSON object of numbers.' })),
+  'X-Pool-Label': Type.Optional(Type.String({ description: 'Pools, preferred in order.' })),
+  'X-Instance-Label': Type.Optional(Type.String({ description: 'Only instances that are reserved for this label.' })),
+  'X-Instance-Session': Type.Optional(
+    Type.String({ description: '`{"sessionID", "sessionTTL", "concurrency"}` or a bare id.' }),
+  ),
+  'X-Session-Context': Type.Optional(Type.String({ description: '`{"sessionCtx": "…"}`' })),
+  'X-Invoke-Type': Type.Optional(Type.String({ description: '`async`: answer 202 at once.' })),
+  'X-Webhook-Url': Type.Optional(Type.String({ description: 'Where the end of an asynchronous call is posted.' })),
+});
+
+const calls = {
+  200: json('The value of the handler.', Type.Unknown()),
+  202: json('Taken for later.', Type.Object({ requestId: Type.String() })),
+  ...lookups,
+  413: failed(`The body is too large (${USER_CODES.bodyTooLarge.code}).`),
+  429: failed(`The waiting room is full (${SERVICE_CODES.queueFull.code}, ${SERVICE_CODES.machineFull.code}).`),
+  500: failed(
+    `The code of the function failed (${USER_CODES.loadFailed.code}, ${USER_CODES.handlerFailed.code}, ${USER_CODES.resultTooLarge.code}, ${USER_CODES.resultNotJson.code}, ${USER_CODES.initializerFailed.code}, ${USER_CODES.initializerTimedOut.code}), or its instance (${SERVICE_CODES.instanceEnded.code}, ${SERVICE_CODES.startFailed.code}).`,
+  ),
+  503: failed(`Waited too long for an instance (${SERVICE_CODES.waitedTooLong.code}).`),
+  504: failed(`The handler timed out (${USER_CODES.timedOut.code}).`),
+};
+
+/** What OpenAPI shows of the function service. */
+export const FUNCTION_DOCS = {
+  invoke: {
+    tags,
+    operationId: 'invokeFunction',
+    summary: 'Invoke a version of a function',
+    params: byUrn,
+    headers,
+    body: event,
+    response: calls,
+  },
+  invokeShort: {
+    tags,
+    operationId: 'invokeFunctionShort',
+    summary: 'Invoke a function by its names; `function` may end with `:<version>`',
+    params: Type.Object({
+      tenant: Type.String({ pattern: `^${TENANT_PATTERN}$` }),
+      service: Type.String({ pattern: '^[A-Za-z0-9]{1,16}$' }),
+      function: Type.String({ pattern: `^[a-z0-9-]{1,127}(:${VERSION})?$` }),
+    }),
+    headers,
+    body: event,
+    response: calls,
+  },
+  asyncResult: {
+    tags,
+    operationId: 'getAsyncResult',
+    summary: 'What became of an asynchronous call',
+    params: Type.Object({ id: Type.String() }),
+    response: {
+      200: json(
+        'The call.',
+        Type.Object({
+          requestId: Type.String(),
+          status: Type.Enum(['queued', 'processing', 'completed', 'failed']),
+          result: Type.Optional(Type.Unknown()),
+          error: Type.Optional(Type.Object({ code: Type.Integer(), message: Type.String() })),
+          createdAt: Type.String(),
+          completedAt: Type.Optional(Type.String()),
+        }),
+      ),
+      404: failed(`Unknown id (${SERVICE_CODES.unknownId.code}).`),
+    },
+  },
+  endSession: {
+    tags,
+    operationId: 'endSession',
+    summary: 'End a session: its places are free again',
+    params: ofSession,
+    response: { 200: json('It ended.', Type.Object({ message: Type.String() })), ...lookups },
+  },
+  interruptSession: {
+    tags,
+    operationId: 'interruptSession',
+    summary: 'Raise an exception in the running calls of a session',
+    params: ofSession,
+    response: { 200: json('Done.', Type.Object({ message: Type.String() })), ...lookups },
+  },
+  instances: {
+    tags,
+    operationId: 'listFunctionInstances',
+    summary: 'The instances that serve a version now',
+    params: byUrn,
+    response: {
+      200: json(
+        'The instances.',
+        Type.Object({
+          instances: Type.Array(
+            Type.Object({
+              instance_id: Type.String(),
+              status: Type.String(),
+              running_calls: Type.Integer(),
+              label: Type.String(),
+              cpu: Type.Integer(),
+              memory: Type.Integer(),
+              start_time: Type.String(),
+            }),
+          ),
+        }),
+      ),
+      ...lookups,
+    },
+  },
+  logs: {
+    tags,
+    operationId: 'readFunctionLogs',
+    summary: 'What the code of a version wrote',
+    description:
+      'Of all instances that run now, with the beginning of the id of each one before its lines; of one with `instance`. What an instance wrote goes with it.',
+    params: byUrn,
+    querystring: Type.Object({
+      instance: Type.Optional(Type.String({ description: 'The id of one instance.' })),
+      tail: Type.Optional(
+        Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description: 'The last lines of each instance.' }),
+      ),
+      since: Type.Optional(
+        Type.Union([
+          Type.String({ format: 'date-time' }),
+          Type.String({ pattern: '^([0-9]{1,5}(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' }),
+        ]),
+      ),
+      follow: Type.Optional(
+        Type.Boolean({ description: 'Go on until the caller leaves; instances that start later join.' }),
+      ),
+    }),
+    response: {
+      200: { description: 'The lines.', content: { 'text/plain': { schema: Type.String() } } },
+      400: failed(`Not a functionVersionUrn, or a bad query (${SERVICE_CODES.badCall.code}).`),
+      404: failed(
+        `Unknown function (${SERVICE_CODES.unknownFunction.code}) or instance (${SERVICE_CODES.unknownId.code}).`,
+      ),
+    },
+  },
+} as const satisfies Readonly<Record<string, RouteDocs>>;

@@ -1,0 +1,72 @@
+import type { FastifyReply } from 'fastify';
+import { CALL_CODES, SERVICE_CODES } from '../../core/codes.ts';
+import { ServiceError } from '../../core/error.ts';
+import { headerText, retryAfter } from '../../http/answer.ts';
+import type { Exchange, HeaderList } from '../../http/exchange.ts';
+
+const STATUS: ReadonlyMap<number, number> = new Map(CALL_CODES.map(row => [row.code, row.status]));
+
+/** The code of a failure that has no number of its own. */
+const NUMBER_OF: ReadonlyMap<string, number> = new Map(
+  CALL_CODES.flatMap(({ standsFor, code }) => (standsFor === undefined ? [] : [[standsFor, code]])),
+);
+
+export interface FunctionFailure {
+  readonly status: number;
+  readonly code: number;
+  readonly message: string;
+  readonly retryAfterSeconds?: number | undefined;
+  readonly cause?: unknown;
+}
+
+export function userFailure(code: number, message: string): FunctionFailure {
+  return { status: STATUS.get(code) ?? 500, code, message };
+}
+
+/** What a thrown error is to the caller of a function. */
+export function functionFailure(error: unknown, traceId: string): FunctionFailure {
+  if (!(error instanceof ServiceError)) {
+    return {
+      status: 500,
+      code: 500,
+      message: `internal error: the log has it under trace id ${traceId}`,
+      cause: error,
+    };
+  }
+  const code = error.number ?? NUMBER_OF.get(error.code) ?? SERVICE_CODES.startFailed.code;
+  return {
+    status: STATUS.get(code) ?? 500,
+    code,
+    message: error.message,
+    retryAfterSeconds: error.retryAfterSeconds,
+    cause: error.cause,
+  };
+}
+
+export function sendFunctionFailure(reply: FastifyReply, failure: FunctionFailure): void {
+  const { status } = failure;
+  reply.request.failure = reasonOf(failure);
+  const headers = failureHeaders(failure);
+  for (let at = 0; at < headers.length; at += 2) reply.header(headers[at] as string, headers[at + 1]);
+  reply.code(status).send(functionFailureBody(failure, reply.request.traceId));
+}
+
+/** `headers`: what the call has come to before it failed. */
+export function failExchange(exchange: Exchange, failure: FunctionFailure, headers: HeaderList = []): void {
+  const body = functionFailureBody(failure, exchange.traceId);
+  exchange.fail(reasonOf(failure), { status: failure.status, body }, [...failureHeaders(failure), ...headers]);
+}
+
+function reasonOf({ code, message, cause }: FunctionFailure): string {
+  return cause instanceof Error ? `${code} ${message} (${cause.message})` : `${code} ${message}`;
+}
+
+function failureHeaders({ status, code, retryAfterSeconds }: FunctionFailure): string[] {
+  const headers = ['X-Inner-Code', headerText(code)];
+  if (status === 429 || status === 503) headers.push('Retry-After', retryAfter(retryAfterSeconds));
+  return headers;
+}
+
+export function functionFailureBody({ code, message }: FunctionFailure, traceId: string): Record<string, unknown> {
+  return { code, message, trace_id: traceId };
+}

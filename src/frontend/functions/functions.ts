@@ -1,0 +1,108 @@
+import type { FastifyInstance } from 'fastify';
+import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
+import { notFound } from '../../core/error.ts';
+import { withWarnings } from '../../http/answer.ts';
+import { LogAnswers, readLogRequest } from '../log-answer.ts';
+import { type Query, queryText } from '../query.ts';
+import { FUNCTION_DOCS } from './docs.ts';
+import { functionFailure, sendFunctionFailure } from './errors.ts';
+import { addFunctionInvokeRoutes, type FunctionRoutesOptions, readUrn } from './invoke.ts';
+
+type OfSession = { Params: { urn: string; sessionId: string } };
+
+/** Operation 12 with everything around it: calls, asynchronous results, sessions, and what runs. */
+export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesOptions): void {
+  const { functions, asyncCalls, ownTenantOnly } = options;
+  app.setErrorHandler((error, request, reply) => {
+    const status = (error as { statusCode?: number }).statusCode;
+    if (status === 413) {
+      // Read and dropped, so that the caller can read why before the connection ends.
+      reply.removeHeader('connection');
+      request.raw.resume();
+      const limit = request.routeOptions.bodyLimit;
+      sendFunctionFailure(reply, {
+        status: 413,
+        code: USER_CODES.bodyTooLarge.code,
+        message: `the request body is larger than ${limit} bytes`,
+      });
+    } else if (status !== undefined && status < 500) {
+      sendFunctionFailure(reply, {
+        status: 400,
+        code: SERVICE_CODES.badCall.code,
+        message: `invalid request: ${(error as Error).message}`,
+      });
+    } else sendFunctionFailure(reply, functionFailure(error, request.traceId));
+  });
+
+  addFunctionInvokeRoutes(app, options);
+
+  app.get<{ Params: { id: string } }>(
+    '/serverless/v1/functions/async-results/:id',
+    { config: { access: 'read', noEnvironments: true, docs: FUNCTION_DOCS.asyncResult } },
+    async request => await asyncCalls.get(ownTenantOnly ? request.tenant : null, request.params.id),
+  );
+
+  app.delete<OfSession>(
+    '/serverless/v1/functions/:urn/sessions/:sessionId',
+    { config: { access: 'invoke', docs: FUNCTION_DOCS.endSession } },
+    async request => {
+      const { urn, sessionId } = request.params;
+      const tenant = ownTenantOnly ? request.tenant : null;
+      if (!(await functions.endSession(readUrn(urn), tenant, sessionId))) throw unknownSession(sessionId);
+      return { message: 'Deleted Success' };
+    },
+  );
+
+  app.post<OfSession>(
+    '/serverless/v1/functions/:urn/sessions/:sessionId/interrupt',
+    { config: { access: 'invoke', docs: FUNCTION_DOCS.interruptSession } },
+    async request => {
+      const { urn, sessionId } = request.params;
+      const tenant = ownTenantOnly ? request.tenant : null;
+      if (!(await functions.interruptSession(readUrn(urn), tenant, sessionId))) throw unknownSession(sessionId);
+      return { message: 'Interrupted Success' };
+    },
+  );
+
+  app.get<{ Params: { urn: string } }>(
+    '/serverless/v1/functions/:urn/instances',
+    { config: { access: 'read', docs: FUNCTION_DOCS.instances } },
+    async request => {
+      const urn = readUrn(request.params.urn);
+      const fn = await functions.check(urn, ownTenantOnly ? request.tenant : null);
+      const instances = functions.instances(fn.urn).map(({ instance, state, inFlight }) => ({
+        instance_id: instance.id,
+        status: state,
+        running_calls: inFlight,
+        label: instance.key.label,
+        cpu: instance.key.cpuMillis,
+        memory: instance.key.memoryMb,
+        start_time: new Date(instance.startedAtMs).toISOString(),
+      }));
+      return withWarnings({ instances }, functions.startFailures(fn.urn));
+    },
+  );
+
+  const logAnswers = new LogAnswers(app);
+  app.get<{ Params: { urn: string }; Querystring: Query }>(
+    '/serverless/v1/functions/:urn/logs',
+    { config: { access: 'read', longLived: true, costly: 'scan', docs: FUNCTION_DOCS.logs } },
+    async (request, reply) => {
+      const urn = readUrn(request.params.urn);
+      const tenant = ownTenantOnly ? request.tenant : null;
+      const wanted = {
+        ...readLogRequest(request.query, Date.now()),
+        instanceId: queryText(request.query, 'instance') ?? null,
+      };
+      if (request.method === 'HEAD') {
+        await functions.check(urn, tenant);
+        return logAnswers.sendEmpty(reply);
+      }
+      return await logAnswers.send(request, reply, wanted, signal => functions.logs(urn, tenant, wanted, signal));
+    },
+  );
+}
+
+function unknownSession(id: string) {
+  return notFound(`no session has the id ${id}`, { number: SERVICE_CODES.unknownId.code });
+}

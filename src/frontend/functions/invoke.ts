@@ -1,0 +1,270 @@
+import { randomUUID } from 'node:crypto';
+import type { FastifyInstance } from 'fastify';
+import { SERVICE_CODES } from '../../core/codes.ts';
+import { invalidRequest, ServiceError } from '../../core/error.ts';
+import { isPlainCall, readFunctionCallHeaders } from '../../core/function-call.ts';
+import { parseJson } from '../../core/json.ts';
+import { LIMITS } from '../../core/limits.ts';
+import { formatUrn, LATEST, parseUrn } from '../../core/urn.ts';
+import type { AsyncCalls } from '../../functions/async-calls.ts';
+import type { FunctionInvocation, FunctionResult, FunctionService } from '../../functions/function-service.ts';
+import { Exchange } from '../../http/exchange.ts';
+import { addHotRoute } from '../../http/hot-route.ts';
+import { STREAM_CREDIT_BYTES } from '../../runtime/channel.ts';
+import { continueTrace, formatTraceparent, type Tracer } from '../../telemetry/tracer.ts';
+import { SMALL_ANSWER_BYTES } from '../agents/invoke.ts';
+import { forwardedHeaders } from '../forwarded-headers.ts';
+import { FUNCTION_DOCS } from './docs.ts';
+import { failExchange, functionFailure, functionFailureBody, userFailure } from './errors.ts';
+import { EventStream } from './event-stream.ts';
+
+export interface FunctionRoutesOptions {
+  readonly functions: FunctionService;
+  readonly asyncCalls: AsyncCalls;
+  /** The business part of URNs, for the short URL. */
+  readonly business: string;
+  /** With authentication on, a tenant reaches its own functions only. */
+  readonly ownTenantOnly: boolean;
+  /** Addresses that `X-Webhook-Url` may name: null when webhooks are off, else what an allowed one begins with. */
+  readonly webhookPrefixes: readonly string[] | null;
+  readonly tracer: Tracer;
+}
+
+const EMPTY_EVENT = Buffer.from('{}');
+const DONE = Buffer.from('[DONE]');
+const CALLER_LEFT_STATUS = 499;
+const EVENT_STREAM = /text\/event-stream/i;
+
+/** `POST …/functions/{urn}/invocations` and its short form: synchronous, as a stream, or asynchronous. */
+export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionRoutesOptions): void {
+  const bodyLimit = LIMITS.invokeBodyBytes;
+  addHotRoute(app, {
+    url: '/serverless/v1/functions/:urn/invocations',
+    parameter: 'urn',
+    bodyLimit,
+    config: { access: 'invoke', docs: FUNCTION_DOCS.invoke },
+    early: (exchange, urn) => refuseEarly(exchange, urn, options),
+    handle: (exchange, urn) => invoke(exchange, readUrn(urn), options),
+    refuse,
+  });
+  for (const [url, docs] of [
+    ['/invocations/:tenant/:service/:function/', { docs: FUNCTION_DOCS.invokeShort }],
+    ['/invocations/:tenant/:service/:function', {}],
+  ] as const) {
+    app.post<{ Params: { tenant: string; service: string; function: string } }>(
+      url,
+      { bodyLimit, config: { access: 'invoke', ...docs } },
+      (request, reply) => {
+        const exchange = Exchange.ofRouter(request, reply);
+        try {
+          invoke(exchange, shortUrn(request.params, options.business), options);
+        } catch (error) {
+          refuse(exchange, error);
+        }
+      },
+    );
+  }
+}
+
+/** Under overload most calls are refused: before their bodies are read, when they ask for nothing special. */
+function refuseEarly(
+  exchange: Exchange,
+  sentUrn: string,
+  { functions, ownTenantOnly }: FunctionRoutesOptions,
+): boolean {
+  const { headers } = exchange.raw;
+  const urn = readUrns.get(sentUrn);
+  if (urn === undefined || headers['x-invoke-type'] !== undefined || !isPlainCall(headers)) return false;
+  const refusal = functions.refusal(urn, ownTenantOnly ? exchange.tenant : null);
+  if (refusal === undefined) return false;
+  failExchange(exchange, functionFailure(refusal, exchange.traceId));
+  return true;
+}
+
+function refuse(exchange: Exchange, error: unknown): void {
+  failExchange(exchange, functionFailure(error, exchange.traceId));
+}
+
+/** URNs that were read before, as they were sent: calls come with the same ones again and again. */
+const readUrns = new Map<string, string>();
+const MAX_READ_URNS = 10_000;
+
+/** The URN as it is spelled here. Fails with `invalid_request` (200400). */
+export function readUrn(text: string): string {
+  const known = readUrns.get(text);
+  if (known !== undefined) return known;
+  const urn = parseUrn(text);
+  if (!urn || urn.version === null) {
+    throw invalidRequest(
+      `not a functionVersionUrn: "${text}" (expected sn:cn:<business>:<tenant>:function:0@<service>@<name>:<version>)`,
+      { number: SERVICE_CODES.badCall.code },
+    );
+  }
+  const read = formatUrn(urn);
+  // Texts come from callers, so what is remembered of them has a bound.
+  if (readUrns.size >= MAX_READ_URNS) readUrns.clear();
+  readUrns.set(text, read);
+  return read;
+}
+
+function shortUrn(params: { tenant: string; service: string; function: string }, business: string): string {
+  const [name, version = LATEST, ...rest] = params.function.split(':');
+  const named = [version, ...rest].join(':');
+  return readUrn(`sn:cn:${business}:${params.tenant}:function:0@${params.service}@${name}:${named}`);
+}
+
+function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions): void {
+  const body = readEvent(exchange.body);
+  const { headers } = exchange.raw;
+  const sent = headers.traceparent as string | undefined;
+  const asked = readFunctionCallHeaders(headers);
+  const isAsync = headers['x-invoke-type'] === 'async';
+  const span = isAsync ? null : options.tracer.start('invoke function', 'server', sent);
+  const wantsStream = headers.accept !== undefined && EVENT_STREAM.test(headers.accept);
+  const signal = exchange.caller;
+  const header = {
+    traceId: exchange.traceId,
+    traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent)),
+    requestId: randomUUID(),
+    headers: forwardedHeaders(headers),
+    ...(asked.session ? { sessionId: asked.session.id } : {}),
+  };
+  const tenant = options.ownTenantOnly ? exchange.tenant : null;
+  if (isAsync) {
+    void submit(exchange, { urn, tenant, headers: asked, call: { header, body } }, options);
+    return;
+  }
+  // Known before the handler runs, so that a failure names its instance too.
+  const placed: string[] = [];
+  const invocation = {
+    urn,
+    tenant,
+    headers: asked,
+    call: { header, body, signal },
+    onPlaced: (instanceId: string) => void placed.push('X-Instance-Id', instanceId),
+  };
+  const running = wantsStream
+    ? stream(exchange, invocation, placed, options.functions)
+    : options.functions.invoke(invocation);
+  running.then(
+    result => {
+      try {
+        if (!wantsStream) answer(exchange, result, placed);
+        span?.end(result.outcome.ok ? undefined : String(result.outcome.code));
+      } catch (error) {
+        exchange.fault(error);
+      }
+    },
+    (error: unknown) => {
+      try {
+        span?.end(error instanceof Error ? error : String(error));
+        if (exchange.isAnswered) return;
+        if (signal.aborted) exchange.fail('the caller went away', { status: CALLER_LEFT_STATUS, body: {} });
+        else failExchange(exchange, functionFailure(error, exchange.traceId), placed);
+      } catch (thrown) {
+        exchange.fault(thrown);
+      }
+    },
+  );
+}
+
+async function submit(
+  exchange: Exchange,
+  { urn, tenant, headers, call }: FunctionInvocation,
+  { functions, asyncCalls, webhookPrefixes }: FunctionRoutesOptions,
+): Promise<void> {
+  try {
+    const fn = await functions.check(urn, tenant, headers);
+    const webhookUrl = readWebhookUrl(exchange.raw.headers['x-webhook-url'], webhookPrefixes);
+    const { header, body } = call;
+    const requestId = await asyncCalls.submit({ urn, tenant: fn.tenant, headers, header, body, webhookUrl });
+    exchange.answer(202, JSON.stringify({ requestId }));
+  } catch (error) {
+    failExchange(exchange, functionFailure(error, exchange.traceId));
+  }
+}
+
+function readWebhookUrl(sent: string | string[] | undefined, prefixes: readonly string[] | null): string {
+  if (sent === undefined || sent === '') return '';
+  if (prefixes === null) {
+    throw invalidRequest('X-Webhook-Url: webhooks are not enabled on this service', {
+      number: SERVICE_CODES.badCall.code,
+    });
+  }
+  // As it will be asked for: "/allowed/../other" is "/other".
+  const url = URL.canParse(String(sent)) ? new URL(String(sent)).href : '';
+  if (!/^https?:\/\//.test(url) || !prefixes.some(prefix => url.startsWith(prefix))) {
+    throw invalidRequest(`X-Webhook-Url must begin with one of ${prefixes.join(', ')}`, {
+      number: SERVICE_CODES.badCall.code,
+    });
+  }
+  return url;
+}
+
+function answer(exchange: Exchange, { outcome, timings }: FunctionResult, placed: readonly string[]): void {
+  const { queueMs, placeMs, startMs, loadMs, runMs } = timings;
+  const stages = `queue;dur=${inMs(queueMs)}, place;dur=${inMs(placeMs)}, start;dur=${inMs(startMs)}, load;dur=${inMs(loadMs)}, run;dur=${inMs(runMs)}`;
+  const headers = [...placed, 'X-Billing-Duration', String(Math.ceil(runMs)), 'Server-Timing', stages];
+  if (!outcome.ok) {
+    failExchange(exchange, userFailure(outcome.code, outcome.text), headers);
+    return;
+  }
+  const { data } = outcome;
+  headers.push('X-Inner-Code', '0');
+  exchange.answer(200, data.length <= SMALL_ANSWER_BYTES ? data.toString() : data, headers);
+}
+
+function inMs(ms: number): string {
+  return ms === 0 ? '0.000' : ms.toFixed(3);
+}
+
+/** Events as the handler sends them, then its value, then `[DONE]`. Failures before the first event are ordinary ones. */
+async function stream(
+  exchange: Exchange,
+  invocation: FunctionInvocation,
+  placed: string[],
+  functions: FunctionService,
+): Promise<FunctionResult> {
+  const headers = ['X-Inner-Code', '0'];
+  const events = new EventStream(exchange, headers);
+  try {
+    const { header } = invocation.call;
+    const result = await functions.invoke({
+      ...invocation,
+      call: { ...invocation.call, header: { ...header, stream: true, credit: STREAM_CREDIT_BYTES } },
+      onPlaced: instanceId => {
+        placed.push('X-Instance-Id', instanceId);
+        headers.push(...placed);
+      },
+      onEvent: (event, grant) => events.event(event, grant),
+    });
+    const { outcome } = result;
+    if (outcome.ok) {
+      const value = JSON.parse(outcome.data.toString()) as unknown;
+      if (value !== null) events.event(typeof value === 'string' ? Buffer.from(value) : outcome.data);
+      events.event(DONE);
+      events.end();
+    } else fail(userFailure(outcome.code, outcome.text));
+    return result;
+  } catch (error) {
+    if (events.isOpen) fail(functionFailure(error, exchange.traceId));
+    throw error;
+  } finally {
+    events.end();
+  }
+
+  function fail(failure: ReturnType<typeof userFailure>): void {
+    if (events.isOpen) events.error(JSON.stringify(functionFailureBody(failure, exchange.traceId)));
+    else failExchange(exchange, failure, placed);
+  }
+}
+
+/** An empty body is `{}`. Fails with `invalid_request` (200400). */
+function readEvent(body: Buffer | undefined): Buffer {
+  if (body === undefined || body.length === 0) return EMPTY_EVENT;
+  const parsed = parseJson(body);
+  if (parsed.ok) return body;
+  throw new ServiceError('invalid_request', `the body is not JSON: ${parsed.word}`, {
+    number: SERVICE_CODES.badCall.code,
+  });
+}

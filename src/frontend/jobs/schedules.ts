@@ -1,0 +1,37 @@
+import type { FastifyInstance } from 'fastify';
+import type { RouteDocs } from '../../http/route-config.ts';
+import type { JobSchedules } from '../../jobs/schedules.ts';
+import { JOB_DOCS } from './docs.ts';
+
+const PATH = '/api/job_schedules';
+
+/** Jobs by the clock: `/api/job_schedules`, with and without a slash at the end of each path. */
+export function addScheduleRoutes(app: FastifyInstance, schedules: JobSchedules): void {
+  for (const end of ['', '/']) {
+    // Documented once.
+    const options = (access: 'read' | 'write', docs: RouteDocs) => ({
+      config: { access, ...(end === '' ? { docs } : {}) },
+    });
+
+    app.post(`${PATH}${end}`, options('write', JOB_DOCS.createSchedule), async request =>
+      schedules.create(request.tenant, request.body as Buffer | undefined),
+    );
+
+    app.get(`${PATH}${end}`, options('read', JOB_DOCS.listSchedules), async request => schedules.list(request.tenant));
+
+    app.get<{ Params: { id: string } }>(
+      `${PATH}/:id${end}`,
+      options('read', JOB_DOCS.getSchedule),
+      async ({ tenant, params }) => schedules.get(tenant, params.id),
+    );
+
+    app.delete<{ Params: { id: string } }>(
+      `${PATH}/:id${end}`,
+      options('write', JOB_DOCS.deleteSchedule),
+      async ({ tenant, params }) => {
+        await schedules.delete(tenant, params.id);
+        return { deleted: true };
+      },
+    );
+  }
+}

@@ -1,0 +1,478 @@
+import { SERVICE_CODES, USER_CODES } from '../core/codes.ts';
+import { type ErrorCode, failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
+import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
+import { parseUrn } from '../core/urn.ts';
+import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import { openCallsFull } from '../instances/refusals.ts';
+import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
+import type { LogRequest } from '../sandbox/driver.ts';
+import { Capacity, type CapacityOptions } from './capacity.ts';
+import type { FunctionCatalog, ServedFunction } from './catalog.ts';
+import { CodeFailure } from './failure.ts';
+import type { Lease } from './group.ts';
+import type { ServiceLauncher, ServingInstance } from './launcher.ts';
+import { LeftBehind } from './left-behind.ts';
+import { LogMerge, prefixed } from './log-merge.ts';
+import type { GroupKey, ServiceClock } from './policy.ts';
+import { type FunctionServiceLog, type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
+import type { Service } from './service.ts';
+
+export interface FunctionServiceOptions {
+  readonly catalog: FunctionCatalog;
+  readonly launcher: ServiceLauncher;
+  readonly clock: ServiceClock;
+  readonly capacity: CapacityOptions;
+  /** The longest that a call waits for a place; the function's timeout when that is shorter. */
+  readonly maxWaitMs: number;
+  /** Waiting calls of one tenant over all its functions. */
+  readonly maxWaitingPerTenant: number;
+  /** Shared with everybody else who holds bodies of open calls. */
+  readonly openCallBytes: OpenCallBytes;
+  /** Told of every call of a version that is there. `timings` are null when it got no place. */
+  readonly observe?: (tenant: string, name: string, code: string, seconds: number, timings: CallTimings | null) => void;
+  /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
+  readonly maxRemembered?: number;
+  readonly log: FunctionServiceLog;
+}
+
+/** Stages of one call, milliseconds. */
+export interface CallTimings {
+  readonly queueMs: number;
+  readonly placeMs: number;
+  readonly startMs: number;
+  readonly loadMs: number;
+  readonly runMs: number;
+}
+
+export interface FunctionInvocation {
+  /** A functionVersionUrn. */
+  readonly urn: string;
+  /** Null: any tenant's functions may be called (authentication is off). */
+  readonly tenant: string | null;
+  readonly headers: FunctionCallHeaders;
+  readonly call: Omit<Call, 'timeoutMs' | 'onChunk' | 'onLateEnd'>;
+  /** Awaited once the call has its place, before it is sent; what it fails with is what the call fails with. */
+  readonly beforeRun?: () => Promise<void>;
+  /** Told once the call has its place, before the handler runs. */
+  readonly onPlaced?: (instanceId: string) => void;
+  /** Makes it a stream. `grant` says how much of it the reader has taken, so the handler may send as much again. */
+  readonly onEvent?: (event: Buffer, grant: (bytes: number) => void) => void;
+}
+
+export interface FunctionResult {
+  readonly outcome: CallOutcome;
+  /** `''` when no instance could be had. */
+  readonly instanceId: string;
+  readonly timings: CallTimings;
+}
+
+/** A place that turned out to be on a broken instance before the call was sent is given up this often. */
+const MAX_PLACES = 8;
+
+/** Invokes versions of functions as services: finds the version, groups its instances, and places each call. */
+export class FunctionService {
+  readonly #options: FunctionServiceOptions;
+  readonly #versions: ServedFunctions;
+  readonly #waitingPerTenant = new Map<string, number>();
+  readonly #interrupts = new Map<string, Set<AbortController>>();
+
+  constructor(options: FunctionServiceOptions) {
+    this.#options = options;
+    this.#versions = new ServedFunctions({ ...options, capacity: new Capacity(options.capacity) });
+  }
+
+  /** Takes over the instances of an earlier server and starts what is to be warm. Never rejects. */
+  start(): Promise<void> {
+    return this.#versions.start();
+  }
+
+  /** Lets calls that still run end for at most `graceMs`, then ends every instance. */
+  async close(graceMs: number): Promise<void> {
+    await this.#versions.close(graceMs);
+    await this.#options.launcher.close();
+  }
+
+  /**
+   * One call. The user's code failing is an outcome; everything else is a `ServiceError` whose `number` is the code of the answer.
+   */
+  async invoke(invocation: FunctionInvocation): Promise<FunctionResult> {
+    const served = this.#versions.find(invocation.urn) ?? (await this.#find(invocation.urn, invocation.tenant));
+    const { fn } = served;
+    if (invocation.tenant !== null && invocation.tenant !== fn.tenant) throw unknownFunction();
+    const { observe } = this.#options;
+    const startMs = performance.now();
+    let result: FunctionResult;
+    try {
+      result = await this.#run(served, placeFor(served, invocation.headers), invocation);
+    } catch (error) {
+      if (!(error instanceof CodeFailure)) {
+        const code = invocation.call.signal?.aborted ? 'cancelled' : codeOf(error);
+        observe?.(fn.tenant, fn.name, code, (performance.now() - startMs) / 1000, null);
+        throw error;
+      }
+      result = loadFailed(error);
+    }
+    const { outcome, timings } = result;
+    observe?.(
+      fn.tenant,
+      fn.name,
+      outcome.ok ? 'ok' : String(outcome.code),
+      (performance.now() - startMs) / 1000,
+      timings,
+    );
+    return result;
+  }
+
+  /**
+   * What a call that asks for nothing special would be refused with now, because too many wait; undefined when it would not be, or
+   * when that cannot be told at once. A refusal is counted as one.
+   */
+  refusal(urn: string, tenant: string | null): ServiceError | undefined {
+    const served = this.#versions.find(urn);
+    if (!served || (tenant !== null && tenant !== served.fn.tenant)) return undefined;
+    const refusal = served.service.refusal();
+    if (refusal) this.#options.observe?.(served.fn.tenant, served.fn.name, codeOf(refusal), 0, null);
+    return refusal;
+  }
+
+  /** Ends a session of a function version; false when it is not known. */
+  async endSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
+    const served = await this.#find(urn, tenant);
+    return served.service.endSession(id);
+  }
+
+  /** Raises an exception in the running calls of a session; false when it is not known. */
+  async interruptSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
+    const served = await this.#find(urn, tenant);
+    if (!served.service.hasSession(id)) return false;
+    for (const interrupt of this.#interrupts.get(interruptKey(served.fn.urn, id)) ?? []) interrupt.abort('interrupt');
+    return true;
+  }
+
+  /** Whether a version is there and may be called by `tenant`, with these headers. Fails as `invoke` does. */
+  async check(urn: string, tenant: string | null, headers: FunctionCallHeaders = PLAIN_CALL): Promise<ServedFunction> {
+    const served = await this.#find(urn, tenant);
+    placeFor(served, headers);
+    return served.fn;
+  }
+
+  /** The instances of a version (null: of all that this process serves) now. */
+  instances(
+    urn: string | null,
+  ): { readonly instance: ServingInstance; readonly state: string; readonly inFlight: number }[] {
+    const found = [];
+    for (const { fn, service } of this.#versions.all) {
+      if (urn !== null && fn.urn !== urn) continue;
+      for (const group of service.groups) {
+        for (const member of group.members) {
+          if (!member.instance) continue;
+          found.push({ instance: member.instance as ServingInstance, state: member.state, inFlight: member.inFlight });
+        }
+      }
+    }
+    return found;
+  }
+
+  /** Why instances of a version that should be there are not: the last start of each group that has none failed. */
+  startFailures(urn: string): readonly string[] {
+    const failures = new Set<string>();
+    for (const { fn, service } of this.#versions.all) {
+      if (fn.urn !== urn) continue;
+      for (const group of service.groups) {
+        if (group.failures === 0 || group.count('ready') > 0 || group.lastFailure === undefined) continue;
+        failures.add(`the last start of an instance failed: ${group.lastFailure.message}`);
+      }
+    }
+    return [...failures];
+  }
+
+  /**
+   * What the code of a version's instances wrote: of one instance as it is, of all with the beginning of each one's id before its lines.
+   * `tail` counts for each. With `follow` it goes on until `signal` aborts, and instances that start later join. Fails as `check` does, and
+   * with `not_found` (200404) for an instance that is not there.
+   */
+  async logs(
+    urn: string,
+    tenant: string | null,
+    request: LogRequest & { readonly instanceId: string | null },
+    signal: AbortSignal,
+  ): Promise<AsyncIterable<Buffer>> {
+    const { fn } = await this.#find(urn, tenant);
+    const instances = this.instances(fn.urn).map(({ instance }) => instance);
+    if (request.instanceId !== null) {
+      const one = instances.find(({ id }) => id === request.instanceId);
+      if (!one)
+        throw notFound(`no instance of this version has the id ${request.instanceId}`, {
+          number: SERVICE_CODES.unknownId.code,
+        });
+      return one.logs(request, signal);
+    }
+    const linesOf = (instance: ServingInstance) =>
+      prefixed(instance.logs(request, signal), `[${instance.id.slice(0, 8)}] `);
+    return request.follow ? this.#follow(fn, linesOf, signal) : inTurn(instances.map(linesOf));
+  }
+
+  /** What it listens to it lets go of when its reader ends; who never reads listens to nothing. */
+  async *#follow(
+    fn: ServedFunction,
+    linesOf: (instance: ServingInstance) => AsyncIterable<Buffer>,
+    signal: AbortSignal,
+  ): AsyncGenerator<Buffer> {
+    if (signal.aborted) return;
+    const merge = new LogMerge(signal);
+    for (const { instance } of this.instances(fn.urn)) merge.add(linesOf(instance));
+    const stop = this.#versions.onStarted(instance => {
+      if (instance.urn === fn.urn) merge.add(linesOf(instance));
+    });
+    try {
+      yield* merge.read();
+    } finally {
+      stop();
+    }
+  }
+
+  /**
+   * Ways into the sandbox of the instance with this id. Null when there is none, or one of another tenant than `tenant` (null: any).
+   * Fails with `failed_precondition` when its driver has none.
+   */
+  access(tenant: string | null, id: string): SandboxAccess | null {
+    const found = this.instances(null).find(({ instance }) => instance.id === id)?.instance;
+    if (!found || (tenant !== null && parseUrn(found.urn)?.tenant !== tenant)) return null;
+    const access = found.access?.();
+    if (!access) throw failedPrecondition('the sandboxes of this kind have no ways in');
+    return access;
+  }
+
+  /** Instances by state, over all versions. */
+  countInstances(): ReadonlyMap<string, number> {
+    const counts = new Map<string, number>();
+    for (const { state } of this.instances(null)) counts.set(state, (counts.get(state) ?? 0) + 1);
+    return counts;
+  }
+
+  async #run(
+    { fn, service }: Served,
+    key: GroupKey,
+    { headers, call, onPlaced, beforeRun, onEvent }: FunctionInvocation,
+  ): Promise<FunctionResult> {
+    // Without a wait, and without a promise, when a place is free.
+    const placed = this.#placeNow(service, key, headers) ?? (await this.#place(fn, service, key, headers, call));
+    const { lease, placeMs } = placed;
+    let { heldBytes } = placed;
+    const instance = lease.instance as ServingInstance;
+    const interrupts = headers.session && this.#interruptible(fn.urn, headers.session.id, call.signal);
+    const leftBehind = new LeftBehind(lease, this.#options.clock);
+    let isSent = false;
+    let grant: ((bytes: number) => void) | undefined;
+    const onChunk =
+      onEvent &&
+      ((event: Buffer, callId: number) => {
+        grant ??= bytes => instance.credit(callId, bytes);
+        onEvent(event, grant);
+      });
+    try {
+      if (beforeRun) await beforeRun();
+      onPlaced?.(instance.id);
+      isSent = call.signal?.aborted !== true;
+      if (heldBytes > 0) {
+        // The instance counts them in this same turn: nobody gets them in between.
+        this.#options.openCallBytes.give(heldBytes);
+        heldBytes = 0;
+      }
+      // Field by field, here and below: spreading costs more than the rest of this function.
+      const outcome = await instance.call({
+        header: call.header,
+        body: call.body,
+        timeoutMs: fn.timeoutMs,
+        signal: interrupts?.signal ?? call.signal,
+        onChunk,
+        onLateEnd: leftBehind.onEnd,
+      });
+      lease.release('done');
+      const runMs = outcome.runMicros / 1000;
+      const start = lease.cold ? instance.timings : NO_START;
+      // Of a start only what it took is no waiting; a call may have waited before it.
+      const { startMs, loadMs } = start;
+      const queueMs = Math.max(0, lease.queueMs - startMs - loadMs);
+      return { outcome, instanceId: instance.id, timings: { queueMs, placeMs, startMs, loadMs, runMs } };
+    } catch (error) {
+      if (isDeadline(error)) lease.release('replace');
+      else if (isSent && call.signal?.aborted && instance.isConnected) leftBehind.wait();
+      else lease.release('done');
+      throw withNumber(error, call.signal?.aborted ?? false);
+    } finally {
+      if (heldBytes > 0) this.#options.openCallBytes.give(heldBytes);
+      interrupts?.end();
+    }
+  }
+
+  #placeNow(service: Service, key: GroupKey, headers: FunctionCallHeaders) {
+    const lease = service.tryAcquire(key, headers.session);
+    if (!lease || (lease.instance as ServingInstance).isConnected) return lease && { lease, placeMs: 0, heldBytes: 0 };
+    lease.release('replace');
+    return undefined;
+  }
+
+  /** A place on an instance whose connection stands. The body counts while it is waited for, and on until the caller gives `heldBytes` back. */
+  async #place(
+    fn: ServedFunction,
+    service: Service,
+    key: GroupKey,
+    headers: FunctionCallHeaders,
+    { body, signal }: FunctionInvocation['call'],
+  ) {
+    const { openCallBytes } = this.#options;
+    const heldBytes = body.length;
+    if (!openCallBytes.fits(heldBytes)) throw openCallsFull();
+    openCallBytes.take(heldBytes);
+    try {
+      return { ...(await this.#placeLater(fn, service, key, { session: headers.session, signal })), heldBytes };
+    } catch (error) {
+      openCallBytes.give(heldBytes);
+      throw error;
+    }
+  }
+
+  async #placeLater(
+    fn: ServedFunction,
+    service: Service,
+    key: GroupKey,
+    asked: Pick<Parameters<Service['acquire']>[1], 'session' | 'signal'>,
+  ) {
+    const startedMs = this.#options.clock.now();
+    const maxWaitMs = Math.min(this.#options.maxWaitMs, fn.timeoutMs);
+    for (let attempt = 0; ; attempt++) {
+      const lease = await this.#acquire(fn, service, key, { ...asked, maxWaitMs });
+      if ((lease.instance as ServingInstance).isConnected || attempt === MAX_PLACES) {
+        return { lease, placeMs: this.#options.clock.now() - startedMs - lease.queueMs };
+      }
+      // It died and the news has not come round yet: the call has not been sent, so it may go elsewhere.
+      lease.release('replace');
+    }
+  }
+
+  async #acquire(
+    fn: ServedFunction,
+    service: Service,
+    key: GroupKey,
+    options: Parameters<Service['acquire']>[1],
+  ): Promise<Lease> {
+    const now = service.tryAcquire(key, options.session);
+    if (now) return now;
+    const waiting = this.#waitingPerTenant.get(fn.tenant) ?? 0;
+    if (waiting >= this.#options.maxWaitingPerTenant) {
+      throw resourceExhausted(`${waiting} calls of this tenant are waiting already`, {
+        number: SERVICE_CODES.machineFull.code,
+        retryAfterSeconds: 1,
+      });
+    }
+    this.#waitingPerTenant.set(fn.tenant, waiting + 1);
+    try {
+      return await service.acquire(key, options);
+    } finally {
+      const left = (this.#waitingPerTenant.get(fn.tenant) ?? 1) - 1;
+      if (left > 0) this.#waitingPerTenant.set(fn.tenant, left);
+      else this.#waitingPerTenant.delete(fn.tenant);
+    }
+  }
+
+  /** The call's signal, and for calls of a session one that `interruptSession` aborts too. */
+  #interruptible(urn: string, sessionId: string, signal: CallSignal | undefined) {
+    const key = interruptKey(urn, sessionId);
+    const interrupt = new AbortController();
+    const onAbort = () => interrupt.abort(signal?.reason);
+    signal?.addEventListener('abort', onAbort);
+    const running = this.#interrupts.get(key) ?? new Set();
+    running.add(interrupt);
+    this.#interrupts.set(key, running);
+    return {
+      signal: interrupt.signal,
+      end: () => {
+        signal?.removeEventListener('abort', onAbort);
+        running.delete(interrupt);
+        if (running.size === 0) this.#interrupts.delete(key);
+      },
+    };
+  }
+
+  async #find(urn: string, tenant: string | null): Promise<Served> {
+    // Before anything is read: what another tenant has may not show in how it is refused.
+    if (tenant !== null && parseUrn(urn)?.tenant !== tenant) throw unknownFunction();
+    return this.#versions.find(urn) ?? (await this.#versions.load(urn));
+  }
+}
+
+async function* inTurn(sources: readonly AsyncIterable<Buffer>[]): AsyncGenerator<Buffer> {
+  for (const source of sources) yield* source;
+}
+
+const NO_START = { startMs: 0, loadMs: 0 };
+
+/** The group that a call belongs to. Fails with `failed_precondition` (150444, 4037) when there can be none. */
+function placeFor(served: Served, headers: FunctionCallHeaders): GroupKey {
+  if (headers === PLAIN_CALL) return served.service.homeKey;
+  const { fn, labels } = served;
+  if (headers.label !== '' && !labels.has(headers.label)) {
+    throw failedPrecondition(`no instances are reserved for the label ${headers.label}`, {
+      number: SERVICE_CODES.unknownLabel.code,
+    });
+  }
+  const { concurrency } = fn.scaling;
+  if (headers.session && headers.session.concurrency > concurrency) {
+    throw failedPrecondition(
+      `X-Instance-Session: concurrency ${headers.session.concurrency} is above the function's ${concurrency}`,
+      { number: SERVICE_CODES.badSession.code },
+    );
+  }
+  return groupKeyOf(served, headers);
+}
+
+function loadFailed({ error: { code, message, runMicros } }: CodeFailure): FunctionResult {
+  return {
+    outcome: { ok: false, code, text: message, runMicros: runMicros ?? 0 },
+    instanceId: '',
+    timings: { queueMs: 0, placeMs: 0, ...NO_START, runMs: 0 },
+  };
+}
+
+function groupKeyOf({ fn }: Served, headers: FunctionCallHeaders): GroupKey {
+  return {
+    cpuMillis: headers.cpuMillis ?? fn.cpuMillis,
+    memoryMb: headers.memoryMb ?? fn.memoryMb,
+    customResources: headers.customResources === '' ? fn.customResources : headers.customResources,
+    label: headers.label,
+    sessionContext: fn.usesSessionContext ? readSessionContext(headers.sessionContext) : '',
+  };
+}
+
+function interruptKey(urn: string, sessionId: string): string {
+  return `${urn}\n${sessionId}`;
+}
+
+function isDeadline(error: unknown): boolean {
+  return error instanceof ServiceError && error.code === 'deadline_exceeded';
+}
+
+function codeOf(error: unknown): string {
+  if (!(error instanceof ServiceError)) return 'internal';
+  return error.number === undefined ? error.code : String(error.number);
+}
+
+const NUMBER_OF_RUN: Readonly<Partial<Record<ErrorCode, number>>> = {
+  deadline_exceeded: USER_CODES.timedOut.code,
+  unavailable: SERVICE_CODES.instanceEnded.code,
+  resource_exhausted: SERVICE_CODES.queueFull.code,
+};
+
+/** The code that a call answers with that failed while it had an instance. */
+function withNumber(error: unknown, callerLeft: boolean): unknown {
+  if (!(error instanceof ServiceError) || error.number !== undefined || callerLeft) return error;
+  const number = NUMBER_OF_RUN[error.code];
+  if (number === undefined) return error;
+  return new ServiceError(error.code, error.message, {
+    cause: error,
+    number,
+    ...(error.retryAfterSeconds === undefined ? {} : { retryAfterSeconds: error.retryAfterSeconds }),
+  });
+}

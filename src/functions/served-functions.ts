@@ -1,0 +1,325 @@
+import { SERVICE_CODES } from '../core/codes.ts';
+import { messageOf, notFound, ServiceError, unavailable } from '../core/error.ts';
+import { formatUrn, parseUrn } from '../core/urn.ts';
+import { endsWithin } from '../lib/deadline.ts';
+import type { Capacity } from './capacity.ts';
+import type { FunctionCatalog, ServedFunction } from './catalog.ts';
+import type { ServiceLauncher, ServingInstance } from './launcher.ts';
+import type { GroupKey, ServiceClock } from './policy.ts';
+import { Service } from './service.ts';
+
+export interface FunctionServiceLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+}
+
+export interface ServedFunctionsOptions {
+  readonly catalog: FunctionCatalog;
+  readonly launcher: ServiceLauncher;
+  readonly clock: ServiceClock;
+  readonly capacity: Capacity;
+  readonly log: FunctionServiceLog;
+  /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
+  readonly maxRemembered?: number;
+}
+
+/** A version of a function as it is now, and what serves it. */
+export interface Served {
+  readonly fn: ServedFunction;
+  readonly service: Service;
+  readonly labels: ReadonlySet<string>;
+}
+
+interface Loading {
+  /** A change came while it was read: what was read may be old. */
+  isStale: boolean;
+  promise: Promise<Served>;
+}
+
+const MAX_REMEMBERED = 10_000;
+/** Changes that may come one after another while a version is read. */
+const MAX_READS = 100;
+/** How long the forced end of instances may take when the server closes. */
+const FORCED_END_MS = 12_000;
+
+/**
+ * The versions that were called, kept in memory until the catalog says that they changed, so that a warm call asks no store.
+ *
+ * From the moment of a change on, no call is placed by what was true before it. A version of a new revision gets a new `Service`; the
+ * old one drains, so no call is lost.
+ */
+export class ServedFunctions {
+  readonly #options: ServedFunctionsOptions;
+  readonly #maxRemembered: number;
+  /** What calls look up: by URN as it was sent. Emptied by every change. */
+  readonly #cache = new Map<string, Served>();
+  /** What serves each version, by its functionVersionUrn. */
+  readonly #current = new Map<string, Served>();
+  readonly #loading = new Map<string, Loading>();
+  /** URNs of `#cache`, `#current` and `#loading` by their functionUrn. */
+  readonly #urnsOf = new Map<string, Set<string>>();
+  readonly #draining = new Set<Service>();
+  /** Instances of an earlier server that nothing has taken over yet, by their functionVersionUrn. */
+  readonly #inherited = new Map<string, ServingInstance[]>();
+  readonly #onStarted = new Set<(instance: ServingInstance) => void>();
+  #stopListening: (() => void) | undefined;
+  #isStopping = false;
+
+  constructor(options: ServedFunctionsOptions) {
+    this.#options = options;
+    this.#maxRemembered = options.maxRemembered ?? MAX_REMEMBERED;
+  }
+
+  /** Takes over the instances of an earlier server and starts what is to be warm. Never rejects. */
+  async start(): Promise<void> {
+    const { catalog, launcher } = this.#options;
+    this.#stopListening = catalog.onChange((functionUrn, mayBeWarm) => this.#changed(functionUrn, mayBeWarm));
+    for (const instance of await launcher.adopt(late => void this.#inheritLate(late))) this.#inherit(instance);
+    // A version takes over what it has before it starts what it lacks.
+    for (const urn of [...this.#inherited.keys()]) await this.#settle(urn);
+    await this.#warmUp(null);
+  }
+
+  /** Lets calls end for at most `graceMs`, then ends every instance. */
+  async close(graceMs: number): Promise<void> {
+    this.#isStopping = true;
+    this.#stopListening?.();
+    for (const { service } of this.#current.values()) this.#drain(service);
+    const services = [...this.#draining];
+    const drained = Promise.all(services.map(service => service.drained));
+    if (!(await endsWithin(drained, graceMs))) {
+      for (const service of services) service.endAll();
+      if (!(await endsWithin(drained, FORCED_END_MS))) {
+        this.#options.log.warn({}, 'instances of functions did not end in time; the next start ends them');
+      }
+    }
+  }
+
+  /** The version that was loaded before and did not change since. */
+  find(urn: string): Served | undefined {
+    return this.#cache.get(urn);
+  }
+
+  /** Fails with `not_found` (150424), or as the catalog does. */
+  load(urn: string): Promise<Served> {
+    if (this.#isStopping)
+      return Promise.reject(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
+    const known = this.#loading.get(urn);
+    if (known) return known.promise;
+    const loading: Loading = { isStale: false, promise: undefined as unknown as Promise<Served> };
+    this.#loading.set(urn, loading);
+    this.#index(urn);
+    loading.promise = this.#read(urn, loading).finally(() => {
+      this.#loading.delete(urn);
+      this.#unindex(urn);
+    });
+    return loading.promise;
+  }
+
+  /** Every version that has something that serves it. */
+  get all(): Iterable<Served> {
+    return this.#current.values();
+  }
+
+  /** Told of every instance that starts, before it takes calls. The returned function ends it. */
+  onStarted(listener: (instance: ServingInstance) => void): () => void {
+    this.#onStarted.add(listener);
+    return () => void this.#onStarted.delete(listener);
+  }
+
+  async #read(urn: string, loading: Loading): Promise<Served> {
+    const { catalog } = this.#options;
+    for (let reads = 0; reads < MAX_READS; reads++) {
+      loading.isStale = false;
+      const fn = await catalog.find(urn);
+      const labels = fn ? await catalog.labels(fn.urn) : new Map();
+      if (loading.isStale) continue;
+      if (fn) return this.#apply(urn, fn, labels);
+      this.#retire(canonical(urn));
+      throw unknownFunction();
+    }
+    throw unavailable('the function changes faster than it can be read', {
+      number: SERVICE_CODES.waitedTooLong.code,
+      retryAfterSeconds: 1,
+    });
+  }
+
+  /** Makes what was read the truth. */
+  #apply(urn: string, fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Served {
+    const before = this.#current.get(fn.urn);
+    const names = new Set(labels.keys());
+    let served: Served;
+    if (before && before.fn.revisionId === fn.revisionId) {
+      served = { fn, service: before.service, labels: names };
+      before.service.setPolicy({ ...fn.scaling, labels });
+    } else {
+      this.#retire(fn.urn);
+      served = { fn, service: this.#newService(fn, labels), labels: names };
+    }
+    this.#current.set(fn.urn, served);
+    this.#index(fn.urn);
+    for (const key of [urn, fn.urn]) {
+      this.#cache.set(key, served);
+      this.#index(key);
+    }
+    if (served.service !== before?.service) {
+      const inherited = this.#inherited.get(fn.urn) ?? [];
+      this.#inherited.delete(fn.urn);
+      for (const instance of inherited) this.#adopt(served, instance);
+      served.service.start();
+    }
+    if (this.#current.size > this.#maxRemembered) this.#forgetUnused(served);
+    return served;
+  }
+
+  #newService(fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Service {
+    const { clock, capacity, launcher, log } = this.#options;
+    const home: GroupKey = {
+      cpuMillis: fn.cpuMillis,
+      memoryMb: fn.memoryMb,
+      customResources: fn.customResources,
+      label: '',
+      sessionContext: '',
+    };
+    return new Service({ ...fn.scaling, labels }, home, {
+      tenant: fn.tenant,
+      clock,
+      capacity,
+      start: async key => {
+        const instance = await launcher.launch(fn, key).catch((error: unknown) => {
+          // What keeps instances ready has no caller who would be told.
+          log.warn({ urn: fn.urn, reason: messageOf(error) }, 'an instance of a function could not be started');
+          throw asStartFailure(error);
+        });
+        for (const listener of this.#onStarted) listener(instance);
+        return instance;
+      },
+    });
+  }
+
+  /** Whatever serves this version serves no new calls. */
+  #retire(urn: string): void {
+    const served = this.#current.get(urn);
+    if (!served) return;
+    this.#current.delete(urn);
+    this.#drain(served.service);
+    for (const [key, value] of this.#cache) if (value === served) this.#uncache(key);
+    this.#unindex(urn);
+  }
+
+  #changed(functionUrn: string, mayBeWarm: boolean): void {
+    const urns = [...(this.#urnsOf.get(functionUrn) ?? [])];
+    for (const urn of urns) {
+      const loading = this.#loading.get(urn);
+      if (loading) loading.isStale = true;
+      this.#uncache(urn);
+    }
+    if (!this.#isStopping && (urns.length > 0 || mayBeWarm)) void this.#follow(functionUrn, urns, mayBeWarm);
+  }
+
+  /** Brings what runs to what the catalog says now; calls that come meanwhile wait for it. */
+  async #follow(functionUrn: string, urns: readonly string[], mayBeWarm: boolean): Promise<void> {
+    for (const urn of urns) {
+      await this.load(urn).catch((error: unknown) => {
+        if ((error as Partial<ServiceError>).number === SERVICE_CODES.unknownFunction.code) return;
+        this.#options.log.warn({ urn, reason: messageOf(error) }, 'a change of a function was not followed');
+      });
+    }
+    if (mayBeWarm) await this.#warmUp(functionUrn);
+  }
+
+  async #warmUp(functionUrn: string | null): Promise<void> {
+    try {
+      for (const urn of await this.#options.catalog.warm(functionUrn)) {
+        if (this.#isStopping) return;
+        await this.load(urn).catch((error: unknown) => {
+          this.#options.log.warn({ urn, reason: messageOf(error) }, 'a function could not be kept warm');
+        });
+      }
+    } catch (error) {
+      this.#options.log.warn({ functionUrn, reason: messageOf(error) }, 'functions to keep warm could not be listed');
+    }
+  }
+
+  #inherit(instance: ServingInstance): void {
+    const { urn } = instance;
+    const served = this.#current.get(urn);
+    if (served) {
+      this.#adopt(served, instance);
+      served.service.start();
+    } else this.#inherited.set(urn, [...(this.#inherited.get(urn) ?? []), instance]);
+  }
+
+  async #inheritLate(instance: ServingInstance): Promise<void> {
+    this.#inherit(instance);
+    await this.#settle(instance.urn);
+  }
+
+  /** What no version takes over is not needed any more. */
+  async #settle(urn: string): Promise<void> {
+    if (!this.#inherited.has(urn)) return;
+    await this.load(urn).catch(() => undefined);
+    for (const instance of this.#inherited.get(urn) ?? []) void instance.stop();
+    this.#inherited.delete(urn);
+  }
+
+  #adopt({ fn, service }: Served, instance: ServingInstance): void {
+    if (fn.revisionId === instance.revisionId) service.adopt(instance.key, instance);
+    else void instance.stop();
+  }
+
+  /** Versions without instances and waiting calls cost nothing but the memory of them. */
+  #forgetUnused(except: Served): void {
+    for (const [urn, served] of this.#current) {
+      if (served.service.isEmpty && served.service !== except.service) this.#retire(urn);
+    }
+  }
+
+  #drain(service: Service): void {
+    if (this.#draining.has(service)) return;
+    this.#draining.add(service);
+    void service.drain().then(() => this.#draining.delete(service));
+  }
+
+  #uncache(urn: string): void {
+    this.#cache.delete(urn);
+    this.#unindex(urn);
+  }
+
+  #index(urn: string): void {
+    const functionUrn = functionUrnOf(urn);
+    const urns = this.#urnsOf.get(functionUrn);
+    if (urns) urns.add(urn);
+    else this.#urnsOf.set(functionUrn, new Set([urn]));
+  }
+
+  #unindex(urn: string): void {
+    if (this.#cache.has(urn) || this.#current.has(urn) || this.#loading.has(urn)) return;
+    const functionUrn = functionUrnOf(urn);
+    const urns = this.#urnsOf.get(functionUrn);
+    urns?.delete(urn);
+    if (urns?.size === 0) this.#urnsOf.delete(functionUrn);
+  }
+}
+
+/** What keeps an instance from starting has a code of its own, unless it is the user's code. */
+function asStartFailure(error: unknown): unknown {
+  if (!(error instanceof ServiceError) || error.number !== undefined) return error;
+  const { code, message, cause, retryAfterSeconds } = error;
+  const retry = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
+  return new ServiceError(code, message, { cause, number: SERVICE_CODES.startFailed.code, ...retry });
+}
+
+export function unknownFunction(): ServiceError {
+  return notFound(SERVICE_CODES.unknownFunction.text, { number: SERVICE_CODES.unknownFunction.code });
+}
+
+function canonical(urn: string): string {
+  const parsed = parseUrn(urn);
+  return parsed ? formatUrn(parsed) : urn;
+}
+
+function functionUrnOf(urn: string): string {
+  const parsed = parseUrn(urn);
+  return parsed ? formatUrn({ ...parsed, version: null }) : urn;
+}

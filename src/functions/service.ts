@@ -1,0 +1,497 @@
+import { SERVICE_CODES } from '../core/codes.ts';
+import { failedPrecondition, type ServiceError, unavailable } from '../core/error.ts';
+import type { CallSignal } from '../runtime/channel.ts';
+import type { Capacity, CapacityUser } from './capacity.ts';
+import { Group, type GroupOwner, type Lease, noneMayRun, waitedTooLong, waitingRoomFull } from './group.ts';
+import { Member, type ServiceInstance } from './member.ts';
+import { formatGroupKey, type GroupKey, type ServiceClock, type ServicePolicy, type SessionRequest } from './policy.ts';
+import { SharedRoom } from './shared-room.ts';
+
+export interface ServicePorts {
+  readonly tenant: string;
+  /** Starts an instance; rejects with `CodeFailure` (the user's code) or a `ServiceError`. Nothing is left when it rejects. */
+  readonly start: (key: GroupKey) => Promise<ServiceInstance>;
+  readonly clock: ServiceClock;
+  readonly capacity: Capacity;
+}
+
+export interface AcquireOptions {
+  readonly session?: SessionRequest | undefined;
+  readonly signal?: CallSignal | undefined;
+  /** How long the call may wait for a place. */
+  readonly maxWaitMs: number;
+}
+
+/** First pause after a failed start; doubled by each further one. */
+const BACKOFF_FIRST_MS = 250;
+const BACKOFF_MAX_MS = 30_000;
+/**
+ * Calls of a function whose instances died early wait for the next start when it comes sooner than this; and calls that have waited this
+ * much longer than others get one of their instances' room.
+ */
+const MAX_PATIENCE_MS = 1_000;
+/** An instance that dies sooner than this, before it ended a call well, counts as a failed start. */
+const EARLY_DEATH_MS = 10_000;
+
+/**
+ * All instances of one revision of one function version: decides where a call runs, how many instances there are, and what waits.
+ *
+ * Holds at every moment: no instance has more than `concurrency` calls; groups without a label have together at most
+ * `maxInstances`, a label at most its own maximum; a call waits in a bounded room for a bounded time; starts are never more than
+ * the waiting calls need beside what is starting already.
+ */
+export class Service implements GroupOwner, CapacityUser {
+  readonly tenant: string;
+  readonly #ports: ServicePorts;
+  readonly #groups = new Map<string, Group>();
+  readonly #sharedRoom = new SharedRoom(this.#groups, () => this.#policy);
+  /** The group that `minInstances` is for. */
+  readonly #homeKey: GroupKey;
+  readonly #homeText: string;
+  #policy: ServicePolicy;
+  #draining = false;
+  #waiting = 0;
+  #resolveDrained!: () => void;
+  /** Resolves when it drains and the last instance is gone. */
+  readonly drained: Promise<void> = new Promise(resolve => {
+    this.#resolveDrained = resolve;
+  });
+
+  constructor(policy: ServicePolicy, homeKey: GroupKey, ports: ServicePorts) {
+    this.#policy = policy;
+    this.#homeKey = homeKey;
+    this.#homeText = formatGroupKey(homeKey);
+    this.#ports = ports;
+    this.tenant = ports.tenant;
+    ports.capacity.join(this);
+  }
+
+  /** What a call that asks for nothing special is grouped by. */
+  get homeKey(): GroupKey {
+    return this.#homeKey;
+  }
+
+  get policy(): ServicePolicy {
+    return this.#policy;
+  }
+
+  /** Calls that wait for a place. */
+  get waiting(): number {
+    return this.#waiting;
+  }
+
+  /** No instance, nothing that waits, nothing to keep warm. */
+  get isEmpty(): boolean {
+    return this.#groups.size === 0;
+  }
+
+  get groups(): Iterable<Group> {
+    return this.#groups.values();
+  }
+
+  now(): number {
+    return this.#ports.clock.now();
+  }
+
+  /** Starts what is to be warm. */
+  start(): void {
+    this.setPolicy(this.#policy);
+  }
+
+  /** Follows a change of the reservations (a change of the function is a new revision, so a new service). */
+  setPolicy(policy: ServicePolicy): void {
+    this.#policy = policy;
+    if (policy.minInstances > 0) this.#group(this.#homeKey);
+    for (const [label, bounds] of policy.labels) if (bounds.min > 0) this.#group({ ...this.#homeKey, label });
+    for (const group of this.#groups.values()) this.rescale(group);
+  }
+
+  /**
+   * A place for one call. Fails with `resource_exhausted` (150429, 150510: the room is full), `unavailable` (150431: waited too long; or the
+   * caller went away) or what made starting fail (`CodeFailure`, `ServiceError`).
+   */
+  async acquire(key: GroupKey, options: AcquireOptions): Promise<Lease> {
+    const sinceMs = this.now();
+    const group = this.#group(key);
+    return group.tryPlace(options.session, sinceMs) ?? (await this.#waitForPlace(group, options, sinceMs));
+  }
+
+  /** A place that is free now; undefined when the call would have to wait. */
+  tryAcquire(key: GroupKey, session: SessionRequest | undefined): Lease | undefined {
+    return this.#groups.get(this.#textOf(key))?.tryPlace(session, this.now());
+  }
+
+  /** What a call that asks for nothing special would be refused with now, because too many wait; undefined when it would not be. */
+  refusal(): ServiceError | undefined {
+    if (this.#waiting < this.#policy.maxWaiting) return undefined;
+    const group = this.#groups.get(this.#homeText);
+    return group?.isBusy ? this.#roomFull(group) : undefined;
+  }
+
+  /**
+   * Takes over an instance that ran before this service did (after a restart of the server), or ends it when the maximum leaves no room.
+   * To be followed by `start`, which starts what is still missing then.
+   */
+  adopt(key: GroupKey, instance: ServiceInstance): void {
+    const group = this.#group(key);
+    if (this.#room(group) <= 0) {
+      this.#dropIfEmpty(group);
+      void instance.stop();
+      return;
+    }
+    const member = new Member(this.#policy.concurrency);
+    this.#ports.capacity.take(this, key);
+    group.members.push(member);
+    this.#join(group, member, instance);
+    group.serve();
+  }
+
+  /** No new calls come (another revision serves them): waiting ones are served, then every instance ends. */
+  drain(): Promise<void> {
+    this.#draining = true;
+    for (const group of this.#groups.values()) this.rescale(group);
+    this.#checkDrained();
+    return this.drained;
+  }
+
+  /** Ends every instance now, busy or not; to be called once it drains. */
+  endAll(): void {
+    for (const group of this.#groups.values()) {
+      group.failWaiting(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
+      for (const member of group.members) if (member.instance) this.stopMember(member);
+    }
+  }
+
+  /** Ends a session wherever it is; false when it is not known. */
+  endSession(id: string): boolean {
+    for (const group of this.#groups.values()) if (group.endSession(id)) return true;
+    return false;
+  }
+
+  hasSession(id: string): boolean {
+    for (const group of this.#groups.values()) if (group.sessions.has(id)) return true;
+    return false;
+  }
+
+  get wantsMore(): boolean {
+    for (const group of this.#groups.values()) if (this.#wants(group)) return true;
+    return false;
+  }
+
+  get waitingSinceMs(): number | undefined {
+    let since: number | undefined;
+    for (const { oldestWaitingSinceMs: oldest } of this.#groups.values()) {
+      if (oldest !== undefined && (since === undefined || oldest < since)) since = oldest;
+    }
+    return since;
+  }
+
+  onCapacity(): void {
+    for (const group of this.#groups.values()) if (this.#wants(group)) this.rescale(group);
+  }
+
+  evictIdle(): boolean {
+    for (const group of this.#groups.values()) {
+      if (this.#evictFrom(group)) return true;
+    }
+    return false;
+  }
+
+  /** It counts until `ended` says that it is gone: the maximum holds for what runs, not for what is wanted. */
+  stopMember(member: Member): void {
+    if (member.state === 'stopping') return;
+    member.state = 'stopping';
+    void member.instance?.stop(member.isStuck);
+  }
+
+  becameIdle(group: Group): void {
+    const armed = group.cancelTimer !== undefined && group.timerAtMs <= this.now() + this.#policy.scaleDownMs;
+    if (!armed || this.#draining || group.waiting > 0 || this.#isRoomWanted(group)) this.rescale(group);
+  }
+
+  /** Brings the number of instances to what waits, what is kept warm and what may be. */
+  rescale(group: Group): void {
+    group.cancelTimer?.();
+    group.cancelTimer = undefined;
+    this.#sharedRoom.forget(group);
+    if (group.expireSessions()) group.serve();
+    this.#startFor(group);
+    this.#scaleDown(group);
+    this.#arm(group);
+    if (this.#draining) this.#checkDrained();
+    else this.#dropIfEmpty(group);
+  }
+
+  /** Most calls ask for nothing special: their key is the very object. */
+  #textOf(key: GroupKey): string {
+    return key === this.#homeKey ? this.#homeText : formatGroupKey(key);
+  }
+
+  #group(key: GroupKey): Group {
+    const text = this.#textOf(key);
+    let group = this.#groups.get(text);
+    if (!group) {
+      group = new Group(key, this);
+      this.#groups.set(text, group);
+    }
+    return group;
+  }
+
+  #waitForPlace(group: Group, options: AcquireOptions, sinceMs: number): Promise<Lease> {
+    const refusal = this.#refuse(group, options);
+    if (refusal) {
+      this.#dropIfEmpty(group);
+      return Promise.reject(refusal);
+    }
+    return new Promise((resolve, reject) => {
+      this.#waiting += 1;
+      const end = () => {
+        this.#waiting -= 1;
+        cancelTimeout();
+        options.signal?.removeEventListener('abort', onAbort);
+      };
+      const cancelWait = group.wait(
+        options.session,
+        sinceMs,
+        lease => {
+          end();
+          resolve(lease);
+        },
+        error => {
+          end();
+          reject(error);
+        },
+      );
+      const giveUp = (error: Error) => {
+        end();
+        cancelWait();
+        reject(error);
+      };
+      const cancelTimeout = this.#ports.clock.after(options.maxWaitMs, () => {
+        giveUp(waitedTooLong(options.maxWaitMs, group.lastFailure));
+      });
+      const onAbort = () => giveUp(unavailable('the caller went away'));
+      options.signal?.addEventListener('abort', onAbort);
+      this.rescale(group);
+    });
+  }
+
+  /** Why a call that found no place may not even wait. */
+  #refuse(group: Group, options: AcquireOptions): Error | undefined {
+    if (options.signal?.aborted) return unavailable('the caller went away');
+    if (!this.#ports.capacity.fits(group.key)) {
+      // No waiting would help, unlike where a room is full.
+      return failedPrecondition(
+        `an instance with cpu ${group.key.cpuMillis} and memory ${group.key.memoryMb} is larger than the machine`,
+        { number: SERVICE_CODES.machineFull.code, retryAfterSeconds: 60 },
+      );
+    }
+    if (this.#sharedRoom.maximum(group.key.label) === 0) return noneMayRun(group.key.label);
+    if (this.#waiting >= this.#policy.maxWaiting) return this.#roomFull(group);
+    // While starts are held back after failures and nothing else can serve it, waiting would only hide the reason. What one call did to
+    // its instance is another call's reason only once it goes on.
+    if (!group.lastFailure || group.size > 0) return undefined;
+    const pauseMs = group.backoffUntilMs - this.now();
+    return pauseMs > (group.diedEarly ? MAX_PATIENCE_MS : 0) ? group.lastFailure : undefined;
+  }
+
+  #roomFull(group: Group): ServiceError {
+    if (this.#room(group) <= 0) return waitingRoomFull('maximum', this.#waiting);
+    return waitingRoomFull(this.#ports.capacity.isFull(this, group.key) ? 'machine' : 'starting', this.#waiting);
+  }
+
+  #minimum(group: Group): number {
+    if (this.#draining) return 0;
+    const { key } = group;
+    const home = this.#homeKey;
+    if (key.sessionContext !== '' || key.customResources !== home.customResources) return 0;
+    if (key.cpuMillis !== home.cpuMillis || key.memoryMb !== home.memoryMb) return 0;
+    return key.label === '' ? this.#policy.minInstances : (this.#policy.labels.get(key.label)?.min ?? 0);
+  }
+
+  #wants(group: Group): boolean {
+    return group.waiting > 0 || group.size < this.#minimum(group);
+  }
+
+  /** How many more instances this group may have. */
+  #room(group: Group): number {
+    return this.#sharedRoom.left(group.key.label);
+  }
+
+  #startFor(group: Group): void {
+    const now = this.now();
+    if (now < group.backoffUntilMs) return;
+    const starting = group.count('starting');
+    const { slaQuotaMs } = this.#policy;
+    // With a quota, only those that have waited that long count, unless nothing at all would ever serve them.
+    const patient = slaQuotaMs !== null && (starting > 0 || group.count('ready') > 0);
+    const demand = group.demandInstances(patient ? now - slaQuotaMs : null);
+    const forMinimum = this.#minimum(group) - starting - group.count('ready');
+    let missing = Math.max(demand - starting, forMinimum);
+    while (missing > 0) {
+      if (this.#room(group) <= 0) {
+        this.#sharedRoom.refused(group, missing);
+        this.#evictForMaximum(group);
+        return;
+      }
+      if (!this.#ports.capacity.fits(group.key) || !this.#ports.capacity.tryTake(this, missing, group.key)) return;
+      missing -= 1;
+      this.#startMember(group);
+    }
+  }
+
+  #startMember(group: Group): void {
+    const member = new Member(this.#policy.concurrency);
+    group.members.push(member);
+    this.#ports.start(group.key).then(
+      instance => this.#ready(group, member, instance),
+      (error: unknown) => this.#startFailed(group, member, error instanceof Error ? error : new Error(String(error))),
+    );
+  }
+
+  #ready(group: Group, member: Member, instance: ServiceInstance): void {
+    this.#join(group, member, instance);
+    group.serve();
+    this.rescale(group);
+  }
+
+  #join(group: Group, member: Member, instance: ServiceInstance): void {
+    const now = this.now();
+    member.instance = instance;
+    member.state = 'ready';
+    member.readyAtMs = now;
+    member.idleSinceMs = now;
+    void instance.ended.then(reason => this.#ended(group, member, reason));
+  }
+
+  #startFailed(group: Group, member: Member, error: Error): void {
+    group.forget(member);
+    this.#ports.capacity.give(this, group.key);
+    this.#backOff(group, error, false);
+    // Nothing is there or on its way that could serve them: tell them why instead of letting them wait for the next try.
+    if (group.count('ready') === 0 && group.count('starting') === 0) group.failWaiting(error);
+    this.rescale(group);
+  }
+
+  #ended(group: Group, member: Member, reason: string): void {
+    const early = member.state === 'ready' && !member.servedWell && this.now() - member.readyAtMs < EARLY_DEATH_MS;
+    group.forget(member);
+    this.#ports.capacity.give(this, group.key);
+    if (early) this.#backOff(group, unavailable(reason, { number: SERVICE_CODES.instanceEnded.code }), true);
+    // A sibling group may have waited for its place under the maximum: whoever waited longest first.
+    const since = (one: Group) => one.oldestWaitingSinceMs ?? Number.MAX_VALUE;
+    const groups = [...this.#groups.values()].filter(one => one === group || this.#wants(one));
+    for (const one of groups.sort((a, b) => since(a) - since(b))) this.rescale(one);
+  }
+
+  #backOff(group: Group, error: Error, diedEarly: boolean): void {
+    group.lastFailure = error;
+    group.diedEarly = diedEarly;
+    // Several that were started together and fail together are one failure.
+    if (this.now() < group.backoffUntilMs) return;
+    group.failures += 1;
+    const pauseMs = Math.min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** (group.failures - 1));
+    group.backoffUntilMs = this.now() + pauseMs;
+  }
+
+  #scaleDown(group: Group): void {
+    if (group.waiting > 0) return;
+    this.#yieldRoom(group);
+    const now = this.now();
+    const idle = group.members.filter(member => this.#isIdle(member));
+    let spare = group.count('ready') + group.count('starting') - this.#minimum(group);
+    for (const member of idle.sort((a, b) => a.idleSinceMs - b.idleSinceMs)) {
+      if (spare <= 0) return;
+      if (!this.#draining && now - member.idleSinceMs < this.#policy.scaleDownMs) return;
+      this.stopMember(member);
+      spare -= 1;
+    }
+  }
+
+  /** One timer per group, for whatever comes next: a pause that ends, a quota, an idle instance, a session. */
+  #arm(group: Group): void {
+    const now = this.now();
+    let next = group.nextSessionEndMs();
+    const consider = (atMs: number) => {
+      next = Math.min(next ?? atMs, atMs);
+    };
+    if (group.backoffUntilMs > now && (group.waiting > 0 || this.#minimum(group) > 0)) consider(group.backoffUntilMs);
+    const oldest = group.oldestWaitingSinceMs;
+    const { slaQuotaMs } = this.#policy;
+    if (oldest !== undefined && slaQuotaMs !== null && oldest + slaQuotaMs > now) consider(oldest + slaQuotaMs);
+    if (group.waiting === 0 && group.count('ready') + group.count('starting') > this.#minimum(group)) {
+      for (const member of group.members) {
+        if (this.#isIdle(member)) {
+          consider(Math.max(now, member.idleSinceMs + this.#policy.scaleDownMs));
+        }
+      }
+    }
+    if (next === undefined) return;
+    group.timerAtMs = next;
+    group.cancelTimer = this.#ports.clock.after(Math.max(1, next - now), () => this.rescale(group));
+  }
+
+  #isIdle(member: Member): boolean {
+    if (member.state !== 'ready' || member.inFlight > 0) return false;
+    // While it drains no call can come for a session: the places that are kept for one would only keep the instance.
+    return member.reservedPlaces === 0 || this.#draining;
+  }
+
+  givesWay(group: Group): boolean {
+    // A call that waits for a place here may be as old as those elsewhere; only who waited clearly longer comes first.
+    const sinceMs = Math.min(this.now(), group.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) - MAX_PATIENCE_MS;
+    if (this.#sharedRoom.lackedSince(sinceMs, group) > 0) return group.count('ready') > this.#minimum(group);
+    if (this.#ports.capacity.lackedSince(sinceMs, this) <= 0 || group.count('ready') <= this.#minimum(group))
+      return false;
+    this.#ports.capacity.yielded();
+    return true;
+  }
+
+  #isRoomWanted(group: Group): boolean {
+    return this.#sharedRoom.isLacking(group.key.label) || this.#ports.capacity.isWanted(this);
+  }
+
+  /** An idle instance keeps no room that calls of another group, or of another function, wait for. */
+  #yieldRoom(group: Group): void {
+    while (this.#sharedRoom.isLacking(group.key.label)) if (!this.#evictFrom(group)) return;
+    while (this.#ports.capacity.isWanted(this)) {
+      if (!this.#evictFrom(group)) return;
+      this.#ports.capacity.yielded();
+    }
+  }
+
+  #evictForMaximum(group: Group): void {
+    for (const other of this.#groups.values()) {
+      if (other === group || other.key.label !== group.key.label) continue;
+      while (this.#sharedRoom.isLacking(group.key.label)) if (!this.#evictFrom(other)) break;
+    }
+  }
+
+  /** Ends one idle instance that its group is not entitled to keep. */
+  #evictFrom(group: Group): boolean {
+    if (group.waiting > 0 || group.count('ready') <= this.#minimum(group)) return false;
+    for (const member of group.members) {
+      if (this.#isIdle(member)) {
+        this.stopMember(member);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  #dropIfEmpty(group: Group): void {
+    if (group.size > 0 || group.waiting > 0 || this.#minimum(group) > 0) return;
+    // The memory of failures outlives the instances for as long as the pause lasts.
+    if (this.now() < group.backoffUntilMs) return;
+    group.cancelTimer?.();
+    this.#sharedRoom.forget(group);
+    this.#groups.delete(formatGroupKey(group.key));
+  }
+
+  #checkDrained(): void {
+    for (const group of this.#groups.values()) if (group.size > 0 || group.waiting > 0) return;
+    for (const group of this.#groups.values()) group.cancelTimer?.();
+    this.#ports.capacity.leave(this);
+    this.#resolveDrained();
+  }
+}

@@ -1,0 +1,96 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { messageOf, unavailable } from '../core/error.ts';
+import { within } from '../lib/deadline.ts';
+import { linkedTo } from '../lib/linked-signal.ts';
+import { isShortage } from '../lib/system-errors.ts';
+import { Channel, CONNECTION_LOST } from '../runtime/channel.ts';
+import { describeExit, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
+import { isServing } from './live-instance.ts';
+
+const INSPECT_MS = 5_000;
+const KILL_MS = 10_000;
+/** A runtime that lives answers the handshake at once, whatever its handler does, unless the whole machine is stalled. */
+export const ANSWER_MS = 2_000;
+/** Between two connections when one was refused or broke. */
+const RETRY_MS = 250;
+const NEVER = new AbortController().signal;
+
+/** `dead`: why, a sentence; nothing of it runs any more. */
+export type Reached = { readonly channel: Channel } | { readonly dead: string };
+
+/**
+ * Finds a sandbox that an earlier server started: its open connection, or why it is dead (then nothing of it runs any
+ * more). One that runs but stays silent for `silenceMs` is ended. Fails when the driver does not answer or this machine has too
+ * little to ask it (nothing is known then), and with the reason of `signal` when that aborts: then it is left as it is.
+ */
+export async function reach(
+  driver: SandboxDriver,
+  handle: SandboxHandle,
+  secret: string,
+  silenceMs: number,
+  signal: AbortSignal = NEVER,
+): Promise<Reached> {
+  const state = await within(driver.inspect(handle), INSPECT_MS, `${driver.name} did not answer in time`);
+  signal.throwIfAborted();
+  if (state.state === 'exited') return { dead: `instance exited: ${describeExit(state.exit)}` };
+  if (state.state === 'gone') return { dead: 'instance exited: its sandbox is gone' };
+  const reached = await endOrAnswer(driver, handle, secret, silenceMs, signal);
+  if (signal.aborted) {
+    if ('channel' in reached) reached.channel.close();
+    throw signal.reason;
+  }
+  if ('dead' in reached) await within(driver.stop(handle, 0), KILL_MS, `${driver.name} did not answer in time`);
+  return reached;
+}
+
+/** What comes first; silence counts as an end. */
+async function endOrAnswer(
+  driver: SandboxDriver,
+  handle: SandboxHandle,
+  secret: string,
+  silenceMs: number,
+  signal: AbortSignal,
+): Promise<Reached> {
+  const { controller: over, unlink } = linkedTo(signal);
+  const timer = setTimeout(() => over.abort(), silenceMs);
+  const answered = connect(handle, secret, over.signal);
+  const exited = driver.wait(handle, over.signal).then(
+    (exit): Reached => ({ dead: `instance exited: ${describeExit(exit)}` }),
+    // A driver that cannot watch it leaves its answer.
+    () => answered,
+  );
+  try {
+    const reached = await Promise.race([answered, exited]);
+    // A connection that comes after the answer is of no use.
+    void answered.then(
+      other => other !== reached && 'channel' in other && other.channel.close(),
+      () => undefined,
+    );
+    return reached;
+  } finally {
+    clearTimeout(timer);
+    unlink();
+    over.abort();
+  }
+}
+
+/** Keeps trying until `signal` aborts. Fails with `unavailable` when it could not even ask. */
+async function connect(handle: SandboxHandle, secret: string, signal: AbortSignal): Promise<Reached> {
+  let why = 'the runtime did not answer in time';
+  let shortage: unknown;
+  while (!signal.aborted) {
+    try {
+      const channel = await Channel.open(handle.endpoint, secret, signal);
+      if (isServing(channel)) return { channel };
+      channel.close();
+      return { dead: `its runtime was ${channel.hello.state} when the server came back` };
+    } catch (error) {
+      why = messageOf(error);
+      shortage = isShortage(error) ? error : signal.aborted ? shortage : undefined;
+      await delay(RETRY_MS, undefined, { signal }).catch(() => undefined);
+    }
+  }
+  // What kept us from asking says nothing about it.
+  if (shortage !== undefined) throw unavailable(`the instance cannot be asked now: ${why}`, { cause: shortage });
+  return { dead: `${CONNECTION_LOST}: ${why}` };
+}

@@ -1,0 +1,330 @@
+import { USER_CODES } from '../core/codes.ts';
+import { loggable, messageOf, unavailable } from '../core/error.ts';
+import { withDeadline, within } from '../lib/deadline.ts';
+import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
+import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
+import type { StoredInstance } from '../storage/instances.ts';
+import type { CallRoom } from './call-room.ts';
+import type { InstanceLog } from './contract.ts';
+
+/** How long the reason of a lost connection is looked for: the sandbox's exit, or the way back to it. */
+const FIND_OUT_MS = 1_000;
+/** Lost connections that are made again one after another, each within `RECONNECT_WINDOW_MS` of the one before. */
+const MAX_RECONNECTS = 3;
+const RECONNECT_WINDOW_MS = 60_000;
+/** How long an instance that calls were taken from may take to answer a new connection for its pre_stop. */
+const REOPEN_MS = 1_000;
+/** The runtime bounds pre_stop itself; its answer may come this much later. */
+const STOP_ANSWER_MS = 500;
+const KILL_MS = 10_000;
+
+export interface LiveInstanceOptions {
+  readonly id: string;
+  readonly epoch: number;
+  readonly owner: StoredInstance['owner'];
+  readonly tenant: string;
+  readonly driver: SandboxDriver;
+  readonly handle: SandboxHandle;
+  /** Opens connections to the runtime. */
+  readonly secret: string;
+  /** Open, with the runtime initialized. */
+  readonly channel: Channel;
+  readonly concurrency: number;
+  /** The longest that a call may take, waiting included, milliseconds; a call may ask for less. */
+  readonly maxCallMs: number;
+  readonly room: CallRoom;
+  readonly log: InstanceLog;
+}
+
+/** An instance that ended by itself. */
+export interface Ending {
+  /** A sentence: `instance exited: exit code 3`. */
+  readonly reason: string;
+}
+
+/**
+ * A sandbox that runs with its connection open: takes calls, notices its end, is ended. It knows nothing of storage or of
+ * what the instance does for its owner.
+ */
+export class LiveInstance {
+  readonly id: string;
+  /** Which of its sandboxes this is. */
+  readonly epoch: number;
+  readonly owner: StoredInstance['owner'];
+  readonly tenant: string;
+  readonly driver: SandboxDriver;
+  readonly handle: SandboxHandle;
+  /** Resolves when the sandbox ended by itself or was given up; never when it was let go or terminated. */
+  readonly ended: Promise<Ending>;
+  readonly #secret: string;
+  readonly #concurrency: number;
+  readonly #maxCallMs: number;
+  readonly #room: CallRoom;
+  readonly #log: InstanceLog;
+  #channel: Channel;
+  #resolveEnded!: (ending: Ending) => void;
+  /** Why calls are not taken (any more): set once it is over, whoever ended it. */
+  #overBecause: string | undefined;
+  /** Calls that wait for a new connection. */
+  #parked = 0;
+  /** The connection that was lost last, and what the calls that were open on it are told once that is known. */
+  #finding: { readonly channel: Channel; readonly told: Promise<string> } | undefined;
+  #reconnects = 0;
+  #lastReconnectMs = 0;
+  #exit: ExitResult | undefined;
+  /** Aborted when nobody watches the sandbox any more. */
+  readonly #watching = new AbortController();
+  #isWatched = false;
+
+  constructor(options: LiveInstanceOptions) {
+    this.id = options.id;
+    this.epoch = options.epoch;
+    this.owner = options.owner;
+    this.tenant = options.tenant;
+    this.driver = options.driver;
+    this.handle = options.handle;
+    this.#secret = options.secret;
+    this.#concurrency = options.concurrency;
+    this.#maxCallMs = options.maxCallMs;
+    this.#room = options.room;
+    this.#log = options.log;
+    this.#channel = options.channel;
+    this.ended = new Promise(resolve => {
+      this.#resolveEnded = resolve;
+    });
+    this.#watchChannel();
+    this.watchSandbox();
+  }
+
+  /** False from the moment the connection broke or it is over. */
+  get isConnected(): boolean {
+    return this.#overBecause === undefined && !this.#channel.isClosed;
+  }
+
+  /** Calls that run or wait in it. */
+  get inFlight(): number {
+    return this.#channel.inFlight;
+  }
+
+  /** Whether as many calls wait in it as may. */
+  get isFull(): boolean {
+    return this.#waiting >= this.#room.maxWaitingCalls;
+  }
+
+  /**
+   * One call. Fails as `Channel.call` does, but says why when the connection ended (`unavailable`), and refuses at once
+   * when too many wait (`resource_exhausted`). A call that comes while the connection is being made again waits for that.
+   */
+  call(asked: Call): Promise<CallOutcome> {
+    const call = asked.timeoutMs <= this.#maxCallMs ? asked : { ...asked, timeoutMs: this.#maxCallMs };
+    const channel = this.#channel;
+    if (this.#overBecause !== undefined) return Promise.reject(unavailable(this.#overBecause));
+    const bodyBytes = call.body.length;
+    const refusal = this.#room.refusal(this.#waiting, channel.unsentBytes, bodyBytes);
+    if (refusal !== undefined) return Promise.reject(refusal);
+    this.#room.enter(bodyBytes);
+    const running = channel.isClosed ? this.#callLater(channel, call) : channel.call(call);
+    return running.then(
+      outcome => {
+        this.#room.leave(bodyBytes);
+        return outcome;
+      },
+      (error: unknown) => this.#callFailed(error, channel, bodyBytes),
+    );
+  }
+
+  get #waiting(): number {
+    return this.#channel.inFlight + this.#parked - this.#concurrency;
+  }
+
+  /** Over the connection that is made in place of `lost`. */
+  async #callLater(lost: Channel, call: Call): Promise<CallOutcome> {
+    const sinceMs = performance.now();
+    const channel = await this.#nextChannel(lost);
+    const timeoutMs = Math.max(1, Math.round(call.timeoutMs - (performance.now() - sinceMs)));
+    try {
+      return await channel.call({ ...call, timeoutMs });
+    } catch (error) {
+      throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
+    }
+  }
+
+  async #callFailed(error: unknown, channel: Channel, bodyBytes: number): Promise<never> {
+    try {
+      throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
+    } finally {
+      this.#room.leave(bodyBytes);
+    }
+  }
+
+  /** Lets the stream of a call send `bytes` more. */
+  credit(callId: number, bytes: number): void {
+    this.#channel.credit(callId, bytes);
+  }
+
+  /** Watches for the sandbox's end, if it is not watched (the driver was away). */
+  watchSandbox(): void {
+    if (this.#isWatched || this.#overBecause !== undefined) return;
+    this.#isWatched = true;
+    this.driver.wait(this.handle, this.#watching.signal).then(
+      exit => {
+        this.#isWatched = false;
+        if (this.#overBecause !== undefined) return;
+        this.#exit = exit;
+        const channel = this.#channel;
+        channel.close();
+        void this.#findOut(channel);
+      },
+      (error: unknown) => {
+        this.#isWatched = false;
+        // Its end is still noticed by its connection; the next look at everything watches again.
+        if (this.#overBecause === undefined) {
+          this.#log.warn({ instanceId: this.id, err: error }, 'the sandbox cannot be watched');
+        }
+      },
+    );
+  }
+
+  /** Lets go: the sandbox lives on; open calls end with `why`. */
+  detach(why: string): void {
+    if (!this.#finish(why)) return;
+    this.#channel.close();
+  }
+
+  /**
+   * Ends it: open calls fail at once with `instance exited: <why>`, pre_stop runs, the sandbox ends; all within
+   * `graceMs`, then it is killed. What is left of the sandbox is the caller's to remove. Rejects with what the driver's
+   * `stop` rejects with; a pre_stop that failed is only logged.
+   */
+  async terminate(graceMs: number, why: string): Promise<void> {
+    this.#finish(`instance exited: ${why}`);
+    const deadlineMs = performance.now() + graceMs;
+    if (graceMs > 0) await this.#runPreStop(graceMs);
+    this.#channel.close();
+    await this.driver.stop(this.handle, Math.max(0, Math.ceil(deadlineMs - performance.now())));
+  }
+
+  async #runPreStop(graceMs: number): Promise<void> {
+    try {
+      let channel = this.#channel;
+      if (channel.isClosed || channel.inFlight > 0) {
+        // Closing is what ends the open calls, here and inside.
+        channel.close();
+        channel = await withDeadline(Math.min(graceMs, REOPEN_MS), signal => this.#open(signal));
+        this.#channel = channel;
+      }
+      const stopping = channel;
+      const { error } = await withDeadline(graceMs + STOP_ANSWER_MS, signal => stopping.stop(graceMs, signal));
+      if (error) {
+        const fields = { instanceId: this.id, code: error.code, reason: loggable(error.message) };
+        this.#log.warn(fields, 'pre_stop failed');
+      }
+    } catch (error) {
+      this.#log.warn(
+        { instanceId: this.id, code: USER_CODES.preStopFailed.code, reason: messageOf(error) },
+        'pre_stop did not end',
+      );
+    }
+  }
+
+  /** The connection that is made in place of `lost`. Fails with `unavailable` when none could be made. */
+  async #nextChannel(lost: Channel): Promise<Channel> {
+    this.#parked++;
+    try {
+      const told = await this.#findOut(lost);
+      if (this.#overBecause !== undefined || this.#channel === lost) throw unavailable(told);
+      return this.#channel;
+    } finally {
+      this.#parked--;
+    }
+  }
+
+  #watchChannel(): void {
+    const channel = this.#channel;
+    void channel.closed.then(() => this.#findOut(channel));
+  }
+
+  /** Why `channel` closed, as its calls are told. Everybody who asks for the same loss gets the same answer. */
+  #findOut(channel: Channel): Promise<string> {
+    if (this.#finding?.channel === channel) return this.#finding.told;
+    if (this.#overBecause !== undefined) return Promise.resolve(this.#overBecause);
+    if (channel !== this.#channel) return Promise.resolve(CONNECTION_LOST);
+    const finding = { channel, told: this.#exitOrReconnect(channel.closedBecause) };
+    this.#finding = finding;
+    return finding.told;
+  }
+
+  /** `why` the connection was lost, as far as it is known: an exit says more. */
+  async #exitOrReconnect(why: string): Promise<string> {
+    const found = this.#exit ?? (await this.#firstOfExitAndConnection());
+    if (this.#overBecause !== undefined) {
+      // Detached or terminated meanwhile.
+      if (found instanceof Channel) found.close();
+      return this.#overBecause;
+    }
+    if (found instanceof Channel) {
+      this.#channel = found;
+      this.#watchChannel();
+      this.#log.warn({ instanceId: this.id, reason: why }, 'the connection to the instance was made again');
+      return why;
+    }
+    const reason = found ? `instance exited: ${describeExit(found)}` : why;
+    if (!found) await this.#kill();
+    if (this.#finish(reason)) this.#resolveEnded({ reason });
+    return this.#overBecause ?? reason;
+  }
+
+  /** Undefined when neither came in time: it may run, but nobody can reach it. */
+  async #firstOfExitAndConnection(): Promise<ExitResult | Channel | undefined> {
+    const over = new AbortController();
+    const bound = setTimeout(() => over.abort(), FIND_OUT_MS);
+    const late = new Promise<undefined>(resolve => over.signal.addEventListener('abort', () => resolve(undefined)));
+    const connected = this.#reconnect(over.signal);
+    const exited = this.driver.wait(this.handle, over.signal);
+    const found = await Promise.race([Promise.any([exited, connected]).catch(() => undefined), late]);
+    clearTimeout(bound);
+    over.abort();
+    // A connection that comes after the answer is of no use.
+    void connected.then(
+      channel => channel !== found && channel.close(),
+      () => undefined,
+    );
+    return found;
+  }
+
+  async #reconnect(signal: AbortSignal): Promise<Channel> {
+    const nowMs = performance.now();
+    if (nowMs - this.#lastReconnectMs > RECONNECT_WINDOW_MS) this.#reconnects = 0;
+    this.#lastReconnectMs = nowMs;
+    if (++this.#reconnects > MAX_RECONNECTS) throw unavailable('the connection is lost again and again');
+    const channel = await this.#open(signal);
+    if (isServing(channel)) return channel;
+    channel.close();
+    throw unavailable(`the runtime is ${channel.hello.state}`);
+  }
+
+  #open(signal: AbortSignal): Promise<Channel> {
+    return Channel.open(this.handle.endpoint, this.#secret, signal);
+  }
+
+  async #kill(): Promise<void> {
+    try {
+      await within(this.driver.stop(this.handle, 0), KILL_MS, 'the driver did not answer in time');
+    } catch (error) {
+      this.#log.error({ instanceId: this.id, err: error }, 'an unreachable sandbox could not be stopped');
+    }
+  }
+
+  /** False when it was over before. */
+  #finish(because: string): boolean {
+    if (this.#overBecause !== undefined) return false;
+    this.#overBecause = because;
+    this.#watching.abort();
+    return true;
+  }
+}
+
+/** Whether the runtime at the other end has been initialized and is not about to end. */
+export function isServing(channel: Channel): boolean {
+  return channel.hello.state === 'ready' || channel.hello.state === 'failed';
+}

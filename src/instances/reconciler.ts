@@ -1,0 +1,250 @@
+import { isDeepStrictEqual } from 'node:util';
+import { messageOf } from '../core/error.ts';
+import type { SandboxType } from '../core/instance.ts';
+import { within } from '../lib/deadline.ts';
+import { forEachOf } from '../lib/parallel.ts';
+import type { ListedSandbox, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import { type InstancesOptions, OWNER_RULES } from './contract.ts';
+import type { LiveInstance } from './live-instance.ts';
+import type { Removals } from './removals.ts';
+import type { InstanceRecord, InstanceRows } from './rows.ts';
+
+const LIST_MS = 5_000;
+const KILL_MS = 10_000;
+const REMOVE_MS = 30_000;
+const PARALLEL = 64;
+/** How soon a driver that was away is asked again. */
+const AWAY_RETRY_MS = 5_000;
+/** How soon a row that could not be finished is looked at again. */
+const UNFINISHED_RETRY_MS = 2_000;
+
+/** What the reconciler asks of `Instances`. */
+export interface Reconciled {
+  /** Somebody in this process is at work on it. */
+  isBusy(id: string): boolean;
+  live(record: InstanceRecord): LiveInstance | undefined;
+  /** Makes a RUNNING instance live, or ends it. Rejects when its driver does not answer. */
+  adopt(record: InstanceRecord): Promise<unknown>;
+  /** Removes what is left of an instance that nobody needs, and its row. */
+  discard(record: InstanceRecord, driver: SandboxDriver, handles: readonly SandboxHandle[]): Promise<void>;
+}
+
+type Options = Pick<InstancesOptions, 'drivers' | 'sweptDrivers' | 'nodeId' | 'log' | 'orphanGraceMs'> & {
+  readonly reconcileIntervalMs: number;
+  readonly now: () => number;
+};
+
+interface Orphan {
+  readonly handle: SandboxHandle;
+  readonly sinceMs: number;
+}
+
+/**
+ * Brings what is stored and what runs together: adopts what lives, marks what died, finishes what an earlier server
+ * began, and removes sandboxes that belong to nobody. Nothing is polled for healthy instances: a pass every few minutes
+ * looks for what was lost.
+ */
+export class Reconciler {
+  readonly #options: Options;
+  readonly #rows: InstanceRows;
+  readonly #removals: Removals;
+  readonly #instances: Reconciled;
+  /** Drivers that instances need and that do not answer, and why. */
+  readonly #away = new Map<SandboxType, string>();
+  #orphans: Orphan[] = [];
+  #unfinished = false;
+  #pass: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+
+  constructor(options: Options, rows: InstanceRows, removals: Removals, instances: Reconciled) {
+    this.#options = options;
+    this.#rows = rows;
+    this.#removals = removals;
+    this.#instances = instances;
+  }
+
+  /** Drivers that instances need and that do not answer, and why. */
+  get away(): ReadonlyMap<SandboxType, string> {
+    return this.#away;
+  }
+
+  /** One look at everything; joins the one that runs. Never rejects. The next one follows by itself until `close`. */
+  run(): Promise<void> {
+    this.#pass ??= this.#lookAtEverything().finally(() => {
+      this.#pass = undefined;
+      this.#schedule(this.#nextDelayMs());
+    });
+    return this.#pass;
+  }
+
+  /** Something was left unfinished: look soon. */
+  soon(): void {
+    this.#unfinished = true;
+    if (this.#pass === undefined) this.#schedule(UNFINISHED_RETRY_MS);
+  }
+
+  /** Resolves when no pass runs. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    await this.#pass;
+  }
+
+  #schedule(delayMs: number): void {
+    clearTimeout(this.#timer);
+    if (this.#isClosed) return;
+    this.#timer = setTimeout(() => void this.run(), delayMs).unref();
+  }
+
+  #nextDelayMs(): number {
+    const { orphanGraceMs, reconcileIntervalMs } = this.#options;
+    return Math.min(
+      reconcileIntervalMs,
+      this.#unfinished ? UNFINISHED_RETRY_MS : reconcileIntervalMs,
+      this.#away.size > 0 ? AWAY_RETRY_MS : reconcileIntervalMs,
+      this.#orphans.length > 0 ? Math.max(orphanGraceMs, 10) : reconcileIntervalMs,
+    );
+  }
+
+  async #lookAtEverything(): Promise<void> {
+    const { log, nodeId, sweptDrivers } = this.#options;
+    this.#unfinished = false;
+    try {
+      const rows = await this.#rows.listOfNode(nodeId);
+      const names = new Set([...sweptDrivers, ...rows.map(row => row.sandboxType)]);
+      const orphans = await Promise.all(
+        [...names].map(name =>
+          this.#lookAtDriver(
+            name,
+            rows.filter(row => row.sandboxType === name),
+          ),
+        ),
+      );
+      this.#orphans = orphans.flat();
+    } catch (error) {
+      this.#unfinished = true;
+      log.error({ err: error }, 'the instances could not be reconciled');
+    }
+  }
+
+  /** Returns the sandboxes that belong to nobody, but not for long enough yet. */
+  async #lookAtDriver(name: SandboxType, rows: readonly InstanceRecord[]): Promise<Orphan[]> {
+    let driver: SandboxDriver;
+    let listed: readonly ListedSandbox[];
+    try {
+      driver = await this.#options.drivers(name);
+      listed = await within(driver.list(), LIST_MS, `${name} did not answer in time`);
+    } catch (error) {
+      if (rows.length > 0) this.#away.set(name, messageOf(error));
+      else this.#away.delete(name);
+      this.#options.log.warn({ driver: name, err: error }, 'a driver is not available');
+      return [];
+    }
+    this.#away.delete(name);
+    await forEachOf(rows, PARALLEL, async row => {
+      try {
+        await this.#lookAtInstance(driver, row, listed);
+      } catch (error) {
+        this.#unfinished = true;
+        this.#options.log.warn({ instanceId: row.id, err: error }, 'an instance could not be reconciled');
+      }
+    });
+    return await this.#sweep(driver, rows, listed);
+  }
+
+  async #lookAtInstance(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
+    const { id } = row;
+    const live = this.#instances.live(row);
+    if (live !== undefined) {
+      // Perhaps its driver was away.
+      live.watchSandbox();
+      return;
+    }
+    // Read again: it may have gone on since the list of rows was read.
+    const now = await this.#rows.find(id);
+    if (now === null || this.#instances.live(now) !== undefined || this.#instances.isBusy(id)) return;
+    const { keepsEnded, recovers } = OWNER_RULES[now.owner.kind];
+    switch (now.status) {
+      case 'RUNNING':
+        if (now.concurrency > 0) await this.#instances.adopt(now);
+        else if (!recovers) await this.#instances.discard(now, driver, handlesOf(now, listed));
+        return;
+      case 'CREATING':
+        if (recovers) return;
+        await this.#removeAll(driver, now, listed);
+        if (now.epoch > 1) {
+          const statusReason = 'the server ended while the instance was restarting';
+          await this.#rows.move(now, 'startFailed', { statusReason, handle: null });
+        } else {
+          await this.#rows.end(now, 'forgotten');
+        }
+        return;
+      case 'STOPPING':
+        await this.#removeAll(driver, now, listed);
+        await this.#rows.end(now, 'removed');
+        return;
+      case 'FAILED':
+        if (!keepsEnded) await this.#instances.discard(now, driver, handlesOf(now, listed));
+        else await this.#stopRemains(driver, now, listed);
+    }
+  }
+
+  /** An instance that ended stays on record with its logs, but nothing of it runs. */
+  async #stopRemains(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
+    for (const { running, handle } of listed) {
+      if (!running || !belongsTo(handle, row)) continue;
+      await within(driver.stop(handle, 0), KILL_MS, `${driver.name} did not stop a sandbox in time`);
+    }
+  }
+
+  async #removeAll(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
+    for (const handle of handlesOf(row, listed)) {
+      await within(driver.remove(handle), REMOVE_MS, `${driver.name} did not remove a sandbox in time`);
+    }
+  }
+
+  async #sweep(
+    driver: SandboxDriver,
+    rows: readonly InstanceRecord[],
+    listed: readonly ListedSandbox[],
+  ): Promise<Orphan[]> {
+    const nowMs = this.#options.now();
+    const waiting: Orphan[] = [];
+    const known = new Map(rows.map(row => [row.id, row]));
+    for (const { instanceId, handle } of listed) {
+      if (this.#instances.isBusy(instanceId) || belongsTo(handle, known.get(instanceId))) continue;
+      // Not as the rows were when this pass began: perhaps as they are now.
+      const row = await this.#rows.find(instanceId);
+      if (this.#instances.isBusy(instanceId) || belongsTo(handle, row)) continue;
+      // What is left of a start that was cut off goes with its row, or is asked for by its owner.
+      if (row?.status === 'CREATING') continue;
+      const seen = this.#orphans.find(orphan => isSame(orphan.handle, handle));
+      const orphan = seen ?? { handle, sinceMs: nowMs };
+      if (nowMs - orphan.sinceMs < this.#options.orphanGraceMs) {
+        waiting.push(orphan);
+        continue;
+      }
+      this.#options.log.info({ instanceId, driver: driver.name }, 'removing a sandbox that belongs to no instance');
+      await this.#removals.discard(driver, handle);
+    }
+    return waiting;
+  }
+}
+
+/** Every sandbox of an instance: the one that it knows, and what a start that was cut off left. */
+function handlesOf({ id, handle: own }: InstanceRecord, listed: readonly ListedSandbox[]): readonly SandboxHandle[] {
+  const handles = listed.filter(({ instanceId }) => instanceId === id).map(({ handle }) => handle);
+  return own === null || handles.some(handle => isSame(handle, own)) ? handles : [...handles, own];
+}
+
+function belongsTo(handle: SandboxHandle, row: InstanceRecord | null | undefined): boolean {
+  return row != null && row.handle !== null && isSame(handle, row.handle);
+}
+
+/** The same sandbox: a driver may write its facts in another form after a restart, but not both members. */
+function isSame(a: SandboxHandle, b: SandboxHandle): boolean {
+  return (
+    a.instanceId === b.instanceId && (isDeepStrictEqual(a.endpoint, b.endpoint) || isDeepStrictEqual(a.data, b.data))
+  );
+}

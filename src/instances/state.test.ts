@@ -1,0 +1,49 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { type InstanceEvent, type InstanceState, isAllowed, transitionOf } from './state.ts';
+
+const EVENTS = [
+  'started',
+  'forgotten',
+  'startFailed',
+  'exited',
+  'restart',
+  'end',
+  'removed',
+  'discarded',
+] as const satisfies InstanceEvent[];
+const STATES = ['CREATING', 'RUNNING', 'STOPPING', 'FAILED', 'GONE'] as const satisfies InstanceState[];
+
+const ALLOWED: Partial<Record<InstanceState, Partial<Record<InstanceEvent, InstanceState>>>> = {
+  CREATING: { started: 'RUNNING', forgotten: 'GONE', startFailed: 'FAILED', end: 'STOPPING' },
+  RUNNING: { exited: 'FAILED', restart: 'CREATING', end: 'STOPPING', discarded: 'GONE' },
+  FAILED: { restart: 'CREATING', end: 'STOPPING', discarded: 'GONE' },
+  STOPPING: { removed: 'GONE', discarded: 'GONE' },
+};
+
+describe.each(STATES)('an instance that is %s', state => {
+  test.each(EVENTS)('%s', event => {
+    const to = ALLOWED[state]?.[event];
+    expect(isAllowed(state, event)).toBe(to !== undefined);
+    if (to !== undefined) expect(transitionOf(event).to).toBe(to);
+  });
+});
+
+test('random events never lead out of the allowed states, and nothing follows GONE', () => {
+  fc.assert(
+    fc.property(fc.array(fc.constantFrom(...EVENTS), { maxLength: 50 }), events => {
+      let state: InstanceState = 'CREATING';
+      for (const event of events) {
+        if (!isAllowed(state, event)) continue;
+        expect(state).not.toBe('GONE');
+        expect(ALLOWED[state]).toHaveProperty(event);
+        state = transitionOf(event).to;
+        expect(STATES).toContain(state);
+      }
+    }),
+  );
+});
+
+test('an instance can be ended in every state but while it is already going', () => {
+  expect(STATES.filter(state => isAllowed(state, 'end'))).toEqual(['CREATING', 'RUNNING', 'FAILED']);
+});

@@ -1,0 +1,49 @@
+import { readlink } from 'node:fs/promises';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { unavailable } from '../../core/error.ts';
+import type { OpenWay } from './access-connection.ts';
+import { connectTcp } from './connect-tcp.ts';
+import type { ProcessSandbox } from './handle.ts';
+import { isAlive } from './kernel.ts';
+
+const LOOPBACKS = ['127.0.0.1', '::1'];
+
+/** A connection to a port inside: from here when the network is this process's own, else through a process inside. */
+export async function dial(
+  openWay: OpenWay,
+  sandbox: ProcessSandbox,
+  port: number,
+  signal: AbortSignal,
+): Promise<Duplex> {
+  if (await sharesNetwork(sandbox)) return await dialHere(port, signal);
+  const { socket } = await openWay('dial', { port }, signal);
+  return socket;
+}
+
+/** Whether its loopback is ours. False when that cannot be seen: the way through the inside is right for both. */
+async function sharesNetwork({ firstProcess }: ProcessSandbox): Promise<boolean> {
+  if (firstProcess === null) return false;
+  try {
+    const [theirs, ours] = await Promise.all([
+      readlink(`/proc/${firstProcess.pid}/ns/net`),
+      readlink('/proc/self/ns/net'),
+    ]);
+    return theirs === ours && (await isAlive(firstProcess));
+  } catch {
+    return false;
+  }
+}
+
+async function dialHere(port: number, signal: AbortSignal): Promise<Socket> {
+  let refusal: Error | null = null;
+  for (const host of LOOPBACKS) {
+    try {
+      return await connectTcp(host, port, signal);
+    } catch (error) {
+      if (signal.aborted) throw error;
+      refusal ??= error as Error;
+    }
+  }
+  throw unavailable(`nothing listens on port ${port}`, { cause: refusal });
+}

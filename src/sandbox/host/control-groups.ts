@@ -1,0 +1,115 @@
+import { readFileSync } from 'node:fs';
+import { readdir, readFile, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { poll } from '../../lib/backoff.ts';
+import { isAbsent } from '../../lib/system-errors.ts';
+import type { SandboxStats } from '../driver.ts';
+import { killPid } from './kernel.ts';
+
+const REMOVE_TRIES = 150;
+const REMOVE_INTERVAL_MS = 20;
+const KILL_TRIES = 50;
+const SWEEP_TRIES = 25;
+
+/** The control groups of one sandbox: `{memory, cpu, pids}` → directory, and which version of the interface each has. */
+export interface ControlGroups {
+  readonly paths: Readonly<Record<string, string>>;
+  readonly versions: Readonly<Record<string, number>>;
+}
+
+/** Removes them. False when a process in them does not end. */
+export async function removeGroups(groups: ControlGroups): Promise<boolean> {
+  const paths = Object.values(groups.paths);
+  return (await poll(REMOVE_TRIES, REMOVE_INTERVAL_MS, () => areRemoved(paths))) === true;
+}
+
+/**
+ * Removes the groups in `parents` that launchers have left which are no more: their names tell the launcher's pid. One in which a sandbox
+ * lives cannot be removed, and is its owner's; those of spares that are just ending are tried again for a moment.
+ */
+export async function sweepGroups(parents: Iterable<string>): Promise<void> {
+  for (const parent of parents) {
+    await poll(SWEEP_TRIES, REMOVE_INTERVAL_MS, async () => {
+      const names = (await readdir(parent).catch(() => [])).filter(isLeft);
+      return await areRemoved(names.map(name => join(parent, name)));
+    });
+  }
+}
+
+/** `<launcher>-<pid>-<number>` */
+function isLeft(name: string): boolean {
+  const pid = /^py[^/]*-(\d+)-\d+$/.exec(name)?.[1];
+  if (pid === undefined) return false;
+  try {
+    // Also one that nobody has reaped yet.
+    return /\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
+  } catch (error) {
+    return isAbsent(error);
+  }
+}
+
+/** Undefined when some are still in use. */
+async function areRemoved(paths: readonly string[]): Promise<true | undefined> {
+  const removed = await Promise.all(paths.map(path => rmdir(path).then(() => true, isAbsent)));
+  return removed.every(Boolean) ? true : undefined;
+}
+
+/** Kills what runs in them, until nothing does (bounded). For where no pid namespace does it. */
+export async function killGroups(groups: ControlGroups): Promise<void> {
+  const [path] = Object.values(groups.paths);
+  if (path === undefined) return;
+  await poll(KILL_TRIES, REMOVE_INTERVAL_MS, async () => {
+    const pids = (await readText(join(path, 'cgroup.procs'))).split('\n').filter(line => line !== '');
+    for (const pid of pids) killPid(Number(pid));
+    return pids.length === 0 ? true : undefined;
+  });
+}
+
+/** Whether the kernel has killed one of its processes for want of memory. */
+export async function hasOomKill(groups: ControlGroups): Promise<boolean> {
+  const path = groups.paths.memory;
+  if (path === undefined) return false;
+  const text = await readText(join(path, groups.versions.memory === 1 ? 'memory.oom_control' : 'memory.events'));
+  return /^oom_kill [1-9]/m.test(text);
+}
+
+/** What it uses now; null when not all of it is counted by groups here. */
+export async function readStats(groups: ControlGroups): Promise<SandboxStats | null> {
+  const { memory, cpu, pids } = groups.paths;
+  if (memory === undefined || pids === undefined) return null;
+  const memoryFile = groups.versions.memory === 1 ? 'memory.usage_in_bytes' : 'memory.current';
+  const [memoryText, pidsText, cpuMicros] = await Promise.all([
+    readText(join(memory, memoryFile)),
+    readText(join(pids, 'pids.current')),
+    groups.versions.cpu === 2 && cpu !== undefined ? readUnifiedCpu(cpu) : readProcessesCpu(pids),
+  ]);
+  if (memoryText === '' || pidsText === '') return null;
+  return { memoryBytes: Number(memoryText), cpuMicros, processes: Number(pidsText) };
+}
+
+async function readUnifiedCpu(path: string): Promise<number> {
+  return Number(/^usage_usec (\d+)/m.exec(await readText(join(path, 'cpu.stat')))?.[1] ?? 0);
+}
+
+/** Version 1 counts cpu time in a hierarchy of its own, which costs every start a move; the processes tell it too. */
+async function readProcessesCpu(path: string): Promise<number> {
+  const pids = (await readText(join(path, 'cgroup.procs'))).split('\n').filter(line => line !== '');
+  const micros = await Promise.all(
+    pids.map(async pid => {
+      const stat = await readText(`/proc/${pid}/stat`);
+      if (stat === '') return 0;
+      const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+      // Own and reaped children's time, user and system, in ticks of 10 ms (USER_HZ).
+      return fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0) * 10_000;
+    }),
+  );
+  return micros.reduce((sum, value) => sum + value, 0);
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,80 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { unavailable } from '../../core/error.ts';
+import { endsWithin } from '../../lib/deadline.ts';
+import type { ExitResult } from '../driver.ts';
+import { hasOomKill, killGroups } from './control-groups.ts';
+import { FrameSocket } from './frame-socket.ts';
+import { type ProcessSandbox, readExit } from './handle.ts';
+import { isAlive, killProcess, waitForEnd } from './kernel.ts';
+
+/** How long a sandbox that was killed may take to be gone. */
+const KILL_TIMEOUT_MS = 10_000;
+/** What the first process may take to tell the end, beyond the grace that it was given. */
+const END_MARGIN_MS = 2_000;
+
+/** Where the first process listens, in the sandbox's directory. */
+export const CONTROL_SOCKET = 'init.sock';
+
+/** Opens a connection to the first process of a sandbox. Fails with `unavailable`. */
+export function connectFirstProcess(sandbox: ProcessSandbox): Promise<FrameSocket> {
+  return FrameSocket.connect(join(sandbox.directory, CONTROL_SOCKET));
+}
+
+/** Waits on a connection that was asked to tell the end. */
+export async function awaitExit(connection: FrameSocket, sandbox: ProcessSandbox): Promise<ExitResult> {
+  for (;;) {
+    const message = await connection.nextMessage();
+    if (message === null) break;
+    if (message.exit !== undefined) {
+      await waitForFirstProcess(sandbox);
+      return message.exit as ExitResult;
+    }
+  }
+  const exit = await readExit(sandbox.directory);
+  if (exit !== null) return exit;
+  // Killed from outside, or by the kernel: it is seen ending a moment after its connections.
+  if (await waitForFirstProcess(sandbox)) return await recordKilled(sandbox);
+  throw unavailable(`the first process of ${sandbox.instanceId} does not tell when it ends`);
+}
+
+/** How a sandbox ended whose first process could not say it; kept, so that it is told the same way again. */
+export async function recordKilled(sandbox: ProcessSandbox): Promise<ExitResult> {
+  const said = await readExit(sandbox.directory);
+  if (said !== null) return said;
+  const exit: ExitResult = {
+    code: null,
+    signal: 'SIGKILL',
+    oomKilled: await hasOomKill(sandbox.groups),
+    atMs: Date.now(),
+  };
+  await writeFile(join(sandbox.directory, 'exit.json'), JSON.stringify(exit), { mode: 0o600 }).catch(() => undefined);
+  return exit;
+}
+
+/**
+ * Ends a sandbox: SIGTERM to the runtime, after `graceMs` SIGKILL. Returns when nothing of it runs. `cause`: what is told as the reason of its
+ * end. Fails with `unavailable`.
+ */
+export async function endSandbox(sandbox: ProcessSandbox, graceMs: number, cause?: string): Promise<void> {
+  const { firstProcess } = sandbox;
+  if (firstProcess !== null && (await isAlive(firstProcess))) {
+    const connection = await connectFirstProcess(sandbox).catch(() => null);
+    if (connection !== null) {
+      connection.send({ op: 'stop', graceMs, ...(cause === undefined ? {} : { cause }) });
+      await endsWithin(connection.drain(), graceMs + END_MARGIN_MS);
+      connection.close();
+      if (connection.isEnded && (await readExit(sandbox.directory)) !== null)
+        await waitForEnd(firstProcess, END_MARGIN_MS);
+    }
+    await killProcess(firstProcess);
+    if (!(await waitForEnd(firstProcess, KILL_TIMEOUT_MS))) {
+      throw unavailable(`the sandbox of ${sandbox.instanceId} does not end: process ${firstProcess.pid}`);
+    }
+  }
+  await killGroups(sandbox.groups);
+}
+
+async function waitForFirstProcess(sandbox: ProcessSandbox): Promise<boolean> {
+  return sandbox.firstProcess === null || (await waitForEnd(sandbox.firstProcess, KILL_TIMEOUT_MS));
+}

@@ -1,0 +1,354 @@
+import { readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { deadlineExceeded, failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
+import type { PortMapping, SandboxType } from '../../core/instance.ts';
+import { withDeadline, within } from '../../lib/deadline.ts';
+import { onAbort } from '../../lib/linked-signal.ts';
+import { forEachOf } from '../../lib/parallel.ts';
+import type { Removals } from '../../lib/removals.ts';
+import { isAbsent } from '../../lib/system-errors.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import type { SandboxAccess } from '../access.ts';
+import type {
+  ExecRequest,
+  ExecResult,
+  ExitResult,
+  ListedSandbox,
+  LogRequest,
+  ProbeResult,
+  SandboxDriver,
+  SandboxHandle,
+  SandboxSpec,
+  SandboxState,
+  SandboxStats,
+  StartedSandbox,
+} from '../driver.ts';
+import { FirstProcessAccess } from './access.ts';
+import { readStats, removeGroups } from './control-groups.ts';
+import { type DiskOptions, DiskWatch } from './disk-watch.ts';
+import { awaitExit, connectFirstProcess, endSandbox, recordKilled } from './first-process.ts';
+import type { FrameSocket } from './frame-socket.ts';
+import { makeHandle, type ProcessSandbox, readExit, readHandle, readState, type SandboxStateFile } from './handle.ts';
+import { isAlive, waitForEnd } from './kernel.ts';
+import { readLogs } from './logs.ts';
+import { CHOSEN_NETWORK_SENTENCE, type NetworkOptions, sharedNetworkSentence } from './network.ts';
+import { SandboxPorts } from './sandbox-ports.ts';
+import { isAlone } from './start-request.ts';
+
+/** What a command may take beyond its own time until its outputs are here. */
+const EXEC_MARGIN_MS = 15_000;
+const STATS_TIMEOUT_MS = 5_000;
+const DYING_MS = 2_000;
+const LISTED_AT_ONCE = 32;
+
+/** What a launcher or a keeper has found out about its machine. */
+export interface HostFacts {
+  readonly isolation: readonly string[];
+  readonly degraded: readonly string[];
+  readonly privileged: boolean;
+  /** Why there are no networks of their own; null where there are, absent where nobody has tried. */
+  readonly networkMissing?: string | null;
+}
+
+export interface HostDriverOptions {
+  /** Sandboxes have their directories in `instances` below it. */
+  readonly runDir: string;
+  readonly network: NetworkOptions;
+  readonly removals: Removals;
+  readonly disk: DiskOptions;
+  readonly logger: Logger;
+}
+
+/**
+ * Sandboxes on the host's own files. Who starts them differs; from then on each is served by its own first process, and the rest is the
+ * same for all: it needs nothing but that process, and what it has written down. See docs/process-sandbox.md.
+ */
+export abstract class HostDriver implements SandboxDriver {
+  abstract readonly name: SandboxType;
+  /** Where sandboxes have their directories. */
+  readonly #instancesDir: string;
+  readonly #network: NetworkOptions;
+  readonly #exits = new Map<string, Promise<ExitResult>>();
+  readonly #connections = new Set<FrameSocket>();
+  readonly #ports: SandboxPorts;
+  readonly #removals: Removals;
+  readonly #disk: DiskWatch;
+  readonly #logger: Logger;
+  #hasTold = false;
+
+  constructor({ runDir, network, removals, disk, logger }: HostDriverOptions) {
+    const instancesDir = join(runDir, 'instances');
+    this.#instancesDir = instancesDir;
+    this.#network = network;
+    this.#removals = removals;
+    this.#disk = new DiskWatch({ ...disk, instancesDir, end: (id, cause) => this.#end(id, cause), logger });
+    this.#logger = logger;
+    this.#ports = new SandboxPorts(
+      {
+        dial: (handle, port, signal) => this.access(handle).dial(port, signal),
+        ended: handle => this.#exitOf(handle),
+      },
+      logger,
+    );
+  }
+
+  abstract probe(): Promise<ProbeResult>;
+
+  abstract start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox>;
+
+  async wait(handle: SandboxHandle, signal?: AbortSignal): Promise<ExitResult> {
+    const ended = this.#exitOf(handle);
+    if (signal === undefined) return await ended;
+    return await within(ended, 2 ** 31 - 1, 'the sandbox has not ended', signal);
+  }
+
+  async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
+    const sandbox = await this.#complete(readHandle(handle));
+    await endSandbox(sandbox, graceMs);
+  }
+
+  async remove(handle: SandboxHandle): Promise<void> {
+    const sandbox = await this.#complete(readHandle(handle));
+    this.#ports.close(handle.instanceId);
+    this.#disk.drop(handle.instanceId);
+    await endSandbox(sandbox, 0);
+    const groupsGone = await removeGroups(sandbox.groups);
+    // A program had a directory in it to write to.
+    await this.#removals.remove(sandbox.directory);
+    this.#exits.delete(handle.instanceId);
+    if (!groupsGone) {
+      throw unavailable(
+        `control groups of ${handle.instanceId} are still in use: ${Object.values(sandbox.groups.paths).join(', ')}`,
+      );
+    }
+  }
+
+  async inspect(handle: SandboxHandle): Promise<SandboxState> {
+    const sandbox = readHandle(handle);
+    // Its first process writes this down, tells it, and is there for another moment.
+    const exit = await readExit(sandbox.directory);
+    if (exit !== null) return { state: 'exited', exit };
+    const { firstProcess } = sandbox;
+    if (firstProcess !== null && (await isAlive(firstProcess))) {
+      await this.#ports.reopen(handle);
+      return { state: 'running' };
+    }
+    const late = await readExit(sandbox.directory);
+    if (late !== null) return { state: 'exited', exit: late };
+    if (!(await exists(sandbox.directory))) return { state: 'gone' };
+    return { state: 'exited', exit: await recordKilled(sandbox) };
+  }
+
+  async list(): Promise<readonly ListedSandbox[]> {
+    const ids = await readdir(this.#instancesDir).catch(orAbsent([]));
+    const listed: ListedSandbox[] = [];
+    // Not all at once: each look holds files open.
+    await forEachOf(ids, LISTED_AT_ONCE, async id => void listed.push(await this.#look(id)));
+    return listed;
+  }
+
+  async #look(instanceId: string): Promise<ListedSandbox> {
+    const directory = this.directoryOf(instanceId);
+    const handle = this.handleOf(instanceId, await readState(directory));
+    const { firstProcess } = readHandle(handle);
+    const isRunning = firstProcess !== null && (await readExit(directory)) === null && (await isAlive(firstProcess));
+    return { instanceId, handle, running: isRunning };
+  }
+
+  async exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
+    const connection = await this.#connectRunning(handle);
+    const run = async (late: AbortSignal): Promise<ExecResult> => {
+      if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
+      onAbort(late, () => connection.close());
+      connection.send({ op: 'exec' });
+      connection.send(request);
+      const header = await connection.nextMessage();
+      if (typeof header?.error === 'string') throw unavailable(header.error);
+      const stdout = header === null ? null : await connection.next();
+      const stderr = header === null ? null : await connection.next();
+      if (signal.aborted) throw deadlineExceeded('the command was given up by its caller');
+      if (header === null || stdout === null || stderr === null) {
+        throw unavailable('the sandbox ended before the command did');
+      }
+      return {
+        returncode: header.returncode as number,
+        stdout: stdout.toString('utf8'),
+        stderr: stderr.toString('utf8'),
+        truncated: header.truncated === true,
+      };
+    };
+    try {
+      return await withDeadline(request.timeoutMs + EXEC_MARGIN_MS, run, signal);
+    } finally {
+      connection.close();
+    }
+  }
+
+  async stats(handle: SandboxHandle): Promise<SandboxStats> {
+    const sandbox = readHandle(handle);
+    const counted = await readStats(sandbox.groups);
+    if (counted !== null) return counted;
+    const connection = await this.#connectRunning(handle);
+    try {
+      connection.send({ op: 'stats' });
+      const answer = await within(connection.nextMessage(), STATS_TIMEOUT_MS, 'the sandbox did not answer in time');
+      if (answer === null) throw unavailable('the sandbox ended before it told what it uses');
+      return answer as unknown as SandboxStats;
+    } finally {
+      connection.close();
+    }
+  }
+
+  async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+    const sandbox = readHandle(handle);
+    const ended = request.follow ? this.#exitOf(handle) : Promise.resolve();
+    yield* readLogs(sandbox.directory, request, ended, signal);
+  }
+
+  access(handle: SandboxHandle): SandboxAccess {
+    return new FirstProcessAccess(readHandle(handle), () => this.inspect(handle));
+  }
+
+  async close(): Promise<void> {
+    for (const connection of this.#connections) connection.close();
+    this.#connections.clear();
+    this.#exits.clear();
+    this.#ports.closeAll();
+    this.#disk.close();
+  }
+
+  /** `state`: null for one that has not begun, or not said so. */
+  protected handleOf(instanceId: string, state: SandboxStateFile | null): SandboxHandle {
+    return makeHandle(this.name, instanceId, this.directoryOf(instanceId), state);
+  }
+
+  protected directoryOf(instanceId: string): string {
+    return join(this.#instancesDir, instanceId);
+  }
+
+  /** Opens the ports that the spec asks for; the handle knows them. Leaves nothing of the sandbox when it fails. */
+  protected async publish(
+    handle: SandboxHandle,
+    spec: SandboxSpec,
+  ): Promise<{ readonly handle: SandboxHandle; readonly portMappings: readonly PortMapping[] }> {
+    try {
+      await this.#disk.add(spec);
+      return await this.#ports.publish(handle, spec);
+    } catch (error) {
+      await this.remove(handle);
+      throw error;
+    }
+  }
+
+  /** Removes what a start has made that nobody waits for any more. */
+  protected async removeStarted(instanceId: string): Promise<void> {
+    const directory = this.directoryOf(instanceId);
+    if (!(await exists(directory))) return;
+    await this.remove(this.handleOf(instanceId, await readState(directory)));
+  }
+
+  /** A connection to the first process, which will tell the end over it; from here on it is closed here. */
+  protected watch(handle: SandboxHandle, connection: FrameSocket): Promise<ExitResult> {
+    connection.unref();
+    this.#connections.add(connection);
+    const exit = awaitExit(connection, readHandle(handle)).finally(() => {
+      this.#connections.delete(connection);
+      this.#disk.drop(handle.instanceId);
+      connection.close();
+    });
+    exit.catch(() => this.#exits.delete(handle.instanceId));
+    this.#exits.set(handle.instanceId, exit);
+    return exit;
+  }
+
+  protected probed(facts: HostFacts): ProbeResult {
+    const has = (layer: string) => facts.isolation.includes(layer);
+    return {
+      available: true,
+      capabilities: {
+        images: false,
+        mounts: has('mount'),
+        ports: facts.networkMissing === null,
+        users: facts.privileged,
+        cpuLimit: has('cgroup.cpu'),
+        memoryLimit: has('cgroup.memory'),
+        pidsLimit: has('cgroup.pids'),
+        exec: true,
+        isolation: facts.isolation,
+      },
+      degraded: this.degraded(facts),
+    };
+  }
+
+  protected degraded({ degraded, networkMissing }: HostFacts): readonly string[] {
+    const missing = this.#network.use === 'own' ? (networkMissing ?? null) : null;
+    const sentences = missing === null ? degraded : [...degraded, sharedNetworkSentence(missing)];
+    const all = this.#network.use === 'shared' ? [...sentences, CHOSEN_NETWORK_SENTENCE] : sentences;
+    if (!this.#hasTold && all.length > 0) {
+      this.#hasTold = true;
+      this.#logger.warn({ degraded: all }, `${this.name} sandboxes are less isolated here than they could be`);
+    }
+    return sentences;
+  }
+
+  /** What one sandbox is told of. */
+  protected degradedIn(spec: SandboxSpec, facts: HostFacts, file: SandboxStateFile): readonly string[] {
+    const sentences = this.degraded(facts);
+    return this.#network.use === 'shared' && !isAlone(spec, file) ? [...sentences, CHOSEN_NETWORK_SENTENCE] : sentences;
+  }
+
+  /** One shared wait per sandbox. */
+  async #exitOf(handle: SandboxHandle): Promise<ExitResult> {
+    const known = this.#exits.get(handle.instanceId);
+    if (known !== undefined) return await known;
+    const state = await this.inspect(handle);
+    if (state.state === 'gone') return { code: null, signal: null, oomKilled: false, atMs: Date.now() };
+    if (state.state === 'exited') return state.exit;
+    const connection = await connectFirstProcess(readHandle(handle)).catch(() => null);
+    const meanwhile = this.#exits.get(handle.instanceId);
+    if (meanwhile !== undefined) {
+      connection?.close();
+      return await meanwhile;
+    }
+    if (connection === null) {
+      // One that is being killed closes its socket a moment before it is gone.
+      const { firstProcess } = readHandle(handle);
+      if (firstProcess !== null && !(await waitForEnd(firstProcess, DYING_MS))) {
+        throw unavailable(`the first process of ${handle.instanceId} does not answer`);
+      }
+      return await this.#exitOf(handle);
+    }
+    connection.send({ op: 'watch' });
+    return await this.watch(handle, connection);
+  }
+
+  async #end(instanceId: string, cause: string): Promise<void> {
+    const state = await readState(this.directoryOf(instanceId));
+    if (state !== null) await endSandbox(readHandle(this.handleOf(instanceId, state)), 0, cause);
+  }
+
+  /** A handle of a start that was just beginning tells less than its directory by now. */
+  async #complete(sandbox: ProcessSandbox): Promise<ProcessSandbox> {
+    if (sandbox.firstProcess !== null) return sandbox;
+    const state = await readState(sandbox.directory);
+    return state === null ? sandbox : readHandle(this.handleOf(sandbox.instanceId, state));
+  }
+
+  async #connectRunning(handle: SandboxHandle): Promise<FrameSocket> {
+    const { state } = await this.inspect(handle);
+    if (state !== 'running') throw failedPrecondition(`the sandbox of ${handle.instanceId} does not run`);
+    return await connectFirstProcess(readHandle(handle));
+  }
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await stat(path).then(() => true, orAbsent(false));
+}
+
+/** What stands for something that is not there; whatever else went wrong says nothing about it. */
+function orAbsent<T>(value: T): (error: unknown) => T {
+  return error => {
+    if (isAbsent(error)) return value;
+    throw unavailable(`the sandboxes cannot be looked at: ${messageOf(error)}`, { cause: error });
+  };
+}

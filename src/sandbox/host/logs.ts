@@ -1,0 +1,233 @@
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { LIMITS } from '../../core/limits.ts';
+import { onAbort } from '../../lib/linked-signal.ts';
+import { Turns } from '../../lib/turns.ts';
+import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.ts';
+import type { LogRequest } from '../driver.ts';
+import { continuesLine, LogLines, PREFIX_BYTES } from './log-lines.ts';
+
+/** What a reader that rests holds is a chunk, and what is left of a line. */
+const CHUNK_BYTES = LIMITS.logChunkBytes;
+/** Between two looks of one follower: code that writes all the time is read in larger pieces then, not more often. */
+const LOOK_GAP_MS = 20;
+/** Of all readers: many who read at once hold nobody else up. */
+const CHUNKS_IN_A_TURN = 4;
+/** Newest first. */
+const FILES = ['log', 'log.1', 'log.2'] as const;
+const NEWLINE = 0x0a;
+
+/** A log file that is held open, so that a rotation meanwhile loses nothing. */
+interface OpenFile {
+  readonly handle: FileHandle;
+  readonly inode: number;
+  /** How far it has been read. */
+  position: number;
+}
+
+/** What one reader of a log reads with. */
+interface Reading {
+  readonly lines: LogLines;
+  /** For each chunk again; null: each chunk has its own. */
+  readonly memory: Buffer | null;
+  readonly signal: AbortSignal;
+}
+
+const turns = new Turns(CHUNKS_IN_A_TURN);
+
+/**
+ * The lines of a sandbox's log. With `follow` it goes on, woken by the file system, until `ended` settles and all is read, or
+ * `signal` aborts; a chunk is good until the next one is asked for then. A sandbox that is gone has no lines.
+ */
+export async function* readLogs(
+  directory: string,
+  request: LogRequest,
+  ended: Promise<unknown>,
+  signal: AbortSignal,
+): AsyncIterable<Buffer> {
+  const changes = request.follow ? new Changes(directory, ended, signal) : null;
+  const files = await openAll(directory);
+  try {
+    const lines = new LogLines(request.sinceMs);
+    const memory = request.follow ? Buffer.allocUnsafeSlow(CHUNK_BYTES) : null;
+    const reading: Reading = { lines, memory, signal };
+    const first = request.tail === null ? 0 : await skipToTail(files, request.tail);
+    for (const file of files.slice(first)) yield* readFile(file, reading);
+    while (changes !== null && !signal.aborted) {
+      // Asked before the last read: what was written before the end is in the files by then.
+      const isLast = changes.hasEnded;
+      const newest = files.at(-1);
+      if (!isLast && newest !== undefined && (await isNewest(directory, newest))) yield* readFile(newest, reading);
+      else yield* readNew(directory, files, reading);
+      if (isLast) break;
+      await changes.next();
+    }
+    const rest = lines.end();
+    if (rest.length > 0 && !signal.aborted) yield rest;
+  } finally {
+    changes?.close();
+    await Promise.all(files.map(file => file.handle.close()));
+  }
+}
+
+/** All files that there are, oldest first. */
+async function openAll(directory: string): Promise<OpenFile[]> {
+  const files: OpenFile[] = [];
+  // Newest first: a rotation meanwhile shows a file twice, never none.
+  for (const name of FILES) {
+    const handle = await open(join(directory, name)).catch(() => null);
+    if (handle === null) continue;
+    const inode = (await handle.stat()).ino;
+    if (files.some(file => file.inode === inode)) await handle.close();
+    else files.unshift({ handle, inode, position: 0 });
+  }
+  return files;
+}
+
+async function* readFile(file: OpenFile, { lines, memory, signal }: Reading): AsyncIterable<Buffer> {
+  while (!signal.aborted) {
+    await turns.next();
+    const { bytesRead, buffer } = await file.handle.read(
+      memory ?? Buffer.allocUnsafe(CHUNK_BYTES),
+      0,
+      CHUNK_BYTES,
+      file.position,
+    );
+    if (bytesRead === 0) return;
+    if (file.position === 0) lines.beginFile();
+    file.position += bytesRead;
+    const whole = lines.push(buffer.subarray(0, bytesRead));
+    if (whole.length > 0) yield whole;
+    if (bytesRead < CHUNK_BYTES) return;
+  }
+}
+
+/** Whether nothing has been rotated since: nearly always, and then one look is all that a change costs. */
+async function isNewest(directory: string, { inode }: OpenFile): Promise<boolean> {
+  return await stat(join(directory, FILES[0])).then(
+    ({ ino }) => ino === inode,
+    () => false,
+  );
+}
+
+/** What has been written since, in the newest of `files` and in the files that came after it. */
+async function* readNew(directory: string, files: OpenFile[], reading: Reading): AsyncIterable<Buffer> {
+  const newest = files.at(-1);
+  const now = await openAll(directory);
+  if (newest !== undefined) yield* readFile(newest, reading);
+  const known = now.findIndex(file => file.inode === newest?.inode);
+  for (const [index, file] of now.entries()) {
+    if (index <= known) {
+      await file.handle.close();
+      continue;
+    }
+    files.push(file);
+    yield* readFile(file, reading);
+  }
+  // The files that rotated away are read.
+  for (const file of files.splice(0, Math.max(0, files.length - FILES.length))) await file.handle.close();
+}
+
+/** Sets the positions to where the last `count` lines begin, and answers in which file: read backwards, so that a long log costs only what is shown. */
+async function skipToTail(files: readonly OpenFile[], count: number): Promise<number> {
+  let missing = count;
+  for (let index = files.length - 1; index >= 0; index--) {
+    const file = files[index] as OpenFile;
+    const { size } = await file.handle.stat();
+    if (count === 0) {
+      file.position = size;
+      return index;
+    }
+    // A newline at the very end of all ends the last line; it begins none.
+    let end = index === files.length - 1 && (await lastByte(file, size)) === NEWLINE ? size - 1 : size;
+    while (end > 0) {
+      const bytes = Math.min(CHUNK_BYTES, end);
+      await turns.next();
+      const { buffer } = await file.handle.read(Buffer.allocUnsafe(bytes), 0, bytes, end - bytes);
+      for (
+        let at = buffer.lastIndexOf(NEWLINE, bytes - 1);
+        at >= 0;
+        at = at === 0 ? -1 : buffer.lastIndexOf(NEWLINE, at - 1)
+      ) {
+        // Nothing follows the newline at the end of an older file: the next file's first line was counted there.
+        if (end - bytes + at + 1 === size) continue;
+        missing -= 1;
+        if (missing > 0) continue;
+        file.position = end - bytes + at + 1;
+        return index;
+      }
+      end -= bytes;
+    }
+    if (size > 0 && !(await beginsInside(file))) {
+      missing -= 1;
+      if (missing === 0) return index;
+    }
+  }
+  return 0;
+}
+
+async function lastByte(file: OpenFile, size: number): Promise<number | undefined> {
+  if (size === 0) return undefined;
+  const { buffer } = await file.handle.read(Buffer.alloc(1), 0, 1, size - 1);
+  return buffer[0];
+}
+
+async function beginsInside(file: OpenFile): Promise<boolean> {
+  const { bytesRead, buffer } = await file.handle.read(Buffer.alloc(PREFIX_BYTES), 0, PREFIX_BYTES, 0);
+  return continuesLine(buffer.subarray(0, bytesRead));
+}
+
+/** Wakes when something in a directory changes or the sandbox has ended; what happened before `next` counts. */
+class Changes {
+  readonly #watcher: DirectoryWatch | null;
+  #hasChanged = false;
+  #hasEnded = false;
+  readonly #letGo: () => void;
+  #nextLookMs = 0;
+  #wake: (() => void) | undefined;
+  readonly #signal: AbortSignal;
+
+  constructor(directory: string, ended: Promise<unknown>, signal: AbortSignal) {
+    const changed = () => {
+      this.#hasChanged = true;
+      this.#wake?.();
+    };
+    const end = () => {
+      this.#hasEnded = true;
+      changed();
+    };
+    this.#signal = signal;
+    ended.then(end, end);
+    this.#letGo = onAbort(signal, changed);
+    try {
+      this.#watcher = watchDirectory(directory, changed);
+    } catch {
+      // The sandbox is gone.
+      this.#watcher = null;
+      end();
+    }
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  async next(): Promise<void> {
+    if (!this.#hasChanged) {
+      await new Promise<void>(resolve => {
+        this.#wake = resolve;
+      });
+    }
+    const restMs = this.#nextLookMs - performance.now();
+    if (restMs > 0 && !this.#hasEnded && !this.#signal.aborted) {
+      await new Promise(resolve => setTimeout(resolve, restMs));
+    }
+    this.#nextLookMs = performance.now() + LOOK_GAP_MS;
+    this.#hasChanged = false;
+  }
+
+  close(): void {
+    this.#letGo();
+    this.#watcher?.close();
+  }
+}

@@ -1,0 +1,128 @@
+import { stat } from 'node:fs/promises';
+import { failedPrecondition } from '../../core/error.ts';
+import type { HostPathPolicy } from '../../core/host-path.ts';
+import type { PortMapping } from '../../core/instance.ts';
+import type { SandboxSpec } from '../driver.ts';
+import { hasOwnNetwork, type SandboxStateFile } from './handle.ts';
+import type { HostFacts } from './host-driver.ts';
+import { type NetworkOptions, networkOf, sharedNetworkSentence } from './network.ts';
+
+export function startRequest(
+  spec: SandboxSpec,
+  policy: HostPathPolicy,
+  networks: NetworkOptions['use'] = 'shared',
+): object {
+  return {
+    instanceId: spec.instanceId,
+    command: spec.command,
+    secret: spec.secret,
+    user: spec.rootfs.user,
+    env: spec.env,
+    workingDir: spec.workingDir,
+    mounts: spec.mounts,
+    platformMounts: spec.platformMounts ?? [],
+    survivesCaller: spec.survivesCaller ?? false,
+    cpuMillis: spec.cpuMillis,
+    memoryMb: spec.memoryMb,
+    maxProcesses: spec.maxProcesses,
+    maxOpenFiles: spec.maxOpenFiles,
+    network: networkOf(spec, networks),
+    policy,
+    requireIsolation: spec.requireIsolation,
+  };
+}
+
+/** The layers that hold for this spec in the sandbox that wrote `file`. */
+export function isolationOf(
+  spec: SandboxSpec,
+  launcher: { readonly hello: HostFacts },
+  file: SandboxStateFile,
+): readonly string[] {
+  const { isolation } = launcher.hello;
+  return isolation.filter(layer => (layer !== 'net' || isAlone(spec, file)) && file.lacks?.includes(layer) !== true);
+}
+
+/** Whether a sandbox is in a network that is not the host's. */
+export function isAlone(spec: SandboxSpec, file: SandboxStateFile): boolean {
+  return hasOwnNetwork(file) || spec.network === 'none' || spec.command.kind === 'http';
+}
+
+/** Fails with `failed_precondition` when isolation is required and this machine lacks a layer, or a network that was to be the sandbox's own. */
+export function refuseWithoutIsolation(
+  spec: SandboxSpec,
+  launcher: { readonly hello: HostFacts },
+  networks: NetworkOptions['use'],
+): void {
+  if (!spec.requireIsolation) return;
+  const wanted = [
+    'mount',
+    'pid',
+    'ipc',
+    'uts',
+    'seccomp',
+    'no_new_privs',
+    'capabilities',
+    'cgroup.memory',
+    'cgroup.cpu',
+    'cgroup.pids',
+    launcher.hello.privileged ? 'user_limits' : 'user',
+    ...(spec.network === 'none' || spec.command.kind === 'http' ? ['net'] : []),
+  ];
+  const missing = wanted.filter(layer => !launcher.hello.isolation.includes(layer));
+  if (missing.length > 0) {
+    throw failedPrecondition(`isolation is required, and this machine does not allow: ${missing.join(', ')}`);
+  }
+  const { networkMissing } = launcher.hello;
+  if (networks === 'own' && spec.network !== 'none' && spec.command.kind !== 'http' && networkMissing) {
+    throw failedPrecondition(`isolation is required, and ${sharedNetworkSentence(networkMissing)}`);
+  }
+}
+
+/** The owner of each directory that the sandbox may write to. */
+export async function sourceOwners(
+  spec: SandboxSpec,
+): Promise<readonly { source: string; uid: number; isOpen: boolean }[]> {
+  const writable = spec.mounts.filter(mount => !mount.readonly);
+  const owners = await Promise.all(
+    writable.map(async ({ source }) => {
+      try {
+        const { uid, mode } = await stat(source);
+        return { source, uid, isOpen: (mode & 0o002) !== 0 };
+      } catch {
+        return null;
+      }
+    }),
+  );
+  return owners.filter(owner => owner !== null);
+}
+
+export function ownerWarnings(
+  owners: Awaited<ReturnType<typeof sourceOwners>>,
+  spec: SandboxSpec,
+  launcher: { readonly hello: HostFacts },
+  uid: number,
+): readonly string[] {
+  const effective = launcher.hello.privileged ? uid : (process.geteuid?.() ?? uid);
+  const user = spec.rootfs.user === '' ? 'root' : spec.rootfs.user;
+  return owners
+    .filter(owner => owner.uid !== effective && !owner.isOpen)
+    .map(
+      owner =>
+        `${owner.source} belongs to uid ${owner.uid} and ${user} has uid ${effective} on this host: writing to it may be denied`,
+    );
+}
+
+export function portWarnings(
+  { network, ports }: SandboxSpec,
+  mappings: readonly PortMapping[],
+  { hello }: { readonly hello: HostFacts },
+): readonly string[] {
+  if (ports.length === mappings.length) return [];
+  if (network === 'none') return ['ports are not published: the sandbox has no network'];
+  if (hello.networkMissing === null) {
+    return ['UDP ports are not published here: the server is not root, and reaches TCP ports through the inside only'];
+  }
+  return [
+    `ports are not published here (${hello.networkMissing}): what listens inside listens on the network of the host`,
+  ];
+}

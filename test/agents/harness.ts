@@ -1,0 +1,183 @@
+import { Agents, type AgentsOptions } from '../../src/agents/agents.ts';
+import type { InstanceSpec } from '../../src/core/instance.ts';
+import type { InstancesOptions } from '../../src/instances/contract.ts';
+import { Instances } from '../../src/instances/instances.ts';
+import { Ledger } from '../../src/instances/ledger.ts';
+import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
+import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
+import { type Database, openDatabase } from '../../src/storage/database.ts';
+import { FakeDriver } from '../fakes/fake-driver.ts';
+
+export const TENANT = 'default';
+
+type Options = Partial<Omit<AgentsOptions & InstancesOptions, 'instances'>> & {
+  readonly openCallBytes?: OpenCallBytes;
+};
+
+export interface LogLine {
+  readonly level: 'info' | 'warn' | 'error';
+  readonly fields: Record<string, unknown>;
+  readonly message: string;
+}
+
+/** Agents and their instances over a database in memory and a fake driver, both of which outlive them. */
+export class Harness {
+  readonly driver = new FakeDriver();
+  readonly logs: LogLine[] = [];
+  readonly database: Database;
+  instances!: Instances;
+  agents!: Agents;
+  readonly #options: Options;
+  readonly #servers: { readonly instances: Instances; readonly agents: Agents }[] = [];
+
+  private constructor(database: Database, options: Options) {
+    this.database = database;
+    this.#options = options;
+    this.driver.handlers.set('echo', event => event);
+    this.driver.handlers.set('count', (_event, { state }) => {
+      const count = ((state.get('count') as number | undefined) ?? 0) + 1;
+      state.set('count', count);
+      return count;
+    });
+    this.driver.handlers.set('exit', (event, { exit }) => exit(event as number));
+    this.driver.handlers.set('fail', () => {
+      throw new Error('broken');
+    });
+    this.newServer();
+  }
+
+  static async open(options: Options = {}): Promise<Harness> {
+    const harness = new Harness(await openDatabase(':memory:'), options);
+    await harness.instances.start();
+    return harness;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.driver.faults.away = undefined;
+    for (const server of this.#servers) await closed(server);
+    await this.driver.dispose();
+    await this.database.destroy();
+  }
+
+  /** What a new server would have; the one before is let be. */
+  newServer(options: Options = {}): Instances {
+    const log = (level: LogLine['level']) => (fields: object, message: string) => {
+      this.logs.push({ level, fields: fields as Record<string, unknown>, message });
+    };
+    const {
+      openCallBytes = new OpenCallBytes(64 * 1024 * 1024),
+      ledger = new Ledger({
+        machine: { cpuMillis: 4000, memoryMb: 16_384, processes: 32_768 },
+        overcommit: { cpu: 1000, memory: 1000, processes: 1000 },
+        openCallBytes,
+      }),
+      ...rest
+    } = { ...this.#options, ...options };
+    const shared = {
+      database: this.database,
+      ledger,
+      drivers: async () => this.driver,
+      sweptDrivers: ['fake'] as const,
+      nodeId: 'node-1',
+      log: { info: log('info'), warn: log('warn'), error: log('error') },
+      createTimeoutMs: 10_000,
+      maxWaitingCalls: 1000,
+      maxStarting: 1000,
+      maxProcesses: 256,
+      network: 'host' as const,
+      requireIsolation: false,
+      orphanGraceMs: 0,
+      reconcileIntervalMs: 3_600_000,
+      ...rest,
+    };
+    this.instances = new Instances(shared.database, shared);
+    this.agents = new Agents({ ...shared, instances: this.instances });
+    this.#servers.push({ instances: this.instances, agents: this.agents });
+    return this.instances;
+  }
+
+  /** The server ends; its instances live on. */
+  async closeServer(): Promise<void> {
+    await closed(this);
+  }
+
+  /** The server ends without touching its instances, and another one starts. */
+  async restartServer(options: Options = {}): Promise<void> {
+    await this.closeServer();
+    await this.newServer(options).start();
+  }
+
+  /** Creates an agent and returns its id. */
+  async create(name: string, changes: Partial<InstanceSpec> = {}): Promise<string> {
+    return (await this.agents.create({ spec: specOf(name, changes) })).id;
+  }
+
+  invoke(id: string, event: unknown = {}, call: Partial<Call> = {}): Promise<CallOutcome> {
+    return this.agents.invoke(TENANT, id, callOf(event, call));
+  }
+
+  /** The handler's value; fails when the call did not succeed. */
+  async value(id: string, event: unknown = {}): Promise<unknown> {
+    const outcome = await this.invoke(id, event);
+    if (!outcome.ok) throw new Error(`code=${outcome.code} err=${outcome.text}`);
+    return JSON.parse(outcome.data.toString());
+  }
+}
+
+async function closed({
+  agents,
+  instances,
+}: {
+  readonly agents: Agents;
+  readonly instances: Instances;
+}): Promise<void> {
+  await agents.close({ stopAgents: false, graceMs: 0 });
+  await instances.close('the server is stopping');
+}
+
+export function callOf(event: unknown = {}, call: Partial<Call> = {}): Call {
+  return {
+    header: { traceId: 't', traceparent: '', requestId: 'r' },
+    body: Buffer.from(JSON.stringify(event)),
+    timeoutMs: 20_000,
+    ...call,
+  };
+}
+
+export function specOf(name: string, changes: Partial<InstanceSpec> = {}): InstanceSpec {
+  return {
+    tenant: TENANT,
+    namespace: 'ns',
+    name,
+    sandboxType: 'fake',
+    runtime: 'python3.11',
+    codePath: '',
+    handler: 'echo',
+    initializer: '',
+    preStop: '',
+    rootfs: { type: 'host', imageUrl: 'img', user: '' },
+    ports: [],
+    cpuMillis: 1000,
+    memoryMb: 128,
+    env: {},
+    workspace: '',
+    mounts: [],
+    callTimeoutMs: 20_000,
+    initTimeoutMs: 5_000,
+    preStopTimeoutMs: 0,
+    concurrency: 1,
+    functionName: '',
+    functionVersion: '',
+    functionUrn: '',
+    ...changes,
+  };
+}
+
+/** A promise and its resolver: what a handler waits for until the test lets it go. */
+export function gate(): { readonly opened: Promise<void>; readonly open: () => void } {
+  let open!: () => void;
+  const opened = new Promise<void>(resolve => {
+    open = resolve;
+  });
+  return { opened, open };
+}

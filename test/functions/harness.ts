@@ -1,0 +1,257 @@
+import type { FunctionCallHeaders } from '../../src/core/function-call.ts';
+import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
+import type { Machine } from '../../src/functions/capacity.ts';
+import type { FunctionCatalog, ServedFunction } from '../../src/functions/catalog.ts';
+import {
+  type FunctionInvocation,
+  type FunctionResult,
+  FunctionService,
+  type FunctionServiceOptions,
+} from '../../src/functions/function-service.ts';
+import type { ServiceLauncher, ServingInstance } from '../../src/functions/launcher.ts';
+import type { GroupKey } from '../../src/functions/policy.ts';
+import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
+import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
+import { FakeClock } from '../fakes/fake-clock.ts';
+
+export const FUNCTION_URN = 'sn:cn:yrk:default:function:0@svc@hello';
+export const URN = `${FUNCTION_URN}:$latest`;
+
+export function servedFunction(
+  changes: Partial<ServedFunction> = {},
+  scaling: Partial<ServedFunction['scaling']> = {},
+) {
+  return {
+    urn: URN,
+    tenant: 'default',
+    name: '0@svc@hello',
+    version: '$latest',
+    revisionId: 'r1',
+    sandboxType: 'fake',
+    runtime: 'python3.11',
+    handler: 'm.f',
+    initializer: '',
+    preStop: '',
+    code: { storage: 'local', path: '/code' },
+    rootfs: { type: 'host', imageUrl: '', user: '' },
+    ports: [],
+    mounts: [],
+    environment: {},
+    cpuMillis: 500,
+    memoryMb: 128,
+    customResources: '',
+    timeoutMs: 60_000,
+    initTimeoutMs: 30_000,
+    preStopTimeoutMs: 0,
+    usesSessionContext: false,
+    ...changes,
+    scaling: {
+      concurrency: 1,
+      minInstances: 0,
+      maxInstances: 10,
+      scaleDownMs: 60_000,
+      slaQuotaMs: null,
+      maxWaiting: 100,
+      oneshot: false,
+      ...scaling,
+    },
+  } satisfies ServedFunction;
+}
+
+type Labels = Awaited<ReturnType<FunctionCatalog['labels']>>;
+
+/** A registry that holds what a test puts in. */
+export class FakeCatalog implements FunctionCatalog {
+  readonly functions = new Map<string, ServedFunction>();
+  readonly reservations = new Map<string, Labels>();
+  /** Reads of functions so far. */
+  finds = 0;
+  /** Each read waits for this after it has looked. */
+  gate: Promise<void> = Promise.resolve();
+  readonly #listeners = new Set<(functionUrn: string, mayBeWarm: boolean) => void>();
+
+  async find(urn: string): Promise<ServedFunction | null> {
+    this.finds += 1;
+    const found = this.functions.get(urn) ?? null;
+    await this.gate;
+    return found;
+  }
+
+  async labels(urn: string): Promise<Labels> {
+    return this.reservations.get(urn) ?? new Map();
+  }
+
+  async warm(functionUrn: string | null): Promise<readonly string[]> {
+    return [...this.functions.values()]
+      .filter(({ urn, scaling }) => scaling.minInstances > 0 && (functionUrn === null || urn.startsWith(functionUrn)))
+      .map(({ urn }) => urn);
+  }
+
+  onChange(listener: (functionUrn: string, mayBeWarm: boolean) => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  put(fn: ServedFunction): void {
+    this.functions.set(fn.urn, fn);
+    this.tell(fn.urn);
+  }
+
+  remove(urn: string): void {
+    this.functions.delete(urn);
+    this.tell(urn);
+  }
+
+  tell(urn: string): void {
+    for (const listener of this.#listeners) listener(urn.replace(/:[^:]*$/, ''), true);
+  }
+}
+
+interface RunningCall {
+  readonly call: Call;
+  finish(outcome?: Partial<CallOutcome>): void;
+  fail(error: Error): void;
+}
+
+/** An instance whose calls end when the test says so. */
+export class FakeInstance implements ServingInstance {
+  readonly id: string;
+  readonly urn: string;
+  readonly revisionId: string;
+  readonly key: GroupKey;
+  readonly startedAtMs = 0;
+  readonly timings = { startMs: 5, loadMs: 2 };
+  readonly ended: Promise<string>;
+  readonly calls: RunningCall[] = [];
+  isConnected = true;
+  isStopped = false;
+  #end!: (reason: string) => void;
+
+  constructor(id: string, fn: ServedFunction, key: GroupKey) {
+    this.id = id;
+    this.urn = fn.urn;
+    this.revisionId = fn.revisionId;
+    this.key = key;
+    this.ended = new Promise(resolve => {
+      this.#end = resolve;
+    });
+  }
+
+  call(call: Call): Promise<CallOutcome> {
+    return new Promise((resolve, reject) => {
+      const remove = () => {
+        const at = this.calls.indexOf(running);
+        if (at >= 0) this.calls.splice(at, 1);
+      };
+      const running: RunningCall = {
+        call,
+        finish: outcome => {
+          remove();
+          resolve({ ok: true, data: Buffer.from(`"${this.id}"`), runMicros: 1000, ...outcome } as CallOutcome);
+        },
+        fail: error => {
+          remove();
+          reject(error);
+        },
+      };
+      this.calls.push(running);
+    });
+  }
+
+  credit(): void {}
+
+  async *logs(): AsyncGenerator<Buffer> {
+    yield Buffer.from(`line of ${this.id}\nanother\n`);
+  }
+
+  async stop(): Promise<void> {
+    this.isStopped = true;
+    this.#end('stopped');
+  }
+
+  die(): void {
+    this.isConnected = false;
+    this.#end('signal SIGKILL');
+  }
+}
+
+export class FakeLauncher implements ServiceLauncher {
+  readonly launched: FakeInstance[] = [];
+  readonly adoptable: FakeInstance[] = [];
+  failure: Error | null = null;
+  isClosed = false;
+
+  async launch(fn: ServedFunction, key: GroupKey): Promise<ServingInstance> {
+    if (this.failure) throw this.failure;
+    const instance = new FakeInstance(`i${this.launched.length + 1}`, fn, key);
+    this.launched.push(instance);
+    return instance;
+  }
+
+  async adopt(): Promise<readonly ServingInstance[]> {
+    return this.adoptable;
+  }
+
+  async close(): Promise<void> {
+    this.isClosed = true;
+  }
+
+  get live(): FakeInstance[] {
+    return this.launched.filter(instance => !instance.isStopped && instance.isConnected);
+  }
+}
+
+/** A function service over fakes, with one function in its registry. */
+export class ServiceHarness {
+  readonly catalog = new FakeCatalog();
+  readonly launcher = new FakeLauncher();
+  readonly clock = new FakeClock();
+  readonly observed: string[] = [];
+  readonly service: FunctionService;
+
+  constructor(options: Partial<FunctionServiceOptions> = {}) {
+    this.catalog.functions.set(URN, servedFunction());
+    this.service = new FunctionService({
+      catalog: this.catalog,
+      launcher: this.launcher,
+      clock: this.clock,
+      capacity: { maxInstances: 100, maxInstancesPerTenant: 100, machine: machineOf(4000, 8192) },
+      maxWaitMs: 30_000,
+      maxWaitingPerTenant: 1000,
+      openCallBytes: new OpenCallBytes(64 * 1024 * 1024),
+      observe: (_tenant, _name, code) => void this.observed.push(code),
+      log: { info: () => undefined, warn: () => undefined },
+      ...options,
+    });
+  }
+
+  invoke(more: Partial<FunctionInvocation> & { sent?: Record<string, string>; signal?: AbortSignal } = {}) {
+    const { sent = {}, signal, ...rest } = more;
+    const headers: FunctionCallHeaders = readFunctionCallHeaders(sent);
+    const result: Promise<FunctionResult> = this.service.invoke({
+      urn: URN,
+      tenant: null,
+      headers,
+      call: {
+        header: { traceId: 't', traceparent: '', requestId: 'r' },
+        body: Buffer.from('{}'),
+        ...(signal ? { signal } : {}),
+      },
+      ...rest,
+    });
+    // The test looks at it later.
+    result.catch(() => undefined);
+    return result;
+  }
+}
+
+/** A machine of that size that promises whatever is asked of it. */
+export function machineOf(cpuMillis: number, memoryMb: number): Machine {
+  return {
+    isLargeEnough: key => key.cpuMillis <= cpuMillis && key.memoryMb <= memoryMb,
+    isFull: () => false,
+    take: () => undefined,
+    give: () => undefined,
+    onGiven: () => undefined,
+  };
+}
