@@ -6,6 +6,7 @@ import { type Command, Option } from 'commander';
 import type { WebSocket } from 'ws';
 import { isLoopback } from '../config/contradictions.ts';
 import { readLocalToken } from '../config/local-token.ts';
+import { onAbort } from '../lib/linked-signal.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 import { printWarning } from './print.ts';
@@ -139,9 +140,10 @@ export class Client {
       perMessageDeflate: false,
     });
     const { signal } = this.#io;
-    const leave = () => socket.terminate();
-    signal.addEventListener('abort', leave, { once: true });
-    socket.once('close', () => signal.removeEventListener('abort', leave));
+    socket.once(
+      'close',
+      onAbort(signal, () => socket.terminate()),
+    );
     return await new Promise((resolve, reject) => {
       socket.once('open', () => {
         // What came with the handshake would be told before anybody can listen.

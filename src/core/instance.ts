@@ -55,6 +55,9 @@ export interface InstanceSpec {
 
 export type SandboxType = keyof typeof DRIVERS | 'fake';
 
+/** What an instance is for: who asked for it, and hears what becomes of it. */
+export type OwnerKind = 'agent' | 'function' | 'job' | 'build';
+
 /** `CREATING → RUNNING → STOPPING → gone`; `RUNNING → FAILED` when the sandbox ends by itself. */
 export type InstanceStatus = 'CREATING' | 'RUNNING' | 'STOPPING' | 'FAILED';
 

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { CALL_CODES, SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, messageOf, notFound, ServiceError } from '../core/error.ts';
 import type { FunctionCallHeaders } from '../core/function-call.ts';
+import { endsWithin } from '../lib/deadline.ts';
 import {
   type AsyncCallStatus,
   claimAsyncCall,
@@ -128,13 +129,8 @@ export class AsyncCalls {
     this.#isStopping = true;
     clearTimeout(this.#sweep);
     for (const pause of this.#pauses) clearTimeout(pause);
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<void>(resolve => {
-      timer = setTimeout(resolve, graceMs);
-    });
     const ended = Promise.all(this.#running).then(() => Promise.all(this.#deliveries));
-    await Promise.race([ended, late]);
-    clearTimeout(timer);
+    await endsWithin(ended, graceMs);
     this.#closing.abort();
   }
 

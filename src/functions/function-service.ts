@@ -1,10 +1,9 @@
-import { openCallsFull } from '../agents/refusals.ts';
 import { SERVICE_CODES, USER_CODES } from '../core/codes.ts';
 import { type ErrorCode, failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
-
 import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import { openCallsFull } from '../instances/refusals.ts';
 import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest } from '../sandbox/driver.ts';

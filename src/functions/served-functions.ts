@@ -1,6 +1,7 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { messageOf, notFound, ServiceError, unavailable } from '../core/error.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
+import { endsWithin } from '../lib/deadline.ts';
 import type { Capacity } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import type { ServiceLauncher, ServingInstance } from './launcher.ts';
@@ -321,14 +322,4 @@ function canonical(urn: string): string {
 function functionUrnOf(urn: string): string {
   const parsed = parseUrn(urn);
   return parsed ? formatUrn({ ...parsed, version: null }) : urn;
-}
-
-async function endsWithin(promise: Promise<unknown>, ms: number): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<false>(resolve => {
-    timer = setTimeout(resolve, ms, false);
-  });
-  const ended = await Promise.race([promise.then(() => true), late]);
-  clearTimeout(timer);
-  return ended;
 }

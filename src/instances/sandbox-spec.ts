@@ -2,9 +2,10 @@ import type { Environment } from '../core/environment.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
-import { executionOf } from '../runtime/executors.ts';
+import { executionOf, unknownRuntimeHint } from '../runtime/executors.ts';
 import type { Init } from '../runtime/protocol.ts';
-import type { SandboxSpec } from '../sandbox/driver.ts';
+import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
+import type { Start } from './instances.ts';
 
 /** What the installation decides for every sandbox. */
 export interface SandboxRules {
@@ -69,7 +70,24 @@ export function toSandboxSpec(
   };
 }
 
-/** What the runtime inside is told, once. */
+/**
+ * How an instance with a runtime is started. Fails as `toSandboxSpec` does.
+ */
+export function toStart(
+  driver: SandboxDriver,
+  { id, secret }: { readonly id: string; readonly secret: string },
+  spec: InstanceSpec,
+  rules: SandboxRules,
+): Start {
+  return {
+    driver,
+    sandbox: toSandboxSpec(id, secret, spec, rules),
+    init: toInit(id, spec),
+    hint: unknownRuntimeHint(spec),
+  };
+}
+
+/** What the runtime inside gets to know, once. */
 export function toInit(instanceId: string, spec: InstanceSpec): Init {
   return {
     codePath: spec.codePath,

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Environment } from '../../core/environment.ts';
 import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import { within } from '../../lib/deadline.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
@@ -21,7 +22,6 @@ import type {
   SandboxStats,
   StartedSandbox,
 } from '../driver.ts';
-import { bounded } from '../host/bounded.ts';
 import { findPythonDir } from '../host/python-dir.ts';
 import { ContainerAccess } from './access.ts';
 import { BridgeRules } from './bridge-rules.ts';
@@ -111,7 +111,7 @@ export class DockerDriver implements SandboxDriver {
       );
       try {
         const late = `the daemon at ${engine.endpoint.host} did not answer within ${PROBE_TIMEOUT_MS / 1000} s`;
-        const facts = await bounded(askDaemon(engine, rules), PROBE_TIMEOUT_MS, late);
+        const facts = await within(askDaemon(engine, rules), PROBE_TIMEOUT_MS, late);
         return {
           available: true,
           capabilities: {
@@ -161,7 +161,7 @@ export class DockerDriver implements SandboxDriver {
     const { exits } = await this.#open();
     const ended = container === '' ? Promise.resolve(unknownExit()) : exits.wait(container);
     if (signal === undefined) return await ended;
-    return await bounded(ended, NO_TIMEOUT_MS, 'the sandbox has not ended', signal);
+    return await within(ended, NO_TIMEOUT_MS, 'the sandbox has not ended', signal);
   }
 
   async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
@@ -176,7 +176,7 @@ export class DockerDriver implements SandboxDriver {
       if (await endsWithin(ended, graceMs)) return;
     }
     if (!(await this.#signal(container, 'SIGKILL'))) return;
-    await bounded(ended, KILL_TIMEOUT_MS, `the container of ${handle.instanceId} did not end although it was killed`);
+    await within(ended, KILL_TIMEOUT_MS, `the container of ${handle.instanceId} did not end although it was killed`);
   }
 
   async remove(handle: SandboxHandle): Promise<void> {
@@ -247,7 +247,7 @@ export class DockerDriver implements SandboxDriver {
     const parts = await this.#parts?.catch(() => undefined);
     if (parts === undefined) return;
     // Networks without containers are of no use to anybody from now on.
-    await bounded(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(
+    await within(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(
       () => undefined,
     );
     await parts.rules.settled();
@@ -339,7 +339,7 @@ export class DockerDriver implements SandboxDriver {
 
 async function endsWithin(ended: Promise<ExitResult>, timeoutMs: number): Promise<boolean> {
   try {
-    await bounded(ended, timeoutMs, 'it has not ended');
+    await within(ended, timeoutMs, 'it has not ended');
     return true;
   } catch {
     return false;

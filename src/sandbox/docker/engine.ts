@@ -4,7 +4,7 @@ import { inspect } from 'node:util';
 import type Docker from 'dockerode';
 import type { Environment } from '../../core/environment.ts';
 import { type ErrorCode, failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
-import { bounded } from '../host/bounded.ts';
+import { within } from '../../lib/deadline.ts';
 import { type DockerEndpoint, findEndpoint } from './endpoint.ts';
 
 const REQUEST_TIMEOUT_MS = 30_000;
@@ -44,7 +44,7 @@ export class Engine {
   async request<T>(what: string, send: (docker: Docker) => Promise<T>, timeoutMs = REQUEST_TIMEOUT_MS): Promise<T> {
     try {
       const late = `docker did not answer within ${timeoutMs / 1000} s when it was asked to ${what}`;
-      return await bounded(send(this.docker), timeoutMs, late);
+      return await within(send(this.docker), timeoutMs, late);
     } catch (error) {
       throw this.#explain(what, error);
     }

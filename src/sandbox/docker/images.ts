@@ -1,8 +1,8 @@
 import type { Readable } from 'node:stream';
 import type { Environment } from '../../core/environment.ts';
 import { deadlineExceeded, failedPrecondition } from '../../core/error.ts';
+import { within } from '../../lib/deadline.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import { bounded } from '../host/bounded.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
 import { authorizePull, type PullAuth, type RegistryRules, registryName } from './registry-auth.ts';
 
@@ -54,7 +54,7 @@ export class Images {
     }
     const late = `image ${reference} is still being pulled`;
     // Its own time ends it first.
-    await bounded(pull, this.#pullTimeoutMs * 2, late, signal);
+    await within(pull, this.#pullTimeoutMs * 2, late, signal);
   }
 
   async #run(reference: string): Promise<void> {

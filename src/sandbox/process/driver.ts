@@ -2,10 +2,10 @@ import { join } from 'node:path';
 import type { Environment } from '../../core/environment.ts';
 import { deadlineExceeded, type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import { within } from '../../lib/deadline.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
-import { bounded } from '../host/bounded.ts';
 import { type DiskOptions, UNBOUNDED_DISK } from '../host/disk-watch.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 import type { SandboxStateFile } from '../host/handle.ts';
@@ -94,7 +94,7 @@ export class ProcessDriver extends HostDriver {
 
   async probe(): Promise<ProbeResult> {
     try {
-      const launcher = await bounded(
+      const launcher = await within(
         this.#launchers.get(null),
         PROBE_TIMEOUT_MS,
         `the launcher did not answer within ${PROBE_TIMEOUT_MS / 1000} s`,
@@ -169,7 +169,7 @@ export class ProcessDriver extends HostDriver {
   async #launcher(version: string | null, tried: Launcher | null, signal: AbortSignal): Promise<Launcher> {
     const get = () => (tried === null ? this.#launchers.get(version) : this.#launchers.getOther(version, tried));
     const inTime = (launcher: Promise<Launcher>) =>
-      bounded(launcher, START_TIMEOUT_MS, 'the launcher did not answer in time', signal);
+      within(launcher, START_TIMEOUT_MS, 'the launcher did not answer in time', signal);
     try {
       return await inTime(get().catch(error => (isUnavailable(error) ? get() : Promise.reject(error))));
     } catch (error) {
@@ -189,7 +189,7 @@ export class ProcessDriver extends HostDriver {
     const reply = connection.nextMessage();
     let answer: Record<string, unknown> | null;
     try {
-      answer = await bounded(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
+      answer = await within(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
     } catch (error) {
       await this.#giveUp(connection, reply, spec.instanceId);
       throw error;
@@ -210,7 +210,7 @@ export class ProcessDriver extends HostDriver {
   /** Ends a start whose caller does not wait for it: it sees the half-closed connection, or has succeeded and is removed. */
   async #giveUp(connection: FrameSocket, reply: Promise<unknown>, instanceId: string): Promise<void> {
     connection.endSending();
-    await bounded(reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
+    await within(reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
     this.#drop(connection);
     await this.removeStarted(instanceId);
   }

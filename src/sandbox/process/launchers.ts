@@ -7,9 +7,9 @@ import type { Environment } from '../../core/environment.ts';
 import { messageOf, unavailable } from '../../core/error.ts';
 
 import { LIMITS } from '../../core/limits.ts';
+import { within } from '../../lib/deadline.ts';
 import { openFilesLimit } from '../../lib/open-files-limit.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import { bounded } from '../host/bounded.ts';
 import { sweepGroups } from '../host/control-groups.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 import { type Interpreter, Interpreters } from '../host/interpreters.ts';
@@ -223,7 +223,7 @@ export class Launchers {
       };
       child.stdin?.on('error', () => undefined);
       child.stdin?.end(JSON.stringify(config));
-      const said = await bounded(firstLine(child), READY_TIMEOUT_MS, 'the launcher did not start in time');
+      const said = await within(firstLine(child), READY_TIMEOUT_MS, 'the launcher did not start in time');
       if (said === '') {
         const text = (await readFile(logPath, 'utf8')).trim().split('\n').slice(-3).join(' ');
         throw unavailable(
@@ -243,7 +243,7 @@ async function openControl(socket: string): Promise<{ control: FrameSocket; hell
   const control = await FrameSocket.connect(socket).catch(() => null);
   if (control === null) return null;
   try {
-    const hello = await bounded(control.nextMessage(), HELLO_TIMEOUT_MS, 'the launcher did not answer in time');
+    const hello = await within(control.nextMessage(), HELLO_TIMEOUT_MS, 'the launcher did not answer in time');
     if (hello !== null) return { control, hello: hello as unknown as LauncherHello };
   } catch (error) {
     control.close();
@@ -263,7 +263,7 @@ async function launchersIn(runDir: string): Promise<readonly string[]> {
 async function retire(control: FrameSocket): Promise<void> {
   try {
     control.send({ op: 'retire' });
-    await bounded(control.next(), RETIRE_TIMEOUT_MS, 'the launcher did not let go in time');
+    await within(control.next(), RETIRE_TIMEOUT_MS, 'the launcher did not let go in time');
   } finally {
     control.close();
   }
