@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Environment } from '../../core/environment.ts';
-import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
+import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
 import { within } from '../../lib/deadline.ts';
 import type { Removals } from '../../lib/removals.ts';
@@ -145,7 +145,7 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
-    if (spec.rootfs.imageUrl === '') throw failedPrecondition('no Docker image specified');
+    if (spec.rootfs.imageUrl === '') throw noImage();
     const { starter } = await this.#open();
     // Asked once; the first start does not wait for it before it must.
     const asking = this.#daemonFacts();
@@ -355,4 +355,13 @@ async function installationOf(dockerDir: string): Promise<string> {
   await writeFile(`${file}.new`, made);
   await rename(`${file}.new`, file);
   return made;
+}
+
+function noImage(): ServiceError {
+  return failedPrecondition('no Docker image specified', {
+    body: {
+      advice:
+        'Name one in rootfs.imageurl, of the create request or of the registered function: one that the daemon has (docker images) or can pull.',
+    },
+  });
 }
