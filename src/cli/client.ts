@@ -248,10 +248,11 @@ function unreachable(entry: Entry, base: URL, error: Error): CliError {
   );
 }
 
-function refusal(status: number, text: string): CliError {
-  const message = parseObject(text)?.message;
+function refusal(status: number, body: string): CliError {
+  const answer = parseObject(body);
+  const message = answer?.message;
   const sentence =
-    typeof message === 'string' && message !== '' ? message : `the service answered ${status}: ${cut(text)}`;
+    typeof message === 'string' && message !== '' ? message : `the service answered ${status}: ${cut(body)}`;
   if (status === 401) {
     return new CliError(
       `${sentence}. Give a token with --token or ROOKERY_TOKEN; "rookery token create" makes one. The one of a service with --local-token is found with --data-dir or ROOKERY_DATA_DIR.`,
@@ -259,15 +260,9 @@ function refusal(status: number, text: string): CliError {
       status,
     );
   }
-  if (/\bunsafe (workspace|mount source|code path)/.test(sentence)) {
-    return new CliError(`${sentence}\n${UNSAFE_SOURCES}`, EXIT.failure, status);
-  }
-  return new CliError(sentence, status === 403 ? EXIT.refused : EXIT.failure, status);
+  const text = typeof answer?.advice === 'string' ? `${sentence}\n${answer.advice}` : sentence;
+  return new CliError(text, status === 403 ? EXIT.refused : EXIT.failure, status);
 }
-
-const UNSAFE_SOURCES =
-  'Not mounted are /, what is in /etc, /proc, /sys, /dev and /boot, sockets and state of container engines, the data directory, the configuration and ' +
-  'the secrets of the service, directories that hold one of them, and paths with ".." in them. Mount another directory, or copy what is needed into one.';
 
 async function readText(answer: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];

@@ -5,6 +5,7 @@ import { type Fields, invalidBody } from './json.ts';
 import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
 import { type PortSpec, parsePorts } from './port.ts';
+import { type RequestedSandboxType, runsImages, SANDBOX_TYPES } from './sandbox-types.ts';
 
 /**
  * An agent create request after its checks (everything that can be checked without looking at a disk or a registry).
@@ -55,9 +56,6 @@ export interface FunctionResolver {
   resolveFunction(tenant: string, urn: string): Promise<AgentFunction>;
 }
 
-export const SANDBOX_TYPES = ['docker', 'supervisor', 'kubernetes'] as const;
-export type RequestedSandboxType = '' | (typeof SANDBOX_TYPES)[number];
-
 /** Control characters, and halves of surrogate pairs, which no UTF-8 text can hold. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
@@ -106,8 +104,7 @@ export function readEnv(body: Fields, field: string): Record<string, string> {
 /** `sandbox_type`: one that there is, or `''`. Fails with `invalid_request`. */
 export function readSandboxType(body: Fields, field: string): RequestedSandboxType {
   const value = body.text(field) ?? '';
-  if (value === '' || SANDBOX_TYPES.includes(value as (typeof SANDBOX_TYPES)[number]))
-    return value as RequestedSandboxType;
+  if (value === '' || (SANDBOX_TYPES as readonly string[]).includes(value)) return value as RequestedSandboxType;
   throw invalidBody(`${body.pathOf(field)} must be one of ${SANDBOX_TYPES.join(', ')} or empty, got "${value}"`);
 }
 
@@ -164,7 +161,7 @@ function resolveSpec(
   { defaultSandboxType }: ExecutorDefaults,
 ): InstanceSpec {
   const sandboxType = fn.sandboxType === '' ? defaultSandboxType : fn.sandboxType;
-  const hasImage = sandboxType === 'docker' || sandboxType === 'kubernetes';
+  const hasImage = runsImages(sandboxType);
   return {
     tenant: request.tenant,
     namespace: request.namespace,

@@ -31,6 +31,7 @@ import { checkPathText } from './host-path.ts';
 import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
 import { parsePorts } from './port.ts';
+import { SANDBOX_TYPES } from './sandbox-types.ts';
 import { noteAsked } from './unknown-fields.ts';
 import { FUNCTION_NAME_FORMAT, isFunctionName } from './urn.ts';
 
@@ -160,7 +161,7 @@ export const FUNCTION_FIELDS: FieldTable<FunctionSpec> = {
     }),
     absent: { initializer: INITIALIZER_SECONDS, pre_stop: 0 },
   },
-  sandboxType: { read: oneOf(['', 'docker', 'supervisor', 'kubernetes']), absent: '' },
+  sandboxType: { read: oneOf(['', ...SANDBOX_TYPES]), absent: '' },
   rootfs: { read: rootfs, absent: null },
   minInstance: { read: instances, absent: LIMITS.functionInstances.defaultMin },
   maxInstance: { read: instances, absent: LIMITS.functionInstances.defaultMax },

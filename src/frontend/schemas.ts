@@ -1,6 +1,6 @@
 import { Type } from 'typebox';
-import { SANDBOX_TYPES } from '../core/agent.ts';
 import { LIMITS } from '../core/limits.ts';
+import { SANDBOX_TYPES } from '../core/sandbox-types.ts';
 
 /**
  * The shapes on the wire, for the OpenAPI document only: bodies are read by `core/`, and nothing that is sent passes a schema.

@@ -6,7 +6,11 @@ import type { RouteDocs } from './route-config.ts';
 export const ERROR_SCHEMA = {
   type: 'object',
   required: ['code', 'message'],
-  properties: { code: { type: 'integer' }, message: { type: 'string' } },
+  properties: {
+    code: { type: 'integer' },
+    message: { type: 'string' },
+    advice: { type: 'string', description: 'What to do next.' },
+  },
 } as const;
 
 const TRACE_HEADERS = {

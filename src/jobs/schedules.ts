@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { Cron } from 'croner';
-import type { SchedulerLog } from '../agents/options.ts';
 import { alreadyExists, invalidRequest, messageOf, notFound } from '../core/error.ts';
 import { checkJobId, type JobSubmission, submissionOf } from '../core/job.ts';
 import { Fields, invalidBody, parseJson } from '../core/json.ts';
 import { packagesOf } from '../core/runtime-env.ts';
+import type { InstanceLog } from '../instances/contract.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {
@@ -21,7 +21,7 @@ export interface JobSchedulesOptions {
   readonly writes: DurableWrites;
   readonly jobs: Pick<Jobs, 'submit' | 'isOpen'>;
   readonly maxPerTenant: number;
-  readonly log: SchedulerLog;
+  readonly log: InstanceLog;
 }
 
 const MAX_ID_CHARS = 200;

@@ -3,6 +3,7 @@ import { mkdir, readdir, rename } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { type Backoff, backoffMs } from './backoff.ts';
 import { removeTree } from './remove-tree.ts';
+import { isTaken } from './system-errors.ts';
 
 export interface RemovalsOptions {
   /** Keeps what could not be removed at once. On the file system of what is removed, and used for nothing else. */
@@ -89,7 +90,10 @@ export class Removals {
 
   async #setAside(path: string): Promise<void> {
     try {
-      await mkdir(this.#options.directory, { recursive: true, mode: 0o700 });
+      // Not what is above it: a data directory that is gone stays gone.
+      await mkdir(this.#options.directory, { mode: 0o700 }).catch(error => {
+        if (!isTaken(error)) throw error;
+      });
       await rename(path, join(this.#options.directory, randomUUID()));
       this.#waiting += 1;
     } catch {

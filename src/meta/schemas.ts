@@ -2,6 +2,7 @@ import { type TSchema, Type } from 'typebox';
 import { META_CODES } from '../core/codes.ts';
 import { FUNCTION_KINDS, STORAGE_TYPES } from '../core/function.ts';
 import { LIMITS } from '../core/limits.ts';
+import { SANDBOX_TYPES } from '../core/sandbox-types.ts';
 
 /**
  * The shapes on the wire, for the OpenAPI document only: bodies are read by `core/`, and nothing that is sent passes a schema.
@@ -123,9 +124,7 @@ const changeable = {
   s3CodePath: optional(S3CodePath),
   extendedHandler: optional(ExtendedHandler),
   extendedTimeout: optional(ExtendedTimeout),
-  sandboxType: optional(
-    Type.Enum(['', 'docker', 'supervisor', 'kubernetes'], { description: 'Empty: the default executor.' }),
-  ),
+  sandboxType: optional(Type.Enum(['', ...SANDBOX_TYPES], { description: 'Empty: the default executor.' })),
   rootfs: optional(Rootfs),
   minInstance: optional(digitsOrInteger(LIMITS.functionInstances.max, 0)),
   maxInstance: optional(digitsOrInteger(LIMITS.functionInstances.max, 0)),
@@ -255,6 +254,7 @@ const codes = Object.values(META_CODES).map(({ code }) => code);
 export const Failed = Type.Object({
   code: Type.Integer({ not: { const: 0 }, examples: codes }),
   message: Type.String(),
+  advice: Type.Optional(Type.String({ description: 'What to do next.' })),
 });
 
 export const Done = Type.Object({ code: Type.Literal(0), message: Type.Literal('') });

@@ -95,6 +95,6 @@ export abstract class DriverFixture<D extends SandboxDriver, Options> {
   protected common() {
     const { dataDir } = this;
     const mountPolicy = { closed: [dataDir, ...ENGINE_STATE], allow: null };
-    return { dataDir, mountPolicy, removals: removalsIn(dataDir), logger: SILENT };
+    return { environment: process.env, dataDir, mountPolicy, removals: removalsIn(dataDir), logger: SILENT };
   }
 }

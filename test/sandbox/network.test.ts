@@ -19,11 +19,10 @@ const OWN = { use: 'own', range: RANGE, setForwarding: true } as const;
 const TCP = { protocol: 'tcp', port: 8080 } as const;
 const UDP = { protocol: 'udp', port: 8053 } as const;
 
-const fixture = new ProcessFixture({ network: OWN });
-
 vi.setConfig({ testTimeout: 60_000 });
 
 describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandboxes', () => {
+  const fixture = new ProcessFixture({ network: OWN });
   let driver: ProcessDriver = fixture.driver();
 
   afterEach(async () => {

@@ -240,6 +240,15 @@ class Etc(unittest.TestCase):
         self.assertEqual(self.read('resolv.conf'), 'nameserver 2, longer\n')
         self.assertEqual(os.stat(os.path.join(self.target, 'hosts')).st_ctime_ns, before)
 
+    def test_a_template_that_was_removed_is_not_made_again_by_what_changes(self):
+        self.write('hosts', 'one\n')
+        template = etc.EtcTemplate(self.target, self.source)
+        shutil.rmtree(self.target)
+        self.write('hosts', 'another, longer\n')
+        self.write('ssl/openssl.cnf', 'new\n')
+        template.refresh()
+        self.assertFalse(os.path.exists(self.target))
+
     def test_directories_on_the_list_have_their_place(self):
         self.write('ssl/certs/ca.pem', 'certificate')
         self.write('java-17-openjdk/conf', 'settings')

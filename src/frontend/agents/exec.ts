@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import type { Instances } from '../../agents/contract.ts';
+import type { AgentInstances } from '../../agents/contract.ts';
 import { readEnv } from '../../core/agent.ts';
 import { type Fields, invalidBody, readBody } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
@@ -9,7 +9,7 @@ import type { ExecRequest } from '../../sandbox/driver.ts';
 import { AGENT_DOCS } from './docs.ts';
 
 /** `POST /api/agent/{instanceId}/exec`: one command inside the sandbox. It ends when the caller goes away. */
-export function addExecRoute(app: FastifyInstance, instances: Instances): void {
+export function addExecRoute(app: FastifyInstance, instances: AgentInstances): void {
   app.post<{ Params: { instanceId: string } }>(
     '/api/agent/:instanceId/exec',
     { config: { access: 'write', longLived: true, docs: AGENT_DOCS.exec } },

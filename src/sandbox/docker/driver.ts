@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
+import type { Environment } from '../../core/environment.ts';
+import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
 import { within } from '../../lib/deadline.ts';
 import type { Removals } from '../../lib/removals.ts';
@@ -59,6 +60,8 @@ export interface DockerDriverOptions {
   readonly mountPolicy: HostPathPolicy;
   readonly removals: Removals;
   readonly logger: Logger;
+  /** That of the server: where Docker's own command line looks for the daemon and its logins, and where Python is looked for. */
+  readonly environment: Environment;
   /** The daemon; null: as Docker's own command line finds it. */
   readonly host?: string | null;
   readonly pullTimeoutMs?: number;
@@ -100,10 +103,10 @@ export class DockerDriver implements SandboxDriver {
   async probe(): Promise<ProbeResult> {
     try {
       // Not what is remembered: it asks whether the daemon is there now.
-      const engine = await Engine.open(this.#options.host ?? null);
+      const engine = await Engine.open(this.#options.host ?? null, this.#options.environment);
       // Bridges of nobody: what is there is left alone.
       const rules = new BridgeRules(
-        new HostPython(this.#options.pythonDir ?? findPythonDir()),
+        new HostPython(this.#options.pythonDir ?? findPythonDir(), this.#options.environment),
         bridgesOf(randomUUID()),
       );
       try {
@@ -142,7 +145,7 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
-    if (spec.rootfs.imageUrl === '') throw failedPrecondition('no Docker image specified');
+    if (spec.rootfs.imageUrl === '') throw noImage();
     const { starter } = await this.#open();
     // Asked once; the first start does not wait for it before it must.
     const asking = this.#daemonFacts();
@@ -266,13 +269,20 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async #connect(): Promise<Parts> {
-    const { logger, host, pullTimeoutMs, mountPolicy, registries } = this.#options;
+    const { logger, host, pullTimeoutMs, mountPolicy, registries, environment } = this.#options;
     const pythonDir = this.#options.pythonDir ?? findPythonDir();
-    const hostPython = new HostPython(pythonDir);
+    const hostPython = new HostPython(pythonDir, environment);
     await mkdir(this.#dockerDir, { recursive: true, mode: 0o700 });
-    const [engine, installation] = await Promise.all([Engine.open(host ?? null), installationOf(this.#dockerDir)]);
+    const [engine, installation] = await Promise.all([
+      Engine.open(host ?? null, environment),
+      installationOf(this.#dockerDir),
+    ]);
     const exits = new Exits(engine, installation, logger);
-    const images = new Images(engine, logger, pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS, registries ?? ANY_REGISTRY);
+    const images = new Images(engine, logger, {
+      pullTimeoutMs: pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS,
+      registries: registries ?? ANY_REGISTRY,
+      environment,
+    });
     const rules = new BridgeRules(hostPython, bridgesOf(installation));
     const networks = new TenantNetworks(engine, installation, rules, logger);
     const security = new SecurityOptions(engine, pythonDir);
@@ -345,4 +355,13 @@ async function installationOf(dockerDir: string): Promise<string> {
   await writeFile(`${file}.new`, made);
   await rename(`${file}.new`, file);
   return made;
+}
+
+function noImage(): ServiceError {
+  return failedPrecondition('no Docker image specified', {
+    body: {
+      advice:
+        'Name one in rootfs.imageurl, of the create request or of the registered function: one that the daemon has (docker images) or can pull.',
+    },
+  });
 }

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
+import type { Environment } from '../../core/environment.ts';
 import { messageOf, unavailable } from '../../core/error.ts';
 import { within } from '../../lib/deadline.ts';
 import { Interpreters } from '../host/interpreters.ts';
@@ -12,12 +13,13 @@ const TITLE_ROOM = ' '.repeat(64);
 
 /** Programs of ours beside containers, run by any Python of the host. */
 export class HostPython {
-  readonly #interpreters = new Interpreters({});
+  readonly #interpreters: Interpreters;
   readonly #pythonDir: string;
   #found: Promise<string> | undefined;
 
   /** `pythonDir`: of `rookery_launcher` and `rookery_runtime`. */
-  constructor(pythonDir: string) {
+  constructor(pythonDir: string, environment: Environment) {
+    this.#interpreters = new Interpreters({}, environment);
     this.#pythonDir = pythonDir;
   }
 

@@ -1,4 +1,5 @@
 import type { Readable } from 'node:stream';
+import type { Environment } from '../../core/environment.ts';
 import { deadlineExceeded, failedPrecondition } from '../../core/error.ts';
 import { within } from '../../lib/deadline.ts';
 import type { Logger } from '../../telemetry/logger.ts';
@@ -17,19 +18,27 @@ interface PullProgress {
   readonly progressDetail?: { readonly current?: number };
 }
 
+interface PullOptions {
+  readonly pullTimeoutMs: number;
+  readonly registries: RegistryRules;
+  readonly environment: Environment;
+}
+
 /** Fetches images that the daemon lacks, each once for all who wait for it. */
 export class Images {
   readonly #engine: Engine;
   readonly #logger: Logger;
   readonly #pullTimeoutMs: number;
   readonly #registries: RegistryRules;
+  readonly #environment: Environment;
   readonly #pulls = new Map<string, Promise<void>>();
 
-  constructor(engine: Engine, logger: Logger, pullTimeoutMs: number, registries: RegistryRules) {
+  constructor(engine: Engine, logger: Logger, { pullTimeoutMs, registries, environment }: PullOptions) {
     this.#engine = engine;
     this.#logger = logger;
     this.#pullTimeoutMs = pullTimeoutMs;
     this.#registries = registries;
+    this.#environment = environment;
   }
 
   /**
@@ -49,7 +58,7 @@ export class Images {
   }
 
   async #run(reference: string): Promise<void> {
-    const auth = await authorizePull(reference, this.#registries);
+    const auth = await authorizePull(reference, this.#registries, this.#environment);
     if (auth === null) {
       throw cannotPull(reference, `the setting docker.registries does not name ${registryName(reference)}`);
     }

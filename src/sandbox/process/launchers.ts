@@ -3,10 +3,13 @@ import { createHash } from 'node:crypto';
 import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
+import type { Environment } from '../../core/environment.ts';
 import { messageOf, unavailable } from '../../core/error.ts';
+
 import { LIMITS } from '../../core/limits.ts';
 import { within } from '../../lib/deadline.ts';
 import { openFilesLimit } from '../../lib/open-files-limit.ts';
+import { isTaken } from '../../lib/system-errors.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { sweepGroups } from '../host/control-groups.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
@@ -29,6 +32,8 @@ export interface LauncherOptions {
   readonly spares: number;
   /** A version (`3.11`) → the path of its interpreter. */
   readonly pythons: Readonly<Record<string, string>>;
+  /** Where other interpreters are looked for. */
+  readonly environment: Environment;
   /** Layers of isolation that are switched off (`namespaces` is all of them that are namespaces). */
   readonly disable: readonly string[];
   /** How long a launcher without instances outlives a server that was killed. */
@@ -76,7 +81,7 @@ export class Launchers {
 
   constructor(options: LauncherOptions) {
     this.#options = options;
-    this.#interpreters = new Interpreters(options.pythons);
+    this.#interpreters = new Interpreters(options.pythons, options.environment);
   }
 
   get runDir(): string {
@@ -157,7 +162,7 @@ export class Launchers {
 
   async #connect(version: string): Promise<Launcher> {
     const interpreter = await this.#interpreters.find(version);
-    await mkdir(this.runDir, { recursive: true, mode: 0o700 });
+    await this.#makeRunDir();
     // Its code and its settings are part of the name: after an upgrade a new one starts beside the old one,
     // whose instances live on.
     const name = `py${version}-${await this.#nameSuffix(interpreter)}`;
@@ -173,6 +178,14 @@ export class Launchers {
     const startSocket = join(this.runDir, `${name}${START_SOCKET}`);
     for (const parent of hello.groupParents ?? []) this.#groupParents.add(parent);
     return { hello, startSocket, control };
+  }
+
+  /** In a data directory that is there: one that was removed is not made again, half and for nobody. */
+  async #makeRunDir(): Promise<void> {
+    await mkdir(this.runDir, { mode: 0o700 }).catch(error => {
+      if (isTaken(error)) return;
+      throw unavailable(`the data directory cannot be used: ${messageOf(error)}`, { cause: error });
+    });
   }
 
   async #nameSuffix(interpreter: Interpreter): Promise<string> {

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
+import type { Environment } from '../../core/environment.ts';
 import { type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
 import { within } from '../../lib/deadline.ts';
@@ -54,6 +55,8 @@ export interface SupervisorDriverOptions {
   readonly spares?: number;
   /** Versions of which `warm` makes some. */
   readonly warm?: readonly string[];
+  /** That of the server: where interpreters are looked for. */
+  readonly environment: Environment;
   /** A Python version (`3.11`) → the path of its interpreter. */
   readonly pythons?: Readonly<Record<string, string>>;
   /** The host's network, but for sandboxes that cannot share it, when absent. */
@@ -97,7 +100,7 @@ export class SupervisorDriver extends HostDriver {
       spares: options.spares ?? DEFAULT_SPARES,
       disable: options.disable ?? [],
       network: this.#network,
-      interpreters: new Interpreters(options.pythons ?? {}),
+      interpreters: new Interpreters(options.pythons ?? {}, options.environment),
       programs: this.#programs,
       removals,
       logger,
