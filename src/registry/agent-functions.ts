@@ -1,5 +1,5 @@
 import type { AgentFunction, FunctionResolver } from '../core/agent.ts';
-import { type ErrorDetails, failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
+import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { FunctionVersion } from '../core/function.ts';
 import { parsePorts } from '../core/port.ts';
 import { LATEST, parseUrn } from '../core/urn.ts';
