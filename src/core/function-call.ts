@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import { invalidRequest, type ServiceError } from './error.ts';
-import { isJsonObject } from './field-reader.ts';
+import { isJsonObject } from './json.ts';
 import { LIMITS } from './limits.ts';
 
 /**

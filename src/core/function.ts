@@ -1,4 +1,4 @@
-import type { JsonObject } from './field-reader.ts';
+import type { JsonObject } from './json.ts';
 import type { MountSpec } from './mount.ts';
 
 /** `agent` and `faas` can run here; `yrlib` and `custom` are stored and returned. */

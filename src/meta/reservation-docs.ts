@@ -1,5 +1,7 @@
 import { Type } from 'typebox';
 import { LIMITS } from '../core/limits.ts';
+import { RESERVATION } from '../core/reservation.ts';
+import { Warnings } from '../http/docs.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import { handled, WRONG_REQUEST } from './docs.ts';
 import { Done, FunctionName } from './schemas.ts';
@@ -10,23 +12,6 @@ const label = Type.String({
   maxLength: LIMITS.reservedLabelChars,
   pattern: '^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$',
 });
-const count = Type.Union([
-  Type.Integer({ minimum: 0, maximum: LIMITS.functionInstances.max }),
-  Type.String({ pattern: `^([0-9]{1,3}|${LIMITS.functionInstances.max})$`, description: 'Decimal digits.' }),
-]);
-
-const Requested = Type.Object({
-  clusterId: Type.Optional(Type.String({ maxLength: LIMITS.clusterIdChars, pattern: '^[^\\u0000]*$' })),
-  minInstance: Type.Optional(count),
-  maxInstance: Type.Optional(count),
-});
-const Request = Type.Object({
-  funcName: FunctionName,
-  version: required,
-  instanceLabel: label,
-  instanceConfigInfos: Type.Array(Requested, { minItems: 1, description: 'Each cluster once.' }),
-});
-
 const clusters = Type.Array(
   Type.Object({ clusterId: Type.String(), minInstance: Type.Integer(), maxInstance: Type.Integer() }),
 );
@@ -35,6 +20,7 @@ const Written = Type.Object({
   message: Type.Literal(''),
   instanceConfigInfos: clusters,
   reserveInsBaseInfo: Type.Object({ funcName: Type.String(), version: Type.String(), instanceLabel: Type.String() }),
+  warnings: Warnings,
 });
 const Listed = Type.Object({
   code: Type.Literal(0),
@@ -49,7 +35,7 @@ export const RESERVATION_DOCS = {
     tags,
     operationId: 'createReservedInstances',
     summary: 'Create or replace the reserved instances of a label',
-    body: Request,
+    body: RESERVATION.describe(),
     response: { 200: handled('They are reserved.', Written), ...WRONG_REQUEST },
   },
   update: {
@@ -57,7 +43,7 @@ export const RESERVATION_DOCS = {
     operationId: 'updateReservedInstances',
     summary: 'Update the reserved instances of a label that were created before',
     description: 'Clusters that are not named, and numbers that are not sent, are kept.',
-    body: Request,
+    body: RESERVATION.describe(),
     response: { 200: handled('They are updated.', Written), ...WRONG_REQUEST },
   },
   list: {

@@ -1,4 +1,4 @@
-import { isJsonObject, type JsonObject } from '../core/field-reader.ts';
+import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
 import { isJson, staysInside } from '../lib/json-bytes.ts';
 import type { CallOutcome } from './channel.ts';

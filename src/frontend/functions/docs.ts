@@ -1,5 +1,6 @@
 import { Type } from 'typebox';
 import { TENANT_PATTERN } from '../../core/tenant.ts';
+import { Warnings } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 
 const tags = ['function service'];
@@ -130,6 +131,7 @@ export const FUNCTION_DOCS = {
               start_time: Type.String(),
             }),
           ),
+          warnings: Warnings,
         }),
       ),
       ...lookups,
