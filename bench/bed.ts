@@ -1,4 +1,4 @@
-import type { Interpreter } from '../src/sandbox/process/interpreters.ts';
+import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
 import { Floor } from './floor/floor.ts';
 import type { LoadResult } from './load.ts';
 import type { Measurement } from './measure.ts';

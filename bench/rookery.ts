@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { SignJWT } from 'jose';
 import { Pool } from 'undici';
 import { Served } from '../scripts/served.ts';
-import type { Interpreter } from '../src/sandbox/process/interpreters.ts';
+import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
 
 const AGENT_CODE = fileURLToPath(new URL('agent', import.meta.url));
 

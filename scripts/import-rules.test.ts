@@ -6,23 +6,23 @@ import { bin, ROOT, run } from './command.ts';
 
 /** The table of ARCHITECTURE.md: what each file may import of these, by the paths that it would write. */
 const TARGETS = [
-  ...['core/x.ts', 'lib/x.ts', 'telemetry/x.ts', 'config/x.ts', 'storage/x.ts', 'registry/x.ts', 'scheduler/x.ts'],
-  ...['service/x.ts', 'jobs/x.ts', 'http/x.ts', 'frontend/x.ts', 'meta/x.ts', 'cli/x.ts', 'server.ts'],
+  ...['core/x.ts', 'lib/x.ts', 'telemetry/x.ts', 'config/x.ts', 'storage/x.ts', 'registry/x.ts', 'instances/x.ts'],
+  ...['agents/x.ts', 'functions/x.ts', 'jobs/x.ts', 'http/x.ts', 'frontend/x.ts', 'meta/x.ts', 'cli/x.ts', 'server.ts'],
   ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts', 'runtime/frames.ts'],
   ...['sandbox/driver.ts', 'sandbox/drivers.ts'],
   ...['fastify', 'kysely', 'dockerode', '@kubernetes/client-node'],
 ];
 const BASE = ['core/x.ts', 'lib/x.ts'];
-const SCHEDULER = [
-  ...[...BASE, 'storage/x.ts', 'registry/x.ts', 'sandbox/driver.ts'],
+const INSTANCES = [
+  ...[...BASE, 'storage/x.ts', 'instances/x.ts', 'sandbox/driver.ts'],
   ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts'],
 ];
 const SERVICE = [
-  ...[...BASE, 'telemetry/x.ts', 'storage/x.ts', 'registry/x.ts', 'scheduler/x.ts'],
+  ...[...BASE, 'telemetry/x.ts', 'storage/x.ts', 'registry/x.ts', 'instances/x.ts'],
   ...['sandbox/driver.ts', 'runtime/channel.ts', 'runtime/protocol.ts'],
 ];
 const ENTRY = [
-  ...[...BASE, 'telemetry/x.ts', 'http/x.ts', 'registry/x.ts', 'scheduler/x.ts', 'service/x.ts', 'jobs/x.ts'],
+  ...[...BASE, 'telemetry/x.ts', 'http/x.ts', 'registry/x.ts', 'agents/x.ts', 'functions/x.ts', 'jobs/x.ts'],
   ...['sandbox/driver.ts', 'runtime/channel.ts', 'fastify'],
 ];
 const RULES: Readonly<Record<string, readonly string[]>> = {
@@ -37,8 +37,9 @@ const RULES: Readonly<Record<string, readonly string[]>> = {
   'sandbox/docker/file.ts': [...BASE, 'telemetry/x.ts', 'dockerode', '@kubernetes/client-node'],
   'http/file.ts': [...BASE, 'telemetry/x.ts', 'fastify'],
   'registry/file.ts': [...BASE, 'storage/x.ts'],
-  'scheduler/file.ts': SCHEDULER,
-  'service/file.ts': SERVICE,
+  'instances/file.ts': INSTANCES,
+  'agents/file.ts': INSTANCES,
+  'functions/file.ts': SERVICE,
   'jobs/file.ts': SERVICE,
   'frontend/file.ts': ENTRY,
   'frontend/agents/file.ts': ENTRY,

@@ -1,4 +1,4 @@
-import { type Interpreter, Interpreters } from '../src/sandbox/process/interpreters.ts';
+import { type Interpreter, Interpreters } from '../src/sandbox/host/interpreters.ts';
 
 const OLDEST_MINOR = 6;
 const NEWEST_MINOR = 14;

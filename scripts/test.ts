@@ -5,7 +5,7 @@
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Interpreter } from '../src/sandbox/process/interpreters.ts';
+import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
 import { ARGUMENTS, bin, ROOT, run } from './command.ts';
 import { findInterpreters } from './pythons.ts';
 import { readUnittest, type Tally } from './unittest-summary.ts';

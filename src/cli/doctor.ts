@@ -54,7 +54,7 @@ async function findAll(config: Config): Promise<readonly Finding[]> {
 async function checkPythons(config: Config): Promise<Finding> {
   const [{ pythonFinding }, { Interpreters }] = await Promise.all([
     import('./doctor-checks.ts'),
-    import('../sandbox/process/interpreters.ts'),
+    import('../sandbox/host/interpreters.ts'),
   ]);
   const interpreters = new Interpreters(config.process.pythons);
   return pythonFinding(version => interpreters.find(version), config);
@@ -72,7 +72,7 @@ async function probeDrivers(config: Config): Promise<readonly Finding[]> {
     { SILENT },
   ] = await Promise.all([
     import('./doctor-checks.ts'),
-    import('../sandbox/process/network.ts'),
+    import('../sandbox/host/network.ts'),
     import('./doctor-runtimes.ts'),
     import('../runtime/jdks.ts'),
     import('../installation.ts'),

@@ -1,8 +1,8 @@
+import type { SchedulerLog } from '../agents/options.ts';
 import { failedPrecondition, messageOf, unavailable } from '../core/error.ts';
+import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
-import type { SchedulerLog } from '../scheduler/options.ts';
-import type { SandboxRules } from '../scheduler/sandbox-spec.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import type { UnpackLimits } from '../storage/unpack.ts';

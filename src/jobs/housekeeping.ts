@@ -1,5 +1,5 @@
+import type { SchedulerLog } from '../agents/options.ts';
 import { messageOf } from '../core/error.ts';
-import type { SchedulerLog } from '../scheduler/options.ts';
 import type { Jobs } from './jobs.ts';
 import type { Packages } from './packages.ts';
 import type { PythonEnvironments } from './python-environments.ts';

@@ -1,10 +1,10 @@
 import { randomBytes, randomUUID } from 'node:crypto';
+import type { SchedulerLog } from '../agents/options.ts';
 import { messageOf, ServiceError } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
+import { Removals } from '../instances/removals.ts';
+import { within } from '../lib/deadline.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import { within } from '../scheduler/bounded.ts';
-import type { SchedulerLog } from '../scheduler/options.ts';
-import { Removals } from '../scheduler/removals.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {

@@ -1,8 +1,8 @@
 import type { Job } from '../core/job.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
+import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import type { SandboxSpec } from '../sandbox/driver.ts';
-import type { SandboxRules } from '../scheduler/sandbox-spec.ts';
 import type { PlacedFiles } from './job-files.ts';
 import type { JobPython } from './python.ts';
 

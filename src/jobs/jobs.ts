@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { SchedulerLog } from '../agents/options.ts';
 import {
   alreadyExists,
   failedPrecondition,
@@ -9,9 +10,8 @@ import {
 } from '../core/error.ts';
 import { isEnded, type Job, type JobSubmission } from '../core/job.ts';
 import { packagesOf } from '../core/runtime-env.ts';
+import { within } from '../lib/deadline.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import { within } from '../scheduler/bounded.ts';
-import type { SchedulerLog } from '../scheduler/options.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {

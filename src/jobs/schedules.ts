@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { Cron } from 'croner';
+import type { SchedulerLog } from '../agents/options.ts';
 import { alreadyExists, invalidRequest, messageOf, notFound } from '../core/error.ts';
 import { checkScheduleId, JOB_SCHEDULE, type JobSubmission, readJobSubmission } from '../core/job.ts';
 import { failAtFirst, invalidBody, type JsonObject } from '../core/json.ts';
 import { packagesOf } from '../core/runtime-env.ts';
 import { Form } from '../core/shape.ts';
-import type { SchedulerLog } from '../scheduler/options.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {

@@ -1,4 +1,4 @@
-import type { ServiceClock } from '../../src/service/policy.ts';
+import type { ServiceClock } from '../../src/functions/policy.ts';
 
 /** Time that a test turns by hand. */
 export class FakeClock implements ServiceClock {

@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
+import type { CreateInstance, InstanceQuery, Instances } from '../../src/agents/contract.ts';
 import { alreadyExists, failedPrecondition, notFound, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
 import type { SandboxAccess } from '../../src/sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest } from '../../src/sandbox/driver.ts';
-import type { CreateInstance, InstanceQuery, Instances } from '../../src/scheduler/contract.ts';
 
 /** The scheduler's contract in memory, so that an entry can be tested alone; what user code does is set by the test. */
 export class MemoryInstances implements Instances {

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import { SPEC, testFrontend } from '../../../test/http/frontend.ts';
 import { newInstance } from '../../../test/http/memory-instances.ts';
+import { isBeing } from '../../agents/refusals.ts';
 import { deadlineExceeded, failedPrecondition } from '../../core/error.ts';
 import type { Instance } from '../../core/instance.ts';
-import { isBeing } from '../../scheduler/refusals.ts';
 
 const RICH: Instance = {
   ...newInstance({

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
+import type { CreateInstance, Instances } from '../../agents/contract.ts';
 import {
   AGENT_CREATE,
   type AgentCreateRequest,
@@ -15,7 +16,6 @@ import type { Instance, InstanceSpec, InstanceStatus } from '../../core/instance
 import { LIMITS } from '../../core/limits.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { readRequest } from '../../http/request.ts';
-import type { CreateInstance, Instances } from '../../scheduler/contract.ts';
 import { stepFailed } from '../errors.ts';
 import { badQuery, type Query, queryInteger, queryText } from '../query.ts';
 import { AGENT_DOCS } from './docs.ts';

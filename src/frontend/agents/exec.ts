@@ -1,10 +1,10 @@
 import type { FastifyInstance } from 'fastify';
+import type { Instances } from '../../agents/contract.ts';
 import { EXEC, readExec } from '../../core/exec.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { answerController } from '../../http/caller.ts';
 import { readRequest } from '../../http/request.ts';
-import type { Instances } from '../../scheduler/contract.ts';
 import { AGENT_DOCS } from './docs.ts';
 
 /** `POST /api/agent/{instanceId}/exec`: one command inside the sandbox. It ends when the caller goes away. */

@@ -1,9 +1,9 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { Instances } from '../../agents/contract.ts';
 import { invalidRequest } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { answerController } from '../../http/caller.ts';
 import type { FileEntry } from '../../sandbox/access.ts';
-import type { Instances } from '../../scheduler/contract.ts';
 import { badQuery, type Query, queryFlag, queryInteger, queryText } from '../query.ts';
 import { formatMode, MODE_TEXT, pathProblem, readMode } from './file-fields.ts';
 import { sendFile } from './files-download.ts';

@@ -1,13 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
+import type { Instances } from '../../agents/contract.ts';
 import { invalidRequest, loggable, messageOf, ServiceError } from '../../core/error.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
 import type { CallOutcome } from '../../runtime/channel.ts';
-import type { Instances } from '../../scheduler/contract.ts';
 import { continueTrace, formatTraceparent, type Span, type Tracer } from '../../telemetry/tracer.ts';
 import { frontendErrors } from '../errors.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';

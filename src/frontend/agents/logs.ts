@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import type { Instances } from '../../scheduler/contract.ts';
+import type { Instances } from '../../agents/contract.ts';
 import { LogAnswers, readLogRequest } from '../log-answer.ts';
 import type { Query } from '../query.ts';
 import { AGENT_DOCS } from './docs.ts';

@@ -1,10 +1,10 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { WebSocket } from 'ws';
+import type { Instances } from '../../agents/contract.ts';
 import { messageOf } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { receive, send, sendBinary } from '../../lib/socket-stream.ts';
 import type { OpenExec, TerminalSize } from '../../sandbox/access.ts';
-import type { Instances } from '../../scheduler/contract.ts';
 import type { Query } from '../query.ts';
 import { answerUpgradeRequired, CLOSE, close, keepAlive, SocketLives } from '../web-socket.ts';
 import { TERMINAL_DOCS } from './io-docs.ts';

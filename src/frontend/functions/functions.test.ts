@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { settle } from '../../../test/fakes/fake-clock.ts';
+import { type FakeInstance, ServiceHarness, servedFunction, URN } from '../../../test/functions/harness.ts';
 import { testFrontend } from '../../../test/http/frontend.ts';
-import { type FakeInstance, ServiceHarness, servedFunction, URN } from '../../../test/service/harness.ts';
 import { deadlineExceeded, unavailable } from '../../core/error.ts';
-import type { AsyncCalls, AsyncSubmission } from '../../service/async-calls.ts';
-import { CodeFailure } from '../../service/failure.ts';
+import type { AsyncCalls, AsyncSubmission } from '../../functions/async-calls.ts';
+import { CodeFailure } from '../../functions/failure.ts';
 import type { FunctionRoutesOptions } from './invoke.ts';
 
 const PATH = `/serverless/v1/functions/${URN}/invocations`;

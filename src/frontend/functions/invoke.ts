@@ -5,11 +5,11 @@ import { isPlainCall, readFunctionCallHeaders } from '../../core/function-call.t
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { formatUrn, LATEST, parseUrn } from '../../core/urn.ts';
+import type { AsyncCalls } from '../../functions/async-calls.ts';
+import type { FunctionInvocation, FunctionResult, FunctionService } from '../../functions/function-service.ts';
 import { Exchange } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
 import { STREAM_CREDIT_BYTES } from '../../runtime/channel.ts';
-import type { AsyncCalls } from '../../service/async-calls.ts';
-import type { FunctionInvocation, FunctionResult, FunctionService } from '../../service/function-service.ts';
 import { continueTrace, formatTraceparent, type Tracer } from '../../telemetry/tracer.ts';
 import { SMALL_ANSWER_BYTES } from '../agents/invoke.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';

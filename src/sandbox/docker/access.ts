@@ -14,8 +14,8 @@ import type {
   WriteFileOptions,
   WrittenFile,
 } from '../access.ts';
-import type { OpenWay } from '../process/access-connection.ts';
-import { listFiles, makeDirectory, openFile, writeFile } from '../process/access-files.ts';
+import type { OpenWay } from '../host/access-connection.ts';
+import { listFiles, makeDirectory, openFile, writeFile } from '../host/access-files.ts';
 import { openCommand } from './access-exec.ts';
 import { type Engine, statusOf } from './engine.ts';
 import type { Entrance } from './entrance.ts';

@@ -3,7 +3,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { findPythonDir } from '../process/launchers.ts';
+import { findPythonDir } from '../host/python-dir.ts';
 import type { BridgeRules } from './bridge-rules.ts';
 import { askDaemon } from './daemon.ts';
 import { Engine } from './engine.ts';

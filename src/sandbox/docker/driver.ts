@@ -20,8 +20,8 @@ import type {
   SandboxStats,
   StartedSandbox,
 } from '../driver.ts';
-import { bounded } from '../process/bounded.ts';
-import { findPythonDir } from '../process/launchers.ts';
+import { bounded } from '../host/bounded.ts';
+import { findPythonDir } from '../host/python-dir.ts';
 import { ContainerAccess } from './access.ts';
 import { BridgeRules } from './bridge-rules.ts';
 import { askDaemon, type DaemonFacts, refuseWithoutIsolation } from './daemon.ts';

@@ -3,7 +3,7 @@ import https from 'node:https';
 import { inspect } from 'node:util';
 import type Docker from 'dockerode';
 import { type ErrorCode, failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
-import { bounded } from '../process/bounded.ts';
+import { bounded } from '../host/bounded.ts';
 import { type DockerEndpoint, findEndpoint } from './endpoint.ts';
 
 const REQUEST_TIMEOUT_MS = 30_000;

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { AccessConnection } from '../process/access-connection.ts';
+import { AccessConnection } from '../host/access-connection.ts';
 import type { HostProgram, HostPython } from './host-python.ts';
 
 const SOCKET_NAME = '.entrance.sock';

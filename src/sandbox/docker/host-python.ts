@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import { messageOf, unavailable } from '../../core/error.ts';
-import { bounded } from '../process/bounded.ts';
-import { Interpreters } from '../process/interpreters.ts';
+import { bounded } from '../host/bounded.ts';
+import { Interpreters } from '../host/interpreters.ts';
 
 const BOOT = 'import sys; sys.path.insert(0, sys.argv[1]); from rookery_launcher import {module}; {module}.main()';
 const READY_TIMEOUT_MS = 15_000;

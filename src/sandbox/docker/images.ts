@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import { deadlineExceeded, failedPrecondition } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import { bounded } from '../process/bounded.ts';
+import { bounded } from '../host/bounded.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
 import { authorizePull, type PullAuth, type RegistryRules, registryName } from './registry-auth.ts';
 

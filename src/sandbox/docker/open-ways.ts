@@ -1,5 +1,5 @@
 import { resourceExhausted, unavailable } from '../../core/error.ts';
-import type { AccessConnection } from '../process/access-connection.ts';
+import type { AccessConnection } from '../host/access-connection.ts';
 
 /** Open in one container at a time; what a sandbox with a first process of ours has too. */
 const MOST = { dial: 256, files: 64 } as const;

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { failedPrecondition } from '../../core/error.ts';
-import { bounded } from '../process/bounded.ts';
+import { bounded } from '../host/bounded.ts';
 import { type Engine, statusOf } from './engine.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
 import { FrameSplitter } from './multiplex.ts';

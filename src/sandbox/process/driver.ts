@@ -4,13 +4,13 @@ import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
-import { bounded } from './bounded.ts';
-import { type DiskOptions, UNBOUNDED_DISK } from './disk-watch.ts';
-import { FrameSocket } from './frame-socket.ts';
-import type { SandboxStateFile } from './handle.ts';
-import { HostDriver } from './host-driver.ts';
-import { findPythonDir, type Launcher, Launchers } from './launchers.ts';
-import { type NetworkOptions, SHARED_NETWORK } from './network.ts';
+import { bounded } from '../host/bounded.ts';
+import { type DiskOptions, UNBOUNDED_DISK } from '../host/disk-watch.ts';
+import { FrameSocket } from '../host/frame-socket.ts';
+import type { SandboxStateFile } from '../host/handle.ts';
+import { HostDriver } from '../host/host-driver.ts';
+import { type NetworkOptions, SHARED_NETWORK } from '../host/network.ts';
+import { findPythonDir } from '../host/python-dir.ts';
 import {
   isolationOf,
   ownerWarnings,
@@ -18,7 +18,8 @@ import {
   refuseWithoutIsolation,
   sourceOwners,
   startRequest,
-} from './start-request.ts';
+} from '../host/start-request.ts';
+import { type Launcher, Launchers } from './launchers.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
 const START_TIMEOUT_MS = 30_000;

@@ -1,19 +1,17 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync } from 'node:fs';
 import { mkdir, open, readdir, readFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import type { Readable } from 'node:stream';
-import { fileURLToPath } from 'node:url';
-import { internal, messageOf, unavailable } from '../../core/error.ts';
+import { messageOf, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { openFilesLimit } from '../../lib/open-files-limit.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import { bounded } from './bounded.ts';
-import { sweepGroups } from './control-groups.ts';
-import { FrameSocket } from './frame-socket.ts';
-import { type Interpreter, Interpreters } from './interpreters.ts';
-import type { NetworkOptions } from './network.ts';
+import { bounded } from '../host/bounded.ts';
+import { sweepGroups } from '../host/control-groups.ts';
+import { FrameSocket } from '../host/frame-socket.ts';
+import { type Interpreter, Interpreters } from '../host/interpreters.ts';
+import type { NetworkOptions } from '../host/network.ts';
 
 const READY_TIMEOUT_MS = 15_000;
 const HELLO_TIMEOUT_MS = 5_000;
@@ -293,17 +291,4 @@ async function fingerprintOf(pythonDir: string): Promise<string> {
     }
   }
   return hash.digest('hex');
-}
-
-/** `runtimes/python` of this installation, from the sources and from the built program. Fails with `internal`. */
-export function findPythonDir(): string {
-  let directory = dirname(fileURLToPath(import.meta.url));
-  for (;;) {
-    const candidate = join(directory, 'runtimes', 'python');
-    if (existsSync(join(candidate, 'rookery_launcher', '__main__.py'))) return candidate;
-    const parent = dirname(directory);
-    if (parent === directory)
-      throw internal('runtimes/python was not found beside the program: the installation is broken');
-    directory = parent;
-  }
 }

@@ -3,8 +3,8 @@ import { mkdir, rm } from 'node:fs/promises';
 import net from 'node:net';
 import { basename, dirname, join } from 'node:path';
 import { messageOf, unavailable } from '../../core/error.ts';
-import { bounded } from '../process/bounded.ts';
-import { FrameSocket } from '../process/frame-socket.ts';
+import { bounded } from '../host/bounded.ts';
+import { FrameSocket } from '../host/frame-socket.ts';
 
 /** How long a program that has connected may take to say which it is. */
 const HELLO_TIMEOUT_MS = 5_000;

@@ -5,13 +5,13 @@ import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ListedSandbox, ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
-import { bounded } from '../process/bounded.ts';
-import { type DiskOptions, UNBOUNDED_DISK } from '../process/disk-watch.ts';
-import { readState, type SandboxStateFile } from '../process/handle.ts';
-import { HostDriver } from '../process/host-driver.ts';
-import { Interpreters } from '../process/interpreters.ts';
-import { findPythonDir } from '../process/launchers.ts';
-import { type NetworkOptions, SHARED_NETWORK } from '../process/network.ts';
+import { bounded } from '../host/bounded.ts';
+import { type DiskOptions, UNBOUNDED_DISK } from '../host/disk-watch.ts';
+import { readState, type SandboxStateFile } from '../host/handle.ts';
+import { HostDriver } from '../host/host-driver.ts';
+import { Interpreters } from '../host/interpreters.ts';
+import { type NetworkOptions, SHARED_NETWORK } from '../host/network.ts';
+import { findPythonDir } from '../host/python-dir.ts';
 import {
   isolationOf,
   ownerWarnings,
@@ -19,7 +19,7 @@ import {
   refuseWithoutIsolation,
   sourceOwners,
   startRequest,
-} from '../process/start-request.ts';
+} from '../host/start-request.ts';
 import { readAddress } from './address.ts';
 import { dismissKeeper, type Keeper } from './keeper.ts';
 import { Keepers } from './keepers.ts';

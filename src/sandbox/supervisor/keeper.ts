@@ -3,10 +3,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { failedPrecondition, internal, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import type { Removals } from '../../lib/removals.ts';
-import { bounded } from '../process/bounded.ts';
-import { removeGroups } from '../process/control-groups.ts';
-import type { FrameSocket } from '../process/frame-socket.ts';
-import type { NetworkOptions } from '../process/network.ts';
+import { bounded } from '../host/bounded.ts';
+import { removeGroups } from '../host/control-groups.ts';
+import type { FrameSocket } from '../host/frame-socket.ts';
+import type { NetworkOptions } from '../host/network.ts';
 import type { Arrival, ControlSocket, KeeperHello } from './control-socket.ts';
 import type { Programs } from './programs.ts';
 

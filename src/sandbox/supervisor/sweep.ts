@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { messageOf } from '../../core/error.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import { readState } from '../process/handle.ts';
+import { readState } from '../host/handle.ts';
 import { isServed, socketOf } from './control-socket.ts';
 import type { KnownLayers } from './keeper.ts';
 import type { Programs } from './programs.ts';

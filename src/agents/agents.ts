@@ -2,18 +2,22 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../core/error.ts';
 import { type Instance, NO_SANDBOX } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
+import { CallRoom } from '../instances/call-room.ts';
+import type { LiveInstance } from '../instances/live-instance.ts';
+import { LiveInstances } from '../instances/live-instances.ts';
+import { Reconciler } from '../instances/reconciler.ts';
+import { Removals } from '../instances/removals.ts';
+import { toSandboxSpec } from '../instances/sandbox-spec.ts';
+import { Starter } from '../instances/starter.ts';
+import { within } from '../lib/deadline.ts';
+import { forEachOf } from '../lib/parallel.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
-import { forEachOf, within } from './bounded.ts';
-import { CallRoom } from './call-room.ts';
 import type { CreateInstance, InstanceQuery, Instances } from './contract.ts';
 import { isAllowed, transitionOf } from './instance.ts';
-import type { LiveInstance } from './live-instance.ts';
-import { LiveInstances } from './live-instances.ts';
 import { Operations } from './operations.ts';
 import type { SchedulerOptions } from './options.ts';
-import { Reconciler } from './reconciler.ts';
 import { type InstanceRecord, InstanceRecords } from './records.ts';
 import {
   createUndone,
@@ -30,9 +34,6 @@ import {
   tooManyStarting,
   tooManyWaiting,
 } from './refusals.ts';
-import { Removals } from './removals.ts';
-import { toSandboxSpec } from './sandbox-spec.ts';
-import { Starter } from './starter.ts';
 
 /** Races for a name that a create enters again when the holder vanished before it could be named. */
 const MAX_INSERTS = 5;

@@ -1,6 +1,6 @@
+import type { SchedulerLog } from '../agents/options.ts';
+import { within } from '../lib/deadline.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import { within } from './bounded.ts';
-import type { SchedulerLog } from './options.ts';
 
 /** How long one removal may take before it counts as failed. */
 const REMOVE_MS = 30_000;

@@ -1,7 +1,7 @@
 import { queryObjects } from 'node:v8';
 import { expect, test } from 'vitest';
+import { LiveInstance } from '../../src/instances/live-instance.ts';
 import { Channel } from '../../src/runtime/channel.ts';
-import { LiveInstance } from '../../src/scheduler/live-instance.ts';
 import { Harness, TENANT } from './harness.ts';
 
 /** How many objects of a class are reachable. */

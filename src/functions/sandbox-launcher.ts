@@ -1,19 +1,19 @@
 import { randomBytes, randomUUID } from 'node:crypto';
+import type { DriverSource, SchedulerLog, SchedulerMetrics } from '../agents/options.ts';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { InstanceSpec, SandboxType } from '../core/instance.ts';
+import { ANSWER_MS, reach } from '../instances/adopt.ts';
+import { CallRoom } from '../instances/call-room.ts';
+import { LiveInstance } from '../instances/live-instance.ts';
+import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import { Removals } from '../instances/removals.ts';
+import { type SandboxRules, toSandboxSpec } from '../instances/sandbox-spec.ts';
+import { Starter } from '../instances/starter.ts';
 import { timeoutSignal } from '../lib/long-timer.ts';
+import { forEachOf } from '../lib/parallel.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import { ANSWER_MS, reach } from '../scheduler/adopt.ts';
-import { forEachOf } from '../scheduler/bounded.ts';
-import { CallRoom } from '../scheduler/call-room.ts';
-import { LiveInstance } from '../scheduler/live-instance.ts';
-import type { OpenCallBytes } from '../scheduler/open-call-bytes.ts';
-import type { DriverSource, SchedulerLog, SchedulerMetrics } from '../scheduler/options.ts';
-import { Removals } from '../scheduler/removals.ts';
-import { type SandboxRules, toSandboxSpec } from '../scheduler/sandbox-spec.ts';
-import { Starter } from '../scheduler/starter.ts';
 import type { Database } from '../storage/database.ts';
 import {
   deleteServiceInstance,

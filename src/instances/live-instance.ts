@@ -1,9 +1,9 @@
+import type { SchedulerLog } from '../agents/options.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
+import { withDeadline, within } from '../lib/deadline.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
-import { withDeadline, within } from './bounded.ts';
 import type { CallRoom } from './call-room.ts';
-import type { SchedulerLog } from './options.ts';
 
 /** How long the reason of a lost connection is looked for: the sandbox's exit, or the way back to it. */
 const FIND_OUT_MS = 1_000;

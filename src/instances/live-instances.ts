@@ -1,10 +1,10 @@
+import type { SchedulerOptions } from '../agents/options.ts';
+import type { InstanceRecord, InstanceRecords } from '../agents/records.ts';
+import { notAnswering } from '../agents/refusals.ts';
 import type { SandboxType } from '../core/instance.ts';
 import { ANSWER_MS, reach } from './adopt.ts';
 import type { CallRoom } from './call-room.ts';
 import { LiveInstance } from './live-instance.ts';
-import type { SchedulerOptions } from './options.ts';
-import type { InstanceRecord, InstanceRecords } from './records.ts';
-import { notAnswering } from './refusals.ts';
 
 /** How long a sandbox of an earlier server may stay silent before it is given up: on a stalled machine a healthy one does. */
 const SILENCE_MS = 30_000;

@@ -1,9 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, unavailable } from '../core/error.ts';
+import { within } from '../lib/deadline.ts';
+import { linkedTo } from '../lib/linked-signal.ts';
 import { isShortage } from '../lib/system-errors.ts';
 import { Channel, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
-import { linkedTo, within } from './bounded.ts';
 import { isServing } from './live-instance.ts';
 
 const INSPECT_MS = 5_000;

@@ -1,7 +1,7 @@
 import type { SandboxType } from '../core/instance.ts';
+import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
-import type { OpenCallBytes } from './open-call-bytes.ts';
 
 /** A driver by its name, the same one each time. Rejects with a `ServiceError` when this installation has none. */
 export type DriverSource = (name: SandboxType) => Promise<SandboxDriver>;

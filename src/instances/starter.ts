@@ -1,13 +1,13 @@
+import type { SchedulerOptions } from '../agents/options.ts';
 import { deadlineExceeded, failedPrecondition, ServiceError } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
+import { linkedTo } from '../lib/linked-signal.ts';
 import { unknownRuntimeHint } from '../runtime/executors.ts';
 import type { CallError } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
-import { linkedTo } from './bounded.ts';
 import type { CallRoom } from './call-room.ts';
 import { launch } from './launch.ts';
 import { LiveInstance } from './live-instance.ts';
-import type { SchedulerOptions } from './options.ts';
 import type { Removals } from './removals.ts';
 import { toInit } from './sandbox-spec.ts';
 

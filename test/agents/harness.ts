@@ -1,8 +1,8 @@
+import { Scheduler } from '../../src/agents/agents.ts';
+import type { SchedulerOptions } from '../../src/agents/options.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
+import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
-import { OpenCallBytes } from '../../src/scheduler/open-call-bytes.ts';
-import type { SchedulerOptions } from '../../src/scheduler/options.ts';
-import { Scheduler } from '../../src/scheduler/scheduler.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
 import { FakeDriver } from '../fakes/fake-driver.ts';
 

@@ -1,16 +1,16 @@
 import type { FunctionCallHeaders } from '../../src/core/function-call.ts';
 import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
-import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
-import { OpenCallBytes } from '../../src/scheduler/open-call-bytes.ts';
-import type { FunctionCatalog, ServedFunction } from '../../src/service/catalog.ts';
+import type { FunctionCatalog, ServedFunction } from '../../src/functions/catalog.ts';
 import {
   type FunctionInvocation,
   type FunctionResult,
   FunctionService,
   type FunctionServiceOptions,
-} from '../../src/service/function-service.ts';
-import type { ServiceLauncher, ServingInstance } from '../../src/service/launcher.ts';
-import type { GroupKey } from '../../src/service/policy.ts';
+} from '../../src/functions/function-service.ts';
+import type { ServiceLauncher, ServingInstance } from '../../src/functions/launcher.ts';
+import type { GroupKey } from '../../src/functions/policy.ts';
+import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
+import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
 import { FakeClock } from '../fakes/fake-clock.ts';
 
 export const FUNCTION_URN = 'sn:cn:yrk:default:function:0@svc@hello';

@@ -1,11 +1,11 @@
+import { openCallsFull } from '../agents/refusals.ts';
 import { failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
 import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
+import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
-import type { OpenCallBytes } from '../scheduler/open-call-bytes.ts';
-import { openCallsFull } from '../scheduler/refusals.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import { CodeFailure } from './failure.ts';

@@ -4,7 +4,7 @@ import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { PortMapping } from '../../core/instance.ts';
 import type { SandboxSpec } from '../driver.ts';
 import { hasOwnNetwork, type SandboxStateFile } from './handle.ts';
-import type { Launcher } from './launchers.ts';
+import type { HostFacts } from './host-driver.ts';
 import { type NetworkOptions, networkOf, sharedNetworkSentence } from './network.ts';
 
 export function startRequest(
@@ -35,7 +35,7 @@ export function startRequest(
 /** The layers that hold for this spec in the sandbox that wrote `file`. */
 export function isolationOf(
   spec: SandboxSpec,
-  launcher: Pick<Launcher, 'hello'>,
+  launcher: { readonly hello: HostFacts },
   file: SandboxStateFile,
 ): readonly string[] {
   const { isolation } = launcher.hello;
@@ -50,7 +50,7 @@ export function isAlone(spec: SandboxSpec, file: SandboxStateFile): boolean {
 /** Fails with `failed_precondition` when isolation is required and this machine lacks a layer, or a network that was to be the sandbox's own. */
 export function refuseWithoutIsolation(
   spec: SandboxSpec,
-  launcher: Pick<Launcher, 'hello'>,
+  launcher: { readonly hello: HostFacts },
   networks: NetworkOptions['use'],
 ): void {
   if (!spec.requireIsolation) return;
@@ -99,7 +99,7 @@ export async function sourceOwners(
 export function ownerWarnings(
   owners: Awaited<ReturnType<typeof sourceOwners>>,
   spec: SandboxSpec,
-  launcher: Pick<Launcher, 'hello'>,
+  launcher: { readonly hello: HostFacts },
   uid: number,
 ): readonly string[] {
   const effective = launcher.hello.privileged ? uid : (process.geteuid?.() ?? uid);
@@ -115,7 +115,7 @@ export function ownerWarnings(
 export function portWarnings(
   { network, ports }: SandboxSpec,
   mappings: readonly PortMapping[],
-  { hello }: Pick<Launcher, 'hello'>,
+  { hello }: { readonly hello: HostFacts },
 ): readonly string[] {
   if (ports.length === mappings.length) return [];
   if (network === 'none') return ['ports are not published: the sandbox has no network'];

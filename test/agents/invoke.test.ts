@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import { OpenCallBytes } from '../../src/scheduler/open-call-bytes.ts';
+import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import { gate, Harness, TENANT } from './harness.ts';
 
 test('10 parallel calls of one agent run strictly one after another in order of arrival', async () => {

@@ -1,4 +1,6 @@
 import { messageOf, ServiceError, unavailable } from '../core/error.ts';
+import { withDeadline, within } from '../lib/deadline.ts';
+import { linkedTo } from '../lib/linked-signal.ts';
 import { Channel, ChannelClosed } from '../runtime/channel.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
 import {
@@ -9,7 +11,6 @@ import {
   type SandboxSpec,
   type StartedSandbox,
 } from '../sandbox/driver.ts';
-import { linkedTo, withDeadline, within } from './bounded.ts';
 
 /** How long a driver may take to clean up a start that was aborted; later its sandbox is discarded when it comes. */
 const ABORTED_START_MS = 5_000;

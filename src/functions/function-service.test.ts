@@ -1,9 +1,9 @@
 import { describe, expect, it, vi } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
-import { FakeInstance, FUNCTION_URN, ServiceHarness, servedFunction, URN } from '../../test/service/harness.ts';
+import { FakeInstance, FUNCTION_URN, ServiceHarness, servedFunction, URN } from '../../test/functions/harness.ts';
 import { deadlineExceeded, unavailable } from '../core/error.ts';
+import { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import { OpenCallBytes } from '../scheduler/open-call-bytes.ts';
 import { CodeFailure } from './failure.ts';
 
 /** A call that runs: its promise, and the instance that it runs on. */

@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
 import { NO_SANDBOX } from '../../src/core/instance.ts';
+import { toSandboxSpec } from '../../src/instances/sandbox-spec.ts';
 import { Channel } from '../../src/runtime/channel.ts';
-import { toSandboxSpec } from '../../src/scheduler/sandbox-spec.ts';
 import { insertInstance, updateInstance } from '../../src/storage/instances.ts';
 import { gate, Harness, specOf, TENANT } from './harness.ts';
 

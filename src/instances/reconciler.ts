@@ -1,10 +1,11 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { SchedulerOptions } from '../agents/options.ts';
+import type { InstanceRecord, InstanceRecords } from '../agents/records.ts';
 import { messageOf } from '../core/error.ts';
 import type { SandboxType } from '../core/instance.ts';
+import { within } from '../lib/deadline.ts';
+import { forEachOf } from '../lib/parallel.ts';
 import type { ListedSandbox, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import { forEachOf, within } from './bounded.ts';
-import type { SchedulerOptions } from './options.ts';
-import type { InstanceRecord, InstanceRecords } from './records.ts';
 import type { Removals } from './removals.ts';
 
 const LIST_MS = 5_000;

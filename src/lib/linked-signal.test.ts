@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest';
+import { linkedTo } from './linked-signal.ts';
+
+test('a linked controller aborts with its parent and its reason, at once when that is aborted already', () => {
+  const parent = new AbortController();
+  const { controller } = linkedTo(parent.signal);
+  expect(controller.signal.aborted).toBe(false);
+  parent.abort('why');
+  expect(controller.signal.reason).toBe('why');
+  expect(linkedTo(parent.signal).controller.signal.reason).toBe('why');
+});
+
+test('a linked controller aborts by itself, and no more with its parent once it is unlinked', () => {
+  const parent = new AbortController();
+  const own = linkedTo(parent.signal);
+  own.controller.abort('own');
+  expect(parent.signal.aborted).toBe(false);
+  const { controller, unlink } = linkedTo(parent.signal);
+  unlink();
+  parent.abort();
+  expect(controller.signal.aborted).toBe(false);
+});
