@@ -142,7 +142,7 @@ const name: Kind<string> = kindOf(NAME_SCHEMA, (value, path, problem) => {
 
 /** An empty one is the default. */
 const kind: Kind<FunctionKind> = {
-  describe: () => ({ enum: FUNCTION_KINDS }),
+  describe: () => ({ enum: ['', ...FUNCTION_KINDS] }),
   read: (value, path, problem) => (value === '' ? 'yrlib' : oneOf(FUNCTION_KINDS).read(value, path, problem)),
 };
 

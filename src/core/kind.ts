@@ -142,7 +142,7 @@ export function integerOrDigits(range: Range): Kind<number> {
   const schema = {
     anyOf: [
       { type: 'integer', minimum: range.min, maximum: range.max },
-      { type: 'string', pattern: `^(${digits}|${range.max})$`, description: 'Decimal digits.' },
+      { type: 'string', pattern: `^0*(${digits}|${range.max})$`, description: 'Decimal digits.' },
     ],
   };
   return kindOf(schema, (value, path, problem) => {

@@ -96,7 +96,7 @@ const image = text({ maxChars: 200 });
 const groupName = named(GROUP, '1 to 40 letters, digits and "-", the first and the last no "-"');
 /** An empty one is the default. */
 const group: Kind<string> = {
-  ...groupName,
+  describe: () => ({ type: 'string', maxLength: 40, pattern: `${GROUP.source}|^$` }),
   read: (value, path, problem) => (value === '' ? DEFAULT_GROUP : groupName.read(value, path, problem)),
 };
 
