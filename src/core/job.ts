@@ -3,7 +3,7 @@ import { failAtFirst, invalidBody, type JsonObject } from './json.ts';
 import { anyObject, type Kind, number, record, refine, text } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import { isTooDeep } from './problem.ts';
-import { RUNTIME_ENV, type RuntimeEnv, readRuntimeEnv } from './runtime-env.ts';
+import { type RuntimeEnv, readRuntimeEnv } from './runtime-env.ts';
 import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
 
 /** The words of the Ray Jobs API; its client refuses any other. */
@@ -91,10 +91,17 @@ const DEFAULT_RULES: JobRules = { retries: 0, retryDelayMs: 1000, timeoutMs: 0, 
 const MAX_AMOUNT = 1_000_000;
 const MEBIBYTE = 1024 * 1024;
 
-/** The type is checked with the body, the rest in its turn by `readRuntimeEnv`. */
+/**
+ * The type is checked with the body, the rest in its turn by `readRuntimeEnv`. The document leaves its parts open, as Ray's does: whoever tries
+ * out what it says would have packages installed that do not exist.
+ */
 const runtimeEnv: Kind<JsonObject> = {
   ...anyObject,
-  describe: options => RUNTIME_ENV.describe(options),
+  describe: () => ({
+    type: 'object',
+    additionalProperties: {},
+    description: '`working_dir`, `py_modules`, `env_vars` and `pip`, as docs/jobs.md says.',
+  }),
 };
 const amount = number({ min: 0, max: MAX_AMOUNT });
 

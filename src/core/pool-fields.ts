@@ -1,6 +1,6 @@
 import { messageOf } from './error.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
-import { boolean, described, integer, type Kind, list, record, refine, text } from './kind.ts';
+import { boolean, integer, type Kind, list, record, refine, text } from './kind.ts';
 import { isLabelKey, isLabelValue, isOwnLabel } from './kubernetes-label.ts';
 import * as shapes from './kubernetes-shapes.ts';
 import type { PoolResources, PoolSpec } from './pool.ts';
@@ -31,7 +31,7 @@ function jsonOf(shape: Kind<unknown>, what: string): Kind<string> {
     }
     shape.read(parsed, path, problem);
   });
-  return described(json, { description: `${what} as a JSON text.` });
+  return { ...json, describe: () => ({ type: 'string', description: `${what} as a JSON text.` }) };
 }
 
 const label = refine(text({ maxChars: 63 }), (sent, path, problem) => {

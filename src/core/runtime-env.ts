@@ -98,7 +98,7 @@ const RUNTIME_ENV_FIELDS = {
 };
 
 /** Keys that Ray does not know, and those that begin with `_`, are ignored; so are `config` and `excludes`. */
-export const RUNTIME_ENV = object<ValueOf<typeof RUNTIME_ENV_FIELDS>>(RUNTIME_ENV_FIELDS, { isFree: true });
+const RUNTIME_ENV = object<ValueOf<typeof RUNTIME_ENV_FIELDS>>(RUNTIME_ENV_FIELDS, { isFree: true });
 
 /** Fails with `invalid_request`. */
 export function readRuntimeEnv(value: unknown, path: string): RuntimeEnv {

@@ -1,17 +1,11 @@
 import { Type } from 'typebox';
-import { LIMITS } from '../core/limits.ts';
-import { RESERVATION } from '../core/reservation.ts';
+import { RESERVATION, RESERVATION_SELECT } from '../core/reservation.ts';
 import { Warnings } from '../http/docs.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import { handled, WRONG_REQUEST } from './docs.ts';
-import { Done, FunctionName } from './schemas.ts';
+import { Done } from './schemas.ts';
 
 const tags = ['reserved instances'];
-const required = Type.String({ minLength: 1, maxLength: 1024, pattern: '^[^\\u0000]+$' });
-const label = Type.String({
-  maxLength: LIMITS.reservedLabelChars,
-  pattern: '^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$',
-});
 const clusters = Type.Array(
   Type.Object({ clusterId: Type.String(), minInstance: Type.Integer(), maxInstance: Type.Integer() }),
 );
@@ -50,7 +44,7 @@ export const RESERVATION_DOCS = {
     tags,
     operationId: 'listReservedInstances',
     summary: 'Query the reserved instances of a function version',
-    querystring: Type.Object({ funcName: FunctionName, version: required, instanceLabel: Type.Optional(label) }),
+    querystring: RESERVATION_SELECT.describe(),
     response: { 200: handled('All labels, or the one that was named.', Listed), ...WRONG_REQUEST },
   },
   delete: {
@@ -58,7 +52,7 @@ export const RESERVATION_DOCS = {
     operationId: 'deleteReservedInstances',
     summary: 'Delete the reserved instances of one label, or of all labels of a version',
     description: 'The same fields may come as a JSON body; what it does not have is taken from the query.',
-    querystring: Type.Object({ funcName: FunctionName, version: required, instanceLabel: Type.Optional(label) }),
+    querystring: RESERVATION_SELECT.describe(),
     response: { 200: handled('They are deleted.', Done), ...WRONG_REQUEST },
   },
 } as const satisfies Record<string, RouteDocs>;

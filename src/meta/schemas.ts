@@ -1,17 +1,11 @@
 import { type TSchema, Type } from 'typebox';
 import { META_CODES } from '../core/codes.ts';
 import { FUNCTION_KINDS, STORAGE_TYPES } from '../core/function.ts';
-import { FUNCTION_NAME_PATTERN } from '../core/urn.ts';
 import { Warnings } from '../http/docs.ts';
 
 /** The shapes of answers, for the OpenAPI document only: nothing that is sent passes a schema. Those of requests are declared in `core/`. */
 export const nullable = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()]);
 export const textMap = Type.Record(Type.String(), Type.String());
-export const FunctionName = Type.String({
-  pattern: FUNCTION_NAME_PATTERN,
-  description: '`0@{service}@{funcName}`, such as `0@demo@hello`',
-});
-
 /** Every field of a record, always there. */
 export const FunctionRecord = Type.Object({
   id: Type.String({ description: 'The functionVersionUrn.' }),
