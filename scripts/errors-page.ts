@@ -1,5 +1,9 @@
 import { CALL_CODES, META_CODES, type NumericCode } from '../src/core/codes.ts';
 
+const RETRIED = CALL_CODES.filter(row => row.isRetried)
+  .map(row => row.code)
+  .join(', ');
+
 const SECTIONS: readonly { readonly where: NumericCode['where']; readonly title: string; readonly intro: string }[] = [
   {
     where: 'meta_service',
@@ -18,7 +22,9 @@ const SECTIONS: readonly { readonly where: NumericCode['where']; readonly title:
   {
     where: 'function service',
     title: 'Function service',
-    intro: 'Calls that are refused for lack of room carry `Retry-After`.',
+    intro:
+      'Calls that are refused for lack of room carry `Retry-After`. ' +
+      `With ${RETRIED} the call has not begun: an asynchronous call is tried again by the service.`,
   },
 ];
 
@@ -35,7 +41,10 @@ export function errorsPage(): string {
   for (const { where, title, intro } of SECTIONS) {
     lines.push('', `## ${title}`, '', intro, '', '| Code | HTTP status | Meaning |', '|---|---|---|');
     const own = codes.filter(code => code.where === where).toSorted((a, b) => a.code - b.code);
-    for (const { code, http, meaning } of own) lines.push(`| ${code} | ${http} | ${meaning} |`);
+    for (const { code, http, text, meaning } of own) {
+      const means = [text === undefined ? '' : `\`${text}\``, meaning].filter(part => part !== '').join('; ');
+      lines.push(`| ${code} | ${http} | ${means} |`);
+    }
   }
   return `${lines.join('\n')}\n`;
 }

@@ -9,7 +9,7 @@ const TARGETS = [
   ...['core/x.ts', 'lib/x.ts', 'telemetry/x.ts', 'config/x.ts', 'storage/x.ts', 'registry/x.ts', 'instances/x.ts'],
   ...['agents/x.ts', 'functions/x.ts', 'jobs/x.ts', 'http/x.ts', 'frontend/x.ts', 'meta/x.ts', 'cli/x.ts', 'server.ts'],
   ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts', 'runtime/frames.ts'],
-  ...['sandbox/driver.ts', 'sandbox/drivers.ts'],
+  ...['sandbox/driver.ts', 'sandbox/drivers.ts', 'sandbox/docker/definition.ts'],
   ...['fastify', 'kysely', 'dockerode', '@kubernetes/client-node'],
 ];
 const BASE = ['core/x.ts', 'lib/x.ts'];
@@ -27,6 +27,7 @@ const ENTRY = [
 ];
 const RULES: Readonly<Record<string, readonly string[]>> = {
   'core/file.ts': [],
+  'core/sandbox-types.ts': ['sandbox/docker/definition.ts'],
   'lib/file.ts': [],
   'telemetry/file.ts': BASE,
   'config/file.ts': BASE,
@@ -72,19 +73,37 @@ beforeAll(async () => {
     mkdirSync(dirname(join(scratch, 'src', file)), { recursive: true });
     writeFileSync(join(scratch, 'src', file), `${lines.join('\n')}\n`);
   }
-  const args = ['lint', '--only=style/noRestrictedImports', '--max-diagnostics=none', '--reporter=json', '.'];
-  const { output } = await run(bin('biome'), args, { cwd: scratch, capture: true });
-  const json = output.split('\n').find(line => line.startsWith('{')) ?? '{"diagnostics":[]}';
-  for (const { location } of (JSON.parse(json) as Report).diagnostics) {
+  for (const { location } of await lint('style/noRestrictedImports')) {
     const file = location.path.replace(/^src\//, '');
     const found = forbidden.get(file) ?? new Set<string>();
     forbidden.set(file, found.add(TARGETS[location.start.line - 1] ?? ''));
   }
 });
 
+async function lint(rule: string): Promise<Report['diagnostics']> {
+  const args = ['lint', '--max-diagnostics=none', '--reporter=json', '.'];
+  const { output } = await run(bin('biome'), args, { cwd: scratch, capture: true });
+  const json = output.split('\n').find(line => line.startsWith('{')) ?? '{"diagnostics":[]}';
+  return (JSON.parse(json) as Report).diagnostics.filter(({ category }) => category === `lint/${rule}`);
+}
+
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
 test.each(Object.entries(RULES))('%s may import only what the architecture allows', (file, allowed) => {
   const seen = TARGETS.filter(target => !isOwn(file, target) && !forbidden.get(file)?.has(target));
   expect(seen.sort()).toEqual(allowed.filter(target => !isOwn(file, target)).sort());
+});
+
+test('only config/ reads the environment of the process; all others get what they need of it', async () => {
+  const readers = ['core', 'lib', 'sandbox/docker', 'runtime', 'cli', 'config'].map(
+    folder => `src/${folder}/reader.ts`,
+  );
+  const inTests = 'src/lib/reader.test.ts';
+  for (const file of [...readers, 'src/reader.ts', inTests]) {
+    mkdirSync(dirname(join(scratch, file)), { recursive: true });
+    writeFileSync(join(scratch, file), "export const a = process.env.PATH;\nexport const b = process.env['HOME'];\n");
+  }
+  const found = (await lint('style/noProcessEnv')).map(({ location }) => `${location.path}:${location.start.line}`);
+  const refused = ['src/reader.ts', ...readers].filter(file => !file.startsWith('src/config/'));
+  expect(found.sort()).toEqual(refused.flatMap(file => [`${file}:1`, `${file}:2`]).sort());
 });

@@ -2,7 +2,7 @@
  * `npm test [-- <vitest arguments>]`: builds what the tests run, then Vitest, then the Python unit tests on every interpreter
  * of this machine. The last line sums all: `N passed, N failed[, N skipped]`. With arguments only Vitest runs, with them.
  */
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
@@ -18,6 +18,7 @@ const scratch = mkdtempSync(join(tmpdir(), 'rookery-test-'));
 const temporary = mkdtempSync(join(tmpdir(), 'rk-'));
 const TEMPORARY = { TMPDIR: temporary, ROOKERY_TEST_KEPT_DIR: process.env.ROOKERY_TEST_KEPT_DIR ?? tmpdir() };
 chmodSync(temporary, 0o1777);
+const MOST_LINES_OF_LEFT = 20;
 const total = { passed: 0, failed: 0, skipped: 0 };
 const PYTHON_ROOT = join(ROOT, 'runtimes/python');
 
@@ -94,6 +95,17 @@ function line({ passed, failed, skipped }: Tally): string {
   return `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
 }
 
+/** What is below, with sizes and times: they tell who made it. */
+function treeOf(path: string): readonly string[] {
+  if (!lstatSync(path).isDirectory()) return [];
+  return readdirSync(path, { recursive: true, encoding: 'utf8' })
+    .sort()
+    .map(name => {
+      const { size, mtime } = lstatSync(join(path, name));
+      return `${name} (${size} bytes, ${mtime.toISOString()})`;
+    });
+}
+
 try {
   const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts']);
   if (build.code !== 0) add({ passed: 0, failed: 1, skipped: 0 });
@@ -110,7 +122,10 @@ try {
   }
   // tsx keeps what it has compiled.
   const left = readdirSync(temporary).filter(name => !name.startsWith('tsx-'));
-  for (const name of left) console.log(`left in the temporary directory: ${name}`);
+  for (const name of left) {
+    console.log(`left in the temporary directory: ${name}`);
+    for (const path of treeOf(join(temporary, name)).slice(0, MOST_LINES_OF_LEFT)) console.log(`  ${path}`);
+  }
   if (left.length > 0) total.failed += 1;
 } finally {
   for (const directory of [scratch, temporary]) rmSync(directory, { recursive: true, force: true });

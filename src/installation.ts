@@ -1,10 +1,13 @@
-import { readFile, stat } from 'node:fs/promises';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Config } from './config/config.ts';
+import type { Environment } from './core/environment.ts';
 import { type HostPathPolicy, resolvePolicy } from './core/host-path.ts';
 import type { SandboxType } from './core/instance.ts';
+import { DRIVERS, INSTALLED_SANDBOX_TYPES } from './core/sandbox-types.ts';
 import { findPath } from './lib/opened-path.ts';
 import type { Removals } from './lib/removals.ts';
+import type { DriverDefinition } from './sandbox/driver-definition.ts';
 import { Drivers } from './sandbox/drivers.ts';
 import type { Logger } from './telemetry/logger.ts';
 
@@ -16,87 +19,45 @@ export interface Installation {
   readonly sweptDrivers: readonly SandboxType[];
 }
 
-const DOCKER_SOCKET = '/var/run/docker.sock';
-const DOCKER_SETTINGS = '/etc/docker/daemon.json';
-
-/** Where the Docker daemon keeps everything, when it was told another place than the usual one. */
-async function dockerData(): Promise<readonly string[]> {
-  try {
-    const place = (JSON.parse(await readFile(DOCKER_SETTINGS, 'utf8')) as Record<string, unknown>)['data-root'];
-    return typeof place === 'string' && place.startsWith('/') ? [place] : [];
-  } catch {
-    return [];
-  }
+interface Surroundings {
+  readonly environment: Environment;
+  readonly removals: Removals;
+  readonly logger: Logger;
+  /** Drivers are asked whether they work, and nothing else. */
+  readonly onlyProbed?: boolean;
 }
 
 /** Drivers load on their first use: nothing is started here. */
-export async function createInstallation(config: Config, removals: Removals, logger: Logger): Promise<Installation> {
+export async function createInstallation(
+  config: Config,
+  { environment, removals, logger, onlyProbed = false }: Surroundings,
+): Promise<Installation> {
+  const { dataDir } = config;
+  const hasAuth = config.auth !== null;
+  const definitions: readonly DriverDefinition[] = Object.values(DRIVERS);
+  const closed = await Promise.all(definitions.map(definition => definition.closedPaths?.() ?? []));
   const mountPolicy = await resolvePolicy(
     {
-      closed: [config.dataDir, ...config.ownPaths, DOCKER_SOCKET, ...(await dockerData())],
+      closed: [dataDir, ...config.ownPaths, ...closed.flat()],
       // Who needs a token is not trusted with the whole host: the operator names what may be had.
-      allow: config.mounts.allow ?? (config.auth === null ? null : []),
+      allow: config.mounts.allow ?? (hasAuth ? [] : null),
     },
     findPath,
   );
-  const network = {
-    use: config.process.network,
-    range: config.process.networkRange,
-    setForwarding: config.process.setForwarding,
-  };
-  const disk = { maxMb: config.process.diskMb };
-  const drivers = new Drivers({
-    process: async () => {
-      const { ProcessDriver } = await import('./sandbox/process/driver.ts');
-      return new ProcessDriver({
-        dataDir: config.dataDir,
-        mountPolicy,
-        spares: config.process.spares,
-        warm: config.process.warm,
-        pythons: config.process.pythons,
-        network,
-        removals,
-        disk,
-        logger,
-      });
-    },
-    docker: async () => {
-      const { DockerDriver } = await import('./sandbox/docker/driver.ts');
-      const { host, pullTimeoutMs, registries } = config.docker;
-      return new DockerDriver({
-        dataDir: config.dataDir,
-        mountPolicy,
-        host,
-        pullTimeoutMs,
-        registries: { named: registries, onlyNamed: registries !== null || config.auth !== null },
-        removals,
-        logger,
-      });
-    },
-    supervisor: async () => {
-      const { SupervisorDriver } = await import('./sandbox/supervisor/driver.ts');
-      const { warm, pythons } = config.process;
-      return new SupervisorDriver({
-        dataDir: config.dataDir,
-        mountPolicy,
-        ...config.supervisor,
-        warm,
-        pythons,
-        network,
-        removals,
-        disk,
-        logger,
-      });
-    },
-  });
-  // A daemon that was never used need not be there.
-  const hasUsed = (...names: readonly string[]) =>
-    stat(join(config.dataDir, ...names)).then(
-      () => true,
-      () => false,
-    );
-  const sweptDrivers: SandboxType[] = ['process'];
-  if (await hasUsed('run', 'docker')) sweptDrivers.push('docker');
-  if (await hasUsed('run', 'supervisor')) sweptDrivers.push('supervisor');
-  return { drivers, mountPolicy, sweptDrivers };
+  const context = { dataDir, mountPolicy, environment, hasAuth, onlyProbed, removals, logger, settings: config };
+  const loaders = INSTALLED_SANDBOX_TYPES.map(type => [type, () => DRIVERS[type].create(context)]);
+  // A daemon that was never used need not be there. Jobs run in process sandboxes, whatever agents run in.
+  const used = await Promise.all(
+    INSTALLED_SANDBOX_TYPES.map(async type =>
+      type === 'process' || (await isThere(join(dataDir, 'run', type))) ? [type] : [],
+    ),
+  );
+  return { drivers: new Drivers(Object.fromEntries(loaders)), mountPolicy, sweptDrivers: used.flat() };
+}
+
+function isThere(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  );
 }

@@ -1,17 +1,19 @@
 import { availableParallelism, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
-import { Scheduler } from './agents/agents.ts';
+import { Agents } from './agents/agents.ts';
 import type { Config } from './config/config.ts';
 import { processEnvironment } from './config/env.ts';
 import { removeLocalToken, writeLocalToken } from './config/local-token.ts';
+import type { Environment } from './core/environment.ts';
 import { checkHostPath, type HostPathPolicy } from './core/host-path.ts';
 import type { SandboxType } from './core/instance.ts';
 import { createFrontend } from './frontend/app.ts';
 import { AsyncCalls } from './functions/async-calls.ts';
+import type { Machine } from './functions/capacity.ts';
 import { CodeStore } from './functions/code/code-store.ts';
 import { FunctionService } from './functions/function-service.ts';
-import { SYSTEM_CLOCK } from './functions/policy.ts';
+import { type GroupKey, SYSTEM_CLOCK } from './functions/policy.ts';
 import { createCatalog } from './functions/registry-catalog.ts';
 import { SandboxLauncher } from './functions/sandbox-launcher.ts';
 import { deliverWebhook } from './functions/webhook.ts';
@@ -19,12 +21,16 @@ import type { TokenVerifier } from './http/credentials.ts';
 import { createJwtVerifier } from './http/jwt.ts';
 import { createLocalTokenVerifier } from './http/local-token.ts';
 import { createInstallation } from './installation.ts';
+import { Instances } from './instances/instances.ts';
+import { Ledger } from './instances/ledger.ts';
 import { OpenCallBytes } from './instances/open-call-bytes.ts';
 import { createJobs } from './jobs/create-jobs.ts';
 import type { JobsLeft } from './jobs/jobs.ts';
+import { endsWithin } from './lib/deadline.ts';
 import { findPath, openPath } from './lib/opened-path.ts';
 import { createPathExists } from './lib/path-exists.ts';
 import { leftoversIn, Removals } from './lib/removals.ts';
+import { machineSize } from './machine.ts';
 import { createMeta } from './meta/app.ts';
 import { checkOpenFiles } from './open-files.ts';
 import { createRegistry } from './registry/registry.ts';
@@ -32,7 +38,6 @@ import type { Drivers } from './sandbox/drivers.ts';
 import { Interpreters } from './sandbox/host/interpreters.ts';
 import { type DataDir, openDataDir } from './storage/data-dir.ts';
 import { listNodeIds, listSandboxIds } from './storage/node-rows.ts';
-import { hasServiceInstance } from './storage/service-instances.ts';
 import { openStores, type Stores } from './storage/stores.ts';
 import type { Logger } from './telemetry/logger.ts';
 import { createMetrics } from './telemetry/metrics.ts';
@@ -102,7 +107,8 @@ async function assemble(
     report: (name, reason) => logger.warn({ name, reason }, 'something was not removed; it is tried again'),
   });
   metrics.readLeftoversFrom(() => removals.waiting);
-  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, removals, logger);
+  const environment = processEnvironment();
+  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, { environment, removals, logger });
   const executors = { defaultSandboxType: config.defaultExecutor };
   const registry = createRegistry({
     database,
@@ -117,45 +123,57 @@ async function assemble(
     ),
   });
 
-  const openCallBytes = new OpenCallBytes(config.maxOpenCallMb * MEBIBYTE);
-  const sandboxes = {
-    database,
-    drivers: (name: Parameters<Drivers['get']>[0]) => drivers.get(name),
+  const ledger = new Ledger({
+    machine: await machineSize(),
+    overcommit: config.overcommit,
+    openCallBytes: new OpenCallBytes(config.maxOpenCallMb * MEBIBYTE),
+  });
+  const driverOf = (name: SandboxType) => drivers.get(name);
+  const instances = new Instances(database, {
+    drivers: driverOf,
+    sweptDrivers,
     nodeId,
     log: logger,
-    metrics: metrics.scheduler,
+    metrics: metrics.instances,
     createTimeoutMs: config.createTimeoutMs,
-    openCallBytes,
+    orphanGraceMs: config.orphanGraceMs,
+    reconcileIntervalMs: config.reconcileIntervalMs,
+  });
+  const sandboxes = {
+    instances,
+    ledger,
+    database,
+    drivers: driverOf,
+    nodeId,
+    log: logger,
+    createTimeoutMs: config.createTimeoutMs,
     maxStarting: MAX_STARTING,
     maxProcesses: config.maxProcesses,
     network: config.network,
     requireIsolation: config.requireIsolation,
+    hostEnvironment: environment,
   };
-  const launcher = new SandboxLauncher({ ...sandboxes, codeStore: createCodeStore(config, mountPolicy, removals) });
-  const pythons = new Interpreters(config.process.pythons);
+  const launcher = new SandboxLauncher({
+    ...sandboxes,
+    openCallBytes: ledger.openCallBytes,
+    codeStore: createCodeStore(config, mountPolicy, removals),
+  });
+  const pythons = new Interpreters(config.process.pythons, environment);
   const jobs = createJobs({
     ...sandboxes,
     writes,
-    driver: () => drivers.get('process'),
+    driver: () => driverOf('process'),
     dataDir: dataDir.path,
     removals,
     python: async () => (await (config.jobs.python === '' ? pythons.findAny() : pythons.find(config.jobs.python))).path,
     openHostPath: config.jobs.allowHostPaths ? path => checkHostPath('workspace', path, mountPolicy, openPath) : null,
     sandbox: sandboxes,
     metrics: metrics.jobs,
-    ...jobLimits(config),
+    ...jobLimits(config, environment),
   });
   metrics.readJobsFrom(() => jobs.jobs.byStatus());
-  const scheduler = new Scheduler({
-    ...sandboxes,
-    sweptDrivers,
-    belongsElsewhere: async id =>
-      launcher.owns(id) || (await hasServiceInstance(database, id)) || (await jobs.jobs.owns(id)),
-    maxWaitingCalls: config.maxWaitingCalls,
-    orphanGraceMs: config.orphanGraceMs,
-    reconcileIntervalMs: config.reconcileIntervalMs,
-  });
-  metrics.readGaugesFrom(scheduler);
+  const agents = new Agents({ ...sandboxes, maxWaitingCalls: config.maxWaitingCalls });
+  metrics.readGaugesFrom(agents);
 
   const functions = new FunctionService({
     catalog: createCatalog(registry, database, executors),
@@ -164,12 +182,11 @@ async function assemble(
     capacity: {
       maxInstances: config.functions.maxInstances,
       maxInstancesPerTenant: config.functions.maxInstancesPerTenant,
-      machineCpuMillis: availableParallelism() * 1000,
-      machineMemoryMb: Math.floor(totalmem() / MEBIBYTE),
+      machine: functionMachine(ledger, config.maxProcesses),
     },
     maxWaitMs: config.functions.maxWaitMs,
     maxWaitingPerTenant: config.functions.maxWaitingPerTenant,
-    openCallBytes,
+    openCallBytes: ledger.openCallBytes,
     observe: metrics.functionInvoked,
     log: logger,
   });
@@ -202,7 +219,7 @@ async function assemble(
       return {
         ...(isStarted ? {} : { server: 'starting' }),
         ...(storage === null ? {} : { storage }),
-        ...scheduler.readiness(),
+        ...instances.readiness(),
       };
     },
     log: logger,
@@ -224,7 +241,7 @@ async function assemble(
         metrics: metrics.entry('frontend'),
         tracer,
         invoked: metrics.invoked,
-        instances: scheduler,
+        instances: agents,
         functions: registry.resolver,
         executors,
         mountPolicy,
@@ -255,7 +272,7 @@ async function assemble(
     async start() {
       const frontendUrl = await listen(frontend, config.host, config.port);
       const metaUrl = await listen(meta, config.metaHost, config.metaPort);
-      await scheduler.start();
+      await instances.start();
       await jobs.start();
       await functions.start();
       await asyncCalls.start();
@@ -271,10 +288,11 @@ async function assemble(
       const left = () => Math.max(0, deadlineMs - performance.now());
       // New connections are refused first; calls that run may end.
       const listeners = Promise.allSettled([frontend?.close(), meta?.close()]);
-      const [{ agentsLeft }] = await Promise.all([scheduler.close({ stopAgents, graceMs }), asyncCalls.close(left())]);
-      await within(listeners, left());
+      const [{ agentsLeft }] = await Promise.all([agents.close({ stopAgents, graceMs }), asyncCalls.close(left())]);
+      await endsWithin(listeners, left());
       await functions.close(left());
       const jobsLeft = await jobs.close(stopAgents ? left() : null);
+      await instances.close('the server is stopping');
       await drivers.close();
       removals.close();
       if (asksLocalToken) await removeLocalToken(dataDir.path);
@@ -290,9 +308,21 @@ async function createVerifier({ auth, localToken }: Config, dataDir: DataDir): P
   return localToken ? createLocalTokenVerifier(await writeLocalToken(dataDir.path)) : null;
 }
 
+/** The ledger as instances of functions ask it. */
+function functionMachine(ledger: Ledger, processes: number): Machine {
+  const sizeOf = ({ cpuMillis, memoryMb }: GroupKey) => ({ cpuMillis, memoryMb, processes });
+  return {
+    isLargeEnough: key => ledger.isWithinMachine(key),
+    isFull: key => ledger.refusal(sizeOf(key)) !== undefined,
+    take: key => ledger.take('function', sizeOf(key)),
+    give: key => ledger.give('function', sizeOf(key)),
+    onGiven: listener => ledger.onGiven(listener),
+  };
+}
+
 /** How the operator's own pip reaches its index: nothing else of the server's environment comes near a job. */
-function pipEnvironment(): Record<string, string> {
-  const found = Object.entries(processEnvironment()).filter(([name]) => PIP_VARIABLES.has(name.toUpperCase()));
+function pipEnvironment(environment: Environment): Record<string, string> {
+  const found = Object.entries(environment).filter(([name]) => PIP_VARIABLES.has(name.toUpperCase()));
   return Object.fromEntries(found.filter((entry): entry is [string, string] => entry[1] !== undefined));
 }
 
@@ -302,11 +332,11 @@ const PIP_VARIABLES = new Set([
 ]);
 
 /** Settings in the units of jobs; 0 stands for what this machine has. */
-function jobLimits({ jobs, code, createTimeoutMs }: Config) {
+function jobLimits({ jobs, code, createTimeoutMs }: Config, environment: Environment) {
   const maxRunning = jobs.maxRunning || JOBS_PER_PROCESSOR * availableParallelism();
   return {
     environment: jobs.environment,
-    pipEnvironment: pipEnvironment(),
+    pipEnvironment: pipEnvironment(environment),
     cpuMillis: jobs.defaultCpuMillis,
     memoryMb: jobs.defaultMemoryMb,
     limits: {
@@ -360,13 +390,4 @@ function warmUp(drivers: Drivers, executor: SandboxType, logger: Logger): void {
       })
       .catch((error: unknown) => logger.warn({ err: error }, `the ${name} sandbox could not be warmed`));
   }
-}
-
-async function within(promise: Promise<unknown>, ms: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<void>(resolve => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([promise, late]);
-  clearTimeout(timer);
 }

@@ -1,107 +1,95 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../core/error.ts';
-import { type Instance, NO_SANDBOX } from '../core/instance.ts';
+import type { Instance, InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import { CallRoom } from '../instances/call-room.ts';
+import type { DriverSource, InstanceLog } from '../instances/contract.ts';
+import type { Instances, Start } from '../instances/instances.ts';
+import type { Ledger } from '../instances/ledger.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
-import { LiveInstances } from '../instances/live-instances.ts';
-import { Reconciler } from '../instances/reconciler.ts';
-import { Removals } from '../instances/removals.ts';
-import { toSandboxSpec } from '../instances/sandbox-spec.ts';
-import { Starter } from '../instances/starter.ts';
-import { within } from '../lib/deadline.ts';
+import { instanceNotFound, openCallsFull, tooManyWaiting } from '../instances/refusals.ts';
+import { type InstanceRecord, toRecord } from '../instances/rows.ts';
+import { type SandboxRules, toStart } from '../instances/sandbox-spec.ts';
+import { isAllowed, transitionOf } from '../instances/state.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { ExecRequest, ExecResult, LogRequest, SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
-import type { CreateInstance, InstanceQuery, Instances } from './contract.ts';
-import { isAllowed, transitionOf } from './instance.ts';
+import type { ExecRequest, ExecResult, LogRequest } from '../sandbox/driver.ts';
+import {
+  findAgent,
+  findAgentByIdempotencyKey,
+  findAgentByName,
+  forgetIdempotencyKey,
+  listAgents,
+  listAgentsOfNode,
+} from '../storage/agents.ts';
+import type { Database } from '../storage/database.ts';
+import type { StoredInstance } from '../storage/instances.ts';
+import type { AgentInstances, CreateInstance, InstanceQuery } from './contract.ts';
 import { Operations } from './operations.ts';
-import type { SchedulerOptions } from './options.ts';
-import { type InstanceRecord, InstanceRecords } from './records.ts';
 import {
   createUndone,
   deletedMeanwhile,
   instanceFailed,
-  instanceNotFound,
   isBeing,
   keyUsed,
   nameTaken,
   noSandbox,
   notRunning,
-  openCallsFull,
   serverStopping,
   tooManyStarting,
-  tooManyWaiting,
 } from './refusals.ts';
+
+export interface AgentsOptions extends SandboxRules {
+  readonly database: Database;
+  readonly instances: Instances;
+  readonly ledger: Ledger;
+  readonly drivers: DriverSource;
+  /** Agents are looked after by the node that started them. */
+  readonly nodeId: string;
+  readonly log: InstanceLog;
+  readonly now?: () => number;
+  /** Calls of one agent that wait for their turn. */
+  readonly maxWaitingCalls: number;
+  /** Creates and restarts at the same moment. */
+  readonly maxStarting: number;
+}
 
 /** Races for a name that a create enters again when the holder vanished before it could be named. */
 const MAX_INSERTS = 5;
 const PARALLEL_DELETES = 32;
-/** What a driver may take beyond the grace to kill a sandbox, and to remove it. */
-const STOP_MS = 15_000;
-const REMOVE_MS = 30_000;
 
 /**
- * The agent instances of this node: the only way in to them. Storage decides who holds a name and which of two changes
- * wins; the map of live instances is what calls need, and nothing else.
+ * The agent instances of this node: their names, their order of events, and who may ask what of them. Storage decides who holds a name and
+ * which of two changes wins; the life of their sandboxes is `Instances`'.
  */
-export class Scheduler implements Instances {
-  readonly #options: SchedulerOptions;
+export class Agents implements AgentInstances {
+  readonly #options: AgentsOptions;
   readonly #now: () => number;
-  readonly #records: InstanceRecords;
+  readonly #instances: Instances;
   readonly #room: CallRoom;
-  readonly #removals: Removals;
-  readonly #starter: Starter;
-  readonly #reconciler: Reconciler;
-  readonly #operations = new Operations();
-  readonly #lives: LiveInstances;
-  /** The map of `#lives`: a call looks here and nowhere else. */
+  readonly #operations: Operations;
+  /** A call looks here and nowhere else. */
   readonly #live: ReadonlyMap<string, LiveInstance>;
-  #isStarted = false;
+  /** What the machine has promised to each. */
+  readonly #promised = new Map<string, Pick<StoredInstance, 'cpuMillis' | 'memoryMb'>>();
   #isStopping = false;
 
-  constructor(options: SchedulerOptions) {
+  constructor(options: AgentsOptions) {
     this.#options = options;
     this.#now = options.now ?? Date.now;
-    this.#records = new InstanceRecords(options.database);
-    this.#room = new CallRoom({ maxWaitingCalls: options.maxWaitingCalls, bytes: options.openCallBytes });
-    this.#removals = new Removals(options.log);
-    this.#starter = new Starter(options, this.#room, this.#removals);
-    this.#reconciler = new Reconciler({ ...options, now: this.#now }, this.#records, this.#removals, {
-      isBusy: id => this.#operations.of(id) !== undefined || this.#lives.isAdopting(id),
-      isLive: id => this.#live.has(id),
-      watchAgain: id => this.#live.get(id)?.watchSandbox(),
-      adopt: record => this.#lives.adopt(record),
+    this.#instances = options.instances;
+    this.#room = new CallRoom({
+      maxWaitingCalls: options.maxWaitingCalls,
+      bytes: options.ledger.openCallBytes,
     });
-    this.#lives = new LiveInstances({
-      ...options,
-      records: this.#records,
+    this.#operations = new Operations(id => this.#instances.hold(id));
+    this.#live = this.#instances.liveOf('agent');
+    this.#instances.own('agent', {
       room: this.#room,
-      isTaken: id => this.#isStopping || this.#operations.of(id) !== undefined,
-      onUnwritten: () => this.#reconciler.soon(),
+      adopted: (live, record) => this.#take(live.id, record),
+      ended: id => this.#give(id),
     });
-    this.#live = this.#lives.byId;
-  }
-
-  /** Adopts what lives and finishes what an earlier server began. Never rejects: what fails is tried again. */
-  async start(): Promise<void> {
-    await this.#reconciler.run();
-    this.#isStarted = true;
-  }
-
-  /** One look at everything, now; the same that runs by itself every few minutes. */
-  async reconcile(): Promise<void> {
-    await this.#reconciler.run();
-  }
-
-  /** What is not ready, and why. */
-  readiness(): Readonly<Record<string, string>> {
-    const missing: Record<string, string> = {};
-    if (!this.#isStarted) missing.scheduler = 'looking for instances of an earlier server';
-    if (this.#isStopping) missing.scheduler = 'stopping';
-    for (const [name, reason] of this.#reconciler.away) missing[`sandbox.${name}`] = reason;
-    return missing;
   }
 
   get liveInstances(): number {
@@ -120,12 +108,11 @@ export class Scheduler implements Instances {
   async close({ stopAgents, graceMs }: { stopAgents: boolean; graceMs: number }): Promise<{ agentsLeft: number }> {
     this.#isStopping = true;
     this.#operations.abortStarts(serverStopping());
-    const [unanswered] = await Promise.all([this.#lives.abandonAdoptions(), this.#reconciler.close()]);
+    const unanswered = await this.#instances.settle('agent');
     await Promise.all([this.#operations.settled(), this.#room.idle(graceMs)]);
     if (stopAgents) await this.#deleteAll();
-    this.#removals.close();
     const agentsLeft = this.#live.size + (stopAgents ? 0 : unanswered);
-    this.#lives.detachAll(serverStopping().message);
+    this.#instances.detach('agent', serverStopping().message);
     return { agentsLeft };
   }
 
@@ -150,23 +137,24 @@ export class Scheduler implements Instances {
   }
 
   async get(tenant: string, id: string): Promise<Instance> {
-    return (await this.#record(tenant, id)).instance;
+    return toInstance(await this.#record(tenant, id));
   }
 
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
     const { limit, cursor, ...filter } = query;
+    const { database } = this.#options;
     // One more than asked for tells whether there is a next page.
-    const found = await this.#records.list({ ...filter, limit: limit + 1, afterId: cursor });
-    const instances = found.slice(0, limit);
+    const found = await listAgents(database, { ...filter, limit: limit + 1, afterId: cursor });
+    const instances = found.slice(0, limit).map(toInstance);
     return { instances, nextCursor: found.length > limit ? (instances.at(-1)?.id ?? null) : null };
   }
 
   async delete(tenant: string, id: string, graceMs: number | null): Promise<void> {
-    const { instance } = await this.#record(tenant, id);
+    const record = await this.#record(tenant, id);
     const before = this.#operations.of(id);
-    if (before?.kind === 'delete' || !isAllowed(instance.status, 'delete')) throw instanceNotFound(id);
+    if (before?.kind === 'delete' || !isAllowed(record.status, 'end')) throw instanceNotFound(id);
     await this.#operations.run(id, 'delete', async () => {
-      if (!(await this.#records.move(id, 'delete'))) throw instanceNotFound(id);
+      if (!(await this.#endAnyEpoch(record))) throw instanceNotFound(id);
       if (before !== undefined) {
         before.abort.abort(deletedMeanwhile(before.kind === 'create' ? 'create' : 'restart', id));
         await before.done.catch(() => undefined);
@@ -177,8 +165,8 @@ export class Scheduler implements Instances {
   }
 
   async restart(tenant: string, id: string): Promise<Instance> {
-    const { instance } = await this.#record(tenant, id);
-    if (instance.nodeId !== this.#options.nodeId) throw instanceNotFound(id);
+    const record = await this.#record(tenant, id);
+    if (record.nodeId !== this.#options.nodeId) throw instanceNotFound(id);
     const before = this.#operations.of(id);
     if (before !== undefined) throw isBeing(before.kind, id);
     this.#assertMayStart();
@@ -198,9 +186,9 @@ export class Scheduler implements Instances {
   }
 
   async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
-    const { instance, handle } = await this.#record(tenant, id);
+    const { sandboxType, handle } = await this.#record(tenant, id);
     if (handle === null) throw noSandbox(id);
-    const driver = await this.#options.drivers(instance.spec.sandboxType);
+    const driver = await this.#options.drivers(sandboxType);
     return driver.logs(handle, request, signal);
   }
 
@@ -213,31 +201,22 @@ export class Scheduler implements Instances {
   /** Undefined when the name or the idempotency key is taken. */
   async #tryCreate({ spec, idempotency }: CreateInstance): Promise<Instance | undefined> {
     const id = randomUUID();
-    const secret = newSecret();
-    // Both fail before anything is written when this installation cannot run it at all.
-    const sandboxSpec = toSandboxSpec(id, secret, spec, this.#options);
-    const driver = await this.#options.drivers(spec.sandboxType);
-    const instance: Instance = {
-      id,
-      spec,
-      status: 'CREATING',
-      statusReason: '',
-      loadError: '',
-      restarts: 0,
-      createdAtMs: this.#now(),
-      startedAtMs: 0,
-      nodeId: this.#options.nodeId,
-      sandbox: NO_SANDBOX,
-    };
+    // Fails before anything is written when this installation cannot run it at all.
+    const start = await this.#startOf(id, spec);
+    const intent = this.#instances.draft({
+      owner: { kind: 'agent', key: id },
+      tenant: spec.tenant,
+      sandboxType: spec.sandboxType,
+      sandbox: start.sandbox,
+      concurrency: spec.concurrency,
+      maxCallMs: spec.callTimeoutMs,
+      spec: JSON.stringify(spec),
+    });
+    const { namespace, name } = spec;
     this.#assertMayStart();
     return await this.#operations.run(id, 'create', async signal => {
-      if (!(await this.#records.insert({ instance, secret, idempotency }))) return undefined;
-      try {
-        return await this.#bringUp(driver, instance, sandboxSpec, signal);
-      } catch (error) {
-        await this.#unlessWritten(id, this.#records.end(id, 'createFailed'));
-        throw error;
-      }
+      if (!(await this.#instances.intend(intent, { namespace, name, idempotency }))) return undefined;
+      return await this.#bringUp(intent, start, signal);
     });
   }
 
@@ -246,119 +225,114 @@ export class Scheduler implements Instances {
    * Undefined when the holder went away meanwhile.
    */
   async #holderOfKey({ spec, idempotency }: CreateInstance): Promise<Instance | undefined> {
+    const { database } = this.#options;
     if (idempotency) {
-      const holder = await this.#records.findByIdempotencyKey(spec.tenant, idempotency.key);
-      if (holder && holder.instance.createdAtMs + LIMITS.idempotencyKeepMs <= this.#now()) {
-        await this.#records.forgetIdempotencyKey(holder.instance.id);
+      const holder = await findAgentByIdempotencyKey(database, spec.tenant, idempotency.key);
+      if (holder && holder.stored.createdAtMs + LIMITS.idempotencyKeepMs <= this.#now()) {
+        await forgetIdempotencyKey(database, holder.stored.id);
       } else if (holder) {
         if (holder.requestHash !== idempotency.requestHash) throw keyUsed(idempotency.key);
-        const operation = this.#operations.of(holder.instance.id);
+        const operation = this.#operations.of(holder.stored.id);
         if (operation?.kind === 'create') return await operation.done;
-        if (holder.instance.status !== 'CREATING' || holder.instance.restarts > 0) return holder.instance;
+        if (holder.stored.status !== 'CREATING' || holder.stored.epoch > 1) return toInstance(holder.stored);
         // An earlier server was making it: nobody was told of it, and it will go.
-        this.#reconciler.soon();
+        this.#instances.reconcileSoon();
         throw createUndone(idempotency.key);
       }
     }
-    const holder = await this.#records.findByName(spec.tenant, spec.namespace, spec.name);
-    if (holder) throw nameTaken(holder.instance);
+    const holder = await findAgentByName(database, spec.tenant, spec.namespace, spec.name);
+    if (holder) throw nameTaken(toInstance(holder.stored));
     return undefined;
   }
 
   async #restart(id: string, signal: AbortSignal): Promise<Instance> {
-    const record = await this.#records.find(id);
-    const restarts = (record?.instance.restarts ?? 0) + 1;
-    if (record === null || !(await this.#records.move(id, 'restart', { restarts }))) throw await this.#whyNoRestart(id);
+    const record = await this.#find(id);
+    if (record === null) throw instanceNotFound(id);
+    const next = { ...record, epoch: record.epoch + 1 };
+    if (!(await this.#instances.move(record, 'restart', { epoch: next.epoch }))) throw await this.#whyNoRestart(id);
     let isOldGone = false;
+    let start: Start;
     try {
-      const { spec } = record.instance;
-      const sandboxSpec = toSandboxSpec(id, newSecret(), spec, this.#options);
-      const driver = await this.#options.drivers(spec.sandboxType);
-      await this.#endSandbox(driver, record, null, 'restarted');
+      start = await this.#startOf(id, toInstance(record).spec);
+      await this.#instances.endSandbox(record, this.#graceOf(record, null), 'restarted');
       isOldGone = true;
-      return await this.#bringUp(driver, { ...record.instance, restarts }, sandboxSpec, signal);
     } catch (error) {
-      const statusReason = `the restart failed: ${messageOf(error)}`;
-      const sandbox = isOldGone ? { handle: null, sandbox: NO_SANDBOX } : {};
-      await this.#unlessWritten(id, this.#records.move(id, 'restartFailed', { statusReason, ...sandbox }));
+      await this.#instances.undo(next, error, !isOldGone);
       throw error;
+    } finally {
+      if (isOldGone) this.#give(id);
     }
+    return await this.#bringUp({ ...next, handle: null }, start, signal);
   }
 
   /** It was found neither RUNNING nor FAILED: its delete has begun, or an earlier server was in the middle of something. */
   async #whyNoRestart(id: string): Promise<ServiceError> {
-    const record = await this.#records.find(id);
+    const record = await this.#find(id);
     if (record === null) return instanceNotFound(id);
-    const { status, restarts } = record.instance;
-    if (status === 'CREATING') return isBeing(restarts > 0 ? 'restart' : 'create', id);
-    return isBeing(status === 'STOPPING' ? 'delete' : 'restart', id);
+    if (record.status === 'CREATING') return isBeing(record.epoch > 1 ? 'restart' : 'create', id);
+    return isBeing(record.status === 'STOPPING' ? 'delete' : 'restart', id);
   }
 
-  /** Starts a sandbox for an instance that is CREATING, writes that it runs, and takes calls for it. */
-  async #bringUp(
-    driver: SandboxDriver,
-    instance: Instance,
-    sandboxSpec: SandboxSpec,
-    signal: AbortSignal,
-  ): Promise<Instance> {
-    const { live, started, loadFailure } = await this.#starter.start(driver, instance.spec, sandboxSpec, signal);
-    const facts = {
-      statusReason: '',
-      loadError: loadFailure?.message ?? '',
-      startedAtMs: this.#now(),
-      sandbox: started.facts,
-    };
+  /** How it gets its sandbox. Fails when this installation cannot run it at all. */
+  async #startOf(id: string, spec: InstanceSpec): Promise<Start> {
+    return toStart(
+      await this.#options.drivers(spec.sandboxType),
+      { id, secret: randomBytes(24).toString('base64url') },
+      spec,
+      this.#options,
+    );
+  }
+
+  /** Starts the sandbox of an instance that is CREATING, and takes calls for it. */
+  async #bringUp(intent: StoredInstance, start: Start, signal: AbortSignal): Promise<Instance> {
+    const refusal = this.#options.ledger.refusal({ ...intent, processes: this.#options.maxProcesses });
+    if (refusal !== undefined) {
+      await this.#instances.undo(intent, refusal);
+      throw refusal;
+    }
+    this.#take(intent.id, intent);
     try {
-      const row = { ...facts, handle: JSON.stringify(started.handle), secret: sandboxSpec.secret };
-      // False: deleted meanwhile.
-      if (!(await this.#records.move(instance.id, 'started', row)))
-        throw signal.reason ?? instanceNotFound(instance.id);
+      const { facts } = await this.#instances.launch(intent, start, signal);
+      return toInstance({ ...intent, ...facts, status: transitionOf('started').to });
     } catch (error) {
-      // Nobody would ever find this sandbox.
-      live.detach(messageOf(error));
-      await this.#removals.discard(driver, live.handle);
+      this.#give(intent.id);
       throw error;
     }
-    this.#lives.add(live);
-    return { ...instance, ...facts, status: transitionOf('started').to };
   }
 
-  /** Waits for a write that a later look at everything makes up for when it fails. */
-  async #unlessWritten(id: string, write: Promise<boolean>): Promise<void> {
-    try {
-      await write;
-    } catch (error) {
-      this.#options.log.error({ instanceId: id, err: error }, 'a change of an instance could not be written');
-      this.#reconciler.soon();
-    }
+  #take(id: string, { cpuMillis, memoryMb }: Pick<StoredInstance, 'cpuMillis' | 'memoryMb'>): void {
+    if (this.#promised.has(id)) return;
+    this.#promised.set(id, { cpuMillis, memoryMb });
+    this.#options.ledger.take('agent', { cpuMillis, memoryMb, processes: this.#options.maxProcesses });
   }
 
-  /** Ends and removes the sandbox of an instance, if it has one; open calls fail with `instance exited: <why>`. */
-  async #endSandbox(driver: SandboxDriver, record: InstanceRecord, graceMs: number | null, why: string): Promise<void> {
-    const { id, spec } = record.instance;
-    const grace = graceMs ?? Math.max(LIMITS.deleteGraceMs, spec.preStopTimeoutMs);
-    const live = this.#lives.take(id);
-    const handle = live?.handle ?? record.handle;
-    if (handle === null) return;
-    try {
-      const ended = live ? live.terminate(grace, why) : driver.stop(handle, grace);
-      await within(ended, grace + STOP_MS, `${driver.name} did not stop the sandbox in time`);
-    } catch (error) {
-      // Removing kills what still runs; if that fails too, it is the error.
-      this.#options.log.warn({ instanceId: id, err: error }, 'a sandbox could not be stopped');
-    }
-    await within(driver.remove(handle), REMOVE_MS, `${driver.name} did not remove the sandbox in time`);
+  #give(id: string): void {
+    const size = this.#promised.get(id);
+    if (size === undefined) return;
+    this.#promised.delete(id);
+    this.#options.ledger.give('agent', { ...size, processes: this.#options.maxProcesses });
+  }
+
+  /** The instance as a whole ends, whichever of its sandboxes it has: a restart may have begun since it was read. False: it is going. */
+  async #endAnyEpoch({ id, epoch }: InstanceRecord): Promise<boolean> {
+    if (await this.#instances.move({ id, epoch }, 'end')) return true;
+    const now = await this.#find(id);
+    return now !== null && now.epoch !== epoch && (await this.#endAnyEpoch(now));
+  }
+
+  #graceOf(record: InstanceRecord, graceMs: number | null): number {
+    return graceMs ?? Math.max(LIMITS.deleteGraceMs, toInstance(record).spec.preStopTimeoutMs);
   }
 
   async #tearDown(id: string, graceMs: number | null): Promise<void> {
     try {
-      const record = await this.#records.find(id);
+      const record = await this.#find(id);
       if (record === null) return;
-      const driver = await this.#options.drivers(record.instance.spec.sandboxType);
-      await this.#endSandbox(driver, record, graceMs, 'deleted');
-      await this.#records.end(id, 'removed');
+      await this.#instances.endSandbox(record, this.#graceOf(record, graceMs), 'deleted');
+      await this.#instances.rows.end(record, 'removed');
+      this.#give(id);
     } catch (error) {
-      this.#reconciler.soon();
+      this.#instances.reconcileSoon();
       const text = `instance ${id} could not be removed yet, and is tried again: ${messageOf(error)}`;
       throw unavailable(text, { cause: error });
     }
@@ -366,9 +340,9 @@ export class Scheduler implements Instances {
 
   async #deleteAll(): Promise<void> {
     try {
-      const rows = await this.#records.listOfNode(this.#options.nodeId);
-      await forEachOf(rows, PARALLEL_DELETES, async ({ instance: { id, spec } }) => {
-        await this.delete(spec.tenant, id, null).catch(error => {
+      const { database, nodeId } = this.#options;
+      await forEachOf(await listAgentsOfNode(database, nodeId), PARALLEL_DELETES, async ({ id, tenant }) => {
+        await this.delete(tenant, id, null).catch(error => {
           this.#options.log.warn({ instanceId: id, err: error }, 'an instance could not be deleted');
         });
       });
@@ -379,7 +353,7 @@ export class Scheduler implements Instances {
 
   async #invokeMissing(tenant: string, id: string, call: Call): Promise<CallOutcome> {
     if (this.#isStopping) throw serverStopping();
-    const { openCallBytes } = this.#options;
+    const { openCallBytes } = this.#options.ledger;
     const bodyBytes = call.body.length;
     if (!openCallBytes.fits(bodyBytes)) throw openCallsFull();
     let live: LiveInstance;
@@ -401,19 +375,24 @@ export class Scheduler implements Instances {
     notThere: (failedBecause?: string) => ServiceError,
   ): Promise<LiveInstance> {
     const record = await this.#record(tenant, id);
-    const { status, statusReason, nodeId } = record.instance;
+    const { status, statusReason, nodeId } = record;
     if (status === 'FAILED' && nodeId === this.#options.nodeId) throw notThere(statusReason);
     if (status !== 'RUNNING' || nodeId !== this.#options.nodeId) throw notThere();
-    const live = await this.#lives.adopt(record);
+    const live = await this.#instances.adopt(record);
     if (live === undefined) throw this.#isStopping ? serverStopping() : notThere();
     return live;
   }
 
   /** Fails with `not_found` when it does not exist or is another tenant's. */
   async #record(tenant: string, id: string): Promise<InstanceRecord> {
-    const record = await this.#records.find(id);
-    if (record === null || record.instance.spec.tenant !== tenant) throw instanceNotFound(id);
+    const record = await this.#find(id);
+    if (record === null || record.tenant !== tenant) throw instanceNotFound(id);
     return record;
+  }
+
+  async #find(id: string): Promise<InstanceRecord | null> {
+    const agent = await findAgent(this.#options.database, id);
+    return agent && toRecord(agent.stored);
   }
 
   #assertMayStart(): void {
@@ -422,6 +401,18 @@ export class Scheduler implements Instances {
   }
 }
 
-function newSecret(): string {
-  return randomBytes(24).toString('base64url');
+/** An agent as everybody but its driver sees it. */
+function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): Instance {
+  return {
+    id: stored.id,
+    spec: JSON.parse(stored.spec) as InstanceSpec,
+    status: stored.status,
+    statusReason: stored.statusReason,
+    loadError: stored.loadError,
+    restarts: stored.epoch - 1,
+    createdAtMs: stored.createdAtMs,
+    startedAtMs: stored.startedAtMs,
+    nodeId: stored.nodeId,
+    sandbox: stored.sandbox,
+  };
 }

@@ -5,11 +5,10 @@ import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest } from '../sandbox/driver.ts';
 
 /**
- * The only way in to instances: what the HTTP entries (and later the function service and jobs) may ask of the
- * scheduler. Every method that takes a tenant answers for another tenant's instance exactly as for one that does not
+ * The only way in to agent instances: what the HTTP entries may ask of `Agents`. Every method that takes a tenant answers for another tenant's instance exactly as for one that does not
  * exist: `not_found` with `instance not found: <id>`. All errors are `ServiceError`s.
  */
-export interface Instances {
+export interface AgentInstances {
   /**
    * Creates an instance and returns when its sandbox runs, its runtime has connected and its code was loaded or failed to
    * load (`loadError`). Bounded by the create budget. Fails with

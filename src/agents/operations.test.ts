@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { Operations } from './operations.ts';
 
 test('an operation is found while it runs, also by its own work, and not after', async () => {
-  const operations = new Operations();
+  const operations = new Operations(() => () => undefined);
   await operations.run('a', 'create', async () => {
     expect(operations.of('a')?.kind).toBe('create');
     return undefined;
@@ -13,7 +13,7 @@ test('an operation is found while it runs, also by its own work, and not after',
 });
 
 test('an operation that took the place of another stays in it when the other ends', async () => {
-  const operations = new Operations();
+  const operations = new Operations(() => () => undefined);
   let end!: () => void;
   const first = operations.run(
     'a',
@@ -36,7 +36,7 @@ test('an operation that took the place of another stays in it when the other end
 });
 
 test('starts are counted and aborted, deletes are not', async () => {
-  const operations = new Operations();
+  const operations = new Operations(() => () => undefined);
   const untilAbort = (signal: AbortSignal) =>
     new Promise<undefined>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
   const create = expect(operations.run('a', 'create', untilAbort)).rejects.toThrow('stopping');

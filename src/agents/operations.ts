@@ -11,6 +11,12 @@ export interface Operation {
 /** What is being done to which instance in this process: whoever else meets a half-made instance leaves it alone. */
 export class Operations {
   readonly #running = new Map<string, Operation>();
+  readonly #hold: (id: string) => () => void;
+
+  /** `hold` keeps everybody else from an instance until what it returns is called. */
+  constructor(hold: (id: string) => () => void) {
+    this.#hold = hold;
+  }
 
   /** Creates and restarts that run now. */
   get starts(): number {
@@ -34,7 +40,9 @@ export class Operations {
     const done = Promise.resolve().then(() => work(abort.signal));
     const operation: Operation = { kind, abort, done };
     this.#running.set(id, operation);
+    const release = this.#hold(id);
     const end = () => {
+      release();
       if (this.#running.get(id) === operation) this.#running.delete(id);
     };
     done.then(end, end);

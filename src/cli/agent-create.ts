@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { readFile, stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { promisify } from 'node:util';
+import { runsImages } from '../core/sandbox-types.ts';
 import { tellLoadError } from './agent-records.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
@@ -115,7 +116,7 @@ export async function bodyFromFlags(
 const HOST_FILES = 'host';
 
 export function isOfImage(sandbox: string | undefined): boolean {
-  return sandbox === 'docker' || sandbox === 'kubernetes';
+  return sandbox !== undefined && runsImages(sandbox);
 }
 
 export function missingImage(sandbox: string): CliError {

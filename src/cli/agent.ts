@@ -1,7 +1,9 @@
 import type { Command } from 'commander';
+import { INSTALLED_SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { addClientOptions } from './client.ts';
 import { append } from './config-flags.ts';
 import type { Context } from './io.ts';
+import { oneOf } from './print.ts';
 
 const AGENT = 'the id of the agent, or its name';
 
@@ -189,7 +191,10 @@ function addCreate(command: Command): Command {
     .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
     .option('-v, --mount <src:dst[:ro]>', 'a directory or file of the host; may be repeated', append)
     .option('--workspace <dir>', 'a directory of the host that is its home and working directory')
-    .option('--sandbox <type>', 'docker or supervisor; else the default of the service')
+    .option(
+      '--sandbox <type>',
+      `${oneOf(INSTALLED_SANDBOX_TYPES.filter(type => type !== 'process'))}; else the default of the service`,
+    )
     .option('--image <image>', 'the image; the default sandbox uses the files of the host', 'host')
     .option('--user <user>', 'who runs the code; else root')
     .option('--publish <[proto:]port>', 'a port of the sandbox to publish; may be repeated', append)

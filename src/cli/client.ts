@@ -6,6 +6,7 @@ import { type Command, Option } from 'commander';
 import type { WebSocket } from 'ws';
 import { isLoopback } from '../config/contradictions.ts';
 import { readLocalToken } from '../config/local-token.ts';
+import { onAbort } from '../lib/linked-signal.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 import { printWarning } from './print.ts';
@@ -139,9 +140,10 @@ export class Client {
       perMessageDeflate: false,
     });
     const { signal } = this.#io;
-    const leave = () => socket.terminate();
-    signal.addEventListener('abort', leave, { once: true });
-    socket.once('close', () => signal.removeEventListener('abort', leave));
+    socket.once(
+      'close',
+      onAbort(signal, () => socket.terminate()),
+    );
     return await new Promise((resolve, reject) => {
       socket.once('open', () => {
         // What came with the handshake would be told before anybody can listen.
@@ -246,10 +248,11 @@ function unreachable(entry: Entry, base: URL, error: Error): CliError {
   );
 }
 
-function refusal(status: number, text: string): CliError {
-  const message = parseObject(text)?.message;
+function refusal(status: number, body: string): CliError {
+  const answer = parseObject(body);
+  const message = answer?.message;
   const sentence =
-    typeof message === 'string' && message !== '' ? message : `the service answered ${status}: ${cut(text)}`;
+    typeof message === 'string' && message !== '' ? message : `the service answered ${status}: ${cut(body)}`;
   if (status === 401) {
     return new CliError(
       `${sentence}. Give a token with --token or ROOKERY_TOKEN; "rookery token create" makes one. The one of a service with --local-token is found with --data-dir or ROOKERY_DATA_DIR.`,
@@ -257,15 +260,9 @@ function refusal(status: number, text: string): CliError {
       status,
     );
   }
-  if (/\bunsafe (workspace|mount source|code path)/.test(sentence)) {
-    return new CliError(`${sentence}\n${UNSAFE_SOURCES}`, EXIT.failure, status);
-  }
-  return new CliError(sentence, status === 403 ? EXIT.refused : EXIT.failure, status);
+  const text = typeof answer?.advice === 'string' ? `${sentence}\n${answer.advice}` : sentence;
+  return new CliError(text, status === 403 ? EXIT.refused : EXIT.failure, status);
 }
-
-const UNSAFE_SOURCES =
-  'Not mounted are /, what is in /etc, /proc, /sys, /dev and /boot, sockets and state of container engines, the data directory, the configuration and ' +
-  'the secrets of the service, directories that hold one of them, and paths with ".." in them. Mount another directory, or copy what is needed into one.';
 
 async function readText(answer: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];

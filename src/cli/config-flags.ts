@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander';
 import type { ConfigFlags } from '../config/env.ts';
-import type { Setting } from '../config/setting.ts';
 import { SETTINGS, type SettingPath, variableOf } from '../config/settings.ts';
+import type { Setting } from '../core/setting.ts';
 
 const settings = Object.entries(SETTINGS) as [SettingPath, Setting<unknown>][];
 

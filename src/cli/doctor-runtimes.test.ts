@@ -5,7 +5,7 @@ const ALL: RuntimeFacts = {
   jdk: version => (version === '17' ? { java: '/jvm/17/bin/java' } : `no Java ${version} was found`),
   jar: { jar: '/rookery-runtime.jar' },
   isolation: ['mount', 'net'],
-  hasDocker: true,
+  ofImages: ['docker'],
 };
 
 const find = (name: string, changes: Partial<RuntimeFacts> = {}) =>
@@ -38,12 +38,10 @@ test('http needs network namespaces', () => {
 
 test('the command of an image needs docker, and nothing else does', () => {
   expect(find('custom image')).toMatchObject({ status: 'ok' });
-  expect(find('custom image', { hasDocker: false })).toMatchObject({ status: 'warn', text: 'not available' });
-  expect(find('http', { hasDocker: false })).toMatchObject({ status: 'ok' });
+  expect(find('custom image', { ofImages: [] })).toMatchObject({ status: 'warn', text: 'not available' });
+  expect(find('http', { ofImages: [] })).toMatchObject({ status: 'ok' });
 });
 
 test('without the process sandbox none of them is available', () => {
-  expect(runtimeFindings({ ...ALL, isolation: null, hasDocker: false }).map(({ status }) => status)).not.toContain(
-    'ok',
-  );
+  expect(runtimeFindings({ ...ALL, isolation: null, ofImages: [] }).map(({ status }) => status)).not.toContain('ok');
 });

@@ -1,3 +1,4 @@
+import { INSTALLED_SANDBOX_TYPES, runsImages } from '../core/sandbox-types.ts';
 import type { Finding } from './doctor-checks.ts';
 
 /** What the rows look at. */
@@ -8,8 +9,8 @@ export interface RuntimeFacts {
   readonly jar: { readonly jar: string } | string;
   /** The layers of isolation of the process sandbox; null where it does not work. */
   readonly isolation: readonly string[] | null;
-  /** Whether the docker sandbox works. */
-  readonly hasDocker: boolean;
+  /** Those values of `sandbox_type` that run images and work. */
+  readonly ofImages: readonly string[];
 }
 
 const JAVA_VERSIONS = ['8', '11', '17', '21'];
@@ -50,10 +51,18 @@ function http({ isolation }: RuntimeFacts): Finding {
   return { name: 'http', status: 'warn', text: 'not available', notes: [note] };
 }
 
-function customImage({ hasDocker }: RuntimeFacts): Finding {
+function customImage({ ofImages }: RuntimeFacts): Finding {
   const name = 'custom image';
-  if (hasDocker) return { name, status: 'ok', text: 'the command of an image, with sandbox_type docker', notes: [] };
-  const note = 'Only the docker sandbox runs the command of an image, and it does not work here.';
+  if (ofImages.length > 0) {
+    return {
+      name,
+      status: 'ok',
+      text: `the command of an image, with sandbox_type ${ofImages.join(' or ')}`,
+      notes: [],
+    };
+  }
+  const those = INSTALLED_SANDBOX_TYPES.filter(runsImages).join(' or ');
+  const note = `Only the ${those} sandbox runs the command of an image, and it does not work here.`;
   return { name, status: 'warn', text: 'not available', notes: [note] };
 }
 

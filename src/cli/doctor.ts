@@ -3,6 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import type { Config } from '../config/config.ts';
+import type { Environment } from '../core/environment.ts';
+import { runsImages } from '../core/sandbox-types.ts';
 import { addConfigFlags } from './config-flags.ts';
 import type { Finding } from './doctor-checks.ts';
 import { EXIT } from './exit.ts';
@@ -27,14 +29,14 @@ export function register(program: Command, context: Context): void {
 
 async function examine(io: Io, options: Readonly<Record<string, unknown>>): Promise<number> {
   const config = await loadConfigOrExplain(io, options);
-  const findings = await withSpinner(io, 'looking at this machine', () => findAll(config));
+  const findings = await withSpinner(io, 'looking at this machine', () => findAll(config, io.environment));
   const hasFailed = findings.some(finding => finding.status === 'fail');
   if (options.json === true) printJson(io, { ok: !hasFailed, findings });
   else print(io, findings);
   return hasFailed ? EXIT.failure : EXIT.ok;
 }
 
-async function findAll(config: Config): Promise<readonly Finding[]> {
+async function findAll(config: Config, environment: Environment): Promise<readonly Finding[]> {
   const [checks, { openDatabase }] = await Promise.all([
     import('./doctor-checks.ts'),
     import('../storage/database.ts'),
@@ -45,23 +47,23 @@ async function findAll(config: Config): Promise<readonly Finding[]> {
     checks.checkDatabase(openDatabase),
     ...(config.frontend.enabled ? [checks.checkPort('frontend', config.host, config.port)] : []),
     ...(config.meta.enabled ? [checks.checkPort('meta_service', config.metaHost, config.metaPort)] : []),
-    checkPythons(config),
-    probeDrivers(config),
+    checkPythons(config, environment),
+    probeDrivers(config, environment),
   ]);
   return findings.flat();
 }
 
-async function checkPythons(config: Config): Promise<Finding> {
+async function checkPythons(config: Config, environment: Environment): Promise<Finding> {
   const [{ pythonFinding }, { Interpreters }] = await Promise.all([
     import('./doctor-checks.ts'),
     import('../sandbox/host/interpreters.ts'),
   ]);
-  const interpreters = new Interpreters(config.process.pythons);
+  const interpreters = new Interpreters(config.process.pythons, environment);
   return pythonFinding(version => interpreters.find(version), config);
 }
 
 /** In a data directory of their own, so that a running service and its launchers are left alone. */
-async function probeDrivers(config: Config): Promise<readonly Finding[]> {
+async function probeDrivers(config: Config, environment: Environment): Promise<readonly Finding[]> {
   const [
     { driverFinding },
     { CHOSEN_NETWORK_SENTENCE },
@@ -81,22 +83,21 @@ async function probeDrivers(config: Config): Promise<readonly Finding[]> {
   ]);
   const dataDir = await mkdtemp(join(tmpdir(), 'rookery-doctor-'));
   const removals = new Removals({ directory: join(dataDir, 'leftovers'), report: () => undefined });
-  const process = { ...config.process, spares: 0, warm: [] };
-  const supervisor = { ...config.supervisor, spares: 0 };
-  const { drivers } = await createInstallation({ ...config, dataDir, process, supervisor }, removals, SILENT);
+  const { drivers } = await createInstallation(
+    { ...config, dataDir },
+    { environment, removals, logger: SILENT, onlyProbed: true },
+  );
   try {
-    const names = drivers.names.filter(name => name !== 'kubernetes');
-    const probes = await Promise.all(names.map(async name => [name, await drivers.probe(name)] as const));
-    const of = new Map(probes);
+    const probes = await Promise.all(drivers.names.map(async name => [name, await drivers.probe(name)] as const));
     const chosen = config.process.network === 'shared' ? [CHOSEN_NETWORK_SENTENCE] : [];
-    const ofProcess = of.get('process');
+    const ofProcess = new Map(probes).get('process');
     return [
-      ...probes.map(([name, probe]) => driverFinding(name, probe, config, name === 'docker' ? [] : chosen)),
+      ...probes.map(([name, probe]) => driverFinding(name, probe, config, runsImages(name) ? [] : chosen)),
       ...runtimeFindings({
-        jdk: jdks.findJdk,
+        jdk: version => jdks.findJdk(version, environment),
         jar: jdks.findRuntimeJar(),
         isolation: ofProcess?.available ? ofProcess.capabilities.isolation : null,
-        hasDocker: of.get('docker')?.available === true,
+        ofImages: probes.filter(([name, probe]) => probe.available && runsImages(name)).map(([name]) => name),
       }),
     ];
   } finally {

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { backoffMs } from '../lib/backoff.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import { functionPath, resolveFunction } from './function-records.ts';
@@ -72,8 +73,7 @@ function failureOf({ data }: ServerEvent): CliError {
   }
 }
 
-const FIRST_POLL_MS = 50;
-const MAX_POLL_MS = 2000;
+const POLL = { firstMs: 50, longestMs: 2000, factor: 1.5 };
 
 async function finishAsync(io: Io, client: Client, text: string, options: InvokeOptions): Promise<void> {
   const { requestId } = JSON.parse(text) as { requestId: string };
@@ -84,10 +84,10 @@ async function finishAsync(io: Io, client: Client, text: string, options: Invoke
   const path = `/serverless/v1/functions/async-results/${encodeURIComponent(requestId)}`;
   const end = await withSpinner(io, `waiting for ${requestId}`, async () => {
     // It ends by itself: the service keeps a call and its result for a bounded time, then the id is unknown.
-    for (let pauseMs = FIRST_POLL_MS; ; pauseMs = Math.min(MAX_POLL_MS, pauseMs * 1.5)) {
+    for (let looks = 1; ; looks++) {
       const answer = await client.json('GET', path);
       if (answer.status === 'completed' || answer.status === 'failed') return answer;
-      await delay(pauseMs, undefined, { signal: io.signal }).catch(() => {
+      await delay(backoffMs(POLL, looks), undefined, { signal: io.signal }).catch(() => {
         throw new CliError(`Interrupted. The call goes on: its request id is ${requestId}.`);
       });
     }

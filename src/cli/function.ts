@@ -1,8 +1,10 @@
 import type { Command } from 'commander';
+import { SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { addClientOptions } from './client.ts';
 import { append } from './config-flags.ts';
 import { addServiceCommands } from './function-service.ts';
 import type { Context } from './io.ts';
+import { oneOf } from './print.ts';
 
 const NAME = 'hello, demo@hello or 0@demo@hello';
 const FUNCTION = `its name (${NAME}), or a URN`;
@@ -146,7 +148,7 @@ function addFunctionFlags(command: Command): Command {
     .option('--memory <mb>', 'MB (default: 2048)')
     .option('--timeout <time>', 'the longest that a call may take: 30s, 15m')
     .option('--description <text>', 'what it is for')
-    .option('--sandbox <type>', 'docker, supervisor or kubernetes; else the default of the service')
+    .option('--sandbox <type>', `${oneOf(SANDBOX_TYPES)}; else the default of the service`)
     .option('--image <reference>', 'the image, for docker and kubernetes')
     .option('--user <user>', 'whom it runs as')
     .option('-p, --publish <port>', 'a port that it listens on: 8080, udp:53; may be repeated', append)

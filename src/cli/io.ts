@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { Readable } from 'node:stream';
-import { type Environment, processEnvironment } from '../config/env.ts';
+import { processEnvironment } from '../config/env.ts';
+import type { Environment } from '../core/environment.ts';
 
 /** What a command knows of the world around it, so that tests can run commands in their own process. */
 export interface Io {

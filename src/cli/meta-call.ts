@@ -9,8 +9,8 @@ export async function callMeta(client: Client, method: string, path: string, bod
   const answer = await askMeta(client, method, path, body);
   if (answer.code === 0) return answer;
   const failure = metaFailure(answer);
-  const advice = await adviceFor(client, answer);
-  throw advice === '' ? failure : new CliError(`${failure.message}\n${advice}`, failure.exitCode);
+  const advice = ADVICE[Number(answer.code)] ?? answer.advice;
+  throw typeof advice !== 'string' ? failure : new CliError(`${failure.message}\n${advice}`, failure.exitCode);
 }
 
 /** As `callMeta`, for whoever has to read more of a failure than its message. */
@@ -21,7 +21,7 @@ export function askMeta(client: Client, method: string, path: string, body?: unk
   });
 }
 
-/** What to do next, where the service's own text may say no more than it does. */
+/** What to do next in commands, where the service says it in requests. */
 const ADVICE: Readonly<Record<number, string>> = {
   [META_CODES.exists.code]:
     'It can be changed with "rookery function update", or removed with "rookery function delete".',
@@ -30,16 +30,6 @@ const ADVICE: Readonly<Record<number, string>> = {
   [META_CODES.staleRevision.code]:
     'Somebody changed the function meanwhile: look at it (rookery function get NAME), then say it again without --revision, or with the one that it has now.',
 };
-
-async function adviceFor(client: Client, { code, message }: MetaAnswer): Promise<string> {
-  const missing = code === META_CODES.notFound.code ? /^function \[([^:\]]+):[^\]]+\]/.exec(String(message)) : null;
-  if (missing === null) return ADVICE[Number(code)] ?? '';
-  const path = `/functions/${encodeURIComponent(missing[1] ?? '')}/versions`;
-  const { functions } = await askMeta(client, 'GET', path).catch(() => ({ functions: null }));
-  if (!Array.isArray(functions)) return '';
-  const versions = functions.map(fn => String((fn as { versionNumber: unknown }).versionNumber));
-  return `Its versions are ${versions.join(', ')}.`;
-}
 
 export function metaFailure({ message, code }: MetaAnswer): CliError {
   return new CliError(`${String(message)} (code ${String(code)})`);

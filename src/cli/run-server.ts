@@ -1,3 +1,4 @@
+import { endsWithin } from '../lib/deadline.ts';
 import { EXIT } from './exit.ts';
 
 /** What `server.ts` makes. */
@@ -94,23 +95,18 @@ async function close(
   reasons: Reasons,
 ): Promise<{ line: string; exitCode: number; error?: unknown }> {
   const boundMs = options.graceMs + CLOSE_MARGIN_MS + (options.stopAgents ? STOP_AGENTS_MARGIN_MS : 0);
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<'late'>(resolve => {
-    timer = setTimeout(resolve, boundMs, 'late');
-  });
   try {
-    const result = await Promise.race([server.close(options), late, reasons.second]);
-    if (result === 'late') {
+    const closing = Promise.race([server.close(options), reasons.second]);
+    if (!(await endsWithin(closing, boundMs))) {
       return { line: `closing took longer than ${boundMs / 1000} s and was given up`, exitCode: EXIT.failure };
     }
+    const result = await closing;
     if ('kind' in result) {
       return { line: 'at once; agents and jobs live on and are adopted at the next start', exitCode: EXIT.failure };
     }
     return { line: lastLine(result), exitCode: EXIT.ok };
   } catch (error) {
     return { line: 'closing failed, the log says why', exitCode: EXIT.failure, error };
-  } finally {
-    clearTimeout(timer);
   }
 }
 

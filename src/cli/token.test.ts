@@ -40,7 +40,14 @@ test('a token has its tenant, its role and its end, signed with the secret witho
 test('secret, issuer and audience come from the variables of the service too', async () => {
   const environment = { ROOKERY_JWT_SECRET: SECRET, ROOKERY_JWT_ISSUER: 'me', ROOKERY_JWT_AUDIENCE: 'you' };
   const ran = await cli(['token', 'create'], { environment });
-  expect(await payloadOf(ran.out)).toMatchObject({ sub: 'default', role: 'developer', iss: 'me', aud: 'you' });
+  expect(await payloadOf(ran.out)).toMatchObject({ sub: 'default', iss: 'me', aud: 'you' });
+});
+
+test('a token that was asked for without a role has none: what it may do is the service’s least, not its most', async () => {
+  const least = await payloadOf((await cli(['token', 'create', '--secret-file', file])).out);
+  expect(Object.keys(least).sort()).toEqual(['exp', 'iat', 'sub']);
+  const most = await payloadOf((await cli(['token', 'create', '--role', 'developer', '--secret-file', file])).out);
+  expect(most.role).toBe('developer');
 });
 
 test('the secret itself is never printed', async () => {

@@ -8,7 +8,7 @@ const ROLES = ['developer', 'user', 'viewer'];
 
 interface CreateOptions {
   readonly tenant: string;
-  readonly role: string;
+  readonly role?: string;
   readonly ttl: string;
   readonly secretFile?: string;
   readonly issuer?: string;
@@ -24,7 +24,10 @@ export function register(program: Command, context: Context): void {
     .command('create')
     .description('Prints a signed token (HS256) for the service that knows the same secret. Nothing is sent anywhere.')
     .option('--tenant <tenant>', 'whom it speaks for', 'default')
-    .option('--role <role>', 'developer (everything), user (invoke and read) or viewer (read)', 'developer')
+    .option(
+      '--role <role>',
+      'developer (everything), user (invoke and read) or viewer (read); else the token has none, and the service takes jwt.defaultRole: viewer unless its operator chose another',
+    )
     .option('--ttl <time>', 'how long it holds: 90s, 15m, 1h, 7d', '1h')
     .option('--secret-file <file>', 'the file with the secret; else $ROOKERY_JWT_SECRET_FILE or $ROOKERY_JWT_SECRET')
     .option('--issuer <text>', 'the claim iss; else $ROOKERY_JWT_ISSUER')
@@ -36,7 +39,7 @@ async function createToken(io: Io, options: CreateOptions): Promise<void> {
   if (!isTenant(options.tenant)) {
     throw usageError(`--tenant must be ${TENANT_RULE}, not ${JSON.stringify(options.tenant)}.`);
   }
-  if (!ROLES.includes(options.role))
+  if (options.role !== undefined && !ROLES.includes(options.role))
     throw usageError(`--role must be one of ${ROLES.join(', ')}, not ${JSON.stringify(options.role)}.`);
   const ttlMs = parseDurationMs(options.ttl, '--ttl');
   if (ttlMs < 1000) throw usageError('--ttl must be at least 1s: times in tokens are whole seconds.');
@@ -46,7 +49,7 @@ async function createToken(io: Io, options: CreateOptions): Promise<void> {
 
   const { SignJWT } = await import('jose');
   const issuedAt = Math.floor(Date.now() / 1000);
-  const jwt = new SignJWT({ role: options.role })
+  const jwt = new SignJWT(options.role === undefined ? {} : { role: options.role })
     .setProtectedHeader({ alg: 'HS256', typ: 'JWT' })
     .setSubject(options.tenant)
     .setIssuedAt(issuedAt)

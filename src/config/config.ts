@@ -1,15 +1,13 @@
 import { homedir } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import { nearest } from '../core/nearest.ts';
+import { type Setting, type SettingValues, WrongValue } from '../core/setting.ts';
 import { type Auth, readAuth } from './auth.ts';
 import { contradictionsOf } from './contradictions.ts';
-import { type Setting, WrongValue } from './setting.ts';
 import { SETTINGS, type SettingPath } from './settings.ts';
 
-type ValueOf<S> = S extends { read(value: unknown): infer T } ? T : never;
-
 /** Every setting by its whole path: `values['jwt.secretFile']`. */
-export type Values = { readonly [P in SettingPath]: ValueOf<(typeof SETTINGS)[P]> };
+export type Values = SettingValues<typeof SETTINGS>;
 
 type Head<P extends string> = P extends `${infer H}.${string}` ? H : P;
 
@@ -100,12 +98,12 @@ export async function resolveConfig(
 
 /** Sockets that are settings' too: whoever reaches one is root, or nearly. */
 function ownPathsOf(values: Values, file: string | null): readonly string[] {
-  const paths = Object.entries(SETTINGS)
-    .filter(([, setting]: [string, Setting<unknown>]) => setting.isPath === true)
-    .map(([settingPath]) => values[settingPath as SettingPath]);
-  const sockets = [values['docker.host'], values['supervisor.url']].map(
-    url => /^unix:\/\/(\/.+)$/.exec(url ?? '')?.[1],
-  );
+  const those = (is: (setting: Setting<unknown>) => boolean | undefined) =>
+    Object.entries(SETTINGS).flatMap(([settingPath, setting]) =>
+      is(setting) ? [values[settingPath as SettingPath]] : [],
+    );
+  const paths = those(setting => setting.isPath);
+  const sockets = those(setting => setting.isSocket).map(url => /^unix:\/\/(\/.+)$/.exec(String(url))?.[1]);
   return [file, ...paths, ...sockets].filter(each => typeof each === 'string');
 }
 

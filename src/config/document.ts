@@ -1,4 +1,4 @@
-import type { Setting } from './setting.ts';
+import type { Setting } from '../core/setting.ts';
 import { CLIENT_VARIABLES, SETTINGS, variableOf } from './settings.ts';
 
 const settings = Object.entries(SETTINGS) as [string, Setting<unknown>][];

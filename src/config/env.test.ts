@@ -3,8 +3,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
+import type { Environment } from '../core/environment.ts';
 import { ConfigError } from './config.ts';
-import { type ConfigFlags, type Environment, loadConfig, NO_FLAGS } from './env.ts';
+import { type ConfigFlags, loadConfig, NO_FLAGS } from './env.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'rookery-config-'));
 afterAll(() => rmSync(dir, { recursive: true, force: true }));

@@ -1,11 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
+import type { Environment } from '../core/environment.ts';
 import { messageOf } from '../core/error.ts';
 import { nearest } from '../core/nearest.ts';
 import { type Config, type Given, resolveConfig } from './config.ts';
 import { CLIENT_VARIABLES, SETTINGS, type SettingPath, variableOf } from './settings.ts';
-
-export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** What the command line says about the configuration. */
 export interface ConfigFlags {

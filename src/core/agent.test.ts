@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { createBody, runtimeSpec, SPEC } from '../../test/http/frontend.ts';
 import { type AgentCreateRequest, type AgentFunction, readAgentCreate, resolveRegistered } from './agent.ts';
 import { readBody } from './json.ts';
+import { SANDBOX_TYPES } from './sandbox-types.ts';
 
 const DEFAULTS = { defaultSandboxType: 'process' } as const;
 const read = (body: unknown): AgentCreateRequest =>
@@ -214,7 +215,7 @@ describe('ranges', () => {
 
 test.each(['process', 'Docker', 'podman'])('sandbox_type "%s" is refused', type => {
   expect(() => read(spec({ sandbox_type: type }))).toThrow(
-    `invalid request body: runtime_spec.sandbox_type must be one of docker, supervisor, kubernetes or empty, got "${type}"`,
+    `invalid request body: runtime_spec.sandbox_type must be one of ${SANDBOX_TYPES.join(', ')} or empty, got "${type}"`,
   );
 });
 

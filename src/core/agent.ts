@@ -6,6 +6,7 @@ import { boolean, described, integer, type Kind, list, record, refine, text } fr
 import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
 import { PORT_SCHEMA, PORTS_SCHEMA, type PortSpec, parsePorts } from './port.ts';
+import { type RequestedSandboxType, runsImages, SANDBOX_TYPES } from './sandbox-types.ts';
 import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
 
 /**
@@ -57,9 +58,6 @@ export interface FunctionResolver {
   resolveFunction(tenant: string, urn: string): Promise<AgentFunction>;
 }
 
-export const SANDBOX_TYPES = ['docker', 'supervisor', 'kubernetes'] as const;
-export type RequestedSandboxType = '' | (typeof SANDBOX_TYPES)[number];
-
 /** Control characters, and halves of surrogate pairs, which no UTF-8 text can hold. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
@@ -74,7 +72,7 @@ const agentName = refine(
 
 const sandboxType: Kind<RequestedSandboxType> = {
   ...refine(text() as Kind<RequestedSandboxType>, (value, path, problem) => {
-    if (value === '' || SANDBOX_TYPES.includes(value)) return;
+    if (value === '' || (SANDBOX_TYPES as readonly string[]).includes(value)) return;
     problem(path, `must be one of ${SANDBOX_TYPES.join(', ')} or empty, got "${value}"`);
   }),
   describe: () => ({ enum: ['', ...SANDBOX_TYPES] }),
@@ -200,7 +198,7 @@ function resolveSpec(
   { defaultSandboxType }: ExecutorDefaults,
 ): InstanceSpec {
   const sandboxType = fn.sandboxType === '' ? defaultSandboxType : fn.sandboxType;
-  const hasImage = sandboxType === 'docker' || sandboxType === 'kubernetes';
+  const hasImage = runsImages(sandboxType);
   return {
     tenant: request.tenant,
     namespace: request.namespace,

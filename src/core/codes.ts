@@ -1,5 +1,7 @@
+import type { ErrorCode } from './error.ts';
+
 /**
- * Every numeric code that stands in an answer's `code` (or in the text of a failed call), in one table.
+ * Every numeric code that stands in an answer's `code` (or in the text of a failed call), in one table. The code uses the names;
  * `docs/errors.md` is generated from it. HTTP statuses that stand in `code` as they are (400, 404 …) are not repeated here.
  */
 export interface NumericCode {
@@ -8,8 +10,20 @@ export interface NumericCode {
   readonly where: 'meta_service' | 'user code' | 'function service';
   /** The HTTP status that comes with it, as a rule. */
   readonly http: string;
-  /** What it means, and its text where the text is fixed. */
+  /** The message of the answer, where it is always the same. */
+  readonly text?: string;
+  /** What it means; with `text` only what the text does not say. */
   readonly meaning: string;
+}
+
+/** A code with which a call of a function fails. */
+export interface FunctionCode extends NumericCode {
+  /** The HTTP status of the function service. (An agent answers 500 whatever its code did.) */
+  readonly status: number;
+  /** An error of this kind that says no number has this one. */
+  readonly standsFor?: ErrorCode;
+  /** The call has not begun, and there may be capacity a little later: the queue of asynchronous calls tries it again. */
+  readonly isRetried: boolean;
 }
 
 const invalid = '400 for register, update, delete, query of one version and reserved instances; else 200';
@@ -19,7 +33,8 @@ export const META_CODES = {
     code: 4101,
     where: 'meta_service',
     http: '200',
-    meaning: '`the function name already exists. rename your function`',
+    text: 'the function name already exists. rename your function',
+    meaning: '',
   },
   invalid: {
     code: 4104,
@@ -37,7 +52,8 @@ export const META_CODES = {
     code: 4114,
     where: 'meta_service',
     http: '200',
-    meaning: '`duplicate version number`; also for two publishes without a number that are at most one second apart.',
+    text: 'duplicate version number',
+    meaning: 'also for two publishes without a number that are at most one second apart.',
   },
   notFound: {
     code: 4115,
@@ -49,13 +65,15 @@ export const META_CODES = {
     code: 4120,
     where: 'meta_service',
     http: '200',
-    meaning: '`pool does not exist or has been deleted. check input parameters`',
+    text: 'pool does not exist or has been deleted. check input parameters',
+    meaning: '',
   },
   staleRevision: {
     code: 4134,
     where: 'meta_service',
     http: '200',
-    meaning: '`revisionId is non latest version`',
+    text: 'revisionId is non latest version',
+    meaning: '',
   },
   notJson: {
     code: 130600,
@@ -71,73 +89,82 @@ export const META_CODES = {
   },
 } as const satisfies Record<string, NumericCode>;
 
-/** Codes of calls: what user code did, and what the function service answers. */
-export const CALL_CODES: readonly NumericCode[] = [
-  ...userCode(4001, 'The entry cannot be loaded: its folder, module or symbol is missing, or it does not compile.'),
-  ...userCode(
+/** What a runtime says of the code that it runs (docs/runtime-protocol.md): no other code comes out of a sandbox. */
+export const USER_CODES = {
+  protocolBroken: ofUser(4000, 'The runtime and the service misunderstood each other: a fault of one of them.'),
+  loadFailed: ofUser(
+    4001,
+    'The entry cannot be loaded: its folder, module or symbol is missing, or it does not compile.',
+  ),
+  handlerFailed: ofUser(
     4002,
     '`Fail to run user call handler. err: <text>.` The handler raised; of a server of HTTP, its answer is none.',
   ),
-  ...userCode(4004, '`response body size <n> exceeds the limit of 6291456`'),
-  ...userCode(4007, 'The value cannot be turned into JSON (`NaN` too), or what the runtime sent as one is not JSON.'),
-  { code: 4009, where: 'user code', http: 'none', meaning: 'pre_stop failed; only in the log.' },
-  { code: 4010, where: 'user code', http: '504; agents 500', meaning: 'The call timed out.' },
-  { code: 4140, where: 'user code', http: '413', meaning: 'The body of the call is too large.' },
-  ...userCode(4201, 'The initializer failed, or there is no handler: `empty user call code`.'),
-  ...userCode(4211, 'The initializer timed out.'),
-  {
-    code: 4037,
-    where: 'function service',
-    http: '400',
-    meaning: 'A session header is wrong, or asks for more places than an instance has.',
-  },
-  {
-    code: 150424,
-    where: 'function service',
-    http: '404',
-    meaning: '`function metadata not found`',
-  },
-  {
-    code: 150427,
-    where: 'function service',
-    http: '500',
-    meaning: 'The instance ended while it ran the call.',
-  },
-  {
-    code: 150429,
-    where: 'function service',
-    http: '429',
-    meaning: 'The waiting room is full, and the function has its largest number of instances.',
-  },
-  {
-    code: 150431,
-    where: 'function service',
-    http: '503',
-    meaning: 'The call waited too long for an instance.',
-  },
-  { code: 150444, where: 'function service', http: '400', meaning: 'No instances are reserved for the label.' },
-  {
-    code: 150500,
-    where: 'function service',
-    http: '500',
-    meaning: 'An instance could not be started, and not because of the user’s code; the message says why.',
-  },
-  {
-    code: 150510,
-    where: 'function service',
-    http: '429',
-    meaning:
-      'The waiting room is full, and the machine or the tenant has no room for another instance; or the memory for the bodies of open calls is full.',
-  },
-  {
-    code: 200400,
-    where: 'function service',
-    http: '400',
-    meaning: 'The call is wrong: no URN, a kind that cannot be invoked, a bad header or body.',
-  },
-  { code: 200404, where: 'function service', http: '404', meaning: 'Unknown session, or unknown id of an async call.' },
-];
+  resultTooLarge: ofUser(4004, '`response body size <n> exceeds the limit of 6291456`'),
+  resultNotJson: ofUser(
+    4007,
+    'The value cannot be turned into JSON (`NaN` too), or what the runtime sent as one is not JSON.',
+  ),
+  preStopFailed: ofUser(4009, 'pre_stop failed; only in the log.', { http: 'none' }),
+  timedOut: ofUser(4010, 'The call timed out.', {
+    status: 504,
+    http: '504; agents 500',
+    standsFor: 'deadline_exceeded',
+  }),
+  bodyTooLarge: ofUser(4140, 'The body of the call is too large.', { status: 413 }),
+  initializerFailed: ofUser(4201, 'The initializer failed, or there is no handler: `empty user call code`.'),
+  initializerTimedOut: ofUser(4211, 'The initializer timed out.'),
+} as const;
 
-function userCode(code: number, meaning: string): [NumericCode] {
-  return [{ code, where: 'user code', http: '500', meaning }];
+/** What the function service itself answers a call with. */
+export const SERVICE_CODES = {
+  badSession: ofService(4037, 400, 'A session header is wrong, or asks for more places than an instance has.'),
+  unknownFunction: {
+    ...ofService(150424, 404, '', { standsFor: 'not_found' }),
+    text: 'function metadata not found',
+  },
+  instanceEnded: ofService(150427, 500, 'The instance ended while it ran the call.'),
+  queueFull: ofService(150429, 429, 'The waiting room is full, and the function has its largest number of instances.', {
+    standsFor: 'resource_exhausted',
+    isRetried: true,
+  }),
+  waitedTooLong: ofService(150431, 503, 'The call waited too long for an instance.', { isRetried: true }),
+  unknownLabel: ofService(150444, 400, 'No instances are reserved for the label.'),
+  startFailed: ofService(
+    150500,
+    500,
+    'An instance could not be started, and not because of the user’s code; the message says why.',
+    { standsFor: 'failed_precondition' },
+  ),
+  machineFull: ofService(
+    150510,
+    429,
+    'The waiting room is full, and the machine or the tenant has no room for another instance; or the memory for the bodies of open calls is full.',
+    { isRetried: true },
+  ),
+  badCall: ofService(200400, 400, 'The call is wrong: no URN, a kind that cannot be invoked, a bad header or body.', {
+    standsFor: 'invalid_request',
+  }),
+  unknownId: ofService(200404, 404, 'Unknown session, or unknown id of an async call.'),
+} as const;
+
+/** All codes of calls. */
+export const CALL_CODES: readonly FunctionCode[] = [...Object.values(USER_CODES), ...Object.values(SERVICE_CODES)];
+
+type More = Partial<Pick<FunctionCode, 'http' | 'status' | 'standsFor' | 'isRetried'>>;
+
+function ofUser(code: number, meaning: string, more: More = {}): FunctionCode {
+  return {
+    code,
+    where: 'user code',
+    status: 500,
+    http: String(more.status ?? 500),
+    meaning,
+    isRetried: false,
+    ...more,
+  };
+}
+
+function ofService(code: number, status: number, meaning: string, more: More = {}): FunctionCode {
+  return { code, where: 'function service', status, http: String(status), meaning, isRetried: false, ...more };
 }

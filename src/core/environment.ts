@@ -1,3 +1,6 @@
+/** Variables by their names. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
 const ENVIRONMENT_NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 /** What is wrong with the name of an environment variable that a caller sets; undefined when nothing is. */

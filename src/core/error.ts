@@ -26,7 +26,7 @@ export interface ErrorDetails {
   readonly cause?: unknown;
   /** When the caller may try again (`Retry-After`), whole seconds, at least 1. */
   readonly retryAfterSeconds?: number;
-  /** Extra members of the answer's body (for example the `instance_id` that holds a name). */
+  /** Extra members of the answer's body: the `instance_id` that holds a name; `advice`, what to do next where the message is fixed. */
   readonly body?: Readonly<Record<string, unknown>>;
   /** The numeric code of the specification (meta_service, function service), where the entry's table has several. */
   readonly number?: number;

@@ -1,4 +1,5 @@
 import { isUtf8 } from 'node:buffer';
+import { SERVICE_CODES } from './codes.ts';
 import { invalidRequest, type ServiceError } from './error.ts';
 import { isJsonObject } from './json.ts';
 import { LIMITS } from './limits.ts';
@@ -33,8 +34,8 @@ export interface SessionHeader {
 
 type HeaderSource = Readonly<Record<string, string | string[] | undefined>>;
 
-const BAD_REQUEST = 200400;
-const BAD_SESSION = 4037;
+const BAD_REQUEST = SERVICE_CODES.badCall.code;
+const BAD_SESSION = SERVICE_CODES.badSession.code;
 const MAX_SESSION_TTL_SECONDS = 86_400 * 30;
 const MAX_LABELS = 100;
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import type { FunctionSpec } from './function.ts';
 import { FUNCTION_FIELDS, mergeUpdate, readRegister, readUpdate } from './function-fields.ts';
+import { SANDBOX_TYPES } from './sandbox-types.ts';
 
 const SMALLEST = { name: '0@demo@hello', runtime: 'python3.11', cpu: 500, memory: 512 };
 const FAAS = { ...SMALLEST, kind: 'faas', handler: 'a.b', storageType: 'local', codePath: '/srv/code' };
@@ -101,7 +102,7 @@ describe('what is refused', () => {
     [
       'an unknown sandboxType',
       { sandboxType: 'vm' },
-      'sandboxType must be one of "docker", "supervisor", "kubernetes"',
+      `sandboxType must be one of ${SANDBOX_TYPES.map(type => `"${type}"`).join(', ')}`,
     ],
     ['a name in environment with "-"', { environment: { 'A-B': '1' } }, 'environment.A-B must have a name like'],
     ['a name of the platform in environment', { environment: { ROOKERY_X: '' } }, 'belong to the platform'],

@@ -31,6 +31,7 @@ import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
 import { PORT_SCHEMA, PORTS_SCHEMA, parsePorts } from './port.ts';
 import { type Checked, type Problem, Problems } from './problem.ts';
+import { SANDBOX_TYPES } from './sandbox-types.ts';
 import {
   absentValues,
   type Fields,
@@ -170,7 +171,7 @@ export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
   s3CodePath: optional<S3CodePath | null>(s3CodePath, null),
   extendedHandler: optional(extendedHandler, absentValues(extendedHandler.fields)),
   extendedTimeout: optional(extendedTimeout, absentValues(extendedTimeout.fields)),
-  sandboxType: optional(oneOf(['', 'docker', 'supervisor', 'kubernetes']), '', 'Empty: the default executor.'),
+  sandboxType: optional(oneOf(['', ...SANDBOX_TYPES]), '', 'Empty: the default executor.'),
   rootfs: optional<FunctionRootfs | null>(rootfs, null),
   minInstance: optional(instances, LIMITS.functionInstances.defaultMin),
   maxInstance: optional(instances, LIMITS.functionInstances.defaultMax),

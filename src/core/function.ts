@@ -1,5 +1,6 @@
 import type { JsonObject } from './json.ts';
 import type { MountSpec } from './mount.ts';
+import type { RequestedSandboxType } from './sandbox-types.ts';
 
 /** `agent` and `faas` can run here; `yrlib` and `custom` are stored and returned. */
 export const FUNCTION_KINDS = ['agent', 'faas', 'yrlib', 'custom'] as const;
@@ -28,7 +29,7 @@ export interface FunctionSpec {
   readonly extendedHandler: { readonly initializer: string; readonly pre_stop: string };
   /** Seconds. */
   readonly extendedTimeout: { readonly initializer: number; readonly pre_stop: number };
-  readonly sandboxType: '' | 'docker' | 'supervisor' | 'kubernetes';
+  readonly sandboxType: RequestedSandboxType;
   readonly rootfs: FunctionRootfs | null;
   readonly minInstance: number;
   readonly maxInstance: number;

@@ -66,7 +66,7 @@ export function checkPathText(noun: string, path: string): void {
     throw invalidRequest(`${noun} must have at most ${LIMITS.hostPathChars} characters: ${path.slice(0, 80)}…`);
   }
   if (path.includes('..') || path.includes('docker.sock') || isForbiddenTree(normalize(path))) {
-    throw invalidRequest(`unsafe ${noun}: ${path}`);
+    throw unsafe(noun, path);
   }
 }
 
@@ -156,12 +156,22 @@ async function resolveMissing(path: string, find: FindPath): Promise<string> {
   return normalize(path);
 }
 
+const RULE =
+  'Not given to a sandbox are /, what is in /etc, /proc, /sys, /dev and /boot, sockets and state of container engines, the data directory, the ' +
+  'configuration and the secrets of the service, directories that hold one of them, and paths with ".." in them. Name another directory, or copy ' +
+  'what is needed into one.';
+
 function unsafe(noun: string, path: string): ServiceError {
-  return invalidRequest(`unsafe ${noun}: ${path}`);
+  return invalidRequest(`unsafe ${noun}: ${path}`, { body: { advice: RULE } });
 }
 
 function notAllowed(noun: string, path: string): ServiceError {
-  return invalidRequest(`unsafe ${noun}: ${path} (mounts.allow does not name it)`);
+  return invalidRequest(`unsafe ${noun}: ${path} (mounts.allow does not name it)`, {
+    body: {
+      advice:
+        'Only what the setting mounts.allow names, and what is below it, is given to a sandbox: ask the operator for a place there.',
+    },
+  });
 }
 
 function isForbiddenTree(path: string): boolean {

@@ -1,5 +1,6 @@
 import type { MountSpec } from './mount.ts';
 import type { PortSpec } from './port.ts';
+import type { DRIVERS } from './sandbox-types.ts';
 
 /**
  * What an instance is, fully resolved: nothing in it is optional or left to a driver. Made from an agent create
@@ -52,7 +53,10 @@ export interface InstanceSpec {
   readonly functionUrn: string;
 }
 
-export type SandboxType = 'process' | 'docker' | 'supervisor' | 'kubernetes' | 'fake';
+export type SandboxType = keyof typeof DRIVERS | 'fake';
+
+/** What an instance is for: who asked for it, and hears what becomes of it. */
+export type OwnerKind = 'agent' | 'function' | 'job' | 'build';
 
 /** `CREATING → RUNNING → STOPPING → gone`; `RUNNING → FAILED` when the sandbox ends by itself. */
 export type InstanceStatus = 'CREATING' | 'RUNNING' | 'STOPPING' | 'FAILED';

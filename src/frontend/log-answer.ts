@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { messageOf } from '../core/error.ts';
 import { answerController } from '../http/caller.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
 import { badQuery, type Query, queryFlag, queryInteger, queryText } from './query.ts';
@@ -61,7 +62,7 @@ export class LogAnswers {
         return reply;
       }
       // The status is gone; a connection that breaks off is the only way left to say that lines are missing.
-      request.failure = `the log broke off: ${error instanceof Error ? error.message : String(error)}`;
+      request.failure = `the log broke off: ${messageOf(error)}`;
       raw.destroy();
     }
     return reply;

@@ -55,6 +55,18 @@ describe('keepAlive', () => {
     expect(stub.close).toHaveBeenCalledWith(CLOSE.idle, 'nothing moved for 10 s');
   });
 
+  test('what may be silent is ended by nothing but a peer that is gone', () => {
+    const { stub, socket } = newSocket();
+    keepAlive(socket, null)();
+    for (let round = 0; round < 10_000; round++) {
+      vi.advanceTimersByTime(30_000);
+      stub.emit('pong');
+    }
+    expect([stub.close, stub.terminate].map(spy => spy.mock.calls.length)).toEqual([0, 0]);
+    stub.emit('close');
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
   test('a closed socket leaves no timer', () => {
     const { stub, socket } = newSocket();
     keepAlive(socket, 10_000);

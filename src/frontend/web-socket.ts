@@ -82,8 +82,11 @@ export function close(socket: WebSocket, code: number, reason = ''): void {
   socket.close(code, end);
 }
 
-/** Finds out that a peer is gone who never says so, and ends what is silent for `idleMs`. The returned function counts as a move. */
-export function keepAlive(socket: WebSocket, idleMs: number): () => void {
+/**
+ * Finds out that a peer is gone who never says so, and ends what is silent for `idleMs` (null: it may be silent). The returned function
+ * counts as a move.
+ */
+export function keepAlive(socket: WebSocket, idleMs: number | null): () => void {
   let isAlive = true;
   socket.on('pong', () => {
     isAlive = true;
@@ -94,10 +97,14 @@ export function keepAlive(socket: WebSocket, idleMs: number): () => void {
     isAlive = false;
     if (socket.readyState === socket.OPEN) socket.ping();
   }, PING_MS).unref();
-  const idle = setTimeout(() => close(socket, CLOSE.idle, `nothing moved for ${idleMs / 1000} s`), idleMs).unref();
+  const idle = idleMs === null ? undefined : armIdle(socket, idleMs);
   socket.once('close', () => {
     clearInterval(pings);
     clearTimeout(idle);
   });
-  return () => void idle.refresh();
+  return () => void idle?.refresh();
+}
+
+function armIdle(socket: WebSocket, idleMs: number): NodeJS.Timeout {
+  return setTimeout(() => close(socket, CLOSE.idle, `nothing moved for ${idleMs / 1000} s`), idleMs).unref();
 }

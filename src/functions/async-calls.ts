@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
+import { CALL_CODES, SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, messageOf, notFound, ServiceError } from '../core/error.ts';
 import type { FunctionCallHeaders } from '../core/function-call.ts';
+import { endsWithin } from '../lib/deadline.ts';
 import {
   type AsyncCallStatus,
   claimAsyncCall,
@@ -60,9 +62,7 @@ export interface AsyncSubmission {
   readonly webhookUrl: string;
 }
 
-const UNKNOWN_OUTCOME = 150427;
-/** The room was full, or no instance came free in time: the call has not run, and may try again (not when none could ever fit). */
-const NOT_PLACED = [150429, 150431, 150510];
+const RETRIED: ReadonlySet<number> = new Set(CALL_CODES.filter(row => row.isRetried).map(row => row.code));
 /** How long the calls of a function rest after its waiting room was full. */
 const FULL_ROOM_PAUSE_MS = 500;
 const SWEEP_MS = 60_000;
@@ -111,7 +111,7 @@ export class AsyncCalls {
   async start(): Promise<void> {
     const { database } = this.#options;
     const error = JSON.stringify({
-      code: UNKNOWN_OUTCOME,
+      code: SERVICE_CODES.instanceEnded.code,
       message: 'the server ended while the call was running: whether its handler finished is not known',
     });
     await failProcessingAsyncCalls(database, error, this.#now());
@@ -129,13 +129,8 @@ export class AsyncCalls {
     this.#isStopping = true;
     clearTimeout(this.#sweep);
     for (const pause of this.#pauses) clearTimeout(pause);
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<void>(resolve => {
-      timer = setTimeout(resolve, graceMs);
-    });
     const ended = Promise.all(this.#running).then(() => Promise.all(this.#deliveries));
-    await Promise.race([ended, late]);
-    clearTimeout(timer);
+    await endsWithin(ended, graceMs);
     this.#closing.abort();
   }
 
@@ -176,7 +171,7 @@ export class AsyncCalls {
   async get(tenant: string | null, id: string): Promise<AsyncAnswer> {
     const row = await findAsyncCall(this.#options.database, id);
     if (!row || (tenant !== null && row.tenant !== tenant)) {
-      throw notFound(`no asynchronous call has the id ${id}`, { number: 200404 });
+      throw notFound(`no asynchronous call has the id ${id}`, { number: SERVICE_CODES.unknownId.code });
     }
     return {
       requestId: row.id,
@@ -284,7 +279,7 @@ export class AsyncCalls {
   #putBack(queued: QueuedCall, code: number | undefined): void {
     this.#lanes.putBack(queued);
     // Whoever waited for an instance in vain has waited long enough; a full room is asked again a little later.
-    if (code === 150431 || this.#isStopping) return;
+    if (code === SERVICE_CODES.waitedTooLong.code || this.#isStopping) return;
     this.#lanes.pause(queued, true);
     const pause = setTimeout(() => {
       this.#pauses.delete(pause);
@@ -327,8 +322,9 @@ export class AsyncCalls {
       return { error: { code: outcome.code, message: outcome.text } };
     } catch (error) {
       const code = error instanceof ServiceError ? (error.number ?? 500) : 500;
+      // The same codes when no instance could ever fit: no waiting would help then.
       const isForGood = error instanceof ServiceError && error.code === 'failed_precondition';
-      return { error: { code, message: messageOf(error) }, mayPass: NOT_PLACED.includes(code) && !isForGood };
+      return { error: { code, message: messageOf(error) }, mayPass: RETRIED.has(code) && !isForGood };
     }
   }
 

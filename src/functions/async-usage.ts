@@ -1,3 +1,4 @@
+import { SERVICE_CODES } from '../core/codes.ts';
 import { resourceExhausted } from '../core/error.ts';
 
 export interface UsageBounds {
@@ -25,11 +26,14 @@ export class AsyncUsage {
   check(tenant: string, bytes: number): void {
     const { maxOpen, maxOpenPerTenant, maxBytes, maxBytesPerTenant } = this.#bounds;
     if (this.#open >= maxOpen || (this.#openOf.get(tenant) ?? 0) >= maxOpenPerTenant) {
-      throw resourceExhausted('too many asynchronous calls are waiting', { number: 150429, retryAfterSeconds: 1 });
+      throw resourceExhausted('too many asynchronous calls are waiting', {
+        number: SERVICE_CODES.queueFull.code,
+        retryAfterSeconds: 1,
+      });
     }
     if (this.#bytes + bytes > maxBytes || (this.#bytesOf.get(tenant) ?? 0) + bytes > maxBytesPerTenant) {
       throw resourceExhausted('asynchronous calls and their kept results take all the room that they may have', {
-        number: 150429,
+        number: SERVICE_CODES.queueFull.code,
         retryAfterSeconds: 60,
       });
     }

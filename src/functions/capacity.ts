@@ -4,9 +4,19 @@ export interface CapacityOptions {
   /** Instances of function services on this machine, over all tenants. */
   readonly maxInstances: number;
   readonly maxInstancesPerTenant: number;
-  /** An instance that asks for more than the machine has is no capacity at all. */
-  readonly machineCpuMillis: number;
-  readonly machineMemoryMb: number;
+  readonly machine: Machine;
+}
+
+/** What the machine has, and what it has promised to everybody (`Ledger`). */
+export interface Machine {
+  /** True when an instance of that size could ever run here. */
+  isLargeEnough(key: GroupKey): boolean;
+  /** True when it has promised so much that no instance of that size may start now. */
+  isFull(key: GroupKey): boolean;
+  take(key: GroupKey): void;
+  give(key: GroupKey): void;
+  /** Told when something was given back after somebody had been refused. */
+  onGiven(listener: () => void): void;
 }
 
 /** Someone who holds instances and may want more. */
@@ -29,8 +39,8 @@ export interface CapacityUser {
 export class Capacity {
   readonly #options: CapacityOptions;
   readonly #users = new Set<CapacityUser>();
-  /** Who was refused, and how many instances it wanted. */
-  readonly #refused = new Map<CapacityUser, number>();
+  /** Who was refused, how many instances it wanted, and of which size. */
+  readonly #refused = new Map<CapacityUser, { readonly wanted: number; readonly key: GroupKey }>();
   /** Idle instances that are ending to make room. */
   #leaving = 0;
   readonly #perTenant = new Map<string, number>();
@@ -38,6 +48,7 @@ export class Capacity {
 
   constructor(options: CapacityOptions) {
     this.#options = options;
+    options.machine.onGiven(() => this.#askAgain());
   }
 
   get taken(): number {
@@ -55,38 +66,37 @@ export class Capacity {
 
   /** True when an instance of that size could ever run here. */
   fits(key: GroupKey): boolean {
-    return key.cpuMillis <= this.#options.machineCpuMillis && key.memoryMb <= this.#options.machineMemoryMb;
+    return this.#options.machine.isLargeEnough(key);
   }
 
-  /** True when `user` gets no further instance now. */
-  isFull(user: CapacityUser): boolean {
-    return this.#isTenantFull(user) || this.#taken >= this.#options.maxInstances;
+  /** True when `user` gets no further instance of that size now. */
+  isFull(user: CapacityUser, key: GroupKey): boolean {
+    return this.#isTenantFull(user) || this.#isMachineFull(key);
   }
 
   /**
    * Takes room for one of the `wanted` instances. When there is none, idle instances of others are ended, now or as soon as there are any
    * (`isWanted`), and `user` is told when that is done.
    */
-  tryTake(user: CapacityUser, wanted: number): boolean {
-    if (this.isFull(user)) {
+  tryTake(user: CapacityUser, wanted: number, key: GroupKey): boolean {
+    if (this.isFull(user, key)) {
       const tenantFull = this.#isTenantFull(user);
-      this.#refused.set(user, wanted);
+      this.#refused.set(user, { wanted, key });
       for (const holder of this.#users) {
         if (tenantFull && holder.tenant !== user.tenant) continue;
         while (this.#lacks() > 0 && holder.evictIdle()) this.#leaving += 1;
       }
       return false;
     }
-    this.take(user);
+    this.take(user, key);
     return true;
   }
 
   /** Whether an instance of `holder` that is idle should end, because somebody waits for its room. */
   isWanted(holder: CapacityUser): boolean {
     if (this.#refused.size === 0 || this.#lacks() <= 0) return false;
-    for (const user of this.#refused.keys()) {
-      if (this.#isTenantFull(user) ? holder.tenant === user.tenant : this.#taken >= this.#options.maxInstances)
-        return true;
+    for (const [user, { key }] of this.#refused) {
+      if (this.#isTenantFull(user) ? holder.tenant === user.tenant : this.#isMachineFull(key)) return true;
     }
     return false;
   }
@@ -98,9 +108,9 @@ export class Capacity {
   lackedSince(sinceMs: number, holder: CapacityUser): number {
     if (this.#refused.size === 0 || this.#lacks() <= 0) return 0;
     let lacked = -this.#leaving;
-    for (const [user, wanted] of this.#refused) {
+    for (const [user, { wanted, key }] of this.#refused) {
       if (user === holder || (user.waitingSinceMs ?? Number.POSITIVE_INFINITY) > sinceMs) continue;
-      if (this.#isTenantFull(user) ? holder.tenant === user.tenant : this.isFull(user)) lacked += wanted;
+      if (this.#isTenantFull(user) ? holder.tenant === user.tenant : this.#isMachineFull(key)) lacked += wanted;
     }
     return lacked;
   }
@@ -111,17 +121,24 @@ export class Capacity {
   }
 
   /** Counts an instance that runs already (adopted after a restart), whatever the bounds say. */
-  take(user: CapacityUser): void {
+  take(user: CapacityUser, key: GroupKey): void {
+    this.#options.machine.take(key);
     this.#taken += 1;
     this.#perTenant.set(user.tenant, (this.#perTenant.get(user.tenant) ?? 0) + 1);
   }
 
-  give(user: CapacityUser): void {
+  give(user: CapacityUser, key: GroupKey): void {
     this.#taken -= 1;
     if (this.#leaving > 0) this.#leaving -= 1;
     const left = (this.#perTenant.get(user.tenant) ?? 1) - 1;
     if (left > 0) this.#perTenant.set(user.tenant, left);
     else this.#perTenant.delete(user.tenant);
+    this.#options.machine.give(key);
+    this.#askAgain();
+  }
+
+  /** Whoever was refused may have more luck now. */
+  #askAgain(): void {
     const waiting = [...this.#refused.keys()];
     this.#refused.clear();
     const served: CapacityUser[] = [];
@@ -132,10 +149,10 @@ export class Capacity {
     }
     // Whoever got something and wants more goes behind those who got nothing.
     for (const user of served) {
-      const wanted = this.#refused.get(user);
-      if (wanted === undefined) continue;
+      const again = this.#refused.get(user);
+      if (again === undefined) continue;
       this.#refused.delete(user);
-      this.#refused.set(user, wanted);
+      this.#refused.set(user, again);
     }
   }
 
@@ -143,11 +160,15 @@ export class Capacity {
     return (this.#perTenant.get(tenant) ?? 0) >= this.#options.maxInstancesPerTenant;
   }
 
+  #isMachineFull(key: GroupKey): boolean {
+    return this.#taken >= this.#options.maxInstances || this.#options.machine.isFull(key);
+  }
+
   /** Instances that somebody still waits for, beyond the room that is being made. */
   #lacks(): number {
     let wanted = -this.#leaving;
-    for (const [user, count] of this.#refused) {
-      if (user.wantsMore) wanted += count;
+    for (const [user, refused] of this.#refused) {
+      if (user.wantsMore) wanted += refused.wanted;
       else this.#refused.delete(user);
     }
     return wanted;

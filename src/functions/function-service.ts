@@ -1,8 +1,9 @@
-import { openCallsFull } from '../agents/refusals.ts';
-import { failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
+import { SERVICE_CODES, USER_CODES } from '../core/codes.ts';
+import { type ErrorCode, failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
 import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import { openCallsFull } from '../instances/refusals.ts';
 import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
@@ -201,7 +202,10 @@ export class FunctionService {
     const instances = this.instances(fn.urn).map(({ instance }) => instance);
     if (request.instanceId !== null) {
       const one = instances.find(({ id }) => id === request.instanceId);
-      if (!one) throw notFound(`no instance of this version has the id ${request.instanceId}`, { number: 200404 });
+      if (!one)
+        throw notFound(`no instance of this version has the id ${request.instanceId}`, {
+          number: SERVICE_CODES.unknownId.code,
+        });
       return one.logs(request, signal);
     }
     const linesOf = (instance: ServingInstance) =>
@@ -359,7 +363,7 @@ export class FunctionService {
     const waiting = this.#waitingPerTenant.get(fn.tenant) ?? 0;
     if (waiting >= this.#options.maxWaitingPerTenant) {
       throw resourceExhausted(`${waiting} calls of this tenant are waiting already`, {
-        number: 150510,
+        number: SERVICE_CODES.machineFull.code,
         retryAfterSeconds: 1,
       });
     }
@@ -410,13 +414,15 @@ function placeFor(served: Served, headers: FunctionCallHeaders): GroupKey {
   if (headers === PLAIN_CALL) return served.service.homeKey;
   const { fn, labels } = served;
   if (headers.label !== '' && !labels.has(headers.label)) {
-    throw failedPrecondition(`no instances are reserved for the label ${headers.label}`, { number: 150444 });
+    throw failedPrecondition(`no instances are reserved for the label ${headers.label}`, {
+      number: SERVICE_CODES.unknownLabel.code,
+    });
   }
   const { concurrency } = fn.scaling;
   if (headers.session && headers.session.concurrency > concurrency) {
     throw failedPrecondition(
       `X-Instance-Session: concurrency ${headers.session.concurrency} is above the function's ${concurrency}`,
-      { number: 4037 },
+      { number: SERVICE_CODES.badSession.code },
     );
   }
   return groupKeyOf(served, headers);
@@ -453,10 +459,16 @@ function codeOf(error: unknown): string {
   return error.number === undefined ? error.code : String(error.number);
 }
 
-/** The code that a failed call answers with: timed out 4010, the instance ended 150427. */
+const NUMBER_OF_RUN: Readonly<Partial<Record<ErrorCode, number>>> = {
+  deadline_exceeded: USER_CODES.timedOut.code,
+  unavailable: SERVICE_CODES.instanceEnded.code,
+  resource_exhausted: SERVICE_CODES.queueFull.code,
+};
+
+/** The code that a call answers with that failed while it had an instance. */
 function withNumber(error: unknown, callerLeft: boolean): unknown {
   if (!(error instanceof ServiceError) || error.number !== undefined || callerLeft) return error;
-  const number = { deadline_exceeded: 4010, unavailable: 150427, resource_exhausted: 150429 }[error.code as string];
+  const number = NUMBER_OF_RUN[error.code];
   if (number === undefined) return error;
   return new ServiceError(error.code, error.message, {
     cause: error,

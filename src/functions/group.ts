@@ -1,3 +1,4 @@
+import { SERVICE_CODES } from '../core/codes.ts';
 import { resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
 import type { Member, ServiceInstance, Session } from './member.ts';
 import type { GroupKey, ServicePolicy, SessionRequest } from './policy.ts';
@@ -363,9 +364,9 @@ export class Group {
 }
 
 const ROOM_FULL = {
-  maximum: { number: 150429, why: 'all instances are busy' },
-  machine: { number: 150510, why: 'the machine has no room for another instance' },
-  starting: { number: 150429, why: 'further instances are starting' },
+  maximum: { number: SERVICE_CODES.queueFull.code, why: 'all instances are busy' },
+  machine: { number: SERVICE_CODES.machineFull.code, why: 'the machine has no room for another instance' },
+  starting: { number: SERVICE_CODES.queueFull.code, why: 'further instances are starting' },
 } as const;
 
 /** The room in which calls wait is full: tell the caller at once, and why. */
@@ -377,10 +378,16 @@ export function waitingRoomFull(cause: keyof typeof ROOM_FULL, waiting: number):
 /** A maximum of 0: no waiting would help until somebody changes it. */
 export function noneMayRun(label: string): ServiceError {
   const whose = label === '' ? 'of this function without a label' : `of the label ${label}`;
-  return resourceExhausted(`no instance ${whose} may run: the maximum is 0`, { number: 150429, retryAfterSeconds: 60 });
+  return resourceExhausted(`no instance ${whose} may run: the maximum is 0`, {
+    number: SERVICE_CODES.queueFull.code,
+    retryAfterSeconds: 60,
+  });
 }
 
 export function waitedTooLong(waitMs: number, lastFailure: Error | undefined): Error {
   const why = lastFailure ? `; the last start failed: ${lastFailure.message}` : '';
-  return unavailable(`no instance was free within ${waitMs / 1000} s${why}`, { number: 150431, retryAfterSeconds: 1 });
+  return unavailable(`no instance was free within ${waitMs / 1000} s${why}`, {
+    number: SERVICE_CODES.waitedTooLong.code,
+    retryAfterSeconds: 1,
+  });
 }

@@ -1,6 +1,8 @@
 import type { ExecutorDefaults } from '../core/agent.ts';
+import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
 import type { FunctionVersion } from '../core/function.ts';
+import { runsImages } from '../core/sandbox-types.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
 import { toAgentFunction } from '../registry/agent-functions.ts';
 import type { Registry } from '../registry/registry.ts';
@@ -27,7 +29,7 @@ export function createCatalog(registry: Registry, database: Database, defaults: 
       const { kind } = found.spec;
       if (!KINDS.includes(kind)) {
         throw failedPrecondition(`a function of kind ${kind} cannot be invoked here: only faas and agent can`, {
-          number: 200400,
+          number: SERVICE_CODES.badCall.code,
         });
       }
       return toServedFunction(found, defaults);
@@ -65,7 +67,7 @@ function toServedFunction(fn: FunctionVersion, { defaultSandboxType }: ExecutorD
   const { spec } = fn;
   const runs = toAgentFunction(fn);
   const sandboxType = runs.sandboxType === '' ? defaultSandboxType : runs.sandboxType;
-  const hasImage = sandboxType === 'docker' || sandboxType === 'kubernetes';
+  const hasImage = runsImages(sandboxType);
   const scale = spec.autoScaleConfig;
   const oneshot = isOneshot(spec.schedulePolicies);
   return {

@@ -6,10 +6,11 @@ import { FakeDriver } from '../../test/fakes/fake-driver.ts';
 import { servedFunction } from '../../test/functions/harness.ts';
 import { removalsIn } from '../../test/parts/removals.ts';
 import { unavailable } from '../core/error.ts';
+import { Instances } from '../instances/instances.ts';
 import { LiveInstance } from '../instances/live-instance.ts';
 import { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
-import { listServiceInstances } from '../storage/service-instances.ts';
+import { listInstancesOfNode } from '../storage/instances.ts';
 import { CodeStore } from './code/code-store.ts';
 import { CodeFailure } from './failure.ts';
 import type { ServingInstance } from './launcher.ts';
@@ -21,6 +22,7 @@ let driver: FakeDriver;
 let database: Database;
 let dataDir: string;
 let codeDir: string;
+let servers: Instances[];
 let launchers: SandboxLauncher[];
 
 beforeEach(async () => {
@@ -30,10 +32,12 @@ beforeEach(async () => {
   dataDir = mkdtempSync(join(tmpdir(), 'rookery-launcher-'));
   codeDir = mkdtempSync(join(tmpdir(), 'rookery-launched-'));
   launchers = [];
+  servers = [];
 });
 afterEach(async () => {
   driver.faults.away = undefined;
   for (const launcher of launchers) await launcher.close();
+  for (const instances of servers) await instances.close('the server is stopping');
   await driver.dispose();
   await database.destroy();
   rmSync(dataDir, { recursive: true, force: true });
@@ -41,9 +45,22 @@ afterEach(async () => {
 });
 
 function newLauncher(): SandboxLauncher {
+  const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
+  const drivers = async () => driver;
+  const instances = new Instances(database, {
+    drivers,
+    sweptDrivers: ['fake'],
+    nodeId: 'node-1',
+    log,
+    createTimeoutMs: 10_000,
+    adoption: { answerMs: 100, silenceMs: 500 },
+    orphanGraceMs: 0,
+    reconcileIntervalMs: 3_600_000,
+  });
+  servers.push(instances);
   const launcher = new SandboxLauncher({
-    database,
-    drivers: async () => driver,
+    instances,
+    drivers,
     codeStore: new CodeStore({
       dataDir,
       policy: { closed: [], allow: null },
@@ -61,15 +78,28 @@ function newLauncher(): SandboxLauncher {
     maxProcesses: 256,
     network: 'host',
     requireIsolation: false,
-    log: { info: () => undefined, warn: () => undefined, error: () => undefined },
+    log,
   });
   launchers.push(launcher);
   return launcher;
 }
 
+/** The server of the launcher that was made last ends; its instances live on. */
+async function closeServer(): Promise<void> {
+  await launchers.at(-1)?.close();
+  await servers.at(-1)?.close('the server is stopping');
+}
+
+/** What a new server has found once it looked at everything. */
+async function adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]> {
+  const launcher = newLauncher();
+  await servers.at(-1)?.start();
+  return await launcher.adopt(onLate);
+}
+
 const fn = (changes: Parameters<typeof servedFunction>[0] = {}) =>
   servedFunction({ handler: 'echo', code: { storage: 'local', path: codeDir }, ...changes });
-const rows = () => listServiceInstances(database, 'node-1');
+const rows = () => listInstancesOfNode(database, 'node-1');
 const value = async (instance: ServingInstance, event: unknown) => {
   const outcome = await instance.call({
     header: { traceId: 't', traceparent: '', requestId: 'r' },
@@ -84,11 +114,10 @@ describe('an instance that is launched', () => {
     const launcher = newLauncher();
     const instance = await launcher.launch(fn(), KEY);
     expect(await value(instance, { n: 1 })).toEqual({ n: 1 });
-    expect((await rows()).map(({ id, urn, revision_id }) => [id, urn, revision_id])).toEqual([
+    expect((await rows()).map(({ id, owner, spec }) => [id, owner.key, JSON.parse(spec).revisionId])).toEqual([
       [instance.id, fn().urn, 'r1'],
     ]);
     expect(driver.starts[0]?.mounts).toContainEqual({ source: codeDir, target: '/opt/function/code', readonly: true });
-    expect(launcher.owns(instance.id)).toBe(true);
   });
 
   it('that is stopped leaves no sandbox and no row', async () => {
@@ -168,28 +197,31 @@ describe('after a restart of the server', () => {
     const before = newLauncher();
     const [live, dead, unreachable] = await Promise.all([1, 2, 3].map(() => before.launch(fn(), KEY)));
     if (!live || !dead || !unreachable) throw new Error('three were launched');
-    await before.close();
+    await closeServer();
     driver.kill(dead.id);
     driver.becomeUnreachable(unreachable.id);
-    const adopted = await newLauncher().adopt(() => undefined);
+    const adopted = await adopt(() => undefined);
     expect(adopted.map(({ id, key, revisionId }) => ({ id, key, revisionId }))).toEqual([
       { id: live.id, key: KEY, revisionId: 'r1' },
     ]);
     expect(adopted[0] && (await value(adopted[0], 7))).toBe(7);
-    expect((await rows()).map(({ id }) => id)).toEqual([live.id]);
+    // One that is silent is waited for, like everybody's.
+    await vi.waitFor(async () => expect((await rows()).map(({ id }) => id)).toEqual([live.id]));
     expect(driver.runningIds).toEqual([live.id]);
   }, 30_000);
 
   it('the code of an instance of which nothing is known yet stays, whatever else is removed', async () => {
     const before = newLauncher();
     await before.launch(fn(), KEY);
-    await before.close();
+    await closeServer();
     const cached = join(dataDir, 'code', 'cache', 'entry');
     mkdirSync(cached, { recursive: true });
     writeFileSync(join(cached, 'main.py'), 'print(1)');
-    await database.updateTable('service_instances').set({ code_source: cached }).execute();
+    const [row] = await rows();
+    const spec = JSON.stringify({ ...JSON.parse(row?.spec ?? '{}'), codeSource: cached });
+    await database.updateTable('instances').set({ spec }).execute();
     driver.faults.away = 'it starts with the machine';
-    expect(await newLauncher().adopt(() => undefined)).toEqual([]);
+    expect(await adopt(() => undefined)).toEqual([]);
     expect(existsSync(join(cached, 'main.py'))).toBe(true);
   });
 
@@ -197,11 +229,11 @@ describe('after a restart of the server', () => {
     const before = newLauncher();
     const [live, dead] = await Promise.all([1, 2].map(() => before.launch(fn(), KEY)));
     if (!live || !dead) throw new Error('two were launched');
-    await before.close();
+    await closeServer();
     driver.kill(dead.id);
     driver.faults.away = 'it starts with the machine';
     const late: ServingInstance[] = [];
-    expect(await newLauncher().adopt(instance => late.push(instance))).toEqual([]);
+    expect(await adopt(instance => late.push(instance))).toEqual([]);
     expect((await rows()).map(({ id }) => id).sort()).toEqual([live.id, dead.id].sort());
     expect(driver.runningIds).toEqual([live.id]);
     driver.faults.away = undefined;

@@ -1,5 +1,7 @@
+import { SERVICE_CODES } from '../core/codes.ts';
 import { messageOf, notFound, ServiceError, unavailable } from '../core/error.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
+import { endsWithin } from '../lib/deadline.ts';
 import type { Capacity } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import type { ServiceLauncher, ServingInstance } from './launcher.ts';
@@ -35,8 +37,6 @@ interface Loading {
 }
 
 const MAX_REMEMBERED = 10_000;
-/** An instance could not be started, and not for a reason in the user's code. */
-const START_FAILED = 150500;
 /** Changes that may come one after another while a version is read. */
 const MAX_READS = 100;
 /** How long the forced end of instances may take when the server closes. */
@@ -102,7 +102,8 @@ export class ServedFunctions {
 
   /** Fails with `not_found` (150424), or as the catalog does. */
   load(urn: string): Promise<Served> {
-    if (this.#isStopping) return Promise.reject(unavailable('the service is stopping', { number: 150431 }));
+    if (this.#isStopping)
+      return Promise.reject(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
     const known = this.#loading.get(urn);
     if (known) return known.promise;
     const loading: Loading = { isStale: false, promise: undefined as unknown as Promise<Served> };
@@ -137,7 +138,10 @@ export class ServedFunctions {
       this.#retire(canonical(urn));
       throw unknownFunction();
     }
-    throw unavailable('the function changes faster than it can be read', { number: 150431, retryAfterSeconds: 1 });
+    throw unavailable('the function changes faster than it can be read', {
+      number: SERVICE_CODES.waitedTooLong.code,
+      retryAfterSeconds: 1,
+    });
   }
 
   /** Makes what was read the truth. */
@@ -217,7 +221,7 @@ export class ServedFunctions {
   async #follow(functionUrn: string, urns: readonly string[], mayBeWarm: boolean): Promise<void> {
     for (const urn of urns) {
       await this.load(urn).catch((error: unknown) => {
-        if ((error as Partial<ServiceError>).number === 150424) return;
+        if ((error as Partial<ServiceError>).number === SERVICE_CODES.unknownFunction.code) return;
         this.#options.log.warn({ urn, reason: messageOf(error) }, 'a change of a function was not followed');
       });
     }
@@ -303,11 +307,11 @@ function asStartFailure(error: unknown): unknown {
   if (!(error instanceof ServiceError) || error.number !== undefined) return error;
   const { code, message, cause, retryAfterSeconds } = error;
   const retry = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
-  return new ServiceError(code, message, { cause, number: START_FAILED, ...retry });
+  return new ServiceError(code, message, { cause, number: SERVICE_CODES.startFailed.code, ...retry });
 }
 
 export function unknownFunction(): ServiceError {
-  return notFound('function metadata not found', { number: 150424 });
+  return notFound(SERVICE_CODES.unknownFunction.text, { number: SERVICE_CODES.unknownFunction.code });
 }
 
 function canonical(urn: string): string {
@@ -318,14 +322,4 @@ function canonical(urn: string): string {
 function functionUrnOf(urn: string): string {
   const parsed = parseUrn(urn);
   return parsed ? formatUrn({ ...parsed, version: null }) : urn;
-}
-
-async function endsWithin(promise: Promise<unknown>, ms: number): Promise<boolean> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<false>(resolve => {
-    timer = setTimeout(resolve, ms, false);
-  });
-  const ended = await Promise.race([promise.then(() => true), late]);
-  clearTimeout(timer);
-  return ended;
 }

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FakeClock, settle } from '../../test/fakes/fake-clock.ts';
+import { machineOf } from '../../test/functions/harness.ts';
 import { ServiceError } from '../core/error.ts';
 import { Capacity } from './capacity.ts';
 import { CodeFailure } from './failure.ts';
@@ -64,8 +65,7 @@ class World {
     capacity = new Capacity({
       maxInstances: 1000,
       maxInstancesPerTenant: 1000,
-      machineCpuMillis: 4000,
-      machineMemoryMb: 4096,
+      machine: machineOf(4000, 4096),
       ...machine,
     }),
     home = HOME,
@@ -189,8 +189,7 @@ describe('service: starting', () => {
     const capacity = new Capacity({
       maxInstances: 2,
       maxInstancesPerTenant: 2,
-      machineCpuMillis: 4000,
-      machineMemoryMb: 4096,
+      machine: machineOf(4000, 4096),
     });
     const policy = { concurrency: 1, scaleDownMs: 60_000 };
     const [world, second] = [new World(policy, {}, capacity), new World(policy, {}, capacity)];
@@ -211,8 +210,7 @@ describe('service: starting', () => {
       const capacity = new Capacity({
         maxInstances: 1,
         maxInstancesPerTenant: 1,
-        machineCpuMillis: 4000,
-        machineMemoryMb: 4096,
+        machine: machineOf(4000, 4096),
       });
       const policy = { concurrency: 1, maxInstances: 1, scaleDownMs: 60_000 };
       const clock = new FakeClock();
@@ -246,8 +244,7 @@ describe('service: starting', () => {
     const capacity = new Capacity({
       maxInstances: 1,
       maxInstancesPerTenant: 1,
-      machineCpuMillis: 4000,
-      machineMemoryMb: 4096,
+      machine: machineOf(4000, 4096),
     });
     const policy = { concurrency: 1, scaleDownMs: 60_000 };
     const [world, second] = [new World(policy, {}, capacity), new World(policy, {}, capacity)];

@@ -1,3 +1,4 @@
+import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, type ServiceError, unavailable } from '../core/error.ts';
 import type { CallSignal } from '../runtime/channel.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
@@ -139,7 +140,7 @@ export class Service implements GroupOwner, CapacityUser {
       return;
     }
     const member = new Member(this.#policy.concurrency);
-    this.#ports.capacity.take(this);
+    this.#ports.capacity.take(this, key);
     group.members.push(member);
     this.#join(group, member, instance);
     group.serve();
@@ -156,7 +157,7 @@ export class Service implements GroupOwner, CapacityUser {
   /** Ends every instance now, busy or not; to be called once it drains. */
   endAll(): void {
     for (const group of this.#groups.values()) {
-      group.failWaiting(unavailable('the service is stopping', { number: 150431 }));
+      group.failWaiting(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
       for (const member of group.members) if (member.instance) this.stopMember(member);
     }
   }
@@ -282,7 +283,7 @@ export class Service implements GroupOwner, CapacityUser {
       // No waiting would help, unlike where a room is full.
       return failedPrecondition(
         `an instance with cpu ${group.key.cpuMillis} and memory ${group.key.memoryMb} is larger than the machine`,
-        { number: 150510, retryAfterSeconds: 60 },
+        { number: SERVICE_CODES.machineFull.code, retryAfterSeconds: 60 },
       );
     }
     if (this.#sharedRoom.maximum(group.key.label) === 0) return noneMayRun(group.key.label);
@@ -296,7 +297,7 @@ export class Service implements GroupOwner, CapacityUser {
 
   #roomFull(group: Group): ServiceError {
     if (this.#room(group) <= 0) return waitingRoomFull('maximum', this.#waiting);
-    return waitingRoomFull(this.#ports.capacity.isFull(this) ? 'machine' : 'starting', this.#waiting);
+    return waitingRoomFull(this.#ports.capacity.isFull(this, group.key) ? 'machine' : 'starting', this.#waiting);
   }
 
   #minimum(group: Group): number {
@@ -333,7 +334,7 @@ export class Service implements GroupOwner, CapacityUser {
         this.#evictForMaximum(group);
         return;
       }
-      if (!this.#ports.capacity.fits(group.key) || !this.#ports.capacity.tryTake(this, missing)) return;
+      if (!this.#ports.capacity.fits(group.key) || !this.#ports.capacity.tryTake(this, missing, group.key)) return;
       missing -= 1;
       this.#startMember(group);
     }
@@ -365,7 +366,7 @@ export class Service implements GroupOwner, CapacityUser {
 
   #startFailed(group: Group, member: Member, error: Error): void {
     group.forget(member);
-    this.#ports.capacity.give(this);
+    this.#ports.capacity.give(this, group.key);
     this.#backOff(group, error, false);
     // Nothing is there or on its way that could serve them: tell them why instead of letting them wait for the next try.
     if (group.count('ready') === 0 && group.count('starting') === 0) group.failWaiting(error);
@@ -375,8 +376,8 @@ export class Service implements GroupOwner, CapacityUser {
   #ended(group: Group, member: Member, reason: string): void {
     const early = member.state === 'ready' && !member.servedWell && this.now() - member.readyAtMs < EARLY_DEATH_MS;
     group.forget(member);
-    this.#ports.capacity.give(this);
-    if (early) this.#backOff(group, unavailable(reason, { number: 150427 }), true);
+    this.#ports.capacity.give(this, group.key);
+    if (early) this.#backOff(group, unavailable(reason, { number: SERVICE_CODES.instanceEnded.code }), true);
     // A sibling group may have waited for its place under the maximum: whoever waited longest first.
     const since = (one: Group) => one.oldestWaitingSinceMs ?? Number.MAX_VALUE;
     const groups = [...this.#groups.values()].filter(one => one === group || this.#wants(one));

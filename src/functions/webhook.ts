@@ -1,9 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../core/error.ts';
+import { backoffMs, pause } from '../lib/backoff.ts';
 import type { AsyncAnswer } from './async-calls.ts';
 
 const ATTEMPTS = 4;
-const FIRST_PAUSE_MS = 1_000;
+const RETRY = { firstMs: 1_000, longestMs: 60_000, factor: 4 };
 const TIMEOUT_MS = 10_000;
 
 /**
@@ -22,7 +22,7 @@ export async function deliverWebhook(
       log.warn({ requestId: answer.requestId, reason: problem }, 'a webhook could not be delivered');
       return;
     }
-    await delay(FIRST_PAUSE_MS * 4 ** (attempt - 1), undefined, { ref: false });
+    await pause(backoffMs(RETRY, attempt));
   }
 }
 

@@ -1,8 +1,10 @@
 import { once } from 'node:events';
+import { createServer } from 'node:http';
 import net from 'node:net';
 import { expect, test, vi } from 'vitest';
 import { SPEC, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
+import { Bodies } from './bodies.ts';
 
 const MEBIBYTE = 1024 * 1024;
 const BOUNDS = {
@@ -123,6 +125,32 @@ test.each([
   await ended;
   expect(caller.status).toBe(408);
   expect(caller.text).toContain('did not arrive in time');
+});
+
+test.each([
+  ['announced', { length: 100, chunked: false }, ''],
+  ['in chunks', { length: 0, chunked: true }, ''],
+  ['in chunks, after the head of the first', { length: 0, chunked: true }, '10\r\n'],
+])('a body of which no byte came ends with its caller: %s', async (_, request, sent) => {
+  const bodies = new Bodies({ maxBytes: MEBIBYTE, idleMs: 60_000 });
+  const ends: (Error | null)[] = [];
+  let read = 0;
+  const server = createServer(raw => {
+    bodies.read(raw, 'default', MEBIBYTE, error => ends.push(error));
+    read += 1;
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  try {
+    const { port } = server.address() as net.AddressInfo;
+    const caller = await Caller.begin(`http://127.0.0.1:${port}`, request);
+    caller.socket.write(sent);
+    await vi.waitFor(() => expect(read).toBe(1));
+    caller.socket.destroy();
+    await vi.waitFor(() => expect(ends).toEqual([expect.objectContaining({ name: 'BodyError', statusCode: 400 })]));
+    expect(bodies.heldBytes).toBe(0);
+  } finally {
+    server.close();
+  }
 });
 
 test('a body of tiny chunks takes no more than its bytes, and arrives whole', async () => {

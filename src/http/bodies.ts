@@ -61,33 +61,31 @@ export class Bodies {
     }
     let whole: Buffer | undefined;
     let unfinished: UnfinishedBody | undefined;
+    let hasEnded = false;
     request.on('data', (chunk: Buffer) => {
       if (unfinished !== undefined) this.#add(unfinished, chunk);
       else if (chunk.length === announced) whole = chunk;
       else {
-        unfinished = this.#begin(request, tenant, maxBytes, announced, done);
+        unfinished = this.#begin(tenant, maxBytes, announced, done);
         this.#add(unfinished, chunk);
       }
     });
     request.on('end', () => {
+      hasEnded = true;
       if (unfinished === undefined) done(null, whole);
       else if (!unfinished.isOver) this.#end(unfinished, null);
     });
+    // Comes behind the end too. Before it: the caller has left, perhaps before its first byte.
+    request.on('close', () => {
+      if (hasEnded) return;
+      if (unfinished === undefined) done(callerLeft(), undefined);
+      else if (!unfinished.isOver) this.#end(unfinished, callerLeft());
+    });
   }
 
-  #begin(
-    request: IncomingMessage,
-    tenant: string,
-    maxBytes: number,
-    announced: number | null,
-    done: Done,
-  ): UnfinishedBody {
+  #begin(tenant: string, maxBytes: number, announced: number | null, done: Done): UnfinishedBody {
     const body = new UnfinishedBody(tenant, maxBytes, announced, done);
     this.#open.add(body);
-    // A caller that leaves before its end.
-    request.once('close', () => {
-      if (!body.isOver) this.#end(body, new BodyError(400, 'the caller went away before the end of its body'));
-    });
     this.#timer ??= setInterval(() => this.#look(), LOOK_MS).unref();
     return body;
   }
@@ -192,6 +190,10 @@ class UnfinishedBody {
 }
 
 const EMPTY = Buffer.alloc(0);
+
+function callerLeft(): BodyError {
+  return new BodyError(400, 'the caller went away before the end of its body');
+}
 
 function tooLarge(maxBytes: number): BodyError {
   return new BodyError(413, `request body is larger than ${maxBytes} bytes`);

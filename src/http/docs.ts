@@ -11,7 +11,12 @@ export const Warnings = Type.Optional(
 );
 
 /** `{"code":<status>,"message":"…"}` */
-export const ERROR_SCHEMA = Type.Object({ code: Type.Integer(), message: Type.String(), warnings: Warnings });
+export const ERROR_SCHEMA = Type.Object({
+  code: Type.Integer(),
+  message: Type.String(),
+  advice: Type.Optional(Type.String({ description: 'What to do next.' })),
+  warnings: Warnings,
+});
 
 const TRACE_HEADERS = {
   'x-trace-id': { type: 'string', description: 'Trace id of the call; made by the service when absent.' },

@@ -1,6 +1,6 @@
-import { openCallsFull, tooManyWaiting } from '../agents/refusals.ts';
 import type { ServiceError } from '../core/error.ts';
 import type { OpenCallBytes } from './open-call-bytes.ts';
+import { openCallsFull, tooManyWaiting } from './refusals.ts';
 
 /** Bounds of the calls that instances have, and the count of those that are open; one for all agents, one for all instances of functions. */
 export class CallRoom {

@@ -1,9 +1,11 @@
-import type { SchedulerLog } from '../agents/options.ts';
+import { USER_CODES } from '../core/codes.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
 import { withDeadline, within } from '../lib/deadline.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
+import type { StoredInstance } from '../storage/instances.ts';
 import type { CallRoom } from './call-room.ts';
+import type { InstanceLog } from './contract.ts';
 
 /** How long the reason of a lost connection is looked for: the sandbox's exit, or the way back to it. */
 const FIND_OUT_MS = 1_000;
@@ -17,7 +19,9 @@ const STOP_ANSWER_MS = 500;
 const KILL_MS = 10_000;
 
 export interface LiveInstanceOptions {
-  readonly instanceId: string;
+  readonly id: string;
+  readonly epoch: number;
+  readonly owner: StoredInstance['owner'];
   readonly tenant: string;
   readonly driver: SandboxDriver;
   readonly handle: SandboxHandle;
@@ -29,7 +33,7 @@ export interface LiveInstanceOptions {
   /** The longest that a call may take, waiting included, milliseconds; a call may ask for less. */
   readonly maxCallMs: number;
   readonly room: CallRoom;
-  readonly log: SchedulerLog;
+  readonly log: InstanceLog;
 }
 
 /** An instance that ended by itself. */
@@ -40,10 +44,13 @@ export interface Ending {
 
 /**
  * A sandbox that runs with its connection open: takes calls, notices its end, is ended. It knows nothing of storage or of
- * what the instance is for.
+ * what the instance does for its owner.
  */
 export class LiveInstance {
-  readonly instanceId: string;
+  readonly id: string;
+  /** Which of its sandboxes this is. */
+  readonly epoch: number;
+  readonly owner: StoredInstance['owner'];
   readonly tenant: string;
   readonly driver: SandboxDriver;
   readonly handle: SandboxHandle;
@@ -53,7 +60,7 @@ export class LiveInstance {
   readonly #concurrency: number;
   readonly #maxCallMs: number;
   readonly #room: CallRoom;
-  readonly #log: SchedulerLog;
+  readonly #log: InstanceLog;
   #channel: Channel;
   #resolveEnded!: (ending: Ending) => void;
   /** Why calls are not taken (any more): set once it is over, whoever ended it. */
@@ -70,7 +77,9 @@ export class LiveInstance {
   #isWatched = false;
 
   constructor(options: LiveInstanceOptions) {
-    this.instanceId = options.instanceId;
+    this.id = options.id;
+    this.epoch = options.epoch;
+    this.owner = options.owner;
     this.tenant = options.tenant;
     this.driver = options.driver;
     this.handle = options.handle;
@@ -170,7 +179,7 @@ export class LiveInstance {
         this.#isWatched = false;
         // Its end is still noticed by its connection; the next look at everything watches again.
         if (this.#overBecause === undefined) {
-          this.#log.warn({ instanceId: this.instanceId, err: error }, 'the sandbox cannot be watched');
+          this.#log.warn({ instanceId: this.id, err: error }, 'the sandbox cannot be watched');
         }
       },
     );
@@ -207,11 +216,14 @@ export class LiveInstance {
       const stopping = channel;
       const { error } = await withDeadline(graceMs + STOP_ANSWER_MS, signal => stopping.stop(graceMs, signal));
       if (error) {
-        const fields = { instanceId: this.instanceId, code: error.code, reason: loggable(error.message) };
+        const fields = { instanceId: this.id, code: error.code, reason: loggable(error.message) };
         this.#log.warn(fields, 'pre_stop failed');
       }
     } catch (error) {
-      this.#log.warn({ instanceId: this.instanceId, code: 4009, reason: messageOf(error) }, 'pre_stop did not end');
+      this.#log.warn(
+        { instanceId: this.id, code: USER_CODES.preStopFailed.code, reason: messageOf(error) },
+        'pre_stop did not end',
+      );
     }
   }
 
@@ -253,7 +265,7 @@ export class LiveInstance {
     if (found instanceof Channel) {
       this.#channel = found;
       this.#watchChannel();
-      this.#log.warn({ instanceId: this.instanceId, reason: why }, 'the connection to the instance was made again');
+      this.#log.warn({ instanceId: this.id, reason: why }, 'the connection to the instance was made again');
       return why;
     }
     const reason = found ? `instance exited: ${describeExit(found)}` : why;
@@ -299,7 +311,7 @@ export class LiveInstance {
     try {
       await within(this.driver.stop(this.handle, 0), KILL_MS, 'the driver did not answer in time');
     } catch (error) {
-      this.#log.error({ instanceId: this.instanceId, err: error }, 'an unreachable sandbox could not be stopped');
+      this.#log.error({ instanceId: this.id, err: error }, 'an unreachable sandbox could not be stopped');
     }
   }
 

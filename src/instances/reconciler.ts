@@ -1,12 +1,13 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { SchedulerOptions } from '../agents/options.ts';
-import type { InstanceRecord, InstanceRecords } from '../agents/records.ts';
 import { messageOf } from '../core/error.ts';
 import type { SandboxType } from '../core/instance.ts';
 import { within } from '../lib/deadline.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { ListedSandbox, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import { type InstancesOptions, OWNER_RULES } from './contract.ts';
+import type { LiveInstance } from './live-instance.ts';
 import type { Removals } from './removals.ts';
+import type { InstanceRecord, InstanceRows } from './rows.ts';
 
 const LIST_MS = 5_000;
 const KILL_MS = 10_000;
@@ -17,21 +18,18 @@ const AWAY_RETRY_MS = 5_000;
 /** How soon a row that could not be finished is looked at again. */
 const UNFINISHED_RETRY_MS = 2_000;
 
-/** What the reconciler asks of the scheduler. */
+/** What the reconciler asks of `Instances`. */
 export interface Reconciled {
-  /** Something is being done to it. */
+  /** Somebody in this process is at work on it. */
   isBusy(id: string): boolean;
-  isLive(id: string): boolean;
-  /** Watches a live instance again whose driver was away. */
-  watchAgain(id: string): void;
-  /** Makes a RUNNING instance live, or FAILED. Rejects when its driver does not answer. */
+  live(record: InstanceRecord): LiveInstance | undefined;
+  /** Makes a RUNNING instance live, or ends it. Rejects when its driver does not answer. */
   adopt(record: InstanceRecord): Promise<unknown>;
+  /** Removes what is left of an instance that nobody needs, and its row. */
+  discard(record: InstanceRecord, driver: SandboxDriver, handles: readonly SandboxHandle[]): Promise<void>;
 }
 
-type Options = Pick<
-  SchedulerOptions,
-  'drivers' | 'sweptDrivers' | 'belongsElsewhere' | 'nodeId' | 'log' | 'orphanGraceMs'
-> & {
+type Options = Pick<InstancesOptions, 'drivers' | 'sweptDrivers' | 'nodeId' | 'log' | 'orphanGraceMs'> & {
   readonly reconcileIntervalMs: number;
   readonly now: () => number;
 };
@@ -48,9 +46,9 @@ interface Orphan {
  */
 export class Reconciler {
   readonly #options: Options;
-  readonly #records: InstanceRecords;
+  readonly #rows: InstanceRows;
   readonly #removals: Removals;
-  readonly #scheduler: Reconciled;
+  readonly #instances: Reconciled;
   /** Drivers that instances need and that do not answer, and why. */
   readonly #away = new Map<SandboxType, string>();
   #orphans: Orphan[] = [];
@@ -59,11 +57,11 @@ export class Reconciler {
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
-  constructor(options: Options, records: InstanceRecords, removals: Removals, scheduler: Reconciled) {
+  constructor(options: Options, rows: InstanceRows, removals: Removals, instances: Reconciled) {
     this.#options = options;
-    this.#records = records;
+    this.#rows = rows;
     this.#removals = removals;
-    this.#scheduler = scheduler;
+    this.#instances = instances;
   }
 
   /** Drivers that instances need and that do not answer, and why. */
@@ -113,14 +111,13 @@ export class Reconciler {
     const { log, nodeId, sweptDrivers } = this.#options;
     this.#unfinished = false;
     try {
-      const rows = await this.#records.listOfNode(nodeId);
-      const driverOf = ({ instance }: InstanceRecord) => instance.spec.sandboxType;
-      const names = new Set([...sweptDrivers, ...rows.map(driverOf)]);
+      const rows = await this.#rows.listOfNode(nodeId);
+      const names = new Set([...sweptDrivers, ...rows.map(row => row.sandboxType)]);
       const orphans = await Promise.all(
         [...names].map(name =>
           this.#lookAtDriver(
             name,
-            rows.filter(row => driverOf(row) === name),
+            rows.filter(row => row.sandboxType === name),
           ),
         ),
       );
@@ -150,53 +147,59 @@ export class Reconciler {
         await this.#lookAtInstance(driver, row, listed);
       } catch (error) {
         this.#unfinished = true;
-        this.#options.log.warn({ instanceId: row.instance.id, err: error }, 'an instance could not be reconciled');
+        this.#options.log.warn({ instanceId: row.id, err: error }, 'an instance could not be reconciled');
       }
     });
     return await this.#sweep(driver, rows, listed);
   }
 
   async #lookAtInstance(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
-    const { id } = row.instance;
-    if (this.#scheduler.isLive(id)) {
-      this.#scheduler.watchAgain(id);
+    const { id } = row;
+    const live = this.#instances.live(row);
+    if (live !== undefined) {
+      // Perhaps its driver was away.
+      live.watchSandbox();
       return;
     }
     // Read again: it may have gone on since the list of rows was read.
-    const now = await this.#records.find(id);
-    if (now === null || this.#scheduler.isLive(id) || this.#scheduler.isBusy(id)) return;
-    switch (now.instance.status) {
+    const now = await this.#rows.find(id);
+    if (now === null || this.#instances.live(now) !== undefined || this.#instances.isBusy(id)) return;
+    const { keepsEnded, recovers } = OWNER_RULES[now.owner.kind];
+    switch (now.status) {
       case 'RUNNING':
-        await this.#scheduler.adopt(now);
+        if (now.concurrency > 0) await this.#instances.adopt(now);
+        else if (!recovers) await this.#instances.discard(now, driver, handlesOf(now, listed));
         return;
       case 'CREATING':
+        if (recovers) return;
         await this.#removeAll(driver, now, listed);
-        // An instance that was restarting is somebody's; one that was being created nobody was told of.
-        if (now.instance.restarts > 0) {
+        if (now.epoch > 1) {
           const statusReason = 'the server ended while the instance was restarting';
-          await this.#records.move(id, 'restartFailed', { statusReason, handle: null });
+          await this.#rows.move(now, 'startFailed', { statusReason, handle: null });
         } else {
-          await this.#records.end(id, 'createFailed');
+          await this.#rows.end(now, 'forgotten');
         }
         return;
       case 'STOPPING':
         await this.#removeAll(driver, now, listed);
-        await this.#records.end(id, 'removed');
+        await this.#rows.end(now, 'removed');
         return;
       case 'FAILED':
-        for (const sandbox of listed) {
-          if (!sandbox.running || !belongsTo(sandbox.handle, now)) continue;
-          await within(driver.stop(sandbox.handle, 0), KILL_MS, `${driver.name} did not stop a sandbox in time`);
-        }
+        if (!keepsEnded) await this.#instances.discard(now, driver, handlesOf(now, listed));
+        else await this.#stopRemains(driver, now, listed);
     }
   }
 
-  /** Every sandbox of an instance: the one that it knows, and what a start that was cut off left. */
+  /** An instance that ended stays on record with its logs, but nothing of it runs. */
+  async #stopRemains(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
+    for (const { running, handle } of listed) {
+      if (!running || !belongsTo(handle, row)) continue;
+      await within(driver.stop(handle, 0), KILL_MS, `${driver.name} did not stop a sandbox in time`);
+    }
+  }
+
   async #removeAll(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
-    const handles = listed.filter(({ instanceId }) => instanceId === row.instance.id).map(({ handle }) => handle);
-    const own = row.handle;
-    if (own && !handles.some(handle => isSame(handle, own))) handles.push(own);
-    for (const handle of handles) {
+    for (const handle of handlesOf(row, listed)) {
       await within(driver.remove(handle), REMOVE_MS, `${driver.name} did not remove a sandbox in time`);
     }
   }
@@ -208,13 +211,14 @@ export class Reconciler {
   ): Promise<Orphan[]> {
     const nowMs = this.#options.now();
     const waiting: Orphan[] = [];
-    const known = new Map(rows.map(row => [row.instance.id, row]));
+    const known = new Map(rows.map(row => [row.id, row]));
     for (const { instanceId, handle } of listed) {
-      if (this.#scheduler.isBusy(instanceId) || belongsTo(handle, known.get(instanceId))) continue;
+      if (this.#instances.isBusy(instanceId) || belongsTo(handle, known.get(instanceId))) continue;
       // Not as the rows were when this pass began: perhaps as they are now.
-      const row = await this.#records.find(instanceId);
-      if (this.#scheduler.isBusy(instanceId) || belongsTo(handle, row)) continue;
-      if (await this.#options.belongsElsewhere?.(instanceId)) continue;
+      const row = await this.#rows.find(instanceId);
+      if (this.#instances.isBusy(instanceId) || belongsTo(handle, row)) continue;
+      // What is left of a start that was cut off goes with its row, or is asked for by its owner.
+      if (row?.status === 'CREATING') continue;
       const seen = this.#orphans.find(orphan => isSame(orphan.handle, handle));
       const orphan = seen ?? { handle, sinceMs: nowMs };
       if (nowMs - orphan.sinceMs < this.#options.orphanGraceMs) {
@@ -226,6 +230,12 @@ export class Reconciler {
     }
     return waiting;
   }
+}
+
+/** Every sandbox of an instance: the one that it knows, and what a start that was cut off left. */
+function handlesOf({ id, handle: own }: InstanceRecord, listed: readonly ListedSandbox[]): readonly SandboxHandle[] {
+  const handles = listed.filter(({ instanceId }) => instanceId === id).map(({ handle }) => handle);
+  return own === null || handles.some(handle => isSame(handle, own)) ? handles : [...handles, own];
 }
 
 function belongsTo(handle: SandboxHandle, row: InstanceRecord | null | undefined): boolean {

@@ -1,6 +1,6 @@
-import type { SchedulerLog } from '../agents/options.ts';
 import { within } from '../lib/deadline.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import type { InstanceLog } from './contract.ts';
 
 /** How long one removal may take before it counts as failed. */
 const REMOVE_MS = 30_000;
@@ -12,11 +12,11 @@ const MAX_RETRY_MS = 60_000;
  * that ends before that finds them again as orphans.
  */
 export class Removals {
-  readonly #log: SchedulerLog;
+  readonly #log: InstanceLog;
   readonly #timers = new Set<NodeJS.Timeout>();
   #isClosed = false;
 
-  constructor(log: SchedulerLog) {
+  constructor(log: InstanceLog) {
     this.#log = log;
   }
 

@@ -1,15 +1,19 @@
+import type { Environment } from '../core/environment.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
-import { executionOf } from '../runtime/executors.ts';
+import { executionOf, unknownRuntimeHint } from '../runtime/executors.ts';
 import type { Init } from '../runtime/protocol.ts';
-import type { SandboxSpec } from '../sandbox/driver.ts';
+import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
+import type { Start } from './instances.ts';
 
 /** What the installation decides for every sandbox. */
 export interface SandboxRules {
   readonly maxProcesses: number;
   readonly network: 'host' | 'none';
   readonly requireIsolation: boolean;
+  /** That of the server: where programs of the host are looked for (Java). None of it reaches a sandbox. Absent: in the usual places only. */
+  readonly hostEnvironment?: Environment;
 }
 
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
@@ -28,7 +32,7 @@ export function toSandboxSpec(
   spec: InstanceSpec,
   rules: SandboxRules,
 ): SandboxSpec {
-  const { command, mounts: executorMounts } = executionOf(spec);
+  const { command, mounts: executorMounts } = executionOf(spec, rules.hostEnvironment);
   const workspaceTarget = workspacePath(spec.rootfs.user);
   const hasWorkspace = spec.workspace !== '';
   const mounts = hasWorkspace
@@ -66,7 +70,24 @@ export function toSandboxSpec(
   };
 }
 
-/** What the runtime inside is told, once. */
+/**
+ * How an instance with a runtime is started. Fails as `toSandboxSpec` does.
+ */
+export function toStart(
+  driver: SandboxDriver,
+  { id, secret }: { readonly id: string; readonly secret: string },
+  spec: InstanceSpec,
+  rules: SandboxRules,
+): Start {
+  return {
+    driver,
+    sandbox: toSandboxSpec(id, secret, spec, rules),
+    init: toInit(id, spec),
+    hint: unknownRuntimeHint(spec),
+  };
+}
+
+/** What the runtime inside gets to know, once. */
 export function toInit(instanceId: string, spec: InstanceSpec): Init {
   return {
     codePath: spec.codePath,

@@ -1,5 +1,8 @@
-import type { SchedulerLog } from '../agents/options.ts';
 import { failedPrecondition, messageOf, unavailable } from '../core/error.ts';
+import type { JobResources } from '../core/job.ts';
+import type { InstanceLog } from '../instances/contract.ts';
+import type { Instances } from '../instances/instances.ts';
+import type { Ledger } from '../instances/ledger.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
@@ -12,6 +15,7 @@ import { JobFiles, type JobFilesOptions } from './job-files.ts';
 import { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
 import { JobRunner } from './job-runner.ts';
+import { sizeOfSandbox } from './job-sandbox.ts';
 import { Jobs, type JobsLeft } from './jobs.ts';
 import { Packages } from './packages.ts';
 import { JobPlaces } from './places.ts';
@@ -23,6 +27,8 @@ import { JobSchedules } from './schedules.ts';
 export interface JobServiceOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
+  readonly instances: Instances;
+  readonly ledger: Ledger;
   /** Of the process sandbox. */
   readonly driver: () => Promise<SandboxDriver>;
   readonly dataDir: string;
@@ -49,7 +55,7 @@ export interface JobServiceOptions {
   readonly keepMs: number;
   readonly keepCount: number;
   readonly metrics: JobMetrics;
-  readonly log: SchedulerLog;
+  readonly log: InstanceLog;
 }
 
 /** Everything about jobs that an HTTP entry needs. */
@@ -71,7 +77,7 @@ const MAX_SCHEDULES_PER_TENANT = 1000;
 
 /** Builds the parts of jobs. Nothing runs before `start`. */
 export function createJobs(options: JobServiceOptions): JobService {
-  const { database, writes, driver, dataDir, metrics, log } = options;
+  const { database, writes, driver, dataDir, ledger, metrics, log } = options;
   const places = new JobPlaces(dataDir);
   const changes = new JobChanges();
   const logs = new JobLogs(places.logs, changes, options.removals);
@@ -98,6 +104,8 @@ export function createJobs(options: JobServiceOptions): JobService {
   const environments = new PythonEnvironments({
     places,
     removals: options.removals,
+    instances: options.instances,
+    ledger,
     driver,
     rules: { ...rules, environment: { ...options.pipEnvironment, ...options.environment } },
     timeoutMs: options.setupTimeoutMs,
@@ -106,6 +114,7 @@ export function createJobs(options: JobServiceOptions): JobService {
   const runner = new JobRunner({
     database,
     writes,
+    instances: options.instances,
     driver,
     files,
     environments,
@@ -123,12 +132,21 @@ export function createJobs(options: JobServiceOptions): JobService {
     stopGraceMs: options.stopGraceMs,
     log,
   });
+  const sizeOf = (resources: JobResources) => ({
+    ...sizeOfSandbox(resources, rules),
+    processes: rules.maxProcesses,
+  });
+  const queue = new JobQueue(options.limits, {
+    isFull: resources => ledger.refusal(sizeOf(resources)) !== undefined,
+    take: resources => ledger.take('job', sizeOf(resources)),
+    give: resources => ledger.give('job', sizeOf(resources)),
+  });
   const jobs = new Jobs({
     database,
     writes,
-    driver,
+    instances: options.instances,
     nodeId: options.nodeId,
-    queue: new JobQueue(options.limits),
+    queue,
     runner,
     files,
     logs,
@@ -138,6 +156,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     maxOpenPerTenant: options.maxOpenPerTenant,
     log,
   });
+  ledger.onGiven(() => jobs.pump());
   const schedules = new JobSchedules({ database, writes, jobs, maxPerTenant: MAX_SCHEDULES_PER_TENANT, log });
   const housekeeping = new Housekeeping({
     jobs,
@@ -181,7 +200,7 @@ function once<T>(work: () => Promise<T>): () => Promise<T> {
 }
 
 /** A machine that has no interpreter is asked again by the next job. */
-function orNull(prove: () => Promise<JobPython>, log: SchedulerLog): () => Promise<JobPython | null> {
+function orNull(prove: () => Promise<JobPython>, log: InstanceLog): () => Promise<JobPython | null> {
   const proveOnce = once(prove);
   return () =>
     proveOnce().catch((error: unknown) => {

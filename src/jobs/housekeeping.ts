@@ -1,5 +1,5 @@
-import type { SchedulerLog } from '../agents/options.ts';
 import { messageOf } from '../core/error.ts';
+import type { InstanceLog } from '../instances/contract.ts';
 import type { Jobs } from './jobs.ts';
 import type { Packages } from './packages.ts';
 import type { PythonEnvironments } from './python-environments.ts';
@@ -14,7 +14,7 @@ export interface HousekeepingOptions {
   readonly keepMs: number;
   readonly keepCount: number;
   readonly intervalMs: number;
-  readonly log: SchedulerLog;
+  readonly log: InstanceLog;
 }
 
 /** Removes what is too old: jobs that are over, packages and environments that nobody needs. */

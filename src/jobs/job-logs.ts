@@ -1,10 +1,11 @@
-import { createReadStream, createWriteStream } from 'node:fs';
+import { createReadStream, createWriteStream, type Stats } from 'node:fs';
 import { appendFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { isEnded } from '../core/job.ts';
 import type { Removals } from '../lib/removals.ts';
+import { isAbsent } from '../lib/system-errors.ts';
 import type { StoredJob } from '../storage/jobs.ts';
 import type { JobChanges } from './job-changes.ts';
 
@@ -167,7 +168,7 @@ interface LogPart {
 }
 
 async function filePart(path: string): Promise<LogPart> {
-  const bytes = (await stat(path).catch(() => null))?.size ?? 0;
+  const bytes = (await statOf(path))?.size ?? 0;
   return { bytes, read: start => readFrom(path, start) };
 }
 
@@ -229,13 +230,18 @@ async function* readFrom(path: string, start: number): AsyncIterable<Buffer> {
   try {
     yield* createReadStream(path, { start }) as AsyncIterable<Buffer>;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    if (!isAbsent(error)) throw error;
   }
 }
 
 async function exists(path: string): Promise<boolean> {
-  return await stat(path).then(
-    () => true,
-    () => false,
-  );
+  return (await statOf(path)) !== null;
+}
+
+/** Null for a file that is not there; one that cannot be looked at is no empty log. */
+async function statOf(path: string): Promise<Stats | null> {
+  return await stat(path).catch(error => {
+    if (isAbsent(error)) return null;
+    throw error;
+  });
 }

@@ -1,10 +1,10 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import type { SchedulerLog } from '../agents/options.ts';
 import { messageOf, ServiceError } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
-import { Removals } from '../instances/removals.ts';
-import { within } from '../lib/deadline.ts';
-import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import type { Command } from '../instances/command.ts';
+import type { InstanceLog } from '../instances/contract.ts';
+import type { Instances } from '../instances/instances.ts';
+import type { ExitResult, SandboxDriver } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {
@@ -31,6 +31,7 @@ import type { PythonEnvironments } from './python-environments.ts';
 export interface JobRunnerOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
+  readonly instances: Instances;
   readonly driver: () => Promise<SandboxDriver>;
   readonly files: JobFiles;
   readonly environments: PythonEnvironments;
@@ -44,36 +45,28 @@ export interface JobRunnerOptions {
   readonly rules: JobSandboxRules;
   readonly startTimeoutMs: number;
   readonly stopGraceMs: number;
-  readonly log: SchedulerLog;
+  readonly log: InstanceLog;
 }
 
 /** What became of a run: it is over, it is to run again at this moment, or the server ends and the next one goes on with it. */
 export type RunResult = 'over' | 'left' | { readonly againAtMs: number };
 
 interface Live {
-  readonly driver: SandboxDriver;
-  handle: SandboxHandle | null;
+  command: Command | null;
   stopGraceMs: number | null;
 }
 
-/** How long a sandbox that was just being started when a server died may take to show whether it was. */
-const UNCERTAIN_MS = 2_000;
-const FIRST_WAIT_RETRY_MS = 500;
-const MAX_WAIT_RETRY_MS = 30_000;
 /** How soon a job that could not be started for a reason that may pass is tried again, and how long such reasons are waited for. */
 const TRY_LATER_MS = 2_000;
 const PATIENCE_MS = 300_000;
 const LAST_LINES = 10;
-const STOP_MARGIN_MS = 30_000;
 const MAX_STOP_GRACE_MS = 3_600_000;
 
 /** Runs one attempt of a job, from its files to its end. Never rejects: what goes wrong is how the job ended. */
 export class JobRunner {
   readonly #options: JobRunnerOptions;
-  readonly #removals: Removals;
   readonly #live = new Map<number, Live>();
   readonly #running = new Set<number>();
-  readonly #instances = new Set<string>();
   /** Those that ran longer than they may. */
   readonly #late = new Set<number>();
   readonly #closing = new AbortController();
@@ -83,12 +76,6 @@ export class JobRunner {
 
   constructor(options: JobRunnerOptions) {
     this.#options = options;
-    this.#removals = new Removals(options.log);
-  }
-
-  /** Whether a sandbox is one that runs, or is about to. */
-  owns(instanceId: string): boolean {
-    return this.#instances.has(instanceId) || this.#options.environments.owns(instanceId);
   }
 
   /** Jobs that are RUNNING: not those whose files or sandboxes are being made ready. */
@@ -134,36 +121,34 @@ export class JobRunner {
     return result;
   }
 
-  /** A job that an earlier server had started, or was starting (`handle` is what its driver has of it). */
-  async adopt(stored: StoredJob, handle: SandboxHandle): Promise<RunResult> {
+  /** A job that an earlier server had started, or was starting. */
+  async adopt(stored: StoredJob): Promise<RunResult> {
     const { job } = stored;
     const { pip } = job.spec.runtimeEnv;
-    this.#instances.add(job.instanceId);
+    const live: Live = { command: null, stopGraceMs: null };
+    this.#live.set(job.sequence, live);
     if (job.status === 'RUNNING') this.#running.add(job.sequence);
     let result: RunResult = 'left';
     // Beside the rest: what runs already needs neither a launcher nor an interpreter of ours.
     const held = pip === null ? null : this.#options.python();
     void held?.then(python => python && pip && this.#options.environments.hold(pip, python));
     try {
-      const driver = await this.#options.driver();
-      const live: Live = { driver, handle, stopGraceMs: null };
-      this.#live.set(job.sequence, live);
-      if (job.status === 'PENDING') {
-        const hasEnded = await within(driver.wait(handle, this.#closing.signal), UNCERTAIN_MS, 'it runs').then(
-          exit => exit,
-          () => null,
-        );
-        if (this.#closing.signal.aborted) return 'left';
-        if (hasEnded !== null && hasEnded.code === null && hasEnded.signal === null) {
-          result = await this.#neverBegan(job);
-          return result;
-        }
-        await this.#begin(job, handle, pidOf(handle));
+      const found = await this.#options.instances.recover(job.instanceId, this.#closing.signal);
+      if (found === 'never') {
+        result = await this.#neverBegan(job);
+        return result;
       }
+      if (found === 'gone') {
+        result = await this.#end(job, endOf({ ...GONE, atMs: Date.now() }, stored.stopReason, job.spec.rules, ''));
+        return result;
+      }
+      live.command = found;
+      if (job.status === 'PENDING') await this.#begin(job, pidOf(found));
       // Asked for again: a stop that came before it was live here has only left its reason.
       const now = await readJob(this.#options.database, job.sequence);
-      if (now !== null && now.stopReason !== '') this.#stopLive(job.sequence, live, this.#graceOf(job));
-      result = await this.#watch(job, driver, handle);
+      if (now !== null && now.stopReason !== '') this.#stopLive(live, this.#graceOf(job));
+      else if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
+      result = await this.#watch(job, found);
     } catch (error) {
       result = await this.#fault(job, error);
     } finally {
@@ -177,7 +162,7 @@ export class JobRunner {
   /** Ends what runs of it; the reason is on the disk already. */
   stop(job: Job): void {
     const live = this.#live.get(job.sequence);
-    if (live) this.#stopLive(job.sequence, live, this.#graceOf(job));
+    if (live) this.#stopLive(live, this.#graceOf(job));
   }
 
   /** Nothing starts from now on: what has not begun waits for the next server. */
@@ -190,7 +175,6 @@ export class JobRunner {
   close(): void {
     this.startNoMore();
     this.#closing.abort();
-    this.#removals.close();
   }
 
   /** Why this machine cannot run jobs yet; null when it can, or is not worth waiting for (then the start says why). */
@@ -234,25 +218,31 @@ export class JobRunner {
   }
 
   async #start(job: Job, parts: JobParts): Promise<RunResult> {
-    const { writes, driver: getDriver, rules, startTimeoutMs } = this.#options;
-    const instanceId = randomUUID();
+    const { instances, writes, driver: getDriver, rules, startTimeoutMs } = this.#options;
     const driver = await getDriver();
     const secret = randomBytes(24).toString('base64url');
-    const spec = toJobSandbox(job, instanceId, secret, parts, rules);
-    this.#instances.add(instanceId);
-    const live: Live = { driver, handle: null, stopGraceMs: null };
+    const claimed: Job = { ...job, instanceId: randomUUID() };
+    const sandbox = toJobSandbox(job, claimed.instanceId, secret, parts, rules);
+    const owner = { kind: 'job', key: String(job.sequence) } as const;
+    const intent = instances.draft({ owner, tenant: job.tenant, sandboxType: driver.name, sandbox });
+    const live: Live = { command: null, stopGraceMs: null };
     this.#live.set(job.sequence, live);
-    const claimed: Job = { ...job, instanceId };
+    const release = instances.hold(intent.id);
     try {
       // On the disk before it starts: after a crash only the sandbox itself can tell whether it has begun.
-      if (!(await this.#written(job, () => writes.write(claimJob, job.sequence, instanceId)))) return 'over';
+      if (!(await this.#written(job, () => writes.write(claimJob, job.sequence, intent)))) return 'over';
       if (!this.#startsMore) {
-        await this.#requeue(job, { attempt: job.attempt, notBeforeMs: 0, message: job.message });
+        await this.#requeue(claimed, { attempt: job.attempt, notBeforeMs: 0, message: job.message });
         return 'left';
       }
-      let started: Awaited<ReturnType<SandboxDriver['start']>>;
+      let command: Command;
       try {
-        started = await driver.start(spec, AbortSignal.timeout(startTimeoutMs));
+        command = await instances.run(
+          intent,
+          { driver, sandbox },
+          AbortSignal.timeout(startTimeoutMs),
+          this.#closing.signal,
+        );
       } catch (error) {
         if (this.#closing.signal.aborted) return 'left';
         // The driver's word for it that nothing of the job has run.
@@ -264,21 +254,21 @@ export class JobRunner {
         );
       }
       this.#failingSinceMs = undefined;
-      live.handle = started.handle;
-      await this.#begin(claimed, started.handle, started.facts.sandboxId);
-      if (live.stopGraceMs !== null) this.#stopLive(job.sequence, live, live.stopGraceMs);
-      return await this.#watch(claimed, driver, started.handle);
+      live.command = command;
+      await this.#begin(claimed, pidOf(command));
+      if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
+      return await this.#watch(claimed, command);
     } finally {
+      release();
       this.#forget(claimed);
     }
   }
 
-  async #begin(job: Job, handle: SandboxHandle, pid: string): Promise<void> {
+  async #begin(job: Job, pid: string): Promise<void> {
     const { database, metrics, changes } = this.#options;
     const startedAtMs = Date.now();
     const running = {
       instanceId: job.instanceId,
-      handle: JSON.stringify(handle),
       pid,
       message: RUNNING_MESSAGE,
       startedAtMs,
@@ -289,55 +279,33 @@ export class JobRunner {
     changes.emit(job.sequence);
   }
 
-  async #watch(job: Job, driver: SandboxDriver, handle: SandboxHandle): Promise<RunResult> {
+  async #watch(job: Job, command: Command): Promise<RunResult> {
     const timer = await this.#armTimeout(job);
     try {
-      const exit = await this.#exitOf(job, driver, handle);
+      const exit = await command.exited(this.#closing.signal);
       if (exit === null) return 'left';
-      return await this.#finish(job, driver, handle, exit);
+      return await this.#finish(job, command, exit);
     } finally {
       clearTimeout(timer);
     }
   }
 
-  /** null: the server ends. */
-  async #exitOf(job: Job, driver: SandboxDriver, handle: SandboxHandle) {
-    for (let pauseMs = FIRST_WAIT_RETRY_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_WAIT_RETRY_MS)) {
-      try {
-        const exit = await driver.wait(handle, this.#closing.signal);
-        return this.#closing.signal.aborted ? null : exit;
-      } catch (error) {
-        if (this.#closing.signal.aborted) return null;
-        this.#warn(job, error, 'its sandbox does not tell when it ends; it is asked again');
-        await new Promise<void>(resolve => {
-          const timer = setTimeout(resolve, pauseMs);
-          this.#closing.signal.addEventListener('abort', () => resolve(clearTimeout(timer)), { once: true });
-        });
-      }
-    }
-  }
-
-  async #finish(
-    job: Job,
-    driver: SandboxDriver,
-    handle: SandboxHandle,
-    exit: Awaited<ReturnType<SandboxDriver['wait']>>,
-  ): Promise<RunResult> {
+  async #finish(job: Job, command: Command, exit: ExitResult): Promise<RunResult> {
     const all = { tail: null, sinceMs: null, follow: false };
     const never = new AbortController().signal;
     // Kept before the end is told: whoever sees the end finds the whole log.
-    const keep = () => this.#options.logs.archive(job.sequence, job.attempt, driver.logs(handle, all, never));
+    const keep = () => this.#options.logs.archive(job.sequence, job.attempt, command.logs(all, never));
     await this.#written(job, keep).catch(error => this.#warn(job, error, 'its log could not be kept'));
     if (this.#closing.signal.aborted) return 'left';
     const isGood = exit.code === 0 && exit.signal === null;
-    const lastLines = isGood ? '' : await textOf(driver.logs(handle, { ...all, tail: LAST_LINES }, never));
+    const lastLines = isGood ? '' : await textOf(command.logs({ ...all, tail: LAST_LINES }, never));
     const stored = await readJob(this.#options.database, job.sequence);
     const stopReason: StopReason = stored?.stopReason || (this.#late.has(job.sequence) ? 'timeout' : '');
     const end = endOf(exit, stopReason, job.spec.rules, lastLines);
     const startedAtMs = stored?.job.startedAtMs ?? end.endedAtMs;
     this.#options.metrics.attempted(end.status, Math.max(0, end.endedAtMs - startedAtMs));
     const result = await this.#end(job, end, stopReason === '');
-    void this.#removals.discard(driver, handle);
+    void this.#options.instances.remove(command);
     return result;
   }
 
@@ -397,14 +365,9 @@ export class JobRunner {
     ).unref();
   }
 
-  #stopLive(sequence: number, live: Live, graceMs: number): void {
+  #stopLive(live: Live, graceMs: number): void {
     live.stopGraceMs = graceMs;
-    const { handle } = live;
-    if (handle === null) return;
-    within(live.driver.stop(handle, graceMs), graceMs + STOP_MARGIN_MS, 'the driver did not answer in time').catch(
-      error =>
-        this.#options.log.warn({ sequence, instanceId: handle.instanceId, err: error }, 'a job could not be stopped'),
-    );
+    live.command?.stop(graceMs);
   }
 
   /** `RAY_JOB_STOP_WAIT_TIME_S` of the job, else the service's. */
@@ -417,8 +380,7 @@ export class JobRunner {
   async #fault(job: Job, error: unknown): Promise<RunResult> {
     if (this.#closing.signal.aborted) return 'left';
     this.#options.log.error({ job: job.id, tenant: job.tenant, err: error }, 'a job could not be run');
-    const live = this.#live.get(job.sequence);
-    if (live?.handle) void this.#removals.discard(live.driver, live.handle);
+    const command = this.#live.get(job.sequence)?.command;
     try {
       return await this.#end(
         job,
@@ -426,6 +388,8 @@ export class JobRunner {
       );
     } catch {
       return 'left';
+    } finally {
+      if (command) void this.#options.instances.remove(command);
     }
   }
 
@@ -437,7 +401,6 @@ export class JobRunner {
     this.#live.delete(job.sequence);
     this.#running.delete(job.sequence);
     this.#late.delete(job.sequence);
-    this.#instances.delete(job.instanceId);
   }
 
   #warn(job: Job, error: unknown, message: string): void {
@@ -445,7 +408,10 @@ export class JobRunner {
   }
 }
 
-function pidOf(handle: SandboxHandle): string {
+/** How a sandbox ended of which there is no trace. */
+const GONE: Omit<ExitResult, 'atMs'> = { code: null, signal: null, oomKilled: false };
+
+function pidOf({ handle }: Command): string {
   const { pid } = handle.data;
   return typeof pid === 'number' ? String(pid) : '';
 }

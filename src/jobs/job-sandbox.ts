@@ -1,4 +1,4 @@
-import type { Job } from '../core/job.ts';
+import type { Job, JobResources } from '../core/job.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
@@ -28,6 +28,17 @@ export interface JobParts {
   readonly files: PlacedFiles;
   readonly python: JobPython | null;
   readonly environment: PlacedEnvironment | null;
+}
+
+/** What the sandbox of a job may use. */
+export function sizeOfSandbox(
+  { cpuMillis, memoryMb }: JobResources,
+  rules: Pick<JobSandboxRules, 'cpuMillis' | 'memoryMb'>,
+): Pick<SandboxSpec, 'cpuMillis' | 'memoryMb'> {
+  return {
+    cpuMillis: cpuMillis || rules.cpuMillis,
+    memoryMb: Math.max(memoryMb || rules.memoryMb, LIMITS.memoryMb.min),
+  };
 }
 
 /** What the driver gets to run a job. */
@@ -71,8 +82,7 @@ export function toJobSandbox(
     mounts: files.mounts,
     platformMounts: [...(python?.mounts ?? []), ...(environment ? [environment.mount] : []), ...files.platformMounts],
     ports: [],
-    cpuMillis: resources.cpuMillis || rules.cpuMillis,
-    memoryMb: Math.max(resources.memoryMb || rules.memoryMb, LIMITS.memoryMb.min),
+    ...sizeOfSandbox(resources, rules),
     maxProcesses: rules.maxProcesses,
     maxOpenFiles: LIMITS.openFiles,
     network: rules.network,

@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import type { SchedulerLog } from '../agents/options.ts';
 import {
   alreadyExists,
   failedPrecondition,
@@ -10,8 +9,9 @@ import {
 } from '../core/error.ts';
 import { isEnded, type Job, type JobSubmission } from '../core/job.ts';
 import { packagesOf } from '../core/runtime-env.ts';
+import type { InstanceLog } from '../instances/contract.ts';
+import type { Instances } from '../instances/instances.ts';
 import { within } from '../lib/deadline.ts';
-import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {
@@ -20,14 +20,12 @@ import {
   findJob,
   finishJob,
   greatestJobSequence,
-  hasOpenJobInstance,
   insertJob,
   knownJobSequences,
   listExpiredJobs,
   listJobs,
   listOpenJobs,
   readJob,
-  requeueJob,
   type StoredJob,
   setJobStopReason,
   stopJob,
@@ -44,7 +42,7 @@ import type { JobQueue, QueueItem } from './queue.ts';
 export interface JobsOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
-  readonly driver: () => Promise<SandboxDriver>;
+  readonly instances: Instances;
   readonly nodeId: string;
   readonly queue: JobQueue;
   readonly runner: JobRunner;
@@ -55,7 +53,7 @@ export interface JobsOptions {
   /** Jobs that are not over, of all tenants and of one. */
   readonly maxOpen: number;
   readonly maxOpenPerTenant: number;
-  readonly log: SchedulerLog;
+  readonly log: InstanceLog;
 }
 
 /** A job that is not over, in memory. */
@@ -102,33 +100,23 @@ export class Jobs {
 
   /** Goes on where an earlier server stopped. */
   async start(): Promise<void> {
-    const { database, writes, nodeId, files, logs } = this.#options;
+    const { database, nodeId, files, logs } = this.#options;
     this.#lastSequence = await greatestJobSequence(database);
     const open = await listOpenJobs(database, nodeId);
-    const sandboxes = await this.#sandboxes(open);
     for (const stored of open) {
       const { job } = stored;
       if (job.instanceId === '') {
         this.#enqueue(this.#track(job), stored.notBeforeMs);
         continue;
       }
-      const handle =
-        stored.handle === null ? sandboxes.get(job.instanceId) : (JSON.parse(stored.handle) as SandboxHandle);
       const tracked = this.#track(job);
-      if (handle === undefined) {
-        // Nothing of it ever ran.
-        const again = { attempt: job.attempt, notBeforeMs: 0, message: job.message };
-        await writes.write(requeueJob, job.sequence, again);
-        this.#enqueue(tracked, 0);
-        continue;
-      }
       this.#options.queue.occupy(tracked.item);
-      this.#follow(tracked, this.#options.runner.adopt(stored, handle));
+      this.#follow(tracked, this.#options.runner.adopt(stored));
     }
     await files.sweep(new Set(this.#open.keys()));
     await logs.sweep(await knownJobSequences(database));
     this.#isStarted = true;
-    this.#pump();
+    this.pump();
   }
 
   /** Running jobs run on, and the next start finds them; with `stopRunningMs` they are ended, within that time. */
@@ -142,11 +130,6 @@ export class Jobs {
     this.#options.runner.close();
     await Promise.all(this.#runs);
     return await countOpenJobs(this.#options.database, this.#options.nodeId);
-  }
-
-  /** Whether a sandbox belongs to a job, for whoever removes those that belong to nobody. */
-  async owns(instanceId: string): Promise<boolean> {
-    return this.#options.runner.owns(instanceId) || (await hasOpenJobInstance(this.#options.database, instanceId));
   }
 
   /** Whether an uploaded package (`<tenant>/<name>`) is needed. */
@@ -208,7 +191,7 @@ export class Jobs {
     }
     if (isNew) {
       this.#enqueue(tracked, 0);
-      this.#pump();
+      this.pump();
       return job;
     }
     const known = await findJob(database, tenant, job.id);
@@ -286,10 +269,8 @@ export class Jobs {
   }
 
   /** For `JobLogs`. */
-  async *live({ handle }: StoredJob, follow: boolean, signal: AbortSignal): AsyncIterable<Buffer> {
-    if (handle === null) return;
-    const driver = await this.#options.driver();
-    yield* driver.logs(JSON.parse(handle) as SandboxHandle, { tail: null, sinceMs: null, follow }, signal);
+  async *live({ job }: StoredJob, follow: boolean, signal: AbortSignal): AsyncIterable<Buffer> {
+    yield* this.#options.instances.logs(job.instanceId, { tail: null, sinceMs: null, follow }, signal);
   }
 
   /** Forgets ended jobs that are too old or too many; true when there may be more of them. */
@@ -300,17 +281,6 @@ export class Jobs {
       if (await writes.write(deleteJob, sequence)) await logs.remove(sequence);
     }
     return expired.length === EXPIRED_AT_ONCE;
-  }
-
-  /** By instance, of those that the driver has. */
-  async #sandboxes(open: readonly StoredJob[]): Promise<ReadonlyMap<string, SandboxHandle>> {
-    const wanted = new Set(open.map(({ job }) => job.instanceId).filter(id => id !== ''));
-    if (wanted.size === 0) return new Map();
-    const driver = await this.#options.driver();
-    const listed = await driver.list();
-    return new Map(
-      listed.filter(({ instanceId }) => wanted.has(instanceId)).map(each => [each.instanceId, each.handle]),
-    );
   }
 
   async #stopRunning(timeoutMs: number): Promise<void> {
@@ -369,11 +339,12 @@ export class Jobs {
     }
     tracked.timer = setTimeout(() => {
       this.#enqueue(tracked, 0);
-      this.#pump();
+      this.pump();
     }, waitMs).unref();
   }
 
-  #pump(): void {
+  /** Starts what may start now. */
+  pump(): void {
     while (!this.#isClosing) {
       const item = this.#options.queue.take();
       if (!item) return;
@@ -415,7 +386,7 @@ export class Jobs {
       })
       .finally(() => {
         this.#runs.delete(run);
-        this.#pump();
+        this.pump();
       });
     this.#runs.add(run);
   }

@@ -1,5 +1,6 @@
 import { constants } from 'node:os';
 import type { JobErrorType, JobRules } from '../core/job.ts';
+import { backoffMs } from '../lib/backoff.ts';
 import { describeExit, type ExitResult } from '../sandbox/driver.ts';
 import type { JobEnd, StopReason } from '../storage/jobs.ts';
 
@@ -67,7 +68,7 @@ export function failedEnd(errorType: JobErrorType, message: string): JobEnd {
 
 /** How long after its `attempt`th failure a job waits. */
 export function retryDelayMs({ retryDelayMs }: JobRules, attempt: number): number {
-  return Math.min(retryDelayMs * 2 ** (attempt - 1), MAX_RETRY_DELAY_MS);
+  return backoffMs({ firstMs: retryDelayMs, longestMs: MAX_RETRY_DELAY_MS }, attempt);
 }
 
 /** As Python tells it: a signal is negative. null when nothing is known. */

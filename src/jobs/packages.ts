@@ -7,6 +7,7 @@ import { pipeline } from 'node:stream/promises';
 import { invalidRequest, notFound, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
 import { isPackageName } from '../core/runtime-env.ts';
 import type { Removals } from '../lib/removals.ts';
+import { isDiskFull } from '../lib/system-errors.ts';
 
 export interface PackagesOptions {
   readonly dataDir: string;
@@ -76,8 +77,7 @@ export class Packages {
     } catch (error) {
       await rm(upload, { force: true });
       if (error instanceof ServiceError) throw error;
-      const full = (error as NodeJS.ErrnoException).code === 'ENOSPC';
-      throw unavailable(full ? 'there is no room for the package' : 'the package could not be stored', {
+      throw unavailable(isDiskFull(error) ? 'there is no room for the package' : 'the package could not be stored', {
         cause: error,
       });
     }

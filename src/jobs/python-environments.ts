@@ -4,6 +4,8 @@ import { join } from 'node:path';
 import { failedPrecondition } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { PipRequirements } from '../core/runtime-env.ts';
+import type { Instances } from '../instances/instances.ts';
+import type { Ledger } from '../instances/ledger.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import type { Removals } from '../lib/removals.ts';
 import { describeExit, type SandboxDriver, type SandboxSpec } from '../sandbox/driver.ts';
@@ -14,6 +16,8 @@ import type { JobPython } from './python.ts';
 export interface PythonEnvironmentsOptions {
   readonly places: JobPlaces;
   readonly removals: Removals;
+  readonly instances: Instances;
+  readonly ledger: Ledger;
   readonly driver: () => Promise<SandboxDriver>;
   readonly rules: SandboxRules & {
     /** Of pip: what the installation needs to reach its index. */
@@ -55,17 +59,11 @@ shift 5
 export class PythonEnvironments {
   readonly #options: PythonEnvironmentsOptions;
   readonly #builds = new Map<string, Build>();
-  /** Sandboxes that make environments now. */
-  readonly #sandboxes = new Set<string>();
   readonly #uses = new Map<string, number>();
   readonly #closing = new AbortController();
 
   constructor(options: PythonEnvironmentsOptions) {
     this.#options = options;
-  }
-
-  owns(instanceId: string): boolean {
-    return this.#sandboxes.has(instanceId);
   }
 
   /** What a server that was killed left half made. */
@@ -162,30 +160,41 @@ export class PythonEnvironments {
     const work = join(places.environments, `${key}.${instanceId}`);
     const path = join(places.environments, key);
     const environment = join(work, 'environment');
-    this.#sandboxes.add(instanceId);
+    const { ledger, rules } = this.#options;
+    const size = { ...rules, processes: rules.maxProcesses };
+    const release = this.#options.instances.hold(instanceId);
+    // The job that waits for it was let in: it is counted, and not refused.
+    ledger.take('build', size);
     try {
       await mkdir(environment, { recursive: true, mode: 0o755 });
       await writeFile(join(work, 'requirements.txt'), `${pip.packages.join('\n')}\n`);
       const spec = this.#specOf(instanceId, work, environment, path, pip, python);
       let lastLine = '';
       const closing = this.#closing.signal;
-      const { handle } = await driver.start(spec, AbortSignal.any([AbortSignal.timeout(START_TIMEOUT_MS), closing]));
+      const { instances } = this.#options;
+      const owner = { kind: 'build', key } as const;
+      const intent = instances.draft({ owner, tenant: '', sandboxType: driver.name, sandbox: spec });
+      await instances.intend(intent);
+      const starting = AbortSignal.any([AbortSignal.timeout(START_TIMEOUT_MS), closing]);
+      const command = await instances.run(intent, { driver, sandbox: spec }, starting, closing);
       const late = AbortSignal.any([AbortSignal.timeout(timeoutMs), closing]);
       try {
-        for await (const chunk of driver.logs(handle, { tail: null, sinceMs: null, follow: true }, late)) {
+        for await (const chunk of command.logs({ tail: null, sinceMs: null, follow: true }, late)) {
           lastLine = chunk.toString('utf8').trimEnd().split('\n').at(-1) ?? lastLine;
           await tell(chunk);
         }
         if (closing.aborted) throw failedPrecondition('the service ends');
         if (late.aborted) throw failedPrecondition(`pip took longer than ${timeoutMs / 1000} s`);
-        const exit = await driver.wait(handle, late);
-        if (exit.code !== 0) throw failedPrecondition(`pip ended with ${describeExit(exit)}: ${lastLine}`);
+        const exit = await command.exited(late);
+        if (exit?.code !== 0)
+          throw failedPrecondition(`pip ended with ${exit ? describeExit(exit) : 'unknown reason'}: ${lastLine}`);
       } finally {
-        await driver.remove(handle);
+        await instances.remove(command);
       }
       await rename(environment, path);
     } finally {
-      this.#sandboxes.delete(instanceId);
+      ledger.give('build', size);
+      release();
       await this.#options.removals.remove(work);
     }
   }

@@ -1,5 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { JobQueue, type QueueItem, type QueueLimits } from './queue.ts';
+import { JobQueue, type QueueItem, type QueueLimits, type QueueMachine } from './queue.ts';
+
+const MACHINE: QueueMachine = { isFull: () => false, take: () => undefined, give: () => undefined };
 
 const LIMITS: QueueLimits = {
   maxRunning: 4,
@@ -19,7 +21,7 @@ function item(
 }
 
 function queueOf(items: readonly QueueItem[], limits: Partial<QueueLimits> = {}): JobQueue {
-  const queue = new JobQueue({ ...LIMITS, ...limits });
+  const queue = new JobQueue({ ...LIMITS, ...limits }, MACHINE);
   for (const each of items) queue.add(each);
   return queue;
 }

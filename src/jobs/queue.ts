@@ -17,6 +17,14 @@ export interface QueueLimits {
   readonly custom: Readonly<Record<string, number>>;
 }
 
+/** What the machine has promised to everybody (`Ledger`), as the queue asks it. */
+export interface QueueMachine {
+  /** True when nothing of that size may start now. */
+  isFull(resources: JobResources): boolean;
+  take(resources: JobResources): void;
+  give(resources: JobResources): void;
+}
+
 interface Used {
   running: number;
   cpuMillis: number;
@@ -41,6 +49,7 @@ interface Tenant {
  */
 export class JobQueue {
   readonly #limits: QueueLimits;
+  readonly #machine: QueueMachine;
   readonly #tenants = new Map<string, Tenant>();
   readonly #used: Used = { running: 0, cpuMillis: 0, memoryMb: 0 };
   /** By name, which is a caller's own: it may be one that every object has. */
@@ -50,8 +59,9 @@ export class JobQueue {
   #turn = 0;
   #waiting = 0;
 
-  constructor(limits: QueueLimits) {
+  constructor(limits: QueueLimits, machine: QueueMachine) {
     this.#limits = limits;
+    this.#machine = machine;
     this.#custom = new Map(Object.entries(limits.custom));
   }
 
@@ -108,11 +118,13 @@ export class JobQueue {
 
   /** It runs already: it was found running, or was taken. */
   occupy(item: QueueItem): void {
+    this.#machine.take(item.resources);
     this.#count(item, 1);
   }
 
   /** It does not run any more. */
   release(item: QueueItem): void {
+    this.#machine.give(item.resources);
     this.#count(item, -1);
     const tenant = this.#tenants.get(item.tenant);
     if (tenant) this.#forgetIdle(tenant);
@@ -167,10 +179,12 @@ export class JobQueue {
     return Math.max(running / maxRunning, cpuMillis / allCpu, memoryMb / allMemory);
   }
 
-  #fits({ cpuMillis, memoryMb, custom }: JobResources): boolean {
+  #fits(resources: JobResources): boolean {
+    const { cpuMillis, memoryMb, custom } = resources;
     const limits = this.#limits;
     if (this.#used.cpuMillis + cpuMillis > limits.cpuMillis) return false;
     if (this.#used.memoryMb + memoryMb > limits.memoryMb) return false;
+    if (this.#machine.isFull(resources)) return false;
     return Object.entries(custom).every(
       ([name, amount]) => (this.#usedCustom.get(name) ?? 0) + amount <= (this.#custom.get(name) ?? 0),
     );

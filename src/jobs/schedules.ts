@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { Cron } from 'croner';
-import type { SchedulerLog } from '../agents/options.ts';
 import { alreadyExists, invalidRequest, messageOf, notFound } from '../core/error.ts';
 import { checkScheduleId, JOB_SCHEDULE, type JobSubmission, readJobSubmission } from '../core/job.ts';
 import { failAtFirst, invalidBody, type JsonObject } from '../core/json.ts';
 import { packagesOf } from '../core/runtime-env.ts';
 import { Form } from '../core/shape.ts';
+import type { InstanceLog } from '../instances/contract.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {
@@ -22,7 +22,7 @@ export interface JobSchedulesOptions {
   readonly writes: DurableWrites;
   readonly jobs: Pick<Jobs, 'submit' | 'isOpen'>;
   readonly maxPerTenant: number;
-  readonly log: SchedulerLog;
+  readonly log: InstanceLog;
 }
 
 /** What a caller asks for; the id is made up where none was sent. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { withDeadline, within } from './deadline.ts';
+import { endsWithin, withDeadline, within } from './deadline.ts';
 
 test('a promise within its time is passed on, however it ends', async () => {
   expect(await within(Promise.resolve(1), 1000, 'late')).toBe(1);
@@ -9,6 +9,57 @@ test('a promise within its time is passed on, however it ends', async () => {
 test('a promise beyond its time is deadline_exceeded', async () => {
   const never = new Promise(() => undefined);
   await expect(within(never, 5, 'too late')).rejects.toMatchObject({ code: 'deadline_exceeded', message: 'too late' });
+});
+
+test('a promise that is waited for no longer than a signal allows fails as one that is late, at once when that has aborted', async () => {
+  const left = new AbortController();
+  const waiting = within(new Promise(() => undefined), 3_600_000, 'given up', left.signal);
+  left.abort();
+  await expect(waiting).rejects.toMatchObject({ code: 'deadline_exceeded', message: 'given up' });
+  await expect(within(Promise.resolve(1), 3_600_000, 'given up', left.signal)).rejects.toThrow('given up');
+});
+
+test('who waits may say what the failure is', async () => {
+  const own = new Error('own');
+  await expect(within(new Promise(() => undefined), 1, () => own)).rejects.toBe(own);
+});
+
+test('what ends behind its deadline is nobody’s, also when it fails', async () => {
+  let fail!: (error: Error) => void;
+  const slow = new Promise<never>((_resolve, reject) => {
+    fail = reject;
+  });
+  await expect(within(slow, 1, 'late')).rejects.toThrow('late');
+  fail(new Error('nobody waits'));
+  // An unhandled rejection would fail the run.
+  await new Promise(resolve => setImmediate(resolve));
+});
+
+test('whether something ends in its time is told, and how it fails comes through', async () => {
+  expect(await endsWithin(Promise.resolve(), 3_600_000)).toBe(true);
+  expect(await endsWithin(new Promise(() => undefined), 1)).toBe(false);
+  expect(await endsWithin(new Promise(() => undefined), 3_600_000, AbortSignal.abort())).toBe(false);
+  await expect(endsWithin(Promise.reject(new Error('own')), 3_600_000)).rejects.toThrow('own');
+});
+
+test('work under a deadline is told of the end of its caller too, until it has ended', async () => {
+  const caller = new AbortController();
+  let seen: AbortSignal | undefined;
+  const work = withDeadline(
+    3_600_000,
+    signal => {
+      seen = signal;
+      return new Promise<void>(resolve => signal.addEventListener('abort', () => resolve()));
+    },
+    caller.signal,
+  );
+  caller.abort('left');
+  await work;
+  expect(seen?.reason).toBe('left');
+  const other = new AbortController();
+  const signal = await withDeadline(3_600_000, async given => given, other.signal);
+  other.abort();
+  expect(signal.aborted).toBe(false);
 });
 
 test('work under a deadline is told when its time is over, and leaves no timer when it ends before', async () => {

@@ -1,20 +1,70 @@
 import { deadlineExceeded } from '../core/error.ts';
+import { onAbort } from './linked-signal.ts';
 
-/** `promise`, or `deadline_exceeded` with `late` after `timeoutMs`. What it waits for goes on unobserved. */
-export function within<T>(promise: Promise<T>, timeoutMs: number, late: string): Promise<T> {
+/**
+ * `promise`, or a failure after `timeoutMs`, or when `signal` aborts before: `deadline_exceeded` with the text `late`, or the error that
+ * `late` makes. What was waited for goes on, and its end is nobody's any more: whoever made it cleans up behind it.
+ */
+export function within<T>(
+  promise: Promise<T>,
+  timeoutMs: number,
+  late: string | (() => Error),
+  signal?: AbortSignal,
+): Promise<T> {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(deadlineExceeded(late)), timeoutMs);
-    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+    let release: (() => void) | undefined;
+    const end = () => {
+      clearTimeout(timer);
+      release?.();
+    };
+    const fail = () => {
+      end();
+      // Made only now: the stack of an error costs more than the rest of this.
+      reject(typeof late === 'string' ? deadlineExceeded(late) : late());
+    };
+    const timer = setTimeout(fail, timeoutMs);
+    if (signal !== undefined) release = onAbort(signal, fail);
+    promise.then(
+      value => {
+        end();
+        resolve(value);
+      },
+      error => {
+        end();
+        reject(error);
+      },
+    );
   });
 }
 
-/** `work` with a signal that aborts after `timeoutMs`; no timer is left when it ends before that. */
-export async function withDeadline<T>(timeoutMs: number, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+/** Whether `promise` resolves within `timeoutMs`, and before `signal` aborts. Rejects when it does. What was waited for goes on. */
+export async function endsWithin(promise: Promise<unknown>, timeoutMs: number, signal?: AbortSignal): Promise<boolean> {
+  const late = new Error();
+  try {
+    await within(promise, timeoutMs, () => late, signal);
+    return true;
+  } catch (error) {
+    if (error === late) return false;
+    throw error;
+  }
+}
+
+/**
+ * `work` with a signal that aborts after `timeoutMs`, and with `parent`. When `work` has ended no timer is left and the signal aborts no
+ * more. `work` itself sees to it that it ends.
+ */
+export async function withDeadline<T>(
+  timeoutMs: number,
+  work: (signal: AbortSignal) => Promise<T>,
+  parent?: AbortSignal,
+): Promise<T> {
   const controller = new AbortController();
   const timer = setTimeout(() => controller.abort(), timeoutMs);
+  const release = parent === undefined ? undefined : onAbort(parent, () => controller.abort(parent.reason));
   try {
     return await work(controller.signal);
   } finally {
     clearTimeout(timer);
+    release?.();
   }
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { linkedTo } from './linked-signal.ts';
+import { linkedTo, onAbort } from './linked-signal.ts';
 
 test('a linked controller aborts with its parent and its reason, at once when that is aborted already', () => {
   const parent = new AbortController();
@@ -19,4 +19,18 @@ test('a linked controller aborts by itself, and no more with its parent once it 
   unlink();
   parent.abort();
   expect(controller.signal.aborted).toBe(false);
+});
+
+test('an action is done once when its signal aborts, at once when it has, and not when it was let go of', () => {
+  const controller = new AbortController();
+  const done: string[] = [];
+  onAbort(controller.signal, () => done.push('first'));
+  const letGo = onAbort(controller.signal, () => done.push('second'));
+  letGo();
+  letGo();
+  expect(done).toEqual([]);
+  controller.abort();
+  expect(done).toEqual(['first']);
+  onAbort(controller.signal, () => done.push('late'))();
+  expect(done).toEqual(['first', 'late']);
 });

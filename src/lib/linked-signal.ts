@@ -1,11 +1,25 @@
 /**
+ * Calls `action` once when `signal` aborts, at once when it has. The returned function lets go of the signal, which holds `action` until
+ * then: a signal may outlive by far what listens to it.
+ */
+export function onAbort(signal: AbortSignal, action: () => void): () => void {
+  if (signal.aborted) {
+    action();
+    return noop;
+  }
+  // The listener is called with an event, and `action` with nothing.
+  const listener = () => action();
+  signal.addEventListener('abort', listener, { once: true });
+  return () => signal.removeEventListener('abort', listener);
+}
+
+function noop(): void {}
+
+/**
  * A controller that aborts when `parent` does, with its reason. `unlink` lets go of the parent; until then the parent
  * holds it. (`AbortSignal.any` is never let go of on Node 20 while something listens.)
  */
 export function linkedTo(parent: AbortSignal): { readonly controller: AbortController; readonly unlink: () => void } {
   const controller = new AbortController();
-  const follow = () => controller.abort(parent.reason);
-  if (parent.aborted) follow();
-  else parent.addEventListener('abort', follow, { once: true });
-  return { controller, unlink: () => parent.removeEventListener('abort', follow) };
+  return { controller, unlink: onAbort(parent, () => controller.abort(parent.reason)) };
 }

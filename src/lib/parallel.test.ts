@@ -14,3 +14,20 @@ test('every item is worked on once, never more than so many at the same moment',
   expect(done).toEqual([1, 2, 3, 4, 5, 6, 7]);
   expect(most).toBe(3);
 });
+
+test('what fails comes through, and nothing begins behind it', async () => {
+  const begun: number[] = [];
+  const work = forEachOf([1, 2, 3, 4, 5, 6], 2, async item => {
+    begun.push(item);
+    await new Promise(resolve => setImmediate(resolve));
+    if (item === 2) throw new Error('two');
+  });
+  await expect(work).rejects.toThrow('two');
+  await new Promise(resolve => setImmediate(resolve));
+  await new Promise(resolve => setImmediate(resolve));
+  expect(begun.length).toBeLessThanOrEqual(3);
+});
+
+test('nothing to do is done at once', async () => {
+  await forEachOf([], 3, () => Promise.reject(new Error('never')));
+});

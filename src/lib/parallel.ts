@@ -1,12 +1,18 @@
-/** Runs `work` for every item, at most `parallel` at once. `work` does not reject. */
+/** Runs `work` for every item, at most `parallel` at once. What one rejects with comes through, and no further one begins then. */
 export async function forEachOf<T>(
   items: Iterable<T>,
   parallel: number,
   work: (item: T) => Promise<void>,
 ): Promise<void> {
   const iterator = items[Symbol.iterator]();
-  const lane = async () => {
-    for (let next = iterator.next(); !next.done; next = iterator.next()) await work(next.value);
+  let hasFailed = false;
+  const runner = async () => {
+    try {
+      for (let next = iterator.next(); !next.done && !hasFailed; next = iterator.next()) await work(next.value);
+    } catch (error) {
+      hasFailed = true;
+      throw error;
+    }
   };
-  await Promise.all(Array.from({ length: parallel }, lane));
+  await Promise.all(Array.from({ length: parallel }, runner));
 }

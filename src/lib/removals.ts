@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, rename } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { type Backoff, backoffMs } from './backoff.ts';
 import { removeTree } from './remove-tree.ts';
+import { isTaken } from './system-errors.ts';
 
 export interface RemovalsOptions {
   /** Keeps what could not be removed at once. On the file system of what is removed, and used for nothing else. */
@@ -17,7 +19,7 @@ export function leftoversIn(dataDir: string): string {
   return join(dataDir, 'leftovers');
 }
 
-const RETRY_MS = 60_000;
+const FIRST_RETRY_MS = 60_000;
 const LONGEST_RETRY_MS = 3_600_000;
 
 /**
@@ -30,12 +32,13 @@ export class Removals {
   readonly #inPlace = new Set<string>();
   #waiting = 0;
   #timer: NodeJS.Timeout | undefined;
-  #retryMs: number;
+  readonly #backoff: Backoff;
+  #retries = 0;
   #isClosed = false;
 
   constructor(options: RemovalsOptions) {
     this.#options = options;
-    this.#retryMs = options.retryMs ?? RETRY_MS;
+    this.#backoff = { firstMs: options.retryMs ?? FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS };
   }
 
   /** Files and directories that are still to be removed. */
@@ -81,13 +84,16 @@ export class Removals {
     }
     this.#waiting = left;
     if (this.waiting === 0) return;
-    this.#retryMs = Math.min(this.#retryMs * 2, LONGEST_RETRY_MS);
+    this.#retries += 1;
     this.#schedule();
   }
 
   async #setAside(path: string): Promise<void> {
     try {
-      await mkdir(this.#options.directory, { recursive: true, mode: 0o700 });
+      // Not what is above it: a data directory that is gone stays gone.
+      await mkdir(this.#options.directory, { mode: 0o700 }).catch(error => {
+        if (!isTaken(error)) throw error;
+      });
       await rename(path, join(this.#options.directory, randomUUID()));
       this.#waiting += 1;
     } catch {
@@ -98,7 +104,7 @@ export class Removals {
   #schedule(): void {
     if (this.#isClosed) return;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.retry(), this.#retryMs).unref();
+    this.#timer = setTimeout(() => void this.retry(), backoffMs(this.#backoff, this.#retries + 1)).unref();
   }
 
   #report(path: string, error: unknown): void {

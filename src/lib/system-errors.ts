@@ -9,6 +9,11 @@ export function isAbsent(error: unknown): boolean {
   return ABSENT.has((error as NodeJS.ErrnoException | null)?.code);
 }
 
+/** Whether it could not be made because something of that name is there already. */
+export function isTaken(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException | null)?.code === 'EEXIST';
+}
+
 const SHORTAGE = new Set<unknown>(['EMFILE', 'ENFILE', 'ENOMEM', 'ENOBUFS', 'EAGAIN']);
 
 /** Whether it was this process or this machine that had too little of something to ask at all. */

@@ -5,8 +5,19 @@ const NOT_FOUND = (what: string) => ({
   status: 200,
   body: { code: 4115, message: `function [${what}] is not found. check input parameters` },
 });
+const NO_VERSION = (version: string, ...versions: readonly string[]) => {
+  const { status, body } = NOT_FOUND(`${NAME}:${version}`);
+  return { status, body: { ...body, advice: `The versions of ${NAME} are ${['$latest', ...versions].join(', ')}.` } };
+};
 const STALE = { status: 200, body: { code: 4134, message: 'revisionId is non latest version' } };
-const DUPLICATE = { status: 200, body: { code: 4114, message: 'duplicate version number' } };
+const DUPLICATE = {
+  status: 200,
+  body: {
+    code: 4114,
+    message: 'duplicate version number',
+    advice: expect.stringContaining('publish under another versionNumber'),
+  },
+};
 
 describe('a field that nobody knows is ignored, and the answer tells so', () => {
   const warnings = ['unknown field memroy was ignored; did you mean memory?'];
@@ -148,7 +159,11 @@ describe('register', () => {
     await meta.register();
     expect(await meta.send('POST', '/functions', FUNCTION)).toEqual({
       status: 200,
-      body: { code: 4101, message: 'the function name already exists. rename your function' },
+      body: {
+        code: 4101,
+        message: 'the function name already exists. rename your function',
+        advice: expect.stringContaining(`PUT /serverless/v1/functions/${NAME}`),
+      },
     });
   });
 
@@ -240,7 +255,7 @@ describe('query of one version', () => {
     expect(await meta.send('GET', '/functions/0@demo@no?versionNumber=v1')).toEqual(NOT_FOUND('0@demo@no'));
     expect(await meta.send('GET', '/functions/nonsense?versionNumber=v1')).toEqual(NOT_FOUND('nonsense'));
     await meta.register();
-    expect(await meta.send('GET', `/functions/${NAME}?versionNumber=v1`)).toEqual(NOT_FOUND(`${NAME}:v1`));
+    expect(await meta.send('GET', `/functions/${NAME}?versionNumber=v1`)).toEqual(NO_VERSION('v1'));
   });
 
   test('a full URN is accepted as the name, with its version when versionNumber is absent', async () => {
@@ -585,7 +600,7 @@ describe('delete', () => {
         status: 200,
         body: { code: 0, message: 'SUCCESS' },
       });
-      expect(await get('v1')).toEqual(NOT_FOUND(`${NAME}:v1`));
+      expect(await get('v1')).toEqual(NO_VERSION('v1', 'v2'));
       expect(await get('v2')).toMatchObject({ body: { code: 0 } });
       expect(await meta.send('DELETE', `/functions/${NAME}${all}`)).toMatchObject({ body: { code: 0 } });
       expect(await get('v2')).toEqual(NOT_FOUND(NAME));
@@ -596,7 +611,7 @@ describe('delete', () => {
     await using meta = await testMeta();
     expect(await meta.send('DELETE', `/functions/${NAME}`)).toEqual(NOT_FOUND(NAME));
     await meta.register();
-    expect(await meta.send('DELETE', `/functions/${NAME}?versionNumber=v1`)).toEqual(NOT_FOUND(`${NAME}:v1`));
+    expect(await meta.send('DELETE', `/functions/${NAME}?versionNumber=v1`)).toEqual(NO_VERSION('v1'));
     expect(await meta.send('DELETE', `/functions/${NAME}`, undefined, { 'x-tenant-id': 'acme' })).toEqual(
       NOT_FOUND(NAME),
     );

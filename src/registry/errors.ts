@@ -1,5 +1,6 @@
 import { META_CODES } from '../core/codes.ts';
 import { alreadyExists, failedPrecondition, invalidRequest, notFound, type ServiceError } from '../core/error.ts';
+import { LATEST } from '../core/urn.ts';
 
 /** A request that is wrong by itself. */
 export function wrongRequest(problems: readonly string[]): ServiceError {
@@ -11,21 +12,39 @@ export function wrongForStored(problem: string): ServiceError {
   return failedPrecondition(problem, { number: META_CODES.invalid.code });
 }
 
-/** `what`: the name of a function, or `<name>:<version>` when only the version is missing. */
+/** `what`: the name of a function, as the caller wrote it. */
 export function functionNotFound(what: string): ServiceError {
   return notFound(`function [${what}] is not found. check input parameters`, { number: META_CODES.notFound.code });
 }
 
-export function functionExists(): ServiceError {
-  return alreadyExists('the function name already exists. rename your function', { number: META_CODES.exists.code });
+/** Of a function that is there. `versions`: those that it has. */
+export function versionNotFound(name: string, version: string, versions: readonly string[]): ServiceError {
+  return notFound(`function [${name}:${version}] is not found. check input parameters`, {
+    number: META_CODES.notFound.code,
+    body: { advice: `The versions of ${name} are ${[LATEST, ...versions.toSorted()].join(', ')}.` },
+  });
 }
 
-export function duplicateVersion(): ServiceError {
-  return alreadyExists('duplicate version number', { number: META_CODES.duplicateVersion.code });
+export function functionExists(name: string): ServiceError {
+  return alreadyExists(META_CODES.exists.text, {
+    number: META_CODES.exists.code,
+    body: {
+      advice: `Register it under another name, change it (PUT /serverless/v1/functions/${name}), or delete it first (DELETE of the same path).`,
+    },
+  });
+}
+
+export function duplicateVersion(name: string): ServiceError {
+  return alreadyExists(META_CODES.duplicateVersion.text, {
+    number: META_CODES.duplicateVersion.code,
+    body: {
+      advice: `A published version never changes: publish under another versionNumber, or delete that version first (DELETE /serverless/v1/functions/${name}?versionNumber=…). Without a versionNumber, wait more than a second between two publishes.`,
+    },
+  });
 }
 
 export function staleRevision(): ServiceError {
-  return failedPrecondition('revisionId is non latest version', { number: META_CODES.staleRevision.code });
+  return failedPrecondition(META_CODES.staleRevision.text, { number: META_CODES.staleRevision.code });
 }
 
 export function tooManyVersions(most: number): ServiceError {
@@ -35,7 +54,7 @@ export function tooManyVersions(most: number): ServiceError {
 }
 
 export function poolNotFound(): ServiceError {
-  return notFound('pool does not exist or has been deleted. check input parameters', {
+  return notFound(META_CODES.poolNotFound.text, {
     number: META_CODES.poolNotFound.code,
   });
 }

@@ -9,10 +9,9 @@ import {
   holdLatest,
   insertVersion,
   noteDefaultPublish,
-  publishedVersions,
   updateLatest,
 } from '../storage/function-changes.ts';
-import { hasVersion, type NewFunctionRow } from '../storage/functions.ts';
+import { hasVersion, type NewFunctionRow, publishedVersions } from '../storage/functions.ts';
 import { deleteReservations } from '../storage/reservations.ts';
 import {
   duplicateVersion,
@@ -20,6 +19,7 @@ import {
   functionNotFound,
   staleRevision,
   tooManyVersions,
+  versionNotFound,
   wrongForStored,
 } from './errors.ts';
 import { fromStored, toStored } from './function-record.ts';
@@ -35,7 +35,7 @@ export interface WrittenFunction {
  * wins. `FunctionRegistry` says what each fails with.
  */
 export async function registerFunction(transaction: WriteTransaction, row: NewFunctionRow): Promise<void> {
-  if (!(await insertVersion(transaction, row))) throw functionExists();
+  if (!(await insertVersion(transaction, row))) throw functionExists(row.name);
 }
 
 export async function publishFunction(
@@ -59,15 +59,15 @@ export async function publishFunction(
   }
   const previousMs = Number(latest.default_published_at_ms);
   if (isDefault && previousMs !== 0 && Math.abs(nowMs - previousMs) <= DEFAULT_VERSION_GAP_MS) {
-    throw duplicateVersion();
+    throw duplicateVersion(name);
   }
   const versions = await publishedVersions(transaction, tenant, name);
-  if (versions.includes(version)) throw duplicateVersion();
+  if (versions.includes(version)) throw duplicateVersion(name);
   if (versions.length >= LIMITS.publishedVersions) throw tooManyVersions(LIMITS.publishedVersions);
   const urn = formatUrn({ business: fn.business, tenant, name, version });
   const { versionDesc } = request;
   const row = toStored({ ...fn, version, urn, versionDesc, publishTime: formatTimestamp(nowMs), updateTime: '' });
-  if (!(await insertVersion(transaction, { ...row, default_published_at_ms: 0 }))) throw duplicateVersion();
+  if (!(await insertVersion(transaction, { ...row, default_published_at_ms: 0 }))) throw duplicateVersion(name);
   if (isDefault) await noteDefaultPublish(transaction, tenant, name, nowMs);
   return { version, urn, record: row.record };
 }
@@ -105,7 +105,8 @@ export async function deleteFunction(
   const gone = await deleteVersions(transaction, tenant, name, version);
   if (gone.length === 0) {
     const known = version !== null && (await hasVersion(transaction, { tenant, name, version: LATEST }));
-    throw functionNotFound(known ? `${name}:${version}` : name);
+    if (known) throw versionNotFound(name, version, await publishedVersions(transaction, tenant, name));
+    throw functionNotFound(name);
   }
   await deleteReservations(transaction, tenant, name, version, null);
 }

@@ -8,7 +8,7 @@ import type { PathExists } from '../lib/path-exists.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import type { FunctionStore } from '../storage/functions.ts';
 import type { ChangeFeed } from './change-feed.ts';
-import { functionNotFound } from './errors.ts';
+import { functionNotFound, versionNotFound } from './errors.ts';
 import { asUnavailable, fromStored, toStored } from './function-record.ts';
 import {
   deleteFunction,
@@ -120,7 +120,8 @@ export class FunctionRegistry {
   }
 
   async #missing(tenant: string, name: string, version: string) {
-    const known = version !== LATEST && (await this.#options.store.exists({ tenant, name, version: LATEST }));
-    return functionNotFound(known ? `${name}:${version}` : name);
+    const { store } = this.#options;
+    const known = version !== LATEST && (await store.exists({ tenant, name, version: LATEST }));
+    return known ? versionNotFound(name, version, await store.publishedVersions(tenant, name)) : functionNotFound(name);
   }
 }

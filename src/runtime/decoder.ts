@@ -1,3 +1,4 @@
+import { USER_CODES } from '../core/codes.ts';
 import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
 import { isJson, staysInside } from '../lib/json-bytes.ts';
@@ -24,8 +25,8 @@ export class ProtocolError extends Error {
 }
 
 /** The codes that a runtime may answer with (docs/runtime-protocol.md); all others are the platform's own. */
-const CODES: ReadonlySet<unknown> = new Set([4000, 4001, 4002, 4004, 4007, 4009, 4010, 4140, 4201, 4211]);
-const NOT_JSON = 4007;
+const CODES: ReadonlySet<unknown> = new Set(Object.values(USER_CODES).map(row => row.code));
+const NOT_JSON = USER_CODES.resultNotJson.code;
 const STATES: ReadonlySet<unknown> = new Set<HelloOk['state']>(['new', 'initializing', 'ready', 'failed', 'stopping']);
 
 /** Of one that is only numbers. */

@@ -1,3 +1,4 @@
+import type { Environment } from '../core/environment.ts';
 import { failedPrecondition } from '../core/error.ts';
 import type { MountSpec } from '../core/mount.ts';
 import { findJdk, findRuntimeJar } from './jdks.ts';
@@ -45,7 +46,7 @@ interface Executor {
   /** As the specification calls it. */
   readonly name: string;
   /** The execution of an instance, or the sentence why there is none. */
-  readonly execution: (subject: ExecutorSubject) => Execution | string;
+  readonly execution: (subject: ExecutorSubject, environment: Environment) => Execution | string;
 }
 
 /** The runtime table of the specification, first match wins. */
@@ -77,11 +78,11 @@ export function executorName(runtime: string): string {
 }
 
 /**
- * What a sandbox runs for an instance. Fails with `failed_precondition`
+ * What a sandbox runs for an instance; the host's own programs are looked for where `environment` says. Fails with `failed_precondition`
  * (`invalid function: runtime <r> is not available: <why>`).
  */
-export function executionOf(subject: ExecutorSubject): Execution {
-  const execution = executorOf(subject.runtime).execution(subject);
+export function executionOf(subject: ExecutorSubject, environment: Environment = {}): Execution {
+  const execution = executorOf(subject.runtime).execution(subject, environment);
   if (typeof execution === 'string') {
     throw failedPrecondition(`invalid function: runtime ${subject.runtime} is not available: ${execution}`);
   }
@@ -115,13 +116,13 @@ function program(
 }
 
 /** The host's own Java, at its own path inside; that of an image is the one that its PATH has. */
-function java({ runtime, memoryMb, rootfs }: ExecutorSubject): Execution | string {
+function java({ runtime, memoryMb, rootfs }: ExecutorSubject, environment: Environment): Execution | string {
   const runtimeJar = findRuntimeJar();
   if (typeof runtimeJar === 'string') return runtimeJar;
   const { jar, libraries } = runtimeJar;
   const isImage = rootfs.type === 'image';
   const version = runtime.slice('java'.length);
-  const jdk = isImage ? { java: 'java', home: null } : findJdk(version);
+  const jdk = isImage ? { java: 'java', home: null } : findJdk(version, environment);
   if (typeof jdk === 'string') return jdk;
   const heapMb = Math.max(MIN_HEAP_MB, Math.floor(memoryMb * HEAP_SHARE));
   const shown = [jar, libraries, jdk.home].filter(path => path !== null && (isImage || !isShown(path)));

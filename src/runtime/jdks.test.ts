@@ -62,7 +62,7 @@ test('the PATH is followed through links', () => {
 });
 
 test('a Java that is not here is told with the version and where it is looked for', () => {
-  expect(findJdk('4')).toMatch(/^no Java 4 was found: .*JAVA_HOME_4/);
+  expect(findJdk('4', process.env)).toMatch(/^no Java 4 was found: .*JAVA_HOME_4/);
 });
 
 test('the jar is found from any directory below the installation; without it the error says how to build it', () => {

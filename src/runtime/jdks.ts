@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, realpathSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { Environment } from '../core/environment.ts';
 
 const VERSION_TIMEOUT_MS = 5_000;
 const JVM_DIRECTORY = '/usr/lib/jvm';
@@ -15,7 +16,7 @@ export interface Jdk {
 
 /** Where Javas are looked for. */
 export interface JdkPlaces {
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: Environment;
   /** Holds a directory per Java. */
   readonly jvmDirectory: string;
 }
@@ -26,10 +27,10 @@ const found = new Map<string, Jdk>();
  * The Java of exactly this major version on this host, or the sentence why there is none. Looked for in `JAVA_HOME_<version>`,
  * `JAVA_HOME`, the directories of /usr/lib/jvm and the PATH; what was found is kept while it is there.
  */
-export function findJdk(version: string): Jdk | string {
+export function findJdk(version: string, environment: Environment): Jdk | string {
   const known = found.get(version);
   if (known !== undefined && existsSync(known.java)) return known;
-  const jdk = lookForJdk(version, { env: process.env, jvmDirectory: JVM_DIRECTORY });
+  const jdk = lookForJdk(version, { env: environment, jvmDirectory: JVM_DIRECTORY });
   if (jdk === null) {
     found.delete(version);
     return `no Java ${version} was found: install it below ${JVM_DIRECTORY}, or name its directory in JAVA_HOME_${version}`;

@@ -4,7 +4,7 @@ import type { PortSpec } from '../core/port.ts';
 import type { SandboxAccess } from './access.ts';
 
 /**
- * The contract of everything that can run an instance: process, docker, supervisor, kubernetes, fake.
+ * The contract of everything that can run an instance: the drivers of `core/sandbox-types.ts`, and the fake one of the tests.
  *
  * A driver translates, it never decides: the spec that reaches it is fully resolved. Every method may be called again
  * after a crash of the control plane with a handle that came out of storage. Errors are `ServiceError`s:

@@ -5,9 +5,6 @@ import type { ProbeResult, SandboxDriver } from './driver.ts';
 /** How each driver of this installation is made, on its first use: heavy libraries load then. */
 export type DriverLoaders = Readonly<Partial<Record<SandboxType, () => Promise<SandboxDriver>>>>;
 
-/** The drivers that a request can name. (`fake` is of the tests.) */
-const NAMES: readonly SandboxType[] = ['process', 'docker', 'supervisor', 'kubernetes'];
-
 /** The drivers of this installation by name, each made once. */
 export class Drivers {
   readonly #loaders: DriverLoaders;
@@ -17,9 +14,9 @@ export class Drivers {
     this.#loaders = loaders;
   }
 
-  /** Names that a request may carry, those that this installation lacks included. */
+  /** Those that this installation can make. */
   get names(): readonly SandboxType[] {
-    return NAMES;
+    return Object.keys(this.#loaders) as SandboxType[];
   }
 
   /** The driver, the same one each time. Fails with `failed_precondition` (`<name> is not available: <why>`). */

@@ -2,6 +2,7 @@ import { constants } from 'node:fs';
 import { chmod, type FileHandle, open, readdir, realpath, stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { failedPrecondition, messageOf } from '../core/error.ts';
+import { isAbsent } from '../lib/system-errors.ts';
 import { DATABASE, LOCK, NODE_ID, RUNNING } from './data-dir-facts.ts';
 
 const OWN_FILES: readonly string[] = [DATABASE, LOCK, NODE_ID, RUNNING];
@@ -57,7 +58,7 @@ async function closeFile(path: string, create: number): Promise<void> {
   try {
     file = await open(path, constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK | create, 0o600);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
+    if (isAbsent(error)) return;
     throw failedPrecondition(`the file ${path} cannot be used: ${messageOf(error)}`, { cause: error });
   }
   try {

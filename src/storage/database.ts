@@ -8,13 +8,11 @@ import type { JobTable } from './jobs.ts';
 import { MIGRATIONS } from './migrations/migrations.ts';
 import type { PoolTable } from './pools.ts';
 import type { ReservationTable } from './reservations.ts';
-import type { ServiceInstanceTable } from './service-instances.ts';
 import { openSqlite, sqliteDialect } from './sqlite.ts';
 
 /** Every table, by its name. One file per table beside this one has its row type and its queries. */
 export interface Tables {
   async_calls: AsyncCallTable;
-  service_instances: ServiceInstanceTable;
   instances: InstanceTable;
   functions: FunctionTable;
   function_totals: FunctionTotalTable;

@@ -3,6 +3,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { sql } from 'kysely';
 import { internal, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
+import { within } from '../lib/deadline.ts';
 import type { Database, WriteTransaction } from './database.ts';
 
 export interface DurableWrites {
@@ -207,13 +208,6 @@ export class GroupedWrites implements DurableWrites {
   }
 
   async #flushed(): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        // Not before: the stack of an error costs more than the rest of this.
-        reject(unavailable(`the disk did not confirm a write within ${FLUSH_TIMEOUT_MS / 1000} s`));
-      }, FLUSH_TIMEOUT_MS);
-    });
     const flush = this.#flush().catch((error: unknown) => {
       const text = 'the database could not be flushed to the disk; the service has to be started again';
       // Also when it comes so late that nobody waits for this flush any more.
@@ -221,15 +215,17 @@ export class GroupedWrites implements DurableWrites {
       throw this.#failure;
     });
     try {
-      await Promise.race([flush, timeout]);
+      await within(flush, FLUSH_TIMEOUT_MS, tooSlow);
     } catch (error) {
       // Who waits behind this group would wait as long again.
       for (const { fail } of this.#queue.splice(0)) fail(error);
       throw error;
-    } finally {
-      clearTimeout(timer);
     }
   }
+}
+
+function tooSlow(): ServiceError {
+  return unavailable(`the disk did not confirm a write within ${FLUSH_TIMEOUT_MS / 1000} s`);
 }
 
 /** The transaction is over then: there is no savepoint to go back to. */

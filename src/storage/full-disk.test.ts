@@ -3,12 +3,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { storedInstance } from '../../test/parts/stored-instance.ts';
 import { describeWith } from '../../test/probe.ts';
 import type { PoolSpec } from '../core/pool.ts';
 import { createPools } from '../registry/pool-writes.ts';
 import { WORKS } from '../works.ts';
+import { insertInstance } from './instances.ts';
 import { listPools } from './pools.ts';
-import { insertServiceInstance } from './service-instances.ts';
 import { openStores, type Stores } from './stores.ts';
 
 const PROGRAM = new URL('../../test/registry/write-program.mjs', import.meta.url);
@@ -46,19 +47,8 @@ describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
     await expect(stores.writes.write(createPools, large('alone'))).rejects.toMatchObject(full);
     const together = await Promise.allSettled(['a', 'b', 'c'].map(id => stores.writes.write(createPools, large(id))));
     for (const outcome of together) expect(outcome).toMatchObject({ status: 'rejected', reason: full });
-    const row = { id: 'x'.repeat(50_000) } as Parameters<typeof insertServiceInstance>[1];
-    const whole = {
-      ...row,
-      node_id: '',
-      tenant: '',
-      urn: '',
-      revision_id: '',
-      group_key: '',
-      sandbox_type: 'fake',
-      handle: '',
-    } as const;
-    const rest = { secret: '', concurrency: 1, max_call_ms: 1, stop_grace_ms: 1, code_source: '', started_at_ms: 1 };
-    await expect(insertServiceInstance(stores.database, { ...whole, ...rest })).rejects.toMatchObject(full);
+    const longest = storedInstance({ id: 'x'.repeat(50_000) });
+    await expect(insertInstance(stores.database, longest)).rejects.toMatchObject(full);
     expect((await listPools(stores.database, { id: '', group: '' }, 10, 0)).pools.map(({ spec }) => spec.id)).toEqual([
       'before',
     ]);

@@ -62,17 +62,6 @@ export async function holdLatest(transaction: Transaction, tenant: string, name:
   return row ?? null;
 }
 
-export async function publishedVersions(transaction: Transaction, tenant: string, name: string): Promise<string[]> {
-  const rows = await transaction
-    .selectFrom('functions')
-    .select('version')
-    .where('tenant', '=', tenant)
-    .where('name', '=', name)
-    .where('version', '!=', LATEST)
-    .execute();
-  return rows.map(row => row.version);
-}
-
 /** Writes `$latest` anew, as the tenant's newest change. */
 export async function updateLatest(
   transaction: Transaction,

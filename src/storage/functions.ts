@@ -125,6 +125,10 @@ export class FunctionStore {
     return row ?? null;
   }
 
+  publishedVersions(tenant: string, name: string): Promise<string[]> {
+    return publishedVersions(this.#db, tenant, name);
+  }
+
   exists(key: FunctionKey): Promise<boolean> {
     return hasVersion(this.#db, key);
   }
@@ -202,4 +206,15 @@ export async function hasVersion(queries: Kysely<Tables>, { tenant, name, versio
     .where('version', '=', version)
     .executeTakeFirst();
   return row !== undefined;
+}
+
+export async function publishedVersions(queries: Kysely<Tables>, tenant: string, name: string): Promise<string[]> {
+  const rows = await queries
+    .selectFrom('functions')
+    .select('version')
+    .where('tenant', '=', tenant)
+    .where('name', '=', name)
+    .where('version', '!=', LATEST)
+    .execute();
+  return rows.map(row => row.version);
 }

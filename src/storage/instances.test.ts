@@ -1,16 +1,22 @@
 import { randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Instance, NO_SANDBOX } from '../core/instance.ts';
+import { storedInstance } from '../../test/parts/stored-instance.ts';
+import { NO_SANDBOX } from '../core/instance.ts';
+import {
+  findAgent,
+  findAgentByIdempotencyKey,
+  findAgentByName,
+  forgetIdempotencyKey,
+  listAgents,
+  listAgentsOfNode,
+} from './agents.ts';
 import { type Database, openDatabase } from './database.ts';
 import {
   deleteInstance,
   findInstance,
-  findInstanceByIdempotencyKey,
-  findInstanceByName,
-  forgetIdempotencyKey,
   insertInstance,
-  listInstances,
   listInstancesOfNode,
+  type StoredInstance,
   updateInstance,
 } from './instances.ts';
 
@@ -20,114 +26,95 @@ beforeEach(async () => {
 });
 afterEach(() => database.destroy());
 
-function instanceOf(name: string, changes: Partial<Instance> = {}, tenant = 'default'): Instance {
-  return {
-    id: randomUUID(),
-    spec: {
-      tenant,
-      namespace: 'ns',
-      name,
-      sandboxType: 'process',
-      runtime: 'python3.11',
-      codePath: '/code',
-      handler: 'main.handler',
-      initializer: '',
-      preStop: '',
-      rootfs: { type: 'host', imageUrl: 'img', user: '' },
-      ports: [{ protocol: 'tcp', port: 8080 }],
-      cpuMillis: 1000,
-      memoryMb: 128,
-      env: { KEY: 'värde' },
-      workspace: '',
-      mounts: [{ source: '/srv/code', target: '/code', readonly: true }],
-      callTimeoutMs: 1000,
-      initTimeoutMs: 1000,
-      preStopTimeoutMs: 0,
-      concurrency: 1,
-      functionName: '',
-      functionVersion: '',
-      functionUrn: '',
-    },
-    status: 'CREATING',
-    statusReason: '',
-    loadError: '',
-    restarts: 0,
-    createdAtMs: 1_700_000_000_000,
-    startedAtMs: 0,
-    nodeId: 'node',
-    sandbox: NO_SANDBOX,
-    ...changes,
-  };
-}
-
-const insert = (instance: Instance, idempotency?: { key: string; requestHash: string }) =>
-  insertInstance(database, { instance, secret: 'secret', idempotency });
+const insert = (instance: StoredInstance, name: string, idempotency?: { key: string; requestHash: string }) =>
+  insertInstance(database, instance, { namespace: 'ns', name, idempotency });
 
 test('an instance comes back exactly as it was written', async () => {
-  const instance = instanceOf('a', { sandbox: { ...NO_SANDBOX, sandboxId: '17', warnings: ['w'] } });
-  expect(await insert(instance, { key: 'k', requestHash: 'h' })).toBe(true);
-  const expected = { instance, handle: null, secret: 'secret', requestHash: 'h' };
-  expect(await findInstance(database, instance.id)).toEqual(expected);
-  expect(await findInstanceByName(database, 'default', 'ns', 'a')).toEqual(expected);
-  expect(await findInstanceByIdempotencyKey(database, 'default', 'k')).toEqual(expected);
-  expect(await listInstancesOfNode(database, 'node')).toEqual([expected]);
+  const instance = storedInstance({ sandbox: { ...NO_SANDBOX, sandboxId: '17', warnings: ['w'] }, spec: '{"a":"ä"}' });
+  expect(await insert(instance, 'a', { key: 'k', requestHash: 'h' })).toBe(true);
+  const expected = { stored: instance, requestHash: 'h' };
+  expect(await findInstance(database, instance.id)).toEqual(instance);
+  expect(await findAgent(database, instance.id)).toEqual(expected);
+  expect(await findAgentByName(database, 'default', 'ns', 'a')).toEqual(expected);
+  expect(await findAgentByIdempotencyKey(database, 'default', 'k')).toEqual(expected);
+  expect(await listInstancesOfNode(database, 'node')).toEqual([instance]);
+  expect(await listAgentsOfNode(database, 'node')).toEqual([instance]);
 });
 
 test('what is not there is found as null', async () => {
   expect(await findInstance(database, randomUUID())).toBeNull();
-  expect(await findInstanceByName(database, 'default', 'ns', 'a')).toBeNull();
-  expect(await findInstanceByIdempotencyKey(database, 'default', 'k')).toBeNull();
+  expect(await findAgent(database, randomUUID())).toBeNull();
+  expect(await findAgentByName(database, 'default', 'ns', 'a')).toBeNull();
+  expect(await findAgentByIdempotencyKey(database, 'default', 'k')).toBeNull();
   expect(await listInstancesOfNode(database, 'other')).toEqual([]);
+});
+
+test('what others own is no agent, and needs no name', async () => {
+  const owned = (kind: 'function' | 'job' | 'build') => storedInstance({ owner: { kind, key: 'key' } });
+  for (const kind of ['function', 'function', 'job', 'build'] as const) {
+    expect(await insertInstance(database, owned(kind))).toBe(true);
+  }
+  expect(await listAgents(database, { tenant: 'default', limit: 10, afterId: null })).toEqual([]);
+  expect(await listAgentsOfNode(database, 'node')).toEqual([]);
+  const all = await listInstancesOfNode(database, 'node');
+  expect(all).toHaveLength(4);
+  expect(await findAgent(database, all[0]?.id ?? '')).toBeNull();
 });
 
 describe('who may insert', () => {
   test('a name is held once in a tenant and namespace', async () => {
-    expect(await insert(instanceOf('a'))).toBe(true);
-    expect(await insert(instanceOf('a'))).toBe(false);
-    expect(await insert(instanceOf('a', {}, 'other'))).toBe(true);
+    expect(await insert(storedInstance(), 'a')).toBe(true);
+    expect(await insert(storedInstance(), 'a')).toBe(false);
+    expect(await insert(storedInstance({ tenant: 'other' }), 'a')).toBe(true);
   });
 
   test('of 20 inserts of one name at the same moment one wins', async () => {
-    const results = await Promise.all(Array.from({ length: 20 }, () => insert(instanceOf('a'))));
+    const results = await Promise.all(Array.from({ length: 20 }, () => insert(storedInstance(), 'a')));
     expect(results.filter(Boolean)).toHaveLength(1);
   });
 
   test('an idempotency key is held once in a tenant, and free after it was forgotten', async () => {
-    const first = instanceOf('a');
-    expect(await insert(first, { key: 'k', requestHash: 'h' })).toBe(true);
-    expect(await insert(instanceOf('b'), { key: 'k', requestHash: 'h' })).toBe(false);
-    expect(await insert(instanceOf('b', {}, 'other'), { key: 'k', requestHash: 'h' })).toBe(true);
+    const first = storedInstance();
+    expect(await insert(first, 'a', { key: 'k', requestHash: 'h' })).toBe(true);
+    expect(await insert(storedInstance(), 'b', { key: 'k', requestHash: 'h' })).toBe(false);
+    expect(await insert(storedInstance({ tenant: 'other' }), 'b', { key: 'k', requestHash: 'h' })).toBe(true);
     await forgetIdempotencyKey(database, first.id);
-    expect(await insert(instanceOf('b'), { key: 'k', requestHash: 'h' })).toBe(true);
+    expect(await insert(storedInstance(), 'b', { key: 'k', requestHash: 'h' })).toBe(true);
   });
 });
 
 describe('changes', () => {
   test('an update writes what it names and nothing else', async () => {
-    const instance = instanceOf('a');
-    await insert(instance);
+    const instance = storedInstance();
+    await insert(instance, 'a');
     const patch = { status: 'RUNNING', handle: '{"version":1}', startedAtMs: 5, secret: 'new' } as const;
-    expect(await updateInstance(database, instance.id, ['CREATING'], patch)).toBe(true);
-    expect(await findInstance(database, instance.id)).toEqual({
-      instance: { ...instance, status: 'RUNNING', startedAtMs: 5 },
-      handle: '{"version":1}',
-      secret: 'new',
-      requestHash: null,
-    });
+    expect(await updateInstance(database, instance, ['CREATING'], patch)).toBe(true);
+    expect(await findInstance(database, instance.id)).toEqual({ ...instance, ...patch });
   });
 
   test('an update or delete from another state changes nothing', async () => {
-    const instance = instanceOf('a');
-    await insert(instance);
-    expect(await updateInstance(database, instance.id, ['RUNNING', 'FAILED'], { status: 'STOPPING' })).toBe(false);
-    expect(await deleteInstance(database, instance.id, ['STOPPING'])).toBe(false);
-    expect((await findInstance(database, instance.id))?.instance).toEqual(instance);
+    const instance = storedInstance();
+    await insert(instance, 'a');
+    expect(await updateInstance(database, instance, ['RUNNING', 'FAILED'], { status: 'STOPPING' })).toBe(false);
+    expect(await deleteInstance(database, instance, ['STOPPING'])).toBe(false);
+    expect(await findInstance(database, instance.id)).toEqual(instance);
+  });
+
+  test('a change that was meant for an earlier sandbox changes nothing', async () => {
+    const instance = storedInstance({ status: 'RUNNING' });
+    await insert(instance, 'a');
+    expect(await updateInstance(database, instance, ['RUNNING'], { status: 'CREATING', epoch: 2 })).toBe(true);
+    expect(await updateInstance(database, instance, ['CREATING'], { status: 'FAILED' })).toBe(false);
+    expect(await deleteInstance(database, instance, ['CREATING'])).toBe(false);
+    expect(await updateInstance(database, { id: instance.id, epoch: 2 }, ['CREATING'], { status: 'RUNNING' })).toBe(
+      true,
+    );
   });
 
   test('of two deletes one wins', async () => {
-    const instance = instanceOf('a');
-    await insert(instance);
-    const results = await Promise.all([1, 2].map(() => deleteInstance(database, instance.id, ['CREATING'])));
+    const instance = storedInstance();
+    await insert(instance, 'a');
+    const results = await Promise.all([1, 2].map(() => deleteInstance(database, instance, ['CREATING'])));
     expect(results.toSorted()).toEqual([false, true]);
     expect(await findInstance(database, instance.id)).toBeNull();
   });
@@ -137,24 +124,24 @@ describe('lists', () => {
   test('pages are ordered by id and continue after a cursor', async () => {
     const ids = [];
     for (let i = 0; i < 7; i++) {
-      const instance = instanceOf(`a${i}`);
-      await insert(instance);
+      const instance = storedInstance();
+      await insert(instance, `a${i}`);
       ids.push(instance.id);
     }
     ids.sort();
-    const first = await listInstances(database, { tenant: 'default', limit: 4, afterId: null });
+    const first = await listAgents(database, { tenant: 'default', limit: 4, afterId: null });
     expect(first.map(({ id }) => id)).toEqual(ids.slice(0, 4));
-    const second = await listInstances(database, { tenant: 'default', limit: 4, afterId: ids[3] as string });
+    const second = await listAgents(database, { tenant: 'default', limit: 4, afterId: ids[3] as string });
     expect(second.map(({ id }) => id)).toEqual(ids.slice(4));
   });
 
   test('filters are exact and other tenants are never shown', async () => {
-    await insert(instanceOf('a'));
-    await insert(instanceOf('ab', { status: 'FAILED' }));
-    await insert(instanceOf('a', {}, 'other'));
+    await insert(storedInstance({ spec: '"a"' }), 'a');
+    await insert(storedInstance({ status: 'FAILED', spec: '"ab"' }), 'ab');
+    await insert(storedInstance({ tenant: 'other' }), 'a');
     const names = async (filter: object) =>
-      (await listInstances(database, { tenant: 'default', limit: 10, afterId: null, ...filter }))
-        .map(({ spec }) => spec.name)
+      (await listAgents(database, { tenant: 'default', limit: 10, afterId: null, ...filter }))
+        .map(({ spec }) => JSON.parse(spec) as string)
         .sort();
     expect(await names({})).toEqual(['a', 'ab']);
     expect(await names({ name: 'a' })).toEqual(['a']);

@@ -1,23 +1,37 @@
-import type { Selectable } from 'kysely';
-import type { Instance, InstanceSpec, InstanceStatus, SandboxFacts } from '../core/instance.ts';
-import type { Database } from './database.ts';
+import type { Kysely, Selectable } from 'kysely';
+import type { InstanceStatus, OwnerKind, SandboxFacts, SandboxType } from '../core/instance.ts';
+import type { Database, Tables } from './database.ts';
 
-/** Row of `instances`. JSON columns hold text. */
+/**
+ * Row of `instances`: everything that has a sandbox, whoever owns it. It is written before its sandbox starts, so a sandbox without a row
+ * belongs to nobody. JSON columns hold text.
+ */
 export interface InstanceTable {
   id: string;
+  owner_kind: OwnerKind;
+  /** Whose it is: the id of an agent, the URN of a function version, the number of a job, the key of a build. */
+  owner_key: string;
   tenant: string;
+  /** `''` where it has no name; unique in tenant and namespace among agents. */
   namespace: string;
   name: string;
   status: InstanceStatus;
   status_reason: string;
   load_error: string;
-  restarts: number;
+  /** Counts the sandboxes that it has had, from 1. A change that was meant for an earlier one does not happen. */
+  epoch: number;
   node_id: string;
-  /** `InstanceSpec` */
+  sandbox_type: SandboxType;
+  cpu_millis: number;
+  memory_mb: number;
+  /** Calls at once; 0: nothing in it takes calls. */
+  concurrency: number;
+  max_call_ms: number;
+  /** What its owner keeps of it. */
   spec: string;
   /** `SandboxFacts` */
   sandbox: string;
-  /** `SandboxHandle` of the sandbox that it has, null before there is one. Only the scheduler and drivers read it. */
+  /** `SandboxHandle` of the sandbox that it has, null before there is one. */
   handle: string | null;
   /** Opens connections to its runtime. */
   secret: string;
@@ -28,18 +42,43 @@ export interface InstanceTable {
   request_hash: string | null;
 }
 
-/** An instance with what only the scheduler may know of it. */
+/** An instance as it is stored; `spec` and `handle` are JSON. */
 export interface StoredInstance {
-  readonly instance: Instance;
-  /** JSON of the driver's handle, null before there is a sandbox. */
+  readonly id: string;
+  readonly owner: { readonly kind: OwnerKind; readonly key: string };
+  readonly tenant: string;
+  readonly status: InstanceStatus;
+  /** Why it is FAILED, a sentence; `''` otherwise. */
+  readonly statusReason: string;
+  /** Why its code could not be loaded, `''` when it could. */
+  readonly loadError: string;
+  readonly epoch: number;
+  readonly nodeId: string;
+  readonly sandboxType: SandboxType;
+  readonly cpuMillis: number;
+  readonly memoryMb: number;
+  /** 0: nothing in it takes calls. */
+  readonly concurrency: number;
+  readonly maxCallMs: number;
+  readonly spec: string;
+  readonly sandbox: SandboxFacts;
   readonly handle: string | null;
   readonly secret: string;
-  readonly requestHash: string | null;
+  readonly createdAtMs: number;
+  /** When the sandbox that it has now started; 0 before that. */
+  readonly startedAtMs: number;
 }
 
-export interface NewInstance {
-  readonly instance: Instance;
-  readonly secret: string;
+/** One sandbox of an instance: what a change is meant for. */
+export interface InstanceRef {
+  readonly id: string;
+  readonly epoch: number;
+}
+
+/** What an agent has beside: its name, and the request that it came of. */
+export interface AgentIdentity {
+  readonly namespace: string;
+  readonly name: string;
   readonly idempotency: { readonly key: string; readonly requestHash: string } | undefined;
 }
 
@@ -48,95 +87,59 @@ export interface InstancePatch {
   readonly status?: InstanceStatus;
   readonly statusReason?: string;
   readonly loadError?: string;
-  readonly restarts?: number;
+  readonly epoch?: number;
   readonly sandbox?: SandboxFacts;
   readonly handle?: string | null;
   readonly secret?: string;
   readonly startedAtMs?: number;
 }
 
-export interface InstanceFilter {
-  readonly tenant: string;
-  readonly namespace?: string | undefined;
-  readonly name?: string | undefined;
-  readonly status?: InstanceStatus | undefined;
-  readonly limit: number;
-  /** Only ids after this one. */
-  readonly afterId: string | null;
-}
+type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
 
-/** False, and nothing written, when its name or its idempotency key is taken: the database decides races. */
-export async function insertInstance(database: Database, { instance, secret, idempotency }: NewInstance) {
-  const { numInsertedOrUpdatedRows } = await database
+/** False, and nothing written, when its id, its name or its idempotency key is taken: the database decides races. */
+export async function insertInstance(
+  queries: Queries,
+  instance: StoredInstance,
+  agent: AgentIdentity = NAMELESS,
+): Promise<boolean> {
+  const { numInsertedOrUpdatedRows } = await queries
     .insertInto('instances')
     .values({
       id: instance.id,
-      tenant: instance.spec.tenant,
-      namespace: instance.spec.namespace,
-      name: instance.spec.name,
+      owner_kind: instance.owner.kind,
+      owner_key: instance.owner.key,
+      tenant: instance.tenant,
+      namespace: agent.namespace,
+      name: agent.name,
       status: instance.status,
       status_reason: instance.statusReason,
       load_error: instance.loadError,
-      restarts: instance.restarts,
+      epoch: instance.epoch,
       node_id: instance.nodeId,
-      spec: JSON.stringify(instance.spec),
+      sandbox_type: instance.sandboxType,
+      cpu_millis: instance.cpuMillis,
+      memory_mb: instance.memoryMb,
+      concurrency: instance.concurrency,
+      max_call_ms: instance.maxCallMs,
+      spec: instance.spec,
       sandbox: JSON.stringify(instance.sandbox),
-      handle: null,
-      secret,
+      handle: instance.handle,
+      secret: instance.secret,
       created_at_ms: instance.createdAtMs,
       started_at_ms: instance.startedAtMs,
-      idempotency_key: idempotency?.key ?? null,
-      request_hash: idempotency?.requestHash ?? null,
+      idempotency_key: agent.idempotency?.key ?? null,
+      request_hash: agent.idempotency?.requestHash ?? null,
     })
     .onConflict(conflict => conflict.doNothing())
     .executeTakeFirst();
   return numInsertedOrUpdatedRows === 1n;
 }
 
-export async function findInstance(database: Database, id: string): Promise<StoredInstance | null> {
-  const row = await database.selectFrom('instances').selectAll().where('id', '=', id).executeTakeFirst();
-  return row ? toStored(row) : null;
-}
+const NAMELESS: AgentIdentity = { namespace: '', name: '', idempotency: undefined };
 
-export async function findInstanceByName(
-  database: Database,
-  tenant: string,
-  namespace: string,
-  name: string,
-): Promise<StoredInstance | null> {
-  const row = await database
-    .selectFrom('instances')
-    .selectAll()
-    .where('tenant', '=', tenant)
-    .where('namespace', '=', namespace)
-    .where('name', '=', name)
-    .executeTakeFirst();
+export async function findInstance(queries: Queries, id: string): Promise<StoredInstance | null> {
+  const row = await queries.selectFrom('instances').selectAll().where('id', '=', id).executeTakeFirst();
   return row ? toStored(row) : null;
-}
-
-export async function findInstanceByIdempotencyKey(
-  database: Database,
-  tenant: string,
-  key: string,
-): Promise<StoredInstance | null> {
-  const row = await database
-    .selectFrom('instances')
-    .selectAll()
-    .where('tenant', '=', tenant)
-    .where('idempotency_key', '=', key)
-    .executeTakeFirst();
-  return row ? toStored(row) : null;
-}
-
-/** One page of a tenant's instances, ordered by id. */
-export async function listInstances(database: Database, filter: InstanceFilter): Promise<Instance[]> {
-  let query = database.selectFrom('instances').selectAll().where('tenant', '=', filter.tenant);
-  if (filter.namespace !== undefined) query = query.where('namespace', '=', filter.namespace);
-  if (filter.name !== undefined) query = query.where('name', '=', filter.name);
-  if (filter.status !== undefined) query = query.where('status', '=', filter.status);
-  if (filter.afterId !== null) query = query.where('id', '>', filter.afterId);
-  const rows = await query.orderBy('id').limit(filter.limit).execute();
-  return rows.map(toInstance);
 }
 
 /** Everything that one node has to look after. */
@@ -145,63 +148,59 @@ export async function listInstancesOfNode(database: Database, nodeId: string): P
   return rows.map(toStored);
 }
 
-/** Writes `patch` if the instance is in one of the states `from`. False: it is not, or there is no such instance. */
+/** Writes `patch` if the instance still has this sandbox and is in one of the states `from`. False: it has not, or is not. */
 export async function updateInstance(
-  database: Database,
-  id: string,
+  queries: Queries,
+  { id, epoch }: InstanceRef,
   from: readonly InstanceStatus[],
   patch: InstancePatch,
 ): Promise<boolean> {
-  const { numUpdatedRows } = await database
+  const { numUpdatedRows } = await queries
     .updateTable('instances')
     .set(toColumns(patch))
     .where('id', '=', id)
+    .where('epoch', '=', epoch)
     .where('status', 'in', from)
     .executeTakeFirst();
   return numUpdatedRows === 1n;
 }
 
-/** The key may be used for another request; the instance stays. */
-export async function forgetIdempotencyKey(database: Database, id: string): Promise<void> {
-  await database
-    .updateTable('instances')
-    .set({ idempotency_key: null, request_hash: null })
-    .where('id', '=', id)
-    .execute();
-}
-
-/** Deletes the instance if it is in one of the states `from`. False: it is not, or there is no such instance. */
+/** Deletes the instance if it still has this sandbox and is in one of the states `from`. False: it has not, or is not. */
 export async function deleteInstance(
-  database: Database,
-  id: string,
+  queries: Queries,
+  { id, epoch }: InstanceRef,
   from: readonly InstanceStatus[],
 ): Promise<boolean> {
-  const { numDeletedRows } = await database
+  const { numDeletedRows } = await queries
     .deleteFrom('instances')
     .where('id', '=', id)
+    .where('epoch', '=', epoch)
     .where('status', 'in', from)
     .executeTakeFirst();
   return numDeletedRows === 1n;
 }
 
-type Row = Selectable<InstanceTable>;
-
-function toStored(row: Row): StoredInstance {
-  return { instance: toInstance(row), handle: row.handle, secret: row.secret, requestHash: row.request_hash };
-}
-
-function toInstance(row: Row): Instance {
+export function toStored(row: Selectable<InstanceTable>): StoredInstance {
   return {
     id: row.id,
-    spec: JSON.parse(row.spec) as InstanceSpec,
+    owner: { kind: row.owner_kind, key: row.owner_key },
+    tenant: row.tenant,
     status: row.status,
     statusReason: row.status_reason,
     loadError: row.load_error,
-    restarts: row.restarts,
+    epoch: row.epoch,
+    nodeId: row.node_id,
+    sandboxType: row.sandbox_type,
+    cpuMillis: row.cpu_millis,
+    memoryMb: row.memory_mb,
+    concurrency: row.concurrency,
+    maxCallMs: row.max_call_ms,
+    spec: row.spec,
+    sandbox: JSON.parse(row.sandbox) as SandboxFacts,
+    handle: row.handle,
+    secret: row.secret,
     createdAtMs: row.created_at_ms,
     startedAtMs: row.started_at_ms,
-    nodeId: row.node_id,
-    sandbox: JSON.parse(row.sandbox) as SandboxFacts,
   };
 }
 
@@ -211,7 +210,7 @@ function toColumns(patch: InstancePatch) {
     status: patch.status,
     status_reason: patch.statusReason,
     load_error: patch.loadError,
-    restarts: patch.restarts,
+    epoch: patch.epoch,
     sandbox: patch.sandbox && JSON.stringify(patch.sandbox),
     handle: patch.handle,
     secret: patch.secret,

@@ -1,6 +1,7 @@
 import type { Kysely } from 'kysely';
 import type { Job, JobErrorType, JobSpec, JobStatus } from '../core/job.ts';
 import type { Database, Tables, WriteTransaction } from './database.ts';
+import { insertInstance, type StoredInstance } from './instances.ts';
 
 /** Why a running job was told to end; `''`: it was not. */
 export type StopReason = '' | 'stopped' | 'timeout';
@@ -25,8 +26,6 @@ export interface JobTable {
   /** It does not start before this moment; 0: at once. */
   not_before_ms: number;
   instance_id: string;
-  /** `SandboxHandle` */
-  handle: string | null;
   pid: string;
   stop_reason: StopReason;
   submitted_at_ms: number;
@@ -38,8 +37,6 @@ export interface StoredJob {
   readonly job: Job;
   readonly fingerprint: string;
   readonly notBeforeMs: number;
-  /** JSON of the driver's handle. */
-  readonly handle: string | null;
   readonly stopReason: StopReason;
 }
 
@@ -71,7 +68,6 @@ export async function insertJob(transaction: WriteTransaction, job: Job, fingerp
       attempt: job.attempt,
       not_before_ms: 0,
       instance_id: '',
-      handle: null,
       pid: '',
       stop_reason: '',
       submitted_at_ms: job.submittedAtMs,
@@ -151,28 +147,23 @@ export async function greatestJobSequence(database: Database): Promise<number> {
   return Number(row?.greatest ?? 0);
 }
 
-/** Whether a sandbox of this name belongs to a job that is not over. */
-export async function hasOpenJobInstance(database: Database, instanceId: string): Promise<boolean> {
-  const row = await database
-    .selectFrom('jobs')
-    .select('sequence')
-    .where('instance_id', '=', instanceId)
-    .where('status', 'in', ['PENDING', 'RUNNING'])
-    .executeTakeFirst();
-  return row !== undefined;
-}
-
-/** Marks a waiting job as being started in this sandbox; false when it does not wait any more. */
-export async function claimJob(transaction: WriteTransaction, sequence: number, instanceId: string): Promise<boolean> {
+/** Marks a waiting job as being started in this instance, which is written with it; false when it does not wait any more. */
+export async function claimJob(
+  transaction: WriteTransaction,
+  sequence: number,
+  instance: StoredInstance,
+): Promise<boolean> {
   const { numUpdatedRows } = await transaction
     .updateTable('jobs')
-    .set({ instance_id: instanceId })
+    .set({ instance_id: instance.id })
     .where('sequence', '=', sequence)
     .where('status', '=', 'PENDING')
     // Its own: it was asked before, and the answer was lost.
-    .where('instance_id', 'in', ['', instanceId])
+    .where('instance_id', 'in', ['', instance.id])
     .executeTakeFirstOrThrow();
-  return numUpdatedRows === 1n;
+  if (numUpdatedRows !== 1n) return false;
+  await insertInstance(transaction, instance);
+  return true;
 }
 
 /** It runs. False when it is not being started in this sandbox. */
@@ -181,7 +172,6 @@ export async function markJobRunning(
   sequence: number,
   running: {
     readonly instanceId: string;
-    readonly handle: string;
     readonly pid: string;
     readonly message: string;
     readonly startedAtMs: number;
@@ -191,7 +181,6 @@ export async function markJobRunning(
     .updateTable('jobs')
     .set({
       status: 'RUNNING',
-      handle: running.handle,
       pid: running.pid,
       message: running.message,
       started_at_ms: running.startedAtMs,
@@ -220,6 +209,7 @@ export async function setJobStopReason(
 
 /** False, and nothing written, when it was over already. */
 export async function finishJob(transaction: WriteTransaction, sequence: number, end: JobEnd): Promise<boolean> {
+  await endInstanceOf(transaction, sequence);
   const { numUpdatedRows } = await transaction
     .updateTable('jobs')
     .set({
@@ -228,7 +218,6 @@ export async function finishJob(transaction: WriteTransaction, sequence: number,
       error_type: end.errorType,
       exit_code: end.exitCode,
       ended_at_ms: end.endedAtMs,
-      handle: null,
     })
     .where('sequence', '=', sequence)
     .where('status', 'in', ['PENDING', 'RUNNING'])
@@ -251,6 +240,7 @@ export async function requeueJob(
   sequence: number,
   again: { readonly attempt: number; readonly notBeforeMs: number; readonly message: string },
 ): Promise<void> {
+  await endInstanceOf(transaction, sequence);
   await transaction
     .updateTable('jobs')
     .set({
@@ -259,12 +249,26 @@ export async function requeueJob(
       not_before_ms: again.notBeforeMs,
       message: again.message,
       instance_id: '',
-      handle: null,
       pid: '',
       started_at_ms: null,
     })
     .where('sequence', '=', sequence)
     .where('status', 'in', ['PENDING', 'RUNNING'])
+    .execute();
+}
+
+/** The instance of an open job is needed no longer: whoever finds it removes it. */
+async function endInstanceOf(transaction: WriteTransaction, sequence: number): Promise<void> {
+  await transaction
+    .updateTable('instances')
+    .set({ status: 'STOPPING' })
+    .where('owner_kind', '=', 'job')
+    .where('id', '=', ({ selectFrom }) =>
+      selectFrom('jobs')
+        .select('instance_id')
+        .where('sequence', '=', sequence)
+        .where('status', 'in', ['PENDING', 'RUNNING']),
+    )
     .execute();
 }
 
@@ -329,7 +333,6 @@ function toStored(row: JobTable): StoredJob {
     job,
     fingerprint: row.fingerprint,
     notBeforeMs: row.not_before_ms,
-    handle: row.handle,
     stopReason: row.stop_reason,
   };
 }

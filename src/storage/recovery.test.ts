@@ -3,10 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { storedInstance } from '../../test/parts/stored-instance.ts';
 import { openDataDir } from './data-dir.ts';
 import { openDatabase } from './database.ts';
+import { insertInstance } from './instances.ts';
 import { type Recovery, recover } from './recovery.ts';
-import { insertServiceInstance } from './service-instances.ts';
 
 let directory: string;
 beforeEach(async () => {
@@ -18,18 +19,10 @@ afterEach(() => rm(directory, { recursive: true }));
 async function writeDatabase(): Promise<void> {
   const file = join(directory, 'rookery.db');
   const database = await openDatabase(file);
-  await insertServiceInstance(database, {
-    ...{ id: 'known', node_id: 'mine', tenant: 't', urn: 'u', revision_id: 'r', group_key: '{}', sandbox_type: 'fake' },
-    ...{
-      handle: '{}',
-      secret: 's',
-      concurrency: 1,
-      max_call_ms: 1,
-      stop_grace_ms: 1,
-      code_source: '',
-      started_at_ms: 1,
-    },
-  });
+  await insertInstance(
+    database,
+    storedInstance({ id: 'known', nodeId: 'mine', owner: { kind: 'function', key: 'u' } }),
+  );
   await sql`pragma wal_checkpoint(truncate)`.execute(database);
   await database.destroy();
 }

@@ -1,9 +1,8 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { ServiceError } from '../core/error.ts';
+import { backoffMs, pause } from '../lib/backoff.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
 
-const FIRST_PAUSE_MS = 100;
-const LAST_PAUSE_MS = 5_000;
+const RETRY = { firstMs: 100, longestMs: 5_000 };
 
 /**
  * Writes what must not be lost again and again until it is there: a disk that is full, or slow, gets better. `write` has to be one that
@@ -15,14 +14,14 @@ export async function untilWritten<T>(
   signal: AbortSignal,
   onFailure: (error: unknown) => void,
 ): Promise<T> {
-  for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LAST_PAUSE_MS)) {
+  for (let failures = 1; ; failures++) {
     try {
       return await write();
     } catch (error) {
       if (!mayPass(error) || signal.aborted) throw error;
       // Told once: it is the same story until it is over.
-      if (pauseMs === FIRST_PAUSE_MS) onFailure(error);
-      await delay(pauseMs, undefined, { signal, ref: false }).catch(() => undefined);
+      if (failures === 1) onFailure(error);
+      await pause(backoffMs(RETRY, failures), signal);
     }
   }
 }

@@ -49,8 +49,8 @@ test('calls, starts and ends of instances are counted by what became of them', a
   const metrics = createMetrics({ version: '1' });
   metrics.invoked('ok', 0.001);
   metrics.invoked('4002', 0.001);
-  metrics.scheduler.created('process', 'created', 6);
-  metrics.scheduler.exited('process');
+  metrics.instances.created('process', 'created', 6);
+  metrics.instances.exited('process');
   const body = await page(metrics);
   expect(body).toContain('rookery_invocation_seconds_count{outcome="ok"} 1');
   expect(body).toContain('rookery_invocation_seconds_count{outcome="4002"} 1');

@@ -15,8 +15,8 @@ export interface EntryMetrics {
   render(tenant: string | null): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
-/** What the scheduler reports (`SchedulerMetrics` of `scheduler/options.ts`). */
-export interface SchedulerMetrics {
+/** What is reported of starts and ends (`InstanceMetrics` of `instances/contract.ts`). */
+export interface InstanceMetrics {
   created(driver: string, outcome: 'created' | 'failed', durationMs: number): void;
   exited(driver: string): void;
 }
@@ -44,7 +44,7 @@ export interface FunctionTimings {
 
 export interface Metrics {
   entry(name: 'frontend' | 'meta_service'): EntryMetrics;
-  readonly scheduler: SchedulerMetrics;
+  readonly instances: InstanceMetrics;
   readonly jobs: JobMetrics;
   /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
   readonly invoked: (outcome: string, seconds: number) => void;
@@ -58,7 +58,7 @@ export interface Metrics {
   ) => void;
   /** An error that nobody caught; the process lives on. */
   uncaught(): void;
-  /** Where the gauges are read, from now on: the scheduler has them. Until then they are 0. */
+  /** Where the gauges are read, from now on: the agents have them. Until then they are 0. */
   readGaugesFrom(gauges: Gauges): void;
   /** Where the states of service instances are counted. */
   readFunctionInstancesFrom(count: () => ReadonlyMap<string, number>): void;
@@ -135,7 +135,7 @@ export function createMetrics(options: { readonly version: string }): Metrics {
       }),
     }),
     uncaught: () => uncaught.labels('process').inc(),
-    scheduler: {
+    instances: {
       created: (driver, outcome, durationMs) => creates.labels(driver, outcome).observe(durationMs / 1000),
       exited: driver => exits.labels(driver).inc(),
     },

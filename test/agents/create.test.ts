@@ -4,26 +4,26 @@ import { LIMITS } from '../../src/core/limits.ts';
 import { gate, Harness, specOf, TENANT } from './harness.ts';
 
 /** Nothing is left: no sandbox, no row. */
-async function expectNothing({ driver, scheduler }: Harness): Promise<void> {
+async function expectNothing({ driver, agents }: Harness): Promise<void> {
   expect(driver.instanceIds).toEqual([]);
-  expect((await scheduler.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
-  expect(scheduler.liveInstances).toBe(0);
+  expect((await agents.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
+  expect(agents.liveInstances).toBe(0);
 }
 
 test('a create answers with an instance that is RUNNING and takes calls', async () => {
   await using harness = await Harness.open();
-  const instance = await harness.scheduler.create({ spec: specOf('a') });
+  const instance = await harness.agents.create({ spec: specOf('a') });
   expect(instance).toMatchObject({ status: 'RUNNING', restarts: 0, loadError: '', nodeId: 'node-1' });
   expect(instance.id).toMatch(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);
   expect(instance.sandbox.sandboxId).not.toBe('');
-  expect(await harness.scheduler.get(TENANT, instance.id)).toEqual(instance);
+  expect(await harness.agents.get(TENANT, instance.id)).toEqual(instance);
   expect(await harness.value(instance.id, { n: 1 })).toEqual({ n: 1 });
 });
 
 test('20 creates of one name at the same moment: one winner, the losers are told its id', async () => {
   await using harness = await Harness.open();
   const results = await Promise.allSettled(
-    Array.from({ length: 20 }, () => harness.scheduler.create({ spec: specOf('a') })),
+    Array.from({ length: 20 }, () => harness.agents.create({ spec: specOf('a') })),
   );
   const won = results.filter(result => result.status === 'fulfilled');
   const lost = results.filter(result => result.status === 'rejected');
@@ -48,7 +48,7 @@ test('the same name in another namespace or tenant is another agent', async () =
 
 test('a load failure does not fail the create: it is kept and every call reports it', async () => {
   await using harness = await Harness.open();
-  const instance = await harness.scheduler.create({ spec: specOf('a', { handler: 'nowhere' }) });
+  const instance = await harness.agents.create({ spec: specOf('a', { handler: 'nowhere' }) });
   expect(instance).toMatchObject({ status: 'RUNNING', loadError: 'no entry nowhere' });
   for (let i = 0; i < 2; i++) {
     expect(await harness.invoke(instance.id)).toMatchObject({ ok: false, code: 4001, text: 'no entry nowhere' });
@@ -108,7 +108,7 @@ test('a driver that does not answer: the error is what its probe says', async ()
 
 test('a driver that this installation does not have fails the create before anything is written', async () => {
   await using harness = await Harness.open();
-  harness.newScheduler({ drivers: () => Promise.reject(unavailable('docker is not available: not here')) });
+  harness.newServer({ drivers: () => Promise.reject(unavailable('docker is not available: not here')) });
   await expect(harness.create('a')).rejects.toThrow('docker is not available: not here');
   await expectNothing(harness);
 });
@@ -168,11 +168,11 @@ test('an instance that is being created is listed as CREATING, cannot be called,
   const create = harness.create('a');
   const failed = expect(create).rejects.toThrow('the instance was deleted while it was starting');
   await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(1));
-  const { instances } = await harness.scheduler.list({ tenant: TENANT, limit: 10, cursor: null });
+  const { instances } = await harness.agents.list({ tenant: TENANT, limit: 10, cursor: null });
   expect(instances).toMatchObject([{ status: 'CREATING' }]);
   const id = instances[0]?.id as string;
   await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'not_found' });
-  await harness.scheduler.delete(TENANT, id, null);
+  await harness.agents.delete(TENANT, id, null);
   await failed;
   await expectNothing(harness);
 });
@@ -192,7 +192,7 @@ test('a stop of the server in the middle of a create leaves nothing', async () =
   harness.driver.faults.startGate = gate().opened;
   const failed = expect(harness.create('a')).rejects.toThrow('the server is stopping');
   await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(1));
-  await harness.scheduler.close({ stopAgents: false, graceMs: 1000 });
+  await harness.agents.close({ stopAgents: false, graceMs: 1000 });
   await failed;
   await expectNothing(harness);
 });
@@ -207,7 +207,7 @@ test('a create writes twice, and a call asks storage for nothing', async () => {
     },
     transformResult: async ({ result }) => result,
   });
-  harness.newScheduler({ database });
+  harness.newServer({ database });
   const id = await harness.create('a');
   expect(queries).toEqual(['InsertQueryNode', 'UpdateQueryNode']);
   queries.length = 0;
@@ -220,8 +220,8 @@ const KEY = { key: 'k', requestHash: 'h' };
 test('the same idempotency key and request give the same instance, at the same moment and later', async () => {
   await using harness = await Harness.open();
   const request = { spec: specOf('a'), idempotency: KEY };
-  const instances = await Promise.all(Array.from({ length: 5 }, () => harness.scheduler.create(request)));
-  instances.push(await harness.scheduler.create(request));
+  const instances = await Promise.all(Array.from({ length: 5 }, () => harness.agents.create(request)));
+  instances.push(await harness.agents.create(request));
   expect(new Set(instances.map(({ id }) => id)).size).toBe(1);
   expect(new Set(instances.map(({ status }) => status))).toEqual(new Set(['RUNNING']));
   expect(harness.driver.starts).toHaveLength(1);
@@ -229,18 +229,18 @@ test('the same idempotency key and request give the same instance, at the same m
 
 test('an idempotency key that comes with another request is refused, unless the tenant is another one', async () => {
   await using harness = await Harness.open();
-  await harness.scheduler.create({ spec: specOf('a'), idempotency: KEY });
+  await harness.agents.create({ spec: specOf('a'), idempotency: KEY });
   await expect(
-    harness.scheduler.create({ spec: specOf('b'), idempotency: { ...KEY, requestHash: 'other' } }),
+    harness.agents.create({ spec: specOf('b'), idempotency: { ...KEY, requestHash: 'other' } }),
   ).rejects.toMatchObject({ code: 'already_exists', message: 'idempotency key k was used with another request' });
-  await harness.scheduler.create({ spec: specOf('a', { tenant: 'other' }), idempotency: KEY });
+  await harness.agents.create({ spec: specOf('a', { tenant: 'other' }), idempotency: KEY });
 });
 
 test('an idempotency key is free after 24 h, after the delete, and after a failed create', async () => {
   let nowMs = 1_000_000;
   await using harness = await Harness.open({ now: () => nowMs });
   const create = (name: string, requestHash: string) =>
-    harness.scheduler.create({ spec: specOf(name), idempotency: { key: 'k', requestHash } });
+    harness.agents.create({ spec: specOf(name), idempotency: { key: 'k', requestHash } });
 
   harness.driver.faults.startError = failedPrecondition('no');
   await expect(create('a', '1')).rejects.toThrow('no');
@@ -252,6 +252,6 @@ test('an idempotency key is free after 24 h, after the delete, and after a faile
   nowMs += 1;
   const second = await create('b', '3');
   expect(second.id).not.toBe(first.id);
-  await harness.scheduler.delete(TENANT, second.id, 0);
+  await harness.agents.delete(TENANT, second.id, 0);
   await create('c', '4');
 });

@@ -1,8 +1,8 @@
 import { expect, test, vi } from 'vitest';
 import { gate, Harness, TENANT } from './harness.ts';
 
-const statusOf = async ({ scheduler }: Harness, id: string) => {
-  const { status, statusReason } = await scheduler.get(TENANT, id);
+const statusOf = async ({ agents }: Harness, id: string) => {
+  const { status, statusReason } = await agents.get(TENANT, id);
   return { status, statusReason };
 };
 
@@ -18,7 +18,7 @@ test('when an instance dies every running and waiting call ends at once and says
   );
   harness.driver.kill(id, { signal: 'SIGKILL', oomKilled: true });
   await Promise.all(calls);
-  expect(harness.scheduler.openCalls).toBe(0);
+  expect(harness.agents.openCalls).toBe(0);
 });
 
 test('an instance that ended by itself is FAILED with the reason, keeps its name, and is not found by calls', async () => {
@@ -33,7 +33,7 @@ test('an instance that ended by itself is FAILED with the reason, keeps its name
     message: expect.stringMatching(`^instance not found: ${id}: it is FAILED \\(instance exited: exit code 3\\)`),
   });
   await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists', body: { instance_id: id } });
-  await harness.scheduler.delete(TENANT, id, null);
+  await harness.agents.delete(TENANT, id, null);
   await harness.create('a');
 });
 
@@ -42,7 +42,7 @@ test('an idle instance that dies is noticed without a call', async () => {
   const id = await harness.create('a');
   harness.driver.kill(id, { code: 1 });
   await vi.waitFor(async () => expect((await statusOf(harness, id)).status).toBe('FAILED'));
-  expect(harness.scheduler.liveInstances).toBe(0);
+  expect(harness.agents.liveInstances).toBe(0);
 });
 
 test('one death does not disturb other instances', async () => {
@@ -132,6 +132,6 @@ test('an instance that cannot be reached while its driver does not answer fails 
   await vi.waitFor(async () => expect((await statusOf(harness, id)).status).toBe('FAILED'));
   harness.driver.faults.away = undefined;
   // What could not be stopped then is stopped by the next look at everything.
-  await harness.scheduler.reconcile();
+  await harness.instances.reconcile();
   expect(harness.driver.runningIds).toEqual([]);
 });

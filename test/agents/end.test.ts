@@ -7,10 +7,10 @@ test('a delete runs pre_stop once, removes the sandbox and frees the name', asyn
   let stops = 0;
   harness.driver.handlers.set('stop', () => void stops++);
   const id = await harness.create('a', { preStop: 'stop' });
-  await harness.scheduler.delete(TENANT, id, null);
+  await harness.agents.delete(TENANT, id, null);
   expect(stops).toBe(1);
   expect(harness.driver.instanceIds).toEqual([]);
-  await expect(harness.scheduler.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+  await expect(harness.agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
   await harness.create('a');
 });
 
@@ -32,9 +32,9 @@ test('calls in flight end at once when their instance is deleted, and pre_stop s
     expect(harness.invoke(id)).rejects.toMatchObject({ code: 'unavailable', message: 'instance exited: deleted' }),
   );
   await running.opened;
-  const deleted = harness.scheduler.delete(TENANT, id, null);
+  const deleted = harness.agents.delete(TENANT, id, null);
   await Promise.all(calls);
-  expect(await harness.scheduler.get(TENANT, id)).toMatchObject({ status: 'STOPPING' });
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'STOPPING' });
   await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'not_found' });
   stopped.open();
   await deleted;
@@ -44,15 +44,15 @@ test('calls in flight end at once when their instance is deleted, and pre_stop s
 test('of two deletes at the same moment one is told that the instance is not found', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
-  const results = await Promise.allSettled([1, 2].map(() => harness.scheduler.delete(TENANT, id, null)));
+  const results = await Promise.allSettled([1, 2].map(() => harness.agents.delete(TENANT, id, null)));
   expect(results.map(({ status }) => status).toSorted()).toEqual(['fulfilled', 'rejected']);
-  await expect(harness.scheduler.delete(TENANT, id, null)).rejects.toMatchObject({ code: 'not_found' });
+  await expect(harness.agents.delete(TENANT, id, null)).rejects.toMatchObject({ code: 'not_found' });
 });
 
 test('a pre_stop that fails is logged with its code, and the delete goes on', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { preStop: 'fail' });
-  await harness.scheduler.delete(TENANT, id, null);
+  await harness.agents.delete(TENANT, id, null);
   expect(harness.logs).toContainEqual({
     level: 'warn',
     fields: { instanceId: id, code: 4009, reason: 'broken' },
@@ -65,7 +65,7 @@ test('the grace bounds a pre_stop that never ends', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('stop', () => new Promise(() => undefined));
   const id = await harness.create('a', { preStop: 'stop' });
-  await harness.scheduler.delete(TENANT, id, 50);
+  await harness.agents.delete(TENANT, id, 50);
   expect(harness.logs.some(({ fields }) => fields.code === 4009)).toBe(true);
   expect(harness.driver.instanceIds).toEqual([]);
 });
@@ -75,7 +75,7 @@ test('a grace of 0 ends the instance without pre_stop', async () => {
   let stops = 0;
   harness.driver.handlers.set('stop', () => void stops++);
   const id = await harness.create('a', { preStop: 'stop' });
-  await harness.scheduler.delete(TENANT, id, 0);
+  await harness.agents.delete(TENANT, id, 0);
   expect(stops).toBe(0);
   expect(harness.driver.instanceIds).toEqual([]);
 });
@@ -83,7 +83,7 @@ test('a grace of 0 ends the instance without pre_stop', async () => {
 test('a sandbox that cannot be stopped is removed all the same', async () => {
   await using harness = await Harness.open();
   harness.driver.faults.stopFailures = 1;
-  await harness.scheduler.delete(TENANT, await harness.create('a'), null);
+  await harness.agents.delete(TENANT, await harness.create('a'), null);
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
@@ -91,13 +91,13 @@ test('a delete whose removal fails says so, and is finished later', async () => 
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.faults.removeFailures = 1;
-  await expect(harness.scheduler.delete(TENANT, id, null)).rejects.toMatchObject({
+  await expect(harness.agents.delete(TENANT, id, null)).rejects.toMatchObject({
     code: 'unavailable',
     message: `instance ${id} could not be removed yet, and is tried again: the removal failed on demand`,
   });
-  expect(await harness.scheduler.get(TENANT, id)).toMatchObject({ status: 'STOPPING' });
-  await harness.scheduler.reconcile();
-  await expect(harness.scheduler.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'STOPPING' });
+  await harness.instances.reconcile();
+  await expect(harness.agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
@@ -105,8 +105,8 @@ test('a restart gives the same id and name a new sandbox, and forgets what the o
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   expect([await harness.value(id), await harness.value(id)]).toEqual([1, 2]);
-  const before = await harness.scheduler.get(TENANT, id);
-  const after = await harness.scheduler.restart(TENANT, id);
+  const before = await harness.agents.get(TENANT, id);
+  const after = await harness.agents.restart(TENANT, id);
   expect(after).toMatchObject({
     id,
     spec: before.spec,
@@ -115,7 +115,7 @@ test('a restart gives the same id and name a new sandbox, and forgets what the o
     createdAtMs: before.createdAtMs,
   });
   expect(after.sandbox.sandboxId).not.toBe(before.sandbox.sandboxId);
-  expect(await harness.scheduler.get(TENANT, id)).toEqual(after);
+  expect(await harness.agents.get(TENANT, id)).toEqual(after);
   expect(await harness.value(id)).toBe(1);
   expect(harness.driver.instanceIds).toEqual([id]);
 });
@@ -125,7 +125,7 @@ test('a restart ends the calls in flight, also of a stuck instance', async () =>
   harness.driver.handlers.set('stuck', event => (event === 'ask' ? 'free' : new Promise(() => undefined)));
   const id = await harness.create('a', { handler: 'stuck' });
   const call = expect(harness.invoke(id)).rejects.toThrow('instance exited: restarted');
-  await harness.scheduler.restart(TENANT, id);
+  await harness.agents.restart(TENANT, id);
   await call;
   expect(await harness.value(id, 'ask')).toBe('free');
 });
@@ -134,8 +134,8 @@ test('a FAILED instance is restarted', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.kill(id);
-  await vi.waitFor(async () => expect((await harness.scheduler.get(TENANT, id)).status).toBe('FAILED'));
-  expect(await harness.scheduler.restart(TENANT, id)).toMatchObject({
+  await vi.waitFor(async () => expect((await harness.agents.get(TENANT, id)).status).toBe('FAILED'));
+  expect(await harness.agents.restart(TENANT, id)).toMatchObject({
     status: 'RUNNING',
     statusReason: '',
     restarts: 1,
@@ -148,18 +148,18 @@ test('a restart that fails leaves the instance FAILED with the reason, and it ca
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.faults.startError = failedPrecondition('the mount went away');
-  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({
+  await expect(harness.agents.restart(TENANT, id)).rejects.toMatchObject({
     code: 'failed_precondition',
     message: 'the mount went away',
   });
-  expect(await harness.scheduler.get(TENANT, id)).toMatchObject({
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({
     status: 'FAILED',
     statusReason: 'the restart failed: the mount went away',
   });
   await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'not_found' });
   expect(harness.driver.instanceIds).toEqual([]);
   harness.driver.faults.startError = undefined;
-  expect(await harness.scheduler.restart(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 2 });
+  expect(await harness.agents.restart(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 2 });
 });
 
 test('of two restarts at the same moment one is refused; a delete in the middle of one wins', async () => {
@@ -167,19 +167,19 @@ test('of two restarts at the same moment one is refused; a delete in the middle 
   const id = await harness.create('a');
   const held = gate();
   harness.driver.faults.startGate = held.opened;
-  const restart = expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({
+  const restart = expect(harness.agents.restart(TENANT, id)).rejects.toMatchObject({
     code: 'already_exists',
     message: `instance ${id} was deleted while it was starting`,
   });
   await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(2));
-  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({
+  await expect(harness.agents.restart(TENANT, id)).rejects.toMatchObject({
     code: 'already_exists',
     message: `instance ${id} is being restarted`,
   });
-  await harness.scheduler.delete(TENANT, id, null);
+  await harness.agents.delete(TENANT, id, null);
   await restart;
   expect(harness.driver.instanceIds).toEqual([]);
-  await expect(harness.scheduler.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+  await expect(harness.agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
 });
 
 test('a restart of an instance that is being created is refused, and the create goes on', async () => {
@@ -189,7 +189,7 @@ test('a restart of an instance that is being created is refused, and the create 
   const created = harness.create('a');
   await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(1));
   const id = harness.driver.starts[0]?.instanceId ?? '';
-  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({
+  await expect(harness.agents.restart(TENANT, id)).rejects.toMatchObject({
     code: 'already_exists',
     message: `instance ${id} is being created`,
   });
@@ -205,13 +205,13 @@ test('a restart of an instance that is being deleted is refused, also when the d
   const id = await harness.create('a', { preStop: 'stop' });
   const isDeleted = { code: 'already_exists', message: `instance ${id} is being deleted` };
   harness.driver.faults.removeFailures = 1;
-  const deleted = harness.scheduler.delete(TENANT, id, null);
-  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject(isDeleted);
+  const deleted = harness.agents.delete(TENANT, id, null);
+  await expect(harness.agents.restart(TENANT, id)).rejects.toMatchObject(isDeleted);
   stopped.open();
   await expect(deleted).rejects.toMatchObject({ code: 'unavailable' });
-  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject(isDeleted);
-  await harness.scheduler.reconcile();
-  await expect(harness.scheduler.restart(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+  await expect(harness.agents.restart(TENANT, id)).rejects.toMatchObject(isDeleted);
+  await harness.instances.reconcile();
+  await expect(harness.agents.restart(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
@@ -219,14 +219,14 @@ test('of a delete and a restart at the same moment the delete wins, whichever wa
   await using harness = await Harness.open();
   for (const order of ['delete first', 'restart first']) {
     const id = await harness.create(order);
-    const restart = () => harness.scheduler.restart(TENANT, id);
-    const remove = () => harness.scheduler.delete(TENANT, id, null);
+    const restart = () => harness.agents.restart(TENANT, id);
+    const remove = () => harness.agents.delete(TENANT, id, null);
     const results = order === 'delete first' ? [remove(), restart()] : [restart(), remove()];
     const [first, second] = await Promise.allSettled(results);
     const [deleted, restarted] = order === 'delete first' ? [first, second] : [second, first];
     expect(deleted).toMatchObject({ status: 'fulfilled' });
     expect(restarted).toMatchObject({ status: 'rejected', reason: { code: 'already_exists' } });
-    await expect(harness.scheduler.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+    await expect(harness.agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
   }
   expect(harness.driver.instanceIds).toEqual([]);
 });
@@ -237,10 +237,10 @@ test('close lets running calls end, then lets go of the instances, which live on
   harness.driver.handlers.set('held', () => held.opened);
   const id = await harness.create('a', { handler: 'held' });
   const call = harness.invoke(id);
-  const closed = harness.scheduler.close({ stopAgents: false, graceMs: 10_000 });
+  const closed = harness.agents.close({ stopAgents: false, graceMs: 10_000 });
   await expect(harness.create('b')).rejects.toThrow('the server is stopping');
   await expect(harness.invoke(id)).rejects.toThrow('the server is stopping');
-  expect(harness.scheduler.readiness()).toEqual({ scheduler: 'stopping' });
+  expect(harness.instances.readiness()).toEqual({ scheduler: 'stopping' });
   held.open();
   expect((await call).ok).toBe(true);
   expect(await closed).toEqual({ agentsLeft: 1 });
@@ -255,7 +255,7 @@ test('close ends calls that are still open after its grace', async () => {
     code: 'unavailable',
     message: 'the server is stopping',
   });
-  expect(await harness.scheduler.close({ stopAgents: false, graceMs: 20 })).toEqual({ agentsLeft: 1 });
+  expect(await harness.agents.close({ stopAgents: false, graceMs: 20 })).toEqual({ agentsLeft: 1 });
   await call;
   expect(harness.driver.runningIds).toEqual([id]);
 });
@@ -265,7 +265,7 @@ test('close with stopAgents deletes all of them, pre_stop included', async () =>
   let stops = 0;
   harness.driver.handlers.set('stop', () => void stops++);
   for (let n = 0; n < 5; n++) await harness.create(`a${n}`, { preStop: 'stop' });
-  expect(await harness.scheduler.close({ stopAgents: true, graceMs: 1000 })).toEqual({ agentsLeft: 0 });
+  expect(await harness.agents.close({ stopAgents: true, graceMs: 1000 })).toEqual({ agentsLeft: 0 });
   expect(stops).toBe(5);
   expect(harness.driver.instanceIds).toEqual([]);
 });

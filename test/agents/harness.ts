@@ -1,6 +1,8 @@
-import { Scheduler } from '../../src/agents/agents.ts';
-import type { SchedulerOptions } from '../../src/agents/options.ts';
+import { Agents, type AgentsOptions } from '../../src/agents/agents.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
+import type { InstancesOptions } from '../../src/instances/contract.ts';
+import { Instances } from '../../src/instances/instances.ts';
+import { Ledger } from '../../src/instances/ledger.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
@@ -8,22 +10,27 @@ import { FakeDriver } from '../fakes/fake-driver.ts';
 
 export const TENANT = 'default';
 
+type Options = Partial<Omit<AgentsOptions & InstancesOptions, 'instances'>> & {
+  readonly openCallBytes?: OpenCallBytes;
+};
+
 export interface LogLine {
   readonly level: 'info' | 'warn' | 'error';
   readonly fields: Record<string, unknown>;
   readonly message: string;
 }
 
-/** A scheduler over a database in memory and a fake driver, both of which outlive it. */
+/** Agents and their instances over a database in memory and a fake driver, both of which outlive them. */
 export class Harness {
   readonly driver = new FakeDriver();
   readonly logs: LogLine[] = [];
   readonly database: Database;
-  scheduler: Scheduler;
-  readonly #options: Partial<SchedulerOptions>;
-  #schedulers: Scheduler[] = [];
+  instances!: Instances;
+  agents!: Agents;
+  readonly #options: Options;
+  readonly #servers: { readonly instances: Instances; readonly agents: Agents }[] = [];
 
-  private constructor(database: Database, options: Partial<SchedulerOptions>) {
+  private constructor(database: Database, options: Options) {
     this.database = database;
     this.#options = options;
     this.driver.handlers.set('echo', event => event);
@@ -36,62 +43,77 @@ export class Harness {
     this.driver.handlers.set('fail', () => {
       throw new Error('broken');
     });
-    this.scheduler = this.newScheduler();
+    this.newServer();
   }
 
-  static async open(options: Partial<SchedulerOptions> = {}): Promise<Harness> {
+  static async open(options: Options = {}): Promise<Harness> {
     const harness = new Harness(await openDatabase(':memory:'), options);
-    await harness.scheduler.start();
+    await harness.instances.start();
     return harness;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.driver.faults.away = undefined;
-    for (const scheduler of this.#schedulers) await scheduler.close({ stopAgents: false, graceMs: 0 });
+    for (const server of this.#servers) await closed(server);
     await this.driver.dispose();
     await this.database.destroy();
   }
 
-  /** A scheduler as a new server would have it; the one before is let be. */
-  newScheduler(options: Partial<SchedulerOptions> = {}): Scheduler {
+  /** What a new server would have; the one before is let be. */
+  newServer(options: Options = {}): Instances {
     const log = (level: LogLine['level']) => (fields: object, message: string) => {
       this.logs.push({ level, fields: fields as Record<string, unknown>, message });
     };
-    this.scheduler = new Scheduler({
+    const {
+      openCallBytes = new OpenCallBytes(64 * 1024 * 1024),
+      ledger = new Ledger({
+        machine: { cpuMillis: 4000, memoryMb: 16_384, processes: 32_768 },
+        overcommit: { cpu: 1000, memory: 1000, processes: 1000 },
+        openCallBytes,
+      }),
+      ...rest
+    } = { ...this.#options, ...options };
+    const shared = {
       database: this.database,
+      ledger,
       drivers: async () => this.driver,
-      sweptDrivers: ['fake'],
+      sweptDrivers: ['fake'] as const,
       nodeId: 'node-1',
       log: { info: log('info'), warn: log('warn'), error: log('error') },
       createTimeoutMs: 10_000,
       maxWaitingCalls: 1000,
-      openCallBytes: new OpenCallBytes(64 * 1024 * 1024),
       maxStarting: 1000,
       maxProcesses: 256,
-      network: 'host',
+      network: 'host' as const,
       requireIsolation: false,
       orphanGraceMs: 0,
       reconcileIntervalMs: 3_600_000,
-      ...this.#options,
-      ...options,
-    });
-    this.#schedulers.push(this.scheduler);
-    return this.scheduler;
+      ...rest,
+    };
+    this.instances = new Instances(shared.database, shared);
+    this.agents = new Agents({ ...shared, instances: this.instances });
+    this.#servers.push({ instances: this.instances, agents: this.agents });
+    return this.instances;
+  }
+
+  /** The server ends; its instances live on. */
+  async closeServer(): Promise<void> {
+    await closed(this);
   }
 
   /** The server ends without touching its instances, and another one starts. */
-  async restartServer(options: Partial<SchedulerOptions> = {}): Promise<void> {
-    await this.scheduler.close({ stopAgents: false, graceMs: 0 });
-    await this.newScheduler(options).start();
+  async restartServer(options: Options = {}): Promise<void> {
+    await this.closeServer();
+    await this.newServer(options).start();
   }
 
   /** Creates an agent and returns its id. */
   async create(name: string, changes: Partial<InstanceSpec> = {}): Promise<string> {
-    return (await this.scheduler.create({ spec: specOf(name, changes) })).id;
+    return (await this.agents.create({ spec: specOf(name, changes) })).id;
   }
 
   invoke(id: string, event: unknown = {}, call: Partial<Call> = {}): Promise<CallOutcome> {
-    return this.scheduler.invoke(TENANT, id, callOf(event, call));
+    return this.agents.invoke(TENANT, id, callOf(event, call));
   }
 
   /** The handler's value; fails when the call did not succeed. */
@@ -100,6 +122,17 @@ export class Harness {
     if (!outcome.ok) throw new Error(`code=${outcome.code} err=${outcome.text}`);
     return JSON.parse(outcome.data.toString());
   }
+}
+
+async function closed({
+  agents,
+  instances,
+}: {
+  readonly agents: Agents;
+  readonly instances: Instances;
+}): Promise<void> {
+  await agents.close({ stopAgents: false, graceMs: 0 });
+  await instances.close('the server is stopping');
 }
 
 export function callOf(event: unknown = {}, call: Partial<Call> = {}): Call {

@@ -24,7 +24,7 @@ test('a runtime that breaks the protocol fails its calls with that, is connected
       }),
     ),
   );
-  expect(await harness.scheduler.get(TENANT, hostile)).toMatchObject({ status: 'RUNNING' });
+  expect(await harness.agents.get(TENANT, hostile)).toMatchObject({ status: 'RUNNING' });
 });
 
 test('a runtime that goes on breaking the protocol is ended, and its record says why', async () => {
@@ -33,7 +33,7 @@ test('a runtime that goes on breaking the protocol is ended, and its record says
   const ended = vi.waitFor(
     async () => {
       if (harness.driver.runningIds.includes(id)) harness.driver.say(id, FORGED);
-      expect(await harness.scheduler.get(TENANT, id)).toMatchObject({ status: 'FAILED', statusReason: BROKEN });
+      expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'FAILED', statusReason: BROKEN });
     },
     { timeout: 20_000, interval: 50 },
   );

@@ -34,16 +34,16 @@ test('an instance that does not exist, or is another tenant’s, is not found', 
   for (const unknown of [id, 'ffffffff-ffff-4fff-bfff-ffffffffffff', '']) {
     const refused = { code: 'not_found', message: `instance not found: ${unknown}` };
     await expect(harness.invoke(unknown)).rejects.toMatchObject(refused);
-    await expect(harness.scheduler.get(TENANT, unknown)).rejects.toMatchObject(refused);
-    await expect(harness.scheduler.delete(TENANT, unknown, null)).rejects.toMatchObject(refused);
-    await expect(harness.scheduler.restart(TENANT, unknown)).rejects.toMatchObject(refused);
+    await expect(harness.agents.get(TENANT, unknown)).rejects.toMatchObject(refused);
+    await expect(harness.agents.delete(TENANT, unknown, null)).rejects.toMatchObject(refused);
+    await expect(harness.agents.restart(TENANT, unknown)).rejects.toMatchObject(refused);
     const request = { argv: ['true'], workingDir: '', env: {}, stdin: '', timeoutMs: 1000, maxOutputBytes: 10 };
     const { signal } = new AbortController();
-    await expect(harness.scheduler.exec(TENANT, unknown, request, signal)).rejects.toMatchObject(refused);
+    await expect(harness.agents.exec(TENANT, unknown, request, signal)).rejects.toMatchObject(refused);
     const tail = { tail: null, sinceMs: null, follow: false };
-    await expect(harness.scheduler.logs(TENANT, unknown, tail, signal)).rejects.toMatchObject(refused);
+    await expect(harness.agents.logs(TENANT, unknown, tail, signal)).rejects.toMatchObject(refused);
   }
-  expect((await harness.scheduler.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
+  expect((await harness.agents.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
 });
 
 test('calls above the waiting bound are refused at once, and the others still run', async () => {
@@ -75,7 +75,7 @@ test('bodies of open calls are bounded in bytes, over all instances', async () =
   held.open();
   expect((await taken).ok).toBe(true);
   expect((await harness.invoke(b, {}, { body })).ok).toBe(true);
-  expect(harness.scheduler.openCalls).toBe(0);
+  expect(harness.agents.openCalls).toBe(0);
 });
 
 test('a call beyond its time ends, is cancelled inside, and the instance stays', async () => {
@@ -137,7 +137,7 @@ test('a caller that goes away frees its place, running or waiting', async () => 
 test('exec runs a command in the instance; its environment has what the platform and the caller set', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { env: { MINE: '1', LANG: 'C' } });
-  const result = await harness.scheduler.exec(
+  const result = await harness.agents.exec(
     TENANT,
     id,
     { argv: ['/usr/bin/env'], workingDir: '', env: {}, stdin: '', timeoutMs: 10_000, maxOutputBytes: 10_000 },
@@ -157,16 +157,16 @@ test('logs are read from a live instance and from a FAILED one; exec needs a liv
   const { signal } = new AbortController();
   const read = async () => {
     const chunks = [];
-    const logs = await harness.scheduler.logs(TENANT, id, { tail: null, sinceMs: null, follow: false }, signal);
+    const logs = await harness.agents.logs(TENANT, id, { tail: null, sinceMs: null, follow: false }, signal);
     for await (const chunk of logs) chunks.push(chunk);
     return Buffer.concat(chunks).toString();
   };
   expect(await read()).toBe('one\ntwo\n');
   harness.driver.kill(id);
-  await vi.waitFor(async () => expect((await harness.scheduler.get(TENANT, id)).status).toBe('FAILED'));
+  await vi.waitFor(async () => expect((await harness.agents.get(TENANT, id)).status).toBe('FAILED'));
   expect(await read()).toBe('one\ntwo\n');
   const request = { argv: ['true'], workingDir: '', env: {}, stdin: '', timeoutMs: 1000, maxOutputBytes: 10 };
-  await expect(harness.scheduler.exec(TENANT, id, request, signal)).rejects.toMatchObject({
+  await expect(harness.agents.exec(TENANT, id, request, signal)).rejects.toMatchObject({
     code: 'failed_precondition',
     message: `instance ${id} is not running`,
   });
@@ -176,7 +176,7 @@ test('the list is ordered by id and goes on after its cursor until there is no m
   await using harness = await Harness.open();
   const ids = await Promise.all(Array.from({ length: 5 }, (_, n) => harness.create(`a${n}`)));
   ids.sort();
-  const page = (cursor: string | null) => harness.scheduler.list({ tenant: TENANT, limit: 2, cursor });
+  const page = (cursor: string | null) => harness.agents.list({ tenant: TENANT, limit: 2, cursor });
   const seen: string[] = [];
   let cursor: string | null = null;
   for (let pages = 0; pages < 3; pages++) {
@@ -186,6 +186,6 @@ test('the list is ordered by id and goes on after its cursor until there is no m
     cursor = nextCursor;
   }
   expect(seen).toEqual(ids);
-  const byName = await harness.scheduler.list({ tenant: TENANT, limit: 2, cursor: null, name: 'a3' });
+  const byName = await harness.agents.list({ tenant: TENANT, limit: 2, cursor: null, name: 'a3' });
   expect(byName.instances.map(({ spec }) => spec.name)).toEqual(['a3']);
 });

@@ -13,7 +13,7 @@ test('creates, calls and deletes leave no object behind that grows with their nu
     for (let n = 0; n < times; n++) {
       const id = await harness.create('a', { handler: n % 2 === 0 ? 'echo' : 'nowhere' });
       await harness.invoke(id);
-      await harness.scheduler.delete(TENANT, id, null);
+      await harness.agents.delete(TENANT, id, null);
     }
   };
   await run(5);

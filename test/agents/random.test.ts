@@ -18,15 +18,15 @@ const ROUNDS = fc.array(fc.array(STEP, { minLength: 1, maxLength: 5, size: 'max'
 });
 
 async function take(harness: Harness, step: { readonly do: string; readonly name: string }): Promise<void> {
-  const { driver, scheduler } = harness;
+  const { driver, agents } = harness;
   if (step.do === 'create') await harness.create(step.name, { handler: 'count' });
-  if (step.do === 'reconcile') await scheduler.reconcile();
+  if (step.do === 'reconcile') await harness.instances.reconcile();
   if (step.do === 'server') await harness.restartServer();
-  const { instances } = await scheduler.list({ tenant: TENANT, limit: 1, cursor: null, name: step.name });
+  const { instances } = await agents.list({ tenant: TENANT, limit: 1, cursor: null, name: step.name });
   const id = instances[0]?.id;
   if (id === undefined) return;
-  if (step.do === 'delete') await scheduler.delete(TENANT, id, null);
-  if (step.do === 'restart') await scheduler.restart(TENANT, id);
+  if (step.do === 'delete') await agents.delete(TENANT, id, null);
+  if (step.do === 'restart') await agents.restart(TENANT, id);
   if (step.do === 'call') await harness.invoke(id);
   if (step.do === 'exit' && driver.runningIds.includes(id)) driver.kill(id);
   if (step.do === 'drop' && driver.runningIds.includes(id)) driver.dropConnections(id);
@@ -34,14 +34,14 @@ async function take(harness: Harness, step: { readonly do: string; readonly name
 
 /** Every row is RUNNING and serves, or FAILED; every sandbox has its row; nothing is left of the others. */
 async function expectOrder(harness: Harness): Promise<void> {
-  const { instances } = await harness.scheduler.list({ tenant: TENANT, limit: 100, cursor: null });
+  const { instances } = await harness.agents.list({ tenant: TENANT, limit: 100, cursor: null });
   for (const { status } of instances) expect(['RUNNING', 'FAILED']).toContain(status);
   const running = instances.filter(({ status }) => status === 'RUNNING').map(({ id }) => id);
   expect(harness.driver.runningIds.toSorted()).toEqual(running.toSorted());
   expect(instances.map(({ id }) => id)).toEqual(expect.arrayContaining(harness.driver.instanceIds));
   for (const id of running) expect((await harness.invoke(id)).ok).toBe(true);
-  expect(harness.scheduler.liveInstances).toBe(running.length);
-  expect(harness.scheduler.openCalls).toBe(0);
+  expect(harness.agents.liveInstances).toBe(running.length);
+  expect(harness.agents.openCalls).toBe(0);
 }
 
 test('whatever happens, one after another or at the same moment, rows and sandboxes agree in the end', async () => {

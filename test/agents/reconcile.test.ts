@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
-import { NO_SANDBOX } from '../../src/core/instance.ts';
 import { toSandboxSpec } from '../../src/instances/sandbox-spec.ts';
 import { Channel } from '../../src/runtime/channel.ts';
 import { insertInstance, updateInstance } from '../../src/storage/instances.ts';
+import { storedInstance } from '../parts/stored-instance.ts';
 import { gate, Harness, specOf, TENANT } from './harness.ts';
 
 const RULES = { maxProcesses: 10, network: 'host', requireIsolation: false } as const;
@@ -23,22 +23,12 @@ async function writeRow(
   idempotency: { key: string; requestHash: string } | undefined = undefined,
 ): Promise<string> {
   const id = randomUUID();
-  await insertInstance(harness.database, {
-    instance: {
-      id,
-      spec: specOf(id),
-      status,
-      statusReason: '',
-      loadError: '',
-      restarts,
-      createdAtMs: 1,
-      startedAtMs: 0,
-      nodeId: 'node-1',
-      sandbox: NO_SANDBOX,
-    },
-    secret: 'secret',
-    idempotency,
-  });
+  const spec = specOf(id);
+  await insertInstance(
+    harness.database,
+    storedInstance({ id, status, epoch: restarts + 1, nodeId: 'node-1', createdAtMs: 1, spec: JSON.stringify(spec) }),
+    { namespace: spec.namespace, name: spec.name, idempotency },
+  );
   return id;
 }
 
@@ -47,8 +37,8 @@ test('a new server adopts 100 live instances with what their handlers kept in me
   const ids = await Promise.all(Array.from({ length: 100 }, (_, n) => harness.create(`a${n}`, { handler: 'count' })));
   await Promise.all(ids.map(id => harness.value(id)));
   await harness.restartServer();
-  expect(harness.scheduler.liveInstances).toBe(100);
-  expect(harness.scheduler.readiness()).toEqual({});
+  expect(harness.agents.liveInstances).toBe(100);
+  expect(harness.instances.readiness()).toEqual({});
   expect(await Promise.all(ids.map(id => harness.value(id)))).toEqual(ids.map(() => 2));
   expect(harness.driver.starts).toHaveLength(100);
 });
@@ -58,9 +48,9 @@ test('an adopted instance is watched, deleted and restarted like any other', asy
   const [a, b, c] = [await harness.create('a'), await harness.create('b'), await harness.create('c')];
   await harness.restartServer();
   harness.driver.kill(a);
-  await harness.scheduler.delete(TENANT, b, null);
-  expect((await harness.scheduler.restart(TENANT, c)).restarts).toBe(1);
-  await vi.waitFor(async () => expect((await harness.scheduler.get(TENANT, a)).status).toBe('FAILED'));
+  await harness.agents.delete(TENANT, b, null);
+  expect((await harness.agents.restart(TENANT, c)).restarts).toBe(1);
+  await vi.waitFor(async () => expect((await harness.agents.get(TENANT, a)).status).toBe('FAILED'));
   expect(harness.driver.runningIds).toEqual([c]);
 });
 
@@ -74,17 +64,17 @@ test('an instance whose code did not load is adopted with its error', async () =
 test('an instance that died while no server ran is FAILED with its exit', async () => {
   await using harness = await Harness.open();
   const [died, gone] = [await harness.create('a'), await harness.create('b')];
-  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  await harness.closeServer();
   harness.driver.kill(died, { signal: 'SIGKILL', oomKilled: true });
   for (const { handle, instanceId } of await harness.driver.list()) {
     if (instanceId === gone) await harness.driver.remove(handle);
   }
-  await harness.newScheduler().start();
-  expect(await harness.scheduler.get(TENANT, died)).toMatchObject({
+  await harness.newServer().start();
+  expect(await harness.agents.get(TENANT, died)).toMatchObject({
     status: 'FAILED',
     statusReason: 'instance exited: signal SIGKILL (out of memory)',
   });
-  expect(await harness.scheduler.get(TENANT, gone)).toMatchObject({
+  expect(await harness.agents.get(TENANT, gone)).toMatchObject({
     status: 'FAILED',
     statusReason: 'instance exited: its sandbox is gone',
   });
@@ -94,11 +84,11 @@ test('an instance that died while no server ran is FAILED with its exit', async 
 test('a sandbox that runs but does not answer is stopped, and its instance is FAILED', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
-  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  await harness.closeServer();
   harness.driver.becomeUnreachable(id);
-  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 50 } }).start();
-  await vi.waitFor(async () => expect((await harness.scheduler.get(TENANT, id)).status).toBe('FAILED'));
-  expect((await harness.scheduler.get(TENANT, id)).statusReason).toContain('the connection to the instance was lost');
+  await harness.newServer({ adoption: { answerMs: 10, silenceMs: 50 } }).start();
+  await vi.waitFor(async () => expect((await harness.agents.get(TENANT, id)).status).toBe('FAILED'));
+  expect((await harness.agents.get(TENANT, id)).statusReason).toContain('the connection to the instance was lost');
   expect(harness.driver.runningIds).toEqual([]);
 });
 
@@ -106,17 +96,17 @@ test('an instance that answers late is not ended: the server is up meanwhile, it
   await using harness = await Harness.open();
   const [late, prompt] = [await harness.create('a', { handler: 'count' }), await harness.create('b')];
   expect(await harness.value(late)).toBe(1);
-  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  await harness.closeServer();
   const awake = gate();
   harness.driver.fallSilent(late, awake.opened);
-  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
-  expect(harness.scheduler.readiness()).toEqual({});
+  await harness.newServer({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
+  expect(harness.instances.readiness()).toEqual({});
   expect(await harness.value(prompt, 1)).toBe(1);
   const notYet = { code: 'unavailable', message: expect.stringContaining(`${late} has not answered yet`) };
   await expect(harness.invoke(late)).rejects.toMatchObject(notYet);
-  await expect(harness.scheduler.access(TENANT, late)).rejects.toMatchObject(notYet);
-  await harness.scheduler.reconcile();
-  expect(await harness.scheduler.get(TENANT, late)).toMatchObject({ status: 'RUNNING' });
+  await expect(harness.agents.access(TENANT, late)).rejects.toMatchObject(notYet);
+  await harness.instances.reconcile();
+  expect(await harness.agents.get(TENANT, late)).toMatchObject({ status: 'RUNNING' });
   expect(harness.driver.runningIds).toContain(late);
   awake.open();
   await vi.waitFor(async () => expect(await harness.value(late)).toBe(2));
@@ -126,12 +116,12 @@ test('an instance that answers late is not ended: the server is up meanwhile, it
 test('an instance that dies while its answer is waited for is FAILED at once, with its exit', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
-  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  await harness.closeServer();
   harness.driver.fallSilent(id, new Promise(() => undefined));
-  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
+  await harness.newServer({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
   harness.driver.kill(id, { code: 3 });
   await vi.waitFor(async () => {
-    const { status, statusReason } = await harness.scheduler.get(TENANT, id);
+    const { status, statusReason } = await harness.agents.get(TENANT, id);
     expect({ status, statusReason }).toEqual({ status: 'FAILED', statusReason: 'instance exited: exit code 3' });
   });
 });
@@ -139,15 +129,15 @@ test('an instance that dies while its answer is waited for is FAILED at once, wi
 test('an instance whose answer is waited for can be restarted and deleted; its late answer changes nothing', async () => {
   await using harness = await Harness.open();
   const [restarted, deleted] = [await harness.create('a'), await harness.create('b')];
-  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  await harness.closeServer();
   const awake = gate();
   harness.driver.fallSilent(restarted, awake.opened);
   harness.driver.fallSilent(deleted, awake.opened);
-  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 100 } }).start();
-  await harness.scheduler.delete(TENANT, deleted, 0);
-  await harness.scheduler.restart(TENANT, restarted);
+  await harness.newServer({ adoption: { answerMs: 10, silenceMs: 100 } }).start();
+  await harness.agents.delete(TENANT, deleted, 0);
+  await harness.agents.restart(TENANT, restarted);
   awake.open();
-  await harness.scheduler.reconcile();
+  await harness.instances.reconcile();
   expect(await harness.value(restarted, 1)).toBe(1);
   expect(harness.driver.instanceIds).toEqual([restarted]);
 });
@@ -156,13 +146,13 @@ test('a server that ends while answers are waited for counts those instances as 
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   expect(await harness.value(id)).toBe(1);
-  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  await harness.closeServer();
   const awake = gate();
   harness.driver.fallSilent(id, awake.opened);
-  await harness.newScheduler({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
-  expect(await harness.scheduler.close({ stopAgents: false, graceMs: 0 })).toEqual({ agentsLeft: 1 });
+  await harness.newServer({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
+  expect(await harness.agents.close({ stopAgents: false, graceMs: 0 })).toEqual({ agentsLeft: 1 });
   awake.open();
-  await harness.newScheduler().start();
+  await harness.newServer().start();
   expect(await harness.value(id)).toBe(2);
 });
 
@@ -170,9 +160,9 @@ test('a RUNNING row whose runtime was never initialized is dead', async () => {
   await using harness = await Harness.open();
   const id = await writeRow(harness, 'RUNNING');
   const { handle } = await startSandbox(harness, id);
-  await updateInstance(harness.database, id, ['RUNNING'], { handle: JSON.stringify(handle) });
+  await updateInstance(harness.database, { id, epoch: 1 }, ['RUNNING'], { handle: JSON.stringify(handle) });
   await harness.restartServer();
-  expect(await harness.scheduler.get(TENANT, id)).toMatchObject({
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({
     status: 'FAILED',
     statusReason: 'its runtime was new when the server came back',
   });
@@ -186,7 +176,7 @@ test('a create that was cut off leaves nothing: its row and its sandbox go', asy
   await writeRow(harness, 'CREATING');
   await harness.restartServer();
   expect(harness.driver.instanceIds).toEqual([]);
-  expect((await harness.scheduler.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
+  expect((await harness.agents.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
 });
 
 test('the key of a create that was cut off is never answered with the id that is about to go', async () => {
@@ -198,13 +188,13 @@ test('the key of a create that was cut off is never answered with the id that is
   await harness.restartServer();
   harness.driver.faults.away = undefined;
   const request = { spec: specOf('again'), idempotency };
-  await expect(harness.scheduler.create(request)).rejects.toMatchObject({ code: 'unavailable', retryAfterSeconds: 1 });
-  await harness.scheduler.reconcile();
-  const created = await harness.scheduler.create(request);
+  await expect(harness.agents.create(request)).rejects.toMatchObject({ code: 'unavailable', retryAfterSeconds: 1 });
+  await harness.instances.reconcile();
+  const created = await harness.agents.create(request);
   expect(created).toMatchObject({ status: 'RUNNING' });
   expect(created.id).not.toBe(id);
   // The key of a restart that goes on stands for an instance that somebody has.
-  expect((await harness.scheduler.create(request)).id).toBe(created.id);
+  expect((await harness.agents.create(request)).id).toBe(created.id);
 });
 
 test('an instance that could not be asked for want of descriptors is left alone, and adopted once there are some', async () => {
@@ -226,7 +216,7 @@ test('an instance that could not be asked for want of descriptors is left alone,
   } finally {
     open.mockRestore();
   }
-  expect((await harness.scheduler.get(TENANT, id)).status).toBe('RUNNING');
+  expect((await harness.agents.get(TENANT, id)).status).toBe('RUNNING');
   await vi.waitFor(async () => expect(await harness.value(id)).toBe(2), { timeout: 10_000 });
 });
 
@@ -235,12 +225,12 @@ test('a restart that was cut off loses no agent: it is FAILED and can be restart
   const id = await writeRow(harness, 'CREATING', 1);
   await startSandbox(harness, id);
   await harness.restartServer();
-  expect(await harness.scheduler.get(TENANT, id)).toMatchObject({
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({
     status: 'FAILED',
     statusReason: 'the server ended while the instance was restarting',
   });
   expect(harness.driver.instanceIds).toEqual([]);
-  await harness.scheduler.restart(TENANT, id);
+  await harness.agents.restart(TENANT, id);
   expect(await harness.value(id, 1)).toBe(1);
 });
 
@@ -248,10 +238,10 @@ test('a delete that was cut off is finished', async () => {
   await using harness = await Harness.open();
   const id = await writeRow(harness, 'STOPPING');
   const { handle } = await startSandbox(harness, id);
-  await updateInstance(harness.database, id, ['STOPPING'], { handle: JSON.stringify(handle) });
+  await updateInstance(harness.database, { id, epoch: 1 }, ['STOPPING'], { handle: JSON.stringify(handle) });
   await harness.restartServer();
   expect(harness.driver.instanceIds).toEqual([]);
-  await expect(harness.scheduler.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+  await expect(harness.agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
 });
 
 test('sandboxes that belong to no instance are removed, but only after the grace period', async () => {
@@ -264,10 +254,10 @@ test('sandboxes that belong to no instance are removed, but only after the grace
   await harness.restartServer({ now: () => nowMs, orphanGraceMs: 60_000 });
   expect(harness.driver.runningIds).toHaveLength(3);
   nowMs = 59_999;
-  await harness.scheduler.reconcile();
+  await harness.instances.reconcile();
   expect(harness.driver.runningIds).toHaveLength(3);
   nowMs = 60_000;
-  await harness.scheduler.reconcile();
+  await harness.instances.reconcile();
   expect(harness.driver.runningIds).toEqual([id]);
   expect(await harness.driver.inspect(second.handle)).toEqual({ state: 'gone' });
   expect(await harness.value(id, 1)).toBe(1);
@@ -279,7 +269,7 @@ test('an orphan that gets its row within the grace period stays', async () => {
   await harness.restartServer({ now: () => nowMs, orphanGraceMs: 1000 });
   const id = randomUUID();
   const { handle } = await startSandbox(harness, id);
-  await harness.scheduler.reconcile();
+  await harness.instances.reconcile();
   const row = await writeRow(harness, 'RUNNING');
   await harness.database
     .updateTable('instances')
@@ -287,7 +277,7 @@ test('an orphan that gets its row within the grace period stays', async () => {
     .where('id', '=', row)
     .execute();
   nowMs = 5000;
-  await harness.scheduler.reconcile();
+  await harness.instances.reconcile();
   expect(harness.driver.runningIds).toEqual([id]);
 });
 
@@ -295,8 +285,8 @@ test('instances of another node are left alone', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.restartServer({ nodeId: 'node-2' });
-  expect(harness.scheduler.liveInstances).toBe(0);
-  expect(await harness.scheduler.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
+  expect(harness.agents.liveInstances).toBe(0);
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
   await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'not_found' });
   expect(harness.driver.runningIds).toEqual([id]);
 });
@@ -304,28 +294,28 @@ test('instances of another node are left alone', async () => {
 test('a driver that is away at the start: its instances are kept, it is reported, and they serve once it is back', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
-  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
+  await harness.closeServer();
   harness.driver.faults.away = 'the daemon does not answer';
-  await harness.newScheduler().start();
-  expect(harness.scheduler.readiness()).toEqual({ 'sandbox.fake': 'the daemon does not answer' });
-  expect(await harness.scheduler.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
+  await harness.newServer().start();
+  expect(harness.instances.readiness()).toEqual({ 'sandbox.fake': 'the daemon does not answer' });
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
   await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'unavailable' });
   harness.driver.faults.away = undefined;
   // A call that misses adopts without waiting for the next look at everything.
   expect(await harness.value(id, 1)).toBe(1);
-  await harness.scheduler.reconcile();
-  expect(harness.scheduler.readiness()).toEqual({});
+  await harness.instances.reconcile();
+  expect(harness.instances.readiness()).toEqual({});
 });
 
 test('a call that finds its instance only in storage adopts it, once for all who ask', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
-  await harness.scheduler.close({ stopAgents: false, graceMs: 0 });
-  harness.newScheduler();
-  expect(harness.scheduler.readiness()).toEqual({ scheduler: expect.any(String) });
+  await harness.closeServer();
+  harness.newServer();
+  expect(harness.instances.readiness()).toEqual({ scheduler: expect.any(String) });
   const values = await Promise.all(Array.from({ length: 10 }, () => harness.value(id)));
   expect(values).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-  expect(harness.scheduler.liveInstances).toBe(1);
+  expect(harness.agents.liveInstances).toBe(1);
 });
 
 test('looking at everything while it works changes nothing', async () => {
@@ -333,7 +323,7 @@ test('looking at everything while it works changes nothing', async () => {
   const ids = await Promise.all(
     Array.from({ length: 10 }, async (_, n) => {
       const id = await harness.create(`a${n}`, { handler: 'count' });
-      await harness.scheduler.reconcile();
+      await harness.instances.reconcile();
       return id;
     }),
   );

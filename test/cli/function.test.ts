@@ -127,7 +127,9 @@ test('a refusal of the registry says what to do next', async () => {
   await rookery(['function', 'publish', 'cli@again', '--as', 'v1']);
   const published = await rookery(['function', 'publish', 'cli@again', '--as', 'v1']);
   expect(published.err).toMatch(/duplicate version number[\s\S]*--as v2/);
-  expect((await rookery(['function', 'get', 'cli@again:v9'])).err).toContain('Its versions are v1, $latest.');
+  expect((await rookery(['function', 'get', 'cli@again:v9'])).err).toContain(
+    'The versions of 0@cli@again are $latest, v1.',
+  );
   const imageless = await rookery(['function', 'register', 'cli@docker', ...flags, '--sandbox', 'docker']);
   expect(imageless).toMatchObject({ code: 2, err: expect.stringContaining('needs an image') });
 });

@@ -17,18 +17,22 @@ import { afterAll, expect, test } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
 import { Served } from '../../scripts/served.ts';
-import { describeWith, type Part } from '../probe.ts';
+import { describeWith, type Part, skippedTest } from '../probe.ts';
 
 /**
  * Follows every page of the documents from its first line to its last: one shell for the page, in a fresh directory with `examples/`, against a
  * server of its own. Every command must succeed. What stands behind `# →` is what it prints, `…` is anything.
  *
- * The words behind `sh` in a fence say what the block needs: a part of `test/probe.ts`, or `by-hand`: a person, another program or
- * another machine; nobody runs it here. A block of another language with `file=NAME` is written to that file first.
+ * The words behind `sh` in a fence say what the block needs: a part of `test/probe.ts`, or
+ * - `serves`: its last command goes on until it is ended. It has to say something, and SIGTERM has to end it;
+ * - `by-hand: WHY`: nobody runs it here, and a skipped test says so.
+ * A block of another language with `file=NAME` is written to that file first.
  */
 interface Block {
   readonly language: string;
   readonly words: readonly string[];
+  /** Why nobody runs it here; null when it is run. */
+  readonly byHand: string | null;
   readonly lines: readonly string[];
   readonly at: number;
 }
@@ -41,6 +45,9 @@ interface Page {
 const PAGE_TIMEOUT_MS = 300_000;
 /** How pages write the place of the repository. */
 const CLONE = '/path/to/rookery';
+/** How pages write the place of a data directory. */
+const DATA_DIR = '/var/lib/rookery';
+const SERVES = 'serves';
 const CLONED = ROOT.replace(/\/$/, '');
 const MARK = '\x1e';
 const roots: string[] = [];
@@ -58,11 +65,22 @@ const PAGES = [
   .filter(({ blocks }) => blocks.some(({ language }) => language === 'sh'));
 
 for (const page of PAGES) {
-  const parts = [...new Set(page.blocks.flatMap(block => (isRun(block) ? block.words : [])))];
+  const words = page.blocks.flatMap(block => (isRun(block) ? block.words : []));
+  const parts = [...new Set(words)].filter(word => word !== SERVES);
   describeWith(parts as Part[], page.name, () => {
     test('every command does what the page says', async () => follow(page), PAGE_TIMEOUT_MS);
   });
+  for (const { at, byHand } of page.blocks) {
+    if (byHand !== null) skippedTest(`${page.name}, the block of line ${at}`, `by hand: ${byHand}`);
+  }
 }
+
+test('a block that nobody runs says why', () => {
+  const silent = PAGES.flatMap(({ name, blocks }) =>
+    blocks.filter(({ byHand }) => byHand === '').map(({ at }) => `${name}:${at}`),
+  );
+  expect(silent).toEqual([]);
+});
 
 test('no page is left out: they have blocks that are run', () => {
   expect(PAGES.filter(({ blocks }) => blocks.some(isRun)).map(({ name }) => name)).toEqual(
@@ -78,13 +96,14 @@ test('no page is left out: they have blocks that are run', () => {
 
 function readPage(name: string): Page {
   const blocks: Block[] = [];
-  let open: { language: string; words: string[]; lines: string[]; at: number } | null = null;
+  let open: { language: string; words: string[]; byHand: string | null; lines: string[]; at: number } | null = null;
   readFileSync(join(ROOT, name), 'utf8')
     .split('\n')
     .forEach((line, index) => {
       if (open === null && line.startsWith('```')) {
-        const [language = '', ...words] = line.slice(3).trim().split(/\s+/);
-        open = { language, words, lines: [], at: index + 2 };
+        const [info = '', why] = line.slice(3).split(/\bby-hand:?/);
+        const [language = '', ...words] = info.trim().split(/\s+/);
+        open = { language, words, byHand: why === undefined ? null : why.trim(), lines: [], at: index + 2 };
       } else if (open !== null && line.trim() === '```') {
         blocks.push(open);
         open = null;
@@ -93,8 +112,8 @@ function readPage(name: string): Page {
   return { name, blocks };
 }
 
-function isRun({ language, words }: Block): boolean {
-  return language === 'sh' && !words.includes('by-hand');
+function isRun({ language, byHand }: Block): boolean {
+  return language === 'sh' && byHand === null;
 }
 
 async function follow(page: Page): Promise<void> {
@@ -118,7 +137,8 @@ async function follow(page: Page): Promise<void> {
       .replaceAll(/(127\.0\.0\.1|localhost):8888/g, new URL(server.frontendUrl).host)
       .replaceAll(/(127\.0\.0\.1|localhost):31182/g, new URL(server.metaUrl).host)
       .replaceAll('python3.11', python)
-      .replaceAll(CLONE, CLONED);
+      .replaceAll(CLONE, CLONED)
+      .replaceAll(DATA_DIR, join(root, 'data'));
     const ran = await runScript(script, here, {
       PATH: `${join(root, 'bin')}:${process.env.PATH}`,
       HOME: process.env.HOME ?? root,
@@ -158,7 +178,22 @@ function scriptOf(block: Block, here: string, expected: { at: number; text: stri
     expected.push({ at, text: text.trim() });
     script.push(`printf '${MARK}'`);
   });
-  return [`echo '@line ${block.at}' >&2`, ...script];
+  return [`echo '@line ${block.at}' >&2`, ...(block.words.includes(SERVES) ? untilSaid(script) : script)];
+}
+
+/** The last command as a program of its own until it has said something. A service has any ports: those of the page may be somebody else's. */
+function untilSaid(script: readonly string[]): string[] {
+  return [
+    ...script.slice(0, -1),
+    'rm -f serves.out',
+    '( export ROOKERY_PORT=0 ROOKERY_META_PORT=0 ROOKERY_DATA_DIR="$PWD/served"',
+    `exec ${script.at(-1)}`,
+    ') >serves.out 2>serves.err &',
+    'for (( tries = 0; tries < 300; tries++ )); do [ -s serves.out ] && break; sleep 0.1; done',
+    'kill -TERM $!',
+    'wait $! || [ $? -eq 143 ] || { cat serves.out serves.err >&2; exit 1; }',
+    '[ -s serves.out ] || { cat serves.err >&2; exit 1; }',
+  ];
 }
 
 /** What was printed last (what stands before it may be of another command). */

@@ -9,7 +9,8 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ROOT, run } from '../../scripts/command.ts';
 import { Served } from '../../scripts/served.ts';
 import { openDatabase } from '../../src/storage/database.ts';
-import { insertServiceInstance } from '../../src/storage/service-instances.ts';
+import { insertInstance } from '../../src/storage/instances.ts';
+import { storedInstance } from '../parts/stored-instance.ts';
 import { Bed } from './agents.ts';
 
 const MAIN = join(ROOT, 'dist/main.js');
@@ -22,18 +23,8 @@ def count(event, context):
 `;
 const WAIT_MS = 30_000;
 const MANY = 200;
-const rowOf = (id: string, nodeId: string) => ({
-  ...{
-    id,
-    node_id: nodeId,
-    tenant: 't',
-    urn: 'u',
-    revision_id: 'r',
-    group_key: '{}',
-    sandbox_type: 'process' as const,
-  },
-  ...{ handle: '{}', secret: 's', concurrency: 1, max_call_ms: 1, stop_grace_ms: 1, code_source: '', started_at_ms: 1 },
-});
+const rowOf = (id: string, nodeId: string) =>
+  storedInstance({ id, nodeId, owner: { kind: 'function', key: 'u' }, sandboxType: 'process', status: 'RUNNING' });
 
 let bed: Bed;
 beforeEach(async () => {
@@ -131,7 +122,7 @@ describe('too few descriptors', () => {
     const database = await openDatabase(join(bed.server.dataDir, 'rookery.db'));
     const [{ node_id: nodeId } = { node_id: '' }] = await database.selectFrom('instances').select('node_id').execute();
     // As many as would take a minute to start.
-    for (let index = 0; index < MANY; index++) await insertServiceInstance(database, rowOf(`many-${index}`, nodeId));
+    for (let index = 0; index < MANY; index++) await insertInstance(database, rowOf(`many-${index}`, nodeId));
     const serve = `ulimit -n 400; exec "$0" "$@"`;
     const args = [MAIN, 'serve', '--data-dir', bed.server.dataDir, '--port', '0', '--meta-port', '0'];
     const { code, output } = await run('sh', ['-c', serve, process.execPath, ...args], { capture: true });
@@ -139,8 +130,9 @@ describe('too few descriptors', () => {
     expect(output).toMatch(
       /may open 400 files, and looking after the 201 sandboxes .* takes about 731: .*nothing has been touched/,
     );
-    expect((await database.selectFrom('service_instances').select('id').execute()).length).toBe(MANY);
-    await database.deleteFrom('service_instances').execute();
+    const many = database.selectFrom('instances').select('id').where('owner_kind', '=', 'function');
+    expect((await many.execute()).length).toBe(MANY);
+    await database.deleteFrom('instances').where('owner_kind', '=', 'function').execute();
     await database.destroy();
     // This test was another program at the database, which may have taken its log away.
     await recover('--apply');

@@ -1,5 +1,6 @@
 import type { FunctionCallHeaders } from '../../src/core/function-call.ts';
 import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
+import type { Machine } from '../../src/functions/capacity.ts';
 import type { FunctionCatalog, ServedFunction } from '../../src/functions/catalog.ts';
 import {
   type FunctionInvocation,
@@ -214,7 +215,7 @@ export class ServiceHarness {
       catalog: this.catalog,
       launcher: this.launcher,
       clock: this.clock,
-      capacity: { maxInstances: 100, maxInstancesPerTenant: 100, machineCpuMillis: 4000, machineMemoryMb: 8192 },
+      capacity: { maxInstances: 100, maxInstancesPerTenant: 100, machine: machineOf(4000, 8192) },
       maxWaitMs: 30_000,
       maxWaitingPerTenant: 1000,
       openCallBytes: new OpenCallBytes(64 * 1024 * 1024),
@@ -242,4 +243,15 @@ export class ServiceHarness {
     result.catch(() => undefined);
     return result;
   }
+}
+
+/** A machine of that size that promises whatever is asked of it. */
+export function machineOf(cpuMillis: number, memoryMb: number): Machine {
+  return {
+    isLargeEnough: key => key.cpuMillis <= cpuMillis && key.memoryMb <= memoryMb,
+    isFull: () => false,
+    take: () => undefined,
+    give: () => undefined,
+    onGiven: () => undefined,
+  };
 }

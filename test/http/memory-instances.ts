@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { CreateInstance, InstanceQuery, Instances } from '../../src/agents/contract.ts';
+import type { AgentInstances, CreateInstance, InstanceQuery } from '../../src/agents/contract.ts';
 import { alreadyExists, failedPrecondition, notFound, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
@@ -7,7 +7,7 @@ import type { SandboxAccess } from '../../src/sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest } from '../../src/sandbox/driver.ts';
 
 /** The scheduler's contract in memory, so that an entry can be tested alone; what user code does is set by the test. */
-export class MemoryInstances implements Instances {
+export class MemoryInstances implements AgentInstances {
   readonly calls: { id: string; call: Call }[] = [];
   readonly deletes: { id: string; graceMs: number | null }[] = [];
   readonly queries: InstanceQuery[] = [];

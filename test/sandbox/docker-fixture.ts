@@ -30,6 +30,7 @@ export class DockerFixture {
 
   driver(options: Partial<DockerDriverOptions> = {}): DockerDriver {
     const driver = new DockerDriver({
+      environment: process.env,
       dataDir: this.dataDir,
       mountPolicy: { closed: [this.dataDir, ...ENGINE_STATE], allow: null },
       removals: removalsIn(this.dataDir),

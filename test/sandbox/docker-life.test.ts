@@ -81,10 +81,12 @@ describeWith(['docker'], 'containers', () => {
   });
 
   describe('the image', () => {
-    test('no image: the sentence of the specification', async () => {
-      await expect(start({ rootfs: image('') })).rejects.toSatisfy(
-        isError('failed_precondition', /^no Docker image specified$/),
-      );
+    test('no image: the sentence of the specification, and where one is named', async () => {
+      await expect(start({ rootfs: image('') })).rejects.toMatchObject({
+        code: 'failed_precondition',
+        message: 'no Docker image specified',
+        body: { advice: expect.stringContaining('rootfs.imageurl') },
+      });
     });
 
     test('one that is not here and cannot be pulled is named, with the reason', async () => {

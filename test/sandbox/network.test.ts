@@ -21,7 +21,6 @@ const OWN = { use: 'own', range: RANGE, setForwarding: true } as const;
 const TCP = { protocol: 'tcp', port: 8080 } as const;
 const UDP = { protocol: 'udp', port: 8053 } as const;
 
-const fixture = new ProcessFixture({ network: OWN });
 const outside = Object.values(networkInterfaces())
   .flat()
   .find(one => one?.family === 'IPv4' && !one.internal && !one.address.startsWith('10.'))?.address;
@@ -29,6 +28,7 @@ const outside = Object.values(networkInterfaces())
 vi.setConfig({ testTimeout: 60_000 });
 
 describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandboxes', () => {
+  const fixture = new ProcessFixture({ network: OWN });
   let driver: ProcessDriver = fixture.driver();
   const channels: Channel[] = [];
   const listeners: net.Server[] = [];

@@ -46,6 +46,7 @@ export class ProcessFixture {
 
   driver(options: Partial<ProcessDriverOptions> = {}): ProcessDriver {
     const driver = new ProcessDriver({
+      environment: process.env,
       dataDir: this.dataDir,
       mountPolicy: { closed: [this.dataDir, ...ENGINE_STATE], allow: null },
       removals: removalsIn(this.dataDir),

@@ -149,6 +149,31 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
+  test('a driver that closes waits for its starts, which leave nothing, and none begins afterwards', async () => {
+    const own = new ProcessFixture();
+    const driver = own.driver();
+    const starts = [1, 2, 3].map(() => driver.start(own.spec(), AbortSignal.timeout(WAIT_MS)));
+    let over = 0;
+    for (const start of starts) void start.catch(() => undefined).finally(() => (over += 1));
+    await driver.close();
+    expect(over).toBe(3);
+    await expect(driver.start(own.spec(), AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+      isError('unavailable', /^the process driver is closed$/),
+    );
+    const instances = join(own.dataDir, 'run/instances');
+    expect(existsSync(instances) ? readdirSync(instances) : []).toEqual([]);
+    await own.dispose();
+  });
+
+  test('a data directory that was removed is not made again, by a driver or by a launcher that lives', async () => {
+    const own = new ProcessFixture();
+    rmSync(own.dataDir, { recursive: true });
+    const probe = await own.driver().probe();
+    expect(probe).toMatchObject({ available: false, reason: expect.stringContaining('no such file or directory') });
+    await own.dispose();
+    expect(existsSync(own.dataDir)).toBe(false);
+  });
+
   test('files of launchers that are no more are removed by the next one, and those of one that lives stay', async () => {
     const own = new ProcessFixture();
     const run = join(own.dataDir, 'run');
@@ -195,6 +220,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
       const silent = () => undefined;
       const logger = { trace: silent, debug: silent, info: silent, warn: silent, error: silent, fatal: silent, child: () => logger };
       const driver = new ProcessDriver({
+        environment: process.env,
         dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { closed: ['/x', '/y'], allow: null }, logger, launcherIdleExitMs: 3_000, spares: 1,
       });
       await driver.probe();

@@ -27,6 +27,7 @@ export class SupervisorFixture {
 
   driver(options: Partial<SupervisorDriverOptions> = {}): SupervisorDriver {
     const driver = new SupervisorDriver({
+      environment: process.env,
       dataDir: this.dataDir,
       mountPolicy: { closed: [this.dataDir, ...ENGINE_STATE], allow: null },
       removals: removalsIn(this.dataDir),

@@ -24,7 +24,6 @@ const ANSWER_SECONDS = 20;
 /** What the host's name server knows, where it is one of `ordinary-user.test.ts`. */
 const NAME = process.env.ROOKERY_TEST_NAME;
 
-const fixture = new ProcessFixture({ network: OWN, spares: 1 });
 const outside = Object.values(networkInterfaces())
   .flat()
   .find(one => one?.family === 'IPv4' && !one.internal && !one.address.startsWith('10.'))?.address;
@@ -33,6 +32,7 @@ vi.setConfig({ testTimeout: 60_000 });
 
 /** Run as an ordinary user; `ordinary-user.test.ts` does so for root, once with each program. */
 describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordinary user', () => {
+  const fixture = new ProcessFixture({ network: OWN, spares: 1 });
   let driver: ProcessDriver = fixture.driver();
   const channels: Channel[] = [];
   const listeners: net.Server[] = [];

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 
-from . import access, inside, process
+from . import access, inside, process, waiting
 
 _BACKLOG = 128
 #: More children than these are not made, for all containers together; whoever comes then is told. The server bounds those of each.
@@ -31,11 +31,7 @@ def main():
     process.Title().set("rookery: entrance")
     os.write(_READY, b"{\"ok\": true}\n")
     os.close(_READY)
-    wake, wake_writer = socket.socketpair()
-    for end in (wake, wake_writer):
-        end.setblocking(False)
-    signal.signal(signal.SIGCHLD, lambda *_ignored: None)
-    signal.set_wakeup_fd(wake_writer.fileno())
+    wake = waiting.Wakeup()
     # The server ends it; what ends the server's terminal does not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     poll = select.poll()
@@ -45,8 +41,10 @@ def main():
     while True:
         for descriptor, _event in poll.poll():
             if descriptor == wake.fileno():
-                wake.recv(4096)
-                children -= _reap()
+                wake.clear()
+                ended = []
+                waiting.reap(lambda pid, _status: ended.append(pid))
+                children -= len(ended)
             elif descriptor == 0:
                 _forget(path)
                 return
@@ -86,18 +84,6 @@ def _child(connection):
         code = 0
     finally:
         os._exit(code)
-
-
-def _reap():
-    count = 0
-    while True:
-        try:
-            pid, _status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return count
-        if pid == 0:
-            return count
-        count += 1
 
 
 def _forget(path):

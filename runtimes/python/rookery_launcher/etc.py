@@ -84,7 +84,7 @@ class EtcTemplate:
         try:
             if _is_copy(target, facts):
                 return
-            os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+            self._make_parent(target)
             if os.path.islink(target):
                 os.unlink(target)
             with open(origin, "rb") as source, open(target, "wb") as copy:
@@ -94,6 +94,16 @@ class EtcTemplate:
         except OSError:
             pass
 
+    def _make_parent(self, path):
+        """Only below this directory: one that was removed while its launcher lives is not made again. Fails with OSError."""
+        parent = os.path.dirname(path)
+        if parent == self.path:
+            return
+        try:
+            os.mkdir(parent, 0o755)
+        except FileExistsError:
+            pass
+
     def _link(self, name, target):
         path = os.path.join(self.path, name)
         try:
@@ -101,7 +111,7 @@ class EtcTemplate:
                 return
             if os.path.lexists(path):
                 os.unlink(path)
-            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            self._make_parent(path)
             os.symlink(target, path)
         except OSError:
             pass

@@ -2,11 +2,9 @@
 
 import os
 import select
-import signal
-import socket
 import time
 
-from . import command, frames, process, user_process
+from . import command, frames, process, user_process, waiting
 
 _CHUNK = 65536
 _READ_REQUEST_SECONDS = 10
@@ -74,11 +72,7 @@ class _Command:
 
     def run(self):
         """`(header, stdout, stderr)`, or None when the caller went away."""
-        wake, wake_writer = socket.socketpair()
-        for end in (wake, wake_writer):
-            end.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda *_ignored: None)
-        signal.set_wakeup_fd(wake_writer.fileno())
+        wake = waiting.Wakeup()
         stdin_reader, self._stdin_writer = os.pipe()
         stdout_reader, stdout_writer = os.pipe()
         stderr_reader, stderr_writer = os.pipe()
@@ -92,7 +86,7 @@ class _Command:
         largest = self._request["maxOutputBytes"]
         self._stdout = _Output(stdout_reader, largest)
         self._stderr = _Output(stderr_reader, largest)
-        status = self._wait(wake.fileno())
+        status = self._wait(wake)
         if status is None:
             return None
         header = {
@@ -114,7 +108,7 @@ class _Command:
         """The return code; −1 when the time was over; None when the caller went away."""
         deadline = time.monotonic() + self._request["timeoutMs"] / 1000.0
         poll = select.poll()
-        poll.register(wake, select.POLLIN)
+        poll.register(wake.fileno(), select.POLLIN)
         poll.register(self._connection.fileno(), select.POLLIN)
         outputs = {}
         for output in (self._stdout, self._stderr):
@@ -125,13 +119,12 @@ class _Command:
         else:
             os.close(self._stdin_writer)
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if waiting.is_over(deadline):
                 self._kill()
                 return -1
-            for descriptor, _event in poll.poll(min(left, 86400) * 1000 + 1):
-                if descriptor == wake:
-                    os.read(wake, 4096)
+            for descriptor, _event in poll.poll(waiting.left_ms(deadline)):
+                if descriptor == wake.fileno():
+                    wake.clear()
                     status = self._reap()
                     if status is not None:
                         return status
@@ -163,11 +156,8 @@ class _Command:
         return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
     def _kill(self):
-        for target in (-self._child, self._child):
-            try:
-                os.kill(target, signal.SIGKILL)
-            except OSError:
-                pass
+        process.kill(-self._child)
+        process.kill(self._child)
         os.waitpid(self._child, 0)
         self._drain()
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 
-from . import access, cgroups, execute, frames, layers, process, user_process
+from . import access, cgroups, execute, frames, layers, process, user_process, waiting
 from .logfile import LogFile
 
 _CHUNK = 65536
@@ -41,11 +41,7 @@ class FirstProcess:
         self._watchers = set()
         #: `{pid: way}` of the children that serve ways into the sandbox.
         self._open_ways = {}
-        self._wake, self._wake_writer = socket.socketpair()
-        for end in (self._wake, self._wake_writer):
-            end.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda *_ignored: None)
-        signal.set_wakeup_fd(self._wake_writer.fileno())
+        self._wake = waiting.Wakeup()
         self._output, self._output_writer = os.pipe()
         os.set_blocking(self._output, False)
         self._orders = None
@@ -71,7 +67,7 @@ class FirstProcess:
                 writer = self._output_writer
                 kept = [nothing, writer, writer, self._place.runtime_listener.detach(), theirs.detach()]
                 # These objects must not close descriptors that are other ones by the time they go.
-                for held in (self._wake, self._wake_writer, self._listener, self._orders) + others:
+                for held in (self._wake, self._listener, self._orders) + others:
                     held.detach()
                 self.enter_user_limits()
             except BaseException:
@@ -114,45 +110,35 @@ class FirstProcess:
         # A child that ended before anybody listened.
         self._reap()
         while self._status is None or self._is_ending():
-            for descriptor, _event in poll.poll(self._time_left()):
+            for descriptor, _event in poll.poll(waiting.left_ms(self._deadline)):
                 if descriptor == output:
                     self._pump()
                 elif descriptor == wake:
-                    self._wake.recv(4096)
+                    self._wake.clear()
                     self._reap()
                 elif descriptor == listener:
                     self._accept()
                 else:
                     self._serve(descriptor)
-            if self._deadline is not None and time.monotonic() >= self._deadline:
+            if waiting.is_over(self._deadline):
                 self._kill_runtime()
         self._end()
 
     def kill_all(self):
         """Everything inside but this process; returns when it is gone."""
         if self._plan.layers.has("pid"):
-            try:
-                os.kill(-1, signal.SIGKILL)
-            except OSError:
-                pass
-            self._reap_all()
+            process.kill(-1)
+            waiting.reap(self._has_ended, 0)
             return
         deadline = time.monotonic() + _KILL_SECONDS
-        while time.monotonic() < deadline:
+        while not waiting.is_over(deadline):
             left = process.descendants(os.getpid())
             if not left:
                 return
+            # Parents first: one that serves a way into the sandbox must not be there to tell how its command ended.
             for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except OSError:
-                    pass
+                process.kill(pid)
             self._reap()
-
-    def _time_left(self):
-        if self._deadline is None:
-            return None
-        return max(0, self._deadline - time.monotonic()) * 1000 + 1
 
     def _pump(self):
         try:
@@ -166,26 +152,12 @@ class FirstProcess:
         return True
 
     def _reap(self):
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                self._has_children = False
-                return
-            if pid == 0:
-                return
-            if pid == self._user:
-                self._status = status
-            self._open_ways.pop(pid, None)
+        self._has_children = waiting.reap(self._has_ended)
 
-    def _reap_all(self):
-        while True:
-            try:
-                pid, status = os.waitpid(-1, 0)
-            except ChildProcessError:
-                return
-            if pid == self._user and self._status is None:
-                self._status = status
+    def _has_ended(self, pid, status):
+        if pid == self._user and self._status is None:
+            self._status = status
+        self._open_ways.pop(pid, None)
 
     def _accept(self):
         try:
@@ -253,10 +225,7 @@ class FirstProcess:
         self._deadline = None
         if self._status is not None:
             return
-        try:
-            os.kill(self._user, signal.SIGKILL)
-        except OSError:
-            pass
+        process.kill(self._user)
 
     def _execute(self, connection):
         try:
@@ -287,8 +256,7 @@ class FirstProcess:
         page = os.sysconf("SC_PAGE_SIZE")
         memory = processes = 0
         ticks = 0
-        pids = process.descendants(os.getpid()) | {os.getpid()}
-        for pid in pids:
+        for pid in [os.getpid()] + process.descendants(os.getpid()):
             try:
                 with open("/proc/%d/statm" % pid) as source:
                     fields = source.read().split()

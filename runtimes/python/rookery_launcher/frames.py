@@ -17,8 +17,7 @@ def read(connection, largest=LARGEST):
     if head is None:
         return None
     (length,) = struct.unpack(">I", head)
-    if length > largest:
-        raise FrameError("a frame of %d bytes, at most %d are taken" % (length, largest))
+    _refuse_above(length, largest)
     return _read_exactly(connection, length, False)
 
 
@@ -35,12 +34,34 @@ def read_message(connection, largest=LARGEST):
     return message
 
 
+def packed(payload):
+    return struct.pack(">I", len(payload)) + payload
+
+
+def take(received, largest=LARGEST):
+    """The first frame's bytes, taken out of this bytearray; None while it is not whole."""
+    if len(received) < 4:
+        return None
+    (length,) = struct.unpack_from(">I", received)
+    _refuse_above(length, largest)
+    if len(received) < length + 4:
+        return None
+    frame = bytes(received[4 : length + 4])
+    del received[: length + 4]
+    return frame
+
+
 def write(connection, *payloads):
-    connection.sendall(b"".join(struct.pack(">I", len(payload)) + payload for payload in payloads))
+    connection.sendall(b"".join(packed(payload) for payload in payloads))
 
 
 def write_message(connection, message):
     write(connection, json.dumps(message).encode("utf-8"))
+
+
+def _refuse_above(length, largest):
+    if length > largest:
+        raise FrameError("a frame of %d bytes, at most %d are taken" % (length, largest))
 
 
 def _read_exactly(connection, count, may_end):

@@ -17,7 +17,7 @@ import sys
 import time
 import traceback
 
-from . import cgroups, etc, frames, layers, process, rehearsal, sandbox, spare, syscalls, user_process
+from . import cgroups, etc, frames, layers, process, rehearsal, sandbox, spare, syscalls, user_process, waiting
 from . import plan as plan_module
 from .failure import LayerFailure
 
@@ -27,7 +27,7 @@ _LARGEST_CONFIG = 1 << 20
 #: How long a sandbox without an instance may take to go.
 _ABANDON_SECONDS = 5
 _REMOVE_RETRY_SECONDS = 0.02
-_REMOVE_TRIES = 100
+_REMOVE_SECONDS = 2
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -146,22 +146,17 @@ class _Keeper:
         #: Over which the first process was asked to end.
         self._stops = []
         self._deadline = None
-        self._wake, self._wake_writer = socket.socketpair()
-        for end in (self._wake, self._wake_writer):
-            end.setblocking(False)
         # Before there is anything that would be left behind.
-        signal.signal(signal.SIGCHLD, lambda *_ignored: None)
+        self._wake = waiting.Wakeup()
         for number in _STOPS:
             signal.signal(number, self._on_stop)
-        signal.set_wakeup_fd(self._wake_writer.fileno())
 
     def abandon(self):
         """In the child."""
-        signal.set_wakeup_fd(-1)
+        self._wake.close()
         for number in _STOPS + (signal.SIGCHLD,):
             signal.signal(number, signal.SIG_DFL)
-        for held in (self._control, self._wake, self._wake_writer):
-            held.close()
+        self._control.close()
 
     def run(self, maker):
         os.waitpid(maker, 0)
@@ -174,19 +169,14 @@ class _Keeper:
         poll.register(self._wake.fileno(), select.POLLIN)
         poll.register(self._control.fileno(), select.POLLIN)
         while not self._reap():
-            for descriptor, _event in poll.poll(self._time_left()):
+            for descriptor, _event in poll.poll(waiting.left_ms(self._deadline)):
                 if descriptor == self._wake.fileno():
-                    self._wake.recv(4096)
+                    self._wake.clear()
                 elif not self._hear():
                     poll.unregister(descriptor)
-            if self._deadline is not None and time.monotonic() >= self._deadline:
+            if waiting.is_over(self._deadline):
                 self._kill()
         self._end()
-
-    def _time_left(self):
-        if self._deadline is None:
-            return None
-        return max(0, self._deadline - time.monotonic()) * 1000 + 1
 
     def _hear(self):
         """False at the end: the start is done, or there was none."""
@@ -205,15 +195,9 @@ class _Keeper:
 
     def _reap(self):
         """True once the first process has ended. Others may be left to this one where there is no pid namespace."""
-        while True:
-            try:
-                pid, _status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return True
-            if pid == 0:
-                return False
-            if self._first in (None, pid):
-                return True
+        ended = []
+        has_children = waiting.reap(lambda pid, _status: ended.append(pid))
+        return not has_children or self._first in ended or (self._first is None and bool(ended))
 
     def _on_stop(self, *_ignored):
         if self._instance is None:
@@ -238,10 +222,7 @@ class _Keeper:
     def _kill(self):
         self._deadline = None
         if self._first is not None:
-            try:
-                os.kill(self._first, signal.SIGKILL)
-            except OSError:
-                pass
+            process.kill(self._first)
 
     def _end(self):
         self._plan.networks.release()
@@ -255,10 +236,7 @@ class _Keeper:
 
     def _remove_groups(self):
         paths = list(cgroups.paths_of(self._plan.layers.places, self._plan.name).values())
-        for _ in range(_REMOVE_TRIES):
-            if cgroups.remove(paths):
-                return
-            time.sleep(_REMOVE_RETRY_SECONDS)
+        waiting.until(lambda: cgroups.remove(paths), _REMOVE_SECONDS, _REMOVE_RETRY_SECONDS)
 
 
 def _connect(path):

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 
-from . import cgroups, frames, layers, lockfile, network_names, plan, process, rehearsal, spare, syscalls
+from . import cgroups, frames, layers, lockfile, network_names, plan, process, rehearsal, spare, syscalls, waiting
 
 _BACKLOG = 4096
 _MOST_CONTROL_CONNECTIONS = 64
@@ -74,14 +74,10 @@ class Launcher:
         title.set("rookery: launcher %s" % self._config["name"])
         self._plan = plan.Plan(self._config, title)
         self._plan.find_networks()
-        self._wake, self._wake_writer = socket.socketpair()
-        for end in (self._wake, self._wake_writer):
-            end.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda *_ignored: None)
+        self._wake = waiting.Wakeup()
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        signal.set_wakeup_fd(self._wake_writer.fileno())
         self._epoll = select.epoll()
         self._epoll.register(self._wake.fileno(), select.EPOLLIN)
         self._control_listener = self._listen("control")
@@ -133,7 +129,7 @@ class Launcher:
         elif descriptor == self._control_listener.fileno():
             self._accept_control()
         elif descriptor == self._wake.fileno():
-            self._wake.recv(4096)
+            self._wake.clear()
             self._reap()
         elif descriptor in self._spares:
             self._hear_spare(self._spares[descriptor])
@@ -246,13 +242,7 @@ class Launcher:
         except OSError:
             self._failures += 1
         if waiting + 1 < self._config["spares"]:
-            self._nudge()
-
-    def _nudge(self):
-        try:
-            self._wake_writer.send(b"\0")
-        except OSError:
-            pass
+            self._wake.nudge()
 
     def _make_spare(self):
         self._counter += 1
@@ -280,7 +270,7 @@ class Launcher:
     def _abandon(self, ours):
         """In a child: its copies of the launcher's objects must not close descriptors that are other ones by then."""
         self._epoll.close()
-        held = [ours, self._wake, self._wake_writer, self._control_listener, self._start_listener]
+        held = [ours, self._wake, self._control_listener, self._start_listener]
         held += [one.control for one in self._spares.values()]
         held += list(self._controls.values())
         for one in held:
@@ -324,20 +314,16 @@ class Launcher:
             self._end_instance(one)
 
     def _reap(self):
-        while True:
-            try:
-                pid, _status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            for one in list(self._spares.values()):
-                # What it said before it ended comes first.
-                if one.pid == pid and one.instance is None:
-                    self._hear_spare(one)
-            one = self._running.pop(pid, None)
-            if one is not None:
-                self._end_instance(one)
+        waiting.reap(self._has_ended)
+
+    def _has_ended(self, pid, _status):
+        for one in list(self._spares.values()):
+            # What it said before it ended comes first.
+            if one.pid == pid and one.instance is None:
+                self._hear_spare(one)
+        one = self._running.pop(pid, None)
+        if one is not None:
+            self._end_instance(one)
 
     def _end_instance(self, one):
         """With its directory there is an owner who removes both; without it the start had failed."""

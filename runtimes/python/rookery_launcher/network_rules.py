@@ -12,9 +12,8 @@ import shutil
 import socket
 import struct
 import subprocess
-import time
 
-from . import network_names
+from . import network_names, waiting
 
 #: Of every interface on the host that leads to a sandbox; the address of a process sandbox follows in hexadecimal.
 INTERFACE_BEGINNING = "rk"
@@ -145,10 +144,7 @@ class Rules:
         turn = _take_turn()
         try:
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            deadline = time.monotonic() + _GONE_SECONDS
-            while self._are_needed() and time.monotonic() < deadline:
-                time.sleep(_LOOK_SECONDS)
-            if not self._are_needed():
+            if waiting.until(lambda: not self._are_needed(), _GONE_SECONDS, _LOOK_SECONDS):
                 self._remove()
                 os.unlink(self._users_path)
                 os.rmdir(_LOCKS)

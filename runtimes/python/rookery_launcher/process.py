@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import sys
 
 from . import syscalls
@@ -40,17 +41,22 @@ def parents(proc="/proc"):
 
 
 def descendants(root, table=None):
-    """All processes below `root`."""
+    """All processes below `root`, parents before their children."""
     table = parents() if table is None else table
-    found = set()
-    grown = True
-    while grown:
-        grown = False
-        for pid, parent in table.items():
-            if pid not in found and (parent == root or parent in found):
-                found.add(pid)
-                grown = True
+    found = []
+    generation = {root}
+    while generation:
+        generation = {pid for pid, parent in table.items() if parent in generation}.difference(found)
+        found.extend(sorted(generation))
     return found
+
+
+def kill(target):
+    """SIGKILL to a process, or to a group as a negative number. One that is gone is no failure."""
+    try:
+        os.kill(target, signal.SIGKILL)
+    except OSError:
+        pass
 
 
 class Title:

@@ -9,9 +9,10 @@ import json
 import os
 import sys
 import threading
-import time
 
 from rookery_runtime import entry, process, values
+
+from . import waiting
 
 _CODE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rehearsed")
 _NAME = "rookery_rehearsed.handler"
@@ -54,6 +55,4 @@ def rehearse():
 
 def _wait_for_threads():
     """A thread that was joined is the kernel's for another moment, and a process of two threads may not enter a user namespace."""
-    deadline = time.monotonic() + _THREAD_SECONDS
-    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < deadline:
-        time.sleep(_STEP_SECONDS)
+    waiting.until(lambda: len(os.listdir("/proc/self/task")) == 1, _THREAD_SECONDS, _STEP_SECONDS)

@@ -10,12 +10,11 @@ import fcntl
 import os
 import select
 import signal
-import socket
 import struct
 import termios
 import time
 
-from . import command, frames, process, syscalls
+from . import command, frames, process, syscalls, waiting
 from .failure import Refusal
 
 #: What a frame is. STDIN, STDOUT and STDERR are also the names of streams in a CREDIT.
@@ -59,11 +58,11 @@ class _Running:
 
     def kill(self):
         """The whole session: a shell gives each of its jobs a group of its own."""
-        _kill(-self.pid)
+        process.kill(-self.pid)
         # It may not have its session yet.
-        _kill(self.pid)
+        process.kill(self.pid)
         for pid in _session(self.pid):
-            _kill(pid)
+            process.kill(pid)
 
 
 def _start(request):
@@ -115,13 +114,6 @@ def _set_size(descriptor, columns, rows):
         pass
 
 
-def _kill(target):
-    try:
-        os.kill(target, signal.SIGKILL)
-    except OSError:
-        pass
-
-
 def _session(leader):
     found = []
     for pid in process.parents():
@@ -154,14 +146,11 @@ class _Conversation:
             os.set_blocking(descriptor, False)
 
     def run(self):
-        wake, wake_writer = socket.socketpair()
-        for end in (wake, wake_writer):
-            end.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda *_ignored: None)
-        signal.set_wakeup_fd(wake_writer.fileno())
-        with wake, wake_writer:
+        wake = waiting.Wakeup()
+        try:
             self._serve(wake)
-            signal.set_wakeup_fd(-1)
+        finally:
+            wake.close()
 
     def _serve(self, wake):
         self._poll.register(wake.fileno(), select.POLLIN)
@@ -172,7 +161,7 @@ class _Conversation:
             self._want_what_can_be_done()
             for descriptor, event in self._poll.poll(self._wait_ms()):
                 if descriptor == wake.fileno():
-                    wake.recv(4096)
+                    wake.clear()
                     self._reap()
                 elif descriptor == self._connection.fileno():
                     if not self._talk(event):
@@ -217,7 +206,7 @@ class _Conversation:
         self._send_message(bytes([kind]) + payload)
 
     def _send_message(self, message):
-        self._unsent += struct.pack(">I", len(message)) + message
+        self._unsent += frames.packed(message)
         self._flush()
 
     def _flush(self):
@@ -242,16 +231,15 @@ class _Conversation:
             return True
         except OSError:
             return False
-        while len(self._received) >= 4:
-            (length,) = struct.unpack_from(">I", self._received)
-            if length == 0 or length > _LARGEST_FRAME:
+        while True:
+            try:
+                frame = frames.take(self._received, _LARGEST_FRAME)
+            except frames.FrameError:
                 return False
-            if len(self._received) < length + 4:
-                return True
-            frame = bytes(self._received[4 : length + 4])
-            del self._received[: length + 4]
+            if not frame:
+                # An empty one has no kind.
+                return frame is None
             self._obey(frame[0], frame[1:])
-        return True
 
     def _obey(self, kind, payload):
         if kind == STDIN:
@@ -358,7 +346,7 @@ class _Conversation:
     def _tell_end(self):
         status = self._status
         code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        self._unsent += struct.pack(">IBi", 5, EXIT, code)
+        self._unsent += frames.packed(struct.pack(">Bi", EXIT, code))
         self._connection.settimeout(None)
         self._connection.sendall(self._unsent)
         # Credit may be on its way, and whoever writes to a connection that is closed sees that and not the end.

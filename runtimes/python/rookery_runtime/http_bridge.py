@@ -145,12 +145,8 @@ class _Code(object):
                     raise _too_large(len(body) + len(piece), most)
                 self._room.hold(len(body) + len(piece), most if length is None else length)
                 body += piece
-        except FAILURES as error:
-            self._connection().close()
-            raise HttpFailure('its answer was cut off: %s' % text_of(error))
-        except BaseException:
-            self._connection().close()
-            raise
+        except BaseException as error:
+            raise self._given_up(error)
         return body
 
     def _pass_on(self, response, stream):
@@ -165,13 +161,14 @@ class _Code(object):
                     reader.add(text)
                 elif text:
                     stream.write(text)
-        except FAILURES as error:
-            self._connection().close()
-            raise HttpFailure('its answer was cut off: %s' % text_of(error))
-        except BaseException:
-            self._connection().close()
-            raise
+        except BaseException as error:
+            raise self._given_up(error)
         return None
+
+    def _given_up(self, error):
+        """What ends a call whose answer was not read to its end: the server is told by the end of the connection."""
+        self._connection().close()
+        return HttpFailure('its answer was cut off: %s' % text_of(error)) if isinstance(error, FAILURES) else error
 
     def _connection(self):
         """One per thread that runs calls."""

@@ -1,13 +1,16 @@
 """The small parts: frames, users, processes, the template of /etc."""
 import os
+import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
-from rookery_launcher import etc, frames, identity, process
+from rookery_launcher import etc, frames, identity, process, waiting
 from rookery_launcher.failure import StartFailure
 
 
@@ -44,6 +47,74 @@ class Frames(unittest.TestCase):
             there.close()
 
 
+    def test_frames_are_taken_out_of_what_came_when_they_are_whole(self):
+        received = bytearray()
+        taken = []
+        for byte in frames.packed(b'one') + frames.packed(b'') + frames.packed(b'two') + b'\0\0':
+            received.append(byte)
+            frame = frames.take(received)
+            if frame is not None:
+                taken.append(frame)
+        self.assertEqual((taken, received), ([b'one', b'', b'two'], b'\0\0'))
+
+    def test_a_frame_that_announces_too_much_is_refused_before_it_is_there(self):
+        with self.assertRaises(frames.FrameError):
+            frames.take(bytearray(b'\0\0\0\7'), largest=6)
+
+
+class Waiting(unittest.TestCase):
+    def setUp(self):
+        handler = signal.getsignal(signal.SIGCHLD)
+        self.wake = waiting.Wakeup()
+        self.addCleanup(signal.signal, signal.SIGCHLD, handler)
+        self.addCleanup(self.wake.close)
+        self.poll = select.poll()
+        self.poll.register(self.wake.fileno(), select.POLLIN)
+
+    def test_the_end_of_a_child_wakes_whoever_polls_and_is_told_once(self):
+        self.assertEqual(self.poll.poll(0), [])
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+        self.assertEqual(len(self.poll.poll(waiting.left_ms(time.monotonic() + 30))), 1)
+        self.wake.clear()
+        ended = []
+        self.assertTrue(waiting.until(lambda: not waiting.reap(lambda *one: ended.append(one)), 30, 0.01))
+        self.assertEqual([(pid, os.WEXITSTATUS(status)) for pid, status in ended], [(child, 7)])
+
+    def test_children_that_live_are_waited_for_only_when_that_is_asked_for(self):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+        os.close(reader)
+        ended = []
+        self.assertTrue(waiting.reap(lambda pid, _status: ended.append(pid)))
+        self.assertEqual(ended, [])
+        os.close(writer)
+        self.assertFalse(waiting.reap(lambda pid, _status: ended.append(pid), 0))
+        self.assertEqual(ended, [child])
+
+    def test_a_nudge_wakes_and_never_blocks(self):
+        for _ in range(100000):
+            self.wake.nudge()
+        self.assertEqual(len(self.poll.poll(0)), 1)
+
+    def test_no_deadline_is_never_over_and_a_far_one_fits_into_a_poll(self):
+        self.assertIsNone(waiting.left_ms(None))
+        self.assertFalse(waiting.is_over(None))
+        self.assertTrue(waiting.is_over(time.monotonic() - 1))
+        self.assertEqual(waiting.left_ms(time.monotonic() - 1), 1)
+        self.assertLess(waiting.left_ms(time.monotonic() + 1e12), 2 ** 31)
+
+    def test_what_does_not_come_to_be_so_is_false_in_the_end(self):
+        self.assertFalse(waiting.until(lambda: False, 0.01, 0.001))
+        looks = []
+        self.assertTrue(waiting.until(lambda: looks.append(1) or len(looks) == 3, 30, 0.001))
+
+
 class Users(unittest.TestCase):
     def test_nobody_named_is_root(self):
         found = identity.find('')
@@ -72,8 +143,19 @@ class Processes(unittest.TestCase):
 
     def test_descendants_are_children_and_theirs(self):
         table = {1: 0, 2: 1, 3: 2, 4: 3, 5: 1, 6: 0}
-        self.assertEqual(process.descendants(2, table), {3, 4})
-        self.assertEqual(process.descendants(6, table), set())
+        self.assertEqual(sorted(process.descendants(2, table)), [3, 4])
+        self.assertEqual(process.descendants(6, table), [])
+
+    def test_parents_come_before_their_children_whatever_their_numbers(self):
+        self.assertEqual(process.descendants(9, {3: 8, 8: 7, 7: 9, 5: 9, 4: 3}), [5, 7, 8, 3, 4])
+
+    def test_who_is_gone_cannot_be_killed_and_that_is_no_failure(self):
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        process.kill(child)
+        process.kill(-child)
 
     def test_descriptors_that_are_not_kept_are_closed(self):
         code = (
@@ -157,6 +239,15 @@ class Etc(unittest.TestCase):
         etc.EtcTemplate(self.target, self.source, keep=True)
         self.assertEqual(self.read('resolv.conf'), 'nameserver 2, longer\n')
         self.assertEqual(os.stat(os.path.join(self.target, 'hosts')).st_ctime_ns, before)
+
+    def test_a_template_that_was_removed_is_not_made_again_by_what_changes(self):
+        self.write('hosts', 'one\n')
+        template = etc.EtcTemplate(self.target, self.source)
+        shutil.rmtree(self.target)
+        self.write('hosts', 'another, longer\n')
+        self.write('ssl/openssl.cnf', 'new\n')
+        template.refresh()
+        self.assertFalse(os.path.exists(self.target))
 
     def test_directories_on_the_list_have_their_place(self):
         self.write('ssl/certs/ca.pem', 'certificate')

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
-import type { CreateInstance, Instances } from '../../agents/contract.ts';
+import type { AgentInstances, CreateInstance } from '../../agents/contract.ts';
 import {
   AGENT_CREATE,
   type AgentCreateRequest,
@@ -22,7 +22,7 @@ import { AGENT_DOCS } from './docs.ts';
 import { agentRecord } from './record.ts';
 
 export interface AgentRoutesOptions {
-  readonly instances: Instances;
+  readonly instances: AgentInstances;
   readonly functions: FunctionResolver;
   readonly executors: ExecutorDefaults;
   /** Resolved, as `resolvePolicy` gives it. */

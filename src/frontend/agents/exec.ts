@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import type { Instances } from '../../agents/contract.ts';
+import type { AgentInstances } from '../../agents/contract.ts';
 import { EXEC, readExec } from '../../core/exec.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { withWarnings } from '../../http/answer.ts';
@@ -8,7 +8,7 @@ import { readRequest } from '../../http/request.ts';
 import { AGENT_DOCS } from './docs.ts';
 
 /** `POST /api/agent/{instanceId}/exec`: one command inside the sandbox. It ends when the caller goes away. */
-export function addExecRoute(app: FastifyInstance, instances: Instances): void {
+export function addExecRoute(app: FastifyInstance, instances: AgentInstances): void {
   app.post<{ Params: { instanceId: string } }>(
     '/api/agent/:instanceId/exec',
     { config: { access: 'write', longLived: true, docs: AGENT_DOCS.exec } },

@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { Instances } from '../../agents/contract.ts';
+import type { AgentInstances } from '../../agents/contract.ts';
 import { invalidRequest } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { answerController } from '../../http/caller.ts';
@@ -16,7 +16,7 @@ interface ById {
 }
 
 /** Files inside the sandbox of an agent: upload, download, list, mkdir. Bodies go through as streams, never as a whole. */
-export function addFileRoutes(app: FastifyInstance, instances: Instances): void {
+export function addFileRoutes(app: FastifyInstance, instances: AgentInstances): void {
   const files = '/api/agent/:instanceId/files';
   const accessOf = (request: FastifyRequest<ById>) => instances.access(request.tenant, request.params.instanceId);
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
-import type { Instances } from '../../agents/contract.ts';
+import type { AgentInstances } from '../../agents/contract.ts';
 import { invalidRequest, loggable, messageOf, ServiceError } from '../../core/error.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
@@ -14,7 +14,7 @@ import { forwardedHeaders } from '../forwarded-headers.ts';
 import { AGENT_DOCS } from './docs.ts';
 
 export interface InvokeRouteOptions {
-  readonly instances: Instances;
+  readonly instances: AgentInstances;
   readonly tracer: Tracer;
   /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
   readonly invoked: (outcome: string, seconds: number) => void;

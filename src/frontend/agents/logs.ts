@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import type { Instances } from '../../agents/contract.ts';
+import type { AgentInstances } from '../../agents/contract.ts';
 import { LogAnswers, readLogRequest } from '../log-answer.ts';
 import type { Query } from '../query.ts';
 import { AGENT_DOCS } from './docs.ts';
@@ -8,7 +8,7 @@ import { AGENT_DOCS } from './docs.ts';
  * `GET /api/agent/{instanceId}/logs`: what the user's code wrote, as text. With `follow` it goes on until the sandbox ends, the
  * caller leaves or the server closes.
  */
-export function addLogsRoute(app: FastifyInstance, instances: Instances): void {
+export function addLogsRoute(app: FastifyInstance, instances: AgentInstances): void {
   const answers = new LogAnswers(app);
 
   app.get<{ Params: { instanceId: string }; Querystring: Query }>(

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { WebSocket } from 'ws';
-import type { Instances } from '../../agents/contract.ts';
+import type { AgentInstances } from '../../agents/contract.ts';
 import { messageOf } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { receive, send, sendBinary } from '../../lib/socket-stream.ts';
@@ -24,7 +24,7 @@ const STDERR = Buffer.of(2);
  * WebSocket `/api/agent/{instanceId}/exec`: a command with open streams, with or without a terminal; `docs/sandbox-io.md` is its
  * protocol. It is started before the handshake, so that what is wrong is an ordinary answer, and ends with the connection.
  */
-export function addTerminalRoute(app: FastifyInstance, instances: Instances): void {
+export function addTerminalRoute(app: FastifyInstance, instances: AgentInstances): void {
   const lives = new SocketLives(app);
   const running = new WeakMap<object, Running>();
 

@@ -1,4 +1,5 @@
 import { Type } from 'typebox';
+import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
 import { TENANT_PATTERN } from '../../core/tenant.ts';
 import { Warnings } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
@@ -20,8 +21,8 @@ const Urn = Type.String({
 const byUrn = Type.Object({ urn: Urn });
 const ofSession = Type.Object({ urn: Urn, sessionId: Type.String() });
 const lookups = {
-  400: failed('Not a functionVersionUrn (200400).'),
-  404: failed('Unknown function (150424) or session (200404).'),
+  400: failed(`Not a functionVersionUrn (${SERVICE_CODES.badCall.code}).`),
+  404: failed(`Unknown function (${SERVICE_CODES.unknownFunction.code}) or session (${SERVICE_CODES.unknownId.code}).`),
 };
 const event = Type.Unknown({ description: 'The event: any JSON; empty is {}.' });
 
@@ -44,13 +45,13 @@ const calls = {
   200: json('The value of the handler.', Type.Unknown()),
   202: json('Taken for later.', Type.Object({ requestId: Type.String() })),
   ...lookups,
-  413: failed('The body is too large (4140).'),
-  429: failed('The waiting room is full (150429, 150510).'),
+  413: failed(`The body is too large (${USER_CODES.bodyTooLarge.code}).`),
+  429: failed(`The waiting room is full (${SERVICE_CODES.queueFull.code}, ${SERVICE_CODES.machineFull.code}).`),
   500: failed(
-    'The code of the function failed (4001, 4002, 4004, 4007, 4201, 4211), or its instance (150427, 150500).',
+    `The code of the function failed (${USER_CODES.loadFailed.code}, ${USER_CODES.handlerFailed.code}, ${USER_CODES.resultTooLarge.code}, ${USER_CODES.resultNotJson.code}, ${USER_CODES.initializerFailed.code}, ${USER_CODES.initializerTimedOut.code}), or its instance (${SERVICE_CODES.instanceEnded.code}, ${SERVICE_CODES.startFailed.code}).`,
   ),
-  503: failed('Waited too long for an instance (150431).'),
-  504: failed('The handler timed out (4010).'),
+  503: failed(`Waited too long for an instance (${SERVICE_CODES.waitedTooLong.code}).`),
+  504: failed(`The handler timed out (${USER_CODES.timedOut.code}).`),
 };
 
 /** What OpenAPI shows of the function service. */
@@ -94,7 +95,7 @@ export const FUNCTION_DOCS = {
           completedAt: Type.Optional(Type.String()),
         }),
       ),
-      404: failed('Unknown id (200404).'),
+      404: failed(`Unknown id (${SERVICE_CODES.unknownId.code}).`),
     },
   },
   endSession: {
@@ -161,8 +162,10 @@ export const FUNCTION_DOCS = {
     }),
     response: {
       200: { description: 'The lines.', content: { 'text/plain': { schema: Type.String() } } },
-      400: failed('Not a functionVersionUrn, or a bad query (200400).'),
-      404: failed('Unknown function (150424) or instance (200404).'),
+      400: failed(`Not a functionVersionUrn, or a bad query (${SERVICE_CODES.badCall.code}).`),
+      404: failed(
+        `Unknown function (${SERVICE_CODES.unknownFunction.code}) or instance (${SERVICE_CODES.unknownId.code}).`,
+      ),
     },
   },
 } as const satisfies Readonly<Record<string, RouteDocs>>;

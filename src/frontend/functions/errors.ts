@@ -1,33 +1,15 @@
 import type { FastifyReply } from 'fastify';
+import { CALL_CODES, SERVICE_CODES } from '../../core/codes.ts';
 import { ServiceError } from '../../core/error.ts';
 import { headerText, retryAfter } from '../../http/answer.ts';
 import type { Exchange, HeaderList } from '../../http/exchange.ts';
 
-/** HTTP status of each code with which a call of a function fails (decisions §6). User code's own codes are 500. */
-const STATUS: ReadonlyMap<unknown, number> = new Map([
-  [200400, 400],
-  [4037, 400],
-  [150444, 400],
-  [150424, 404],
-  [200404, 404],
-  [4140, 413],
-  [150429, 429],
-  [150510, 429],
-  [150431, 503],
-  [4010, 504],
-]);
+const STATUS: ReadonlyMap<number, number> = new Map(CALL_CODES.map(row => [row.code, row.status]));
 
-/** The code of a failure that has no row of its own. */
-const NUMBER_OF: ReadonlyMap<unknown, number> = new Map([
-  ['invalid_request', 200400],
-  ['failed_precondition', 150500],
-  ['not_found', 150424],
-  ['resource_exhausted', 150429],
-  ['deadline_exceeded', 4010],
-]);
-
-/** An instance could not be started, and not for a reason in the user's code. */
-const START_FAILED = 150500;
+/** The code of a failure that has no number of its own. */
+const NUMBER_OF: ReadonlyMap<string, number> = new Map(
+  CALL_CODES.flatMap(({ standsFor, code }) => (standsFor === undefined ? [] : [[standsFor, code]])),
+);
 
 export interface FunctionFailure {
   readonly status: number;
@@ -51,7 +33,7 @@ export function functionFailure(error: unknown, traceId: string): FunctionFailur
       cause: error,
     };
   }
-  const code = error.number ?? NUMBER_OF.get(error.code) ?? START_FAILED;
+  const code = error.number ?? NUMBER_OF.get(error.code) ?? SERVICE_CODES.startFailed.code;
   return {
     status: STATUS.get(code) ?? 500,
     code,

@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify';
+import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
 import { notFound } from '../../core/error.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { LogAnswers, readLogRequest } from '../log-answer.ts';
@@ -21,13 +22,13 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
       const limit = request.routeOptions.bodyLimit;
       sendFunctionFailure(reply, {
         status: 413,
-        code: 4140,
+        code: USER_CODES.bodyTooLarge.code,
         message: `the request body is larger than ${limit} bytes`,
       });
     } else if (status !== undefined && status < 500) {
       sendFunctionFailure(reply, {
         status: 400,
-        code: 200400,
+        code: SERVICE_CODES.badCall.code,
         message: `invalid request: ${(error as Error).message}`,
       });
     } else sendFunctionFailure(reply, functionFailure(error, request.traceId));
@@ -103,5 +104,5 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
 }
 
 function unknownSession(id: string) {
-  return notFound(`no session has the id ${id}`, { number: 200404 });
+  return notFound(`no session has the id ${id}`, { number: SERVICE_CODES.unknownId.code });
 }

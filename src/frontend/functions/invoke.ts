@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { FastifyInstance } from 'fastify';
+import { SERVICE_CODES } from '../../core/codes.ts';
 import { invalidRequest, ServiceError } from '../../core/error.ts';
 import { isPlainCall, readFunctionCallHeaders } from '../../core/function-call.ts';
 import { parseJson } from '../../core/json.ts';
@@ -95,7 +96,7 @@ export function readUrn(text: string): string {
   if (!urn || urn.version === null) {
     throw invalidRequest(
       `not a functionVersionUrn: "${text}" (expected sn:cn:<business>:<tenant>:function:0@<service>@<name>:<version>)`,
-      { number: 200400 },
+      { number: SERVICE_CODES.badCall.code },
     );
   }
   const read = formatUrn(urn);
@@ -185,12 +186,16 @@ async function submit(
 function readWebhookUrl(sent: string | string[] | undefined, prefixes: readonly string[] | null): string {
   if (sent === undefined || sent === '') return '';
   if (prefixes === null) {
-    throw invalidRequest('X-Webhook-Url: webhooks are not enabled on this service', { number: 200400 });
+    throw invalidRequest('X-Webhook-Url: webhooks are not enabled on this service', {
+      number: SERVICE_CODES.badCall.code,
+    });
   }
   // As it will be asked for: "/allowed/../other" is "/other".
   const url = URL.canParse(String(sent)) ? new URL(String(sent)).href : '';
   if (!/^https?:\/\//.test(url) || !prefixes.some(prefix => url.startsWith(prefix))) {
-    throw invalidRequest(`X-Webhook-Url must begin with one of ${prefixes.join(', ')}`, { number: 200400 });
+    throw invalidRequest(`X-Webhook-Url must begin with one of ${prefixes.join(', ')}`, {
+      number: SERVICE_CODES.badCall.code,
+    });
   }
   return url;
 }
@@ -258,5 +263,7 @@ function readEvent(body: Buffer | undefined): Buffer {
   if (body === undefined || body.length === 0) return EMPTY_EVENT;
   const parsed = parseJson(body);
   if (parsed.ok) return body;
-  throw new ServiceError('invalid_request', `the body is not JSON: ${parsed.word}`, { number: 200400 });
+  throw new ServiceError('invalid_request', `the body is not JSON: ${parsed.word}`, {
+    number: SERVICE_CODES.badCall.code,
+  });
 }

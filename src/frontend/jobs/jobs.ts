@@ -7,6 +7,7 @@ import { sendJsonList, sendJsonText } from '../../http/masking.ts';
 import { readRequest } from '../../http/request.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import type { JobService } from '../../jobs/create-jobs.ts';
+import { onAbort } from '../../lib/linked-signal.ts';
 import { type Query, queryFlag } from '../query.ts';
 import { JOB_DOCS } from './docs.ts';
 import { answerErrorsAsText } from './errors.ts';
@@ -88,9 +89,10 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
     if (!queryFlag(query, 'follow')) {
       return sendJsonText(reply, 'logs', await jobs.log(tenant, params.id, left.signal));
     }
-    const leave = () => left.abort();
-    closing.signal.addEventListener('abort', leave, { once: true });
-    reply.raw.once('close', () => closing.signal.removeEventListener('abort', leave));
+    reply.raw.once(
+      'close',
+      onAbort(closing.signal, () => left.abort()),
+    );
     const chunks = await jobs.follow(tenant, params.id, left.signal);
     return reply.type('text/plain; charset=utf-8').send(Readable.from(chunks));
   });

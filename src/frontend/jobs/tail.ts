@@ -1,32 +1,23 @@
 // For what it adds to the types of routes.
 import type {} from '@fastify/websocket';
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { WebSocket } from 'ws';
-import { invalidRequest, messageOf } from '../../core/error.ts';
+import { deadlineExceeded, invalidRequest, messageOf } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import type { Jobs } from '../../jobs/jobs.ts';
+import { endsWithin } from '../../lib/deadline.ts';
+import { send } from '../../lib/socket-stream.ts';
+import { CLOSE, close, keepAlive, SocketLives } from '../web-socket.ts';
 
-const NORMAL = 1000;
-const GOING_AWAY = 1001;
-const FAULT = 1011;
 /** One frame; the client prints each as it comes. */
 const MAX_FRAME_CHARS = 64 * 1024;
-/** A reader that does not read is waited for from here on. */
-const MAX_UNSENT_BYTES = 128 * 1024;
-const UNSENT_CHECK_MS = 20;
-/** Finds out that a reader is gone who never says so. */
-const PING_MS = 30_000;
 
 /**
  * WebSocket `/api/jobs/{id}/logs/tail`: the log from its beginning as text frames, closed with 1000 once the job is over and its end can
  * be asked for. An unknown job is a refused handshake (404).
  */
 export function addTailRoute(app: FastifyInstance, jobs: Jobs): void {
-  const closing = new AbortController();
-  app.addHook('preClose', done => {
-    closing.abort();
-    done();
-  });
+  const lives = new SocketLives(app);
 
   for (const url of ['/api/jobs/:id/logs/tail', '/api/jobs/:id/logs/tail/']) {
     app.route<{ Params: { id: string } }>({
@@ -43,65 +34,38 @@ export function addTailRoute(app: FastifyInstance, jobs: Jobs): void {
           number: 426,
         });
       },
-      wsHandler: (socket, request) => {
-        const left = new AbortController();
-        const leave = () => left.abort();
-        closing.signal.addEventListener('abort', leave, { once: true });
-        socket.on('close', leave);
-        socket.on('error', leave);
-        const pings = keepAlive(socket);
-        jobs
-          .follow(request.tenant, request.params.id, left.signal)
-          .then(chunks => sendAll(socket, chunks, left.signal))
-          .then(
-            () => socket.close(closing.signal.aborted ? GOING_AWAY : NORMAL),
-            (error: unknown) => {
-              request.failure = `the log broke off: ${messageOf(error)}`;
-              socket.close(FAULT, 'the log broke off');
-            },
-          )
-          .finally(() => {
-            clearInterval(pings);
-            closing.signal.removeEventListener('abort', leave);
-          });
-      },
+      wsHandler: (socket, request) => void serve(socket, request, jobs, lives.begin(request).signal),
     });
   }
 }
 
-async function sendAll(socket: WebSocket, chunks: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
-  // Chunks may end inside a character.
-  const decoder = new TextDecoder();
-  for await (const chunk of chunks) {
-    const text = decoder.decode(chunk, { stream: true });
-    for (let at = 0; at < text.length; at += MAX_FRAME_CHARS) socket.send(text.slice(at, at + MAX_FRAME_CHARS));
-    await taken(socket, signal);
-  }
-  const rest = decoder.decode();
-  if (rest !== '' && !signal.aborted) socket.send(rest);
-}
+type TailRequest = FastifyRequest<{ Params: { id: string } }>;
 
-/** Waits until the reader has taken most of what was sent; one that takes nothing of it for too long is hung up on. */
-async function taken(socket: WebSocket, signal: AbortSignal): Promise<void> {
-  let before = socket.bufferedAmount;
-  let sinceMs = performance.now();
-  while (socket.bufferedAmount > MAX_UNSENT_BYTES && !signal.aborted) {
-    await new Promise(resolve => setTimeout(resolve, UNSENT_CHECK_MS));
-    if (socket.bufferedAmount !== before) {
-      before = socket.bufferedAmount;
-      sinceMs = performance.now();
-    } else if (performance.now() - sinceMs > LIMITS.tailIdleMs) socket.terminate();
+async function serve(socket: WebSocket, request: TailRequest, jobs: Jobs, signal: AbortSignal): Promise<void> {
+  // A job may be silent for as long as it likes.
+  keepAlive(socket, null);
+  try {
+    // Chunks may end inside a character.
+    const decoder = new TextDecoder();
+    for await (const chunk of await jobs.follow(request.tenant, request.params.id, signal)) {
+      await sendText(socket, decoder.decode(chunk, { stream: true }));
+    }
+    if (signal.aborted) return;
+    await sendText(socket, decoder.decode());
+    close(socket, CLOSE.normal);
+  } catch (error) {
+    if (signal.aborted) return;
+    request.failure = `the log broke off: ${messageOf(error)}`;
+    close(socket, CLOSE.fault, 'the log broke off');
   }
 }
 
-function keepAlive(socket: WebSocket): NodeJS.Timeout {
-  let isAlive = true;
-  socket.on('pong', () => {
-    isAlive = true;
-  });
-  return setInterval(() => {
-    if (!isAlive) socket.terminate();
-    isAlive = false;
-    if (socket.readyState === socket.OPEN) socket.ping();
-  }, PING_MS).unref();
+/** Each frame when the one before has been taken; a reader that does not take one for too long is hung up on. */
+async function sendText(socket: WebSocket, text: string): Promise<void> {
+  for (let at = 0; at < text.length; at += MAX_FRAME_CHARS) {
+    const isTaken = await endsWithin(send(socket, text.slice(at, at + MAX_FRAME_CHARS)), LIMITS.tailIdleMs);
+    if (isTaken) continue;
+    socket.terminate();
+    throw deadlineExceeded(`its reader took nothing of it for ${LIMITS.tailIdleMs / 1000} s`);
+  }
 }

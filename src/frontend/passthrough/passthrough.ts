@@ -1,11 +1,12 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { deadlineExceeded, invalidRequest, ServiceError } from '../../core/error.ts';
+import { invalidRequest, ServiceError } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { refusal, sendError } from '../../http/answer.ts';
 import { answerController } from '../../http/caller.ts';
 import type { TokenVerifier } from '../../http/credentials.ts';
+import { within } from '../../lib/deadline.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import { type Query, queryFlag, queryInteger, queryText } from '../query.ts';
 import { answerUpgradeRequired, SocketLives } from '../web-socket.ts';
@@ -127,18 +128,17 @@ function pathInside(url: string, tokens: readonly string[]): string {
 }
 
 async function dial(access: SandboxAccess, port: number, left: AbortController): Promise<Duplex> {
-  let isLate = false;
-  const timer = setTimeout(() => {
-    isLate = true;
-    left.abort();
-  }, LIMITS.dialTimeoutMs);
+  const { dialTimeoutMs } = LIMITS;
   try {
-    return await access.dial(port, left.signal);
+    return await within(
+      access.dial(port, left.signal),
+      dialTimeoutMs,
+      `port ${port} did not answer in ${dialTimeoutMs / 1000} s`,
+    );
   } catch (error) {
-    if (!isLate) throw error;
-    throw deadlineExceeded(`port ${port} did not answer in ${LIMITS.dialTimeoutMs / 1000} s`, { cause: error });
-  } finally {
-    clearTimeout(timer);
+    // Who still dials has nobody to do it for.
+    left.abort();
+    throw error;
   }
 }
 

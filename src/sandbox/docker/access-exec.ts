@@ -1,6 +1,7 @@
 import { type Duplex, Readable, Writable } from 'node:stream';
-import { setTimeout as delay } from 'node:timers/promises';
 import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
+import { poll } from '../../lib/backoff.ts';
+import { onAbort } from '../../lib/linked-signal.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
 import { type Engine, statusOf } from './engine.ts';
@@ -12,7 +13,6 @@ import { killCommand } from './processes.ts';
 /** The daemon closes the streams of a command a moment before it knows how it ended. */
 const END_TRIES = 20;
 const END_STEP_MS = 25;
-const CONTAINER_END_TRIES = 20;
 const RESIZE_TRIES = 40;
 
 const EXIT_KILLED = 137;
@@ -44,13 +44,9 @@ export async function openCommand(
   const program = request.argv[0] ?? '';
   const hasTerminal = request.terminal !== null;
   const command = new OpenCommand({ engine, container, exec, stream, program, hasTerminal, logger });
-  const abort = () => command.giveUp();
-  signal.addEventListener('abort', abort, { once: true });
-  command.ended.catch(() => undefined).finally(() => signal.removeEventListener('abort', abort));
-  if (signal.aborted) {
-    abort();
-    throw deadlineExceeded('the command was given up before it began');
-  }
+  const letGo = onAbort(signal, () => command.giveUp());
+  command.ended.catch(() => undefined).finally(letGo);
+  if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
   // The size that a terminal is made with is known to newer daemons only.
   if (request.terminal !== null) command.resize(request.terminal);
   return command;
@@ -161,18 +157,18 @@ class OpenCommand implements OpenExec {
   /** Tried again while the command is just being started. */
   async #resize(columns: number, rows: number): Promise<void> {
     const { engine, exec, container, logger } = this.#parts;
-    for (let tried = 1; !this.#isOver; tried += 1) {
+    let failure: unknown;
+    const resized = await poll(RESIZE_TRIES, END_STEP_MS, async () => {
+      if (this.#isOver) return true;
       try {
         await engine.request('resize a terminal', () => exec.resize({ w: columns, h: rows }));
-        return;
+        return true;
       } catch (error) {
-        if (tried === RESIZE_TRIES) {
-          logger.debug({ container, err: error }, 'a terminal was not resized');
-          return;
-        }
+        failure = error;
+        return undefined;
       }
-      await delay(END_STEP_MS);
-    }
+    });
+    if (resized === undefined) logger.debug({ container, err: failure }, 'a terminal was not resized');
   }
 
   kill(): void {
@@ -228,12 +224,11 @@ class OpenCommand implements OpenExec {
   /** Null when it runs and its connection was lost, or it is not known any more. */
   async #knownCode(isCut: boolean): Promise<number | null> {
     try {
-      for (let tried = 0; tried < END_TRIES; tried += 1) {
-        const { Running: isRunning, ExitCode: code } = await this.#inspect();
-        if (!isRunning && code !== null) return code;
-        if (isCut) return null;
-        await delay(END_STEP_MS);
-      }
+      const code = await poll(isCut ? 1 : END_TRIES, END_STEP_MS, async () => {
+        const { Running: isRunning, ExitCode: exitCode } = await this.#inspect();
+        return isRunning || exitCode === null ? undefined : exitCode;
+      });
+      return code ?? null;
     } catch (error) {
       if (statusOf(error) !== 404) throw error;
     }
@@ -243,10 +238,9 @@ class OpenCommand implements OpenExec {
   /** The daemon hears of the end of a container after that of what ran in it. */
   async #containerEnds(): Promise<boolean> {
     const { engine, container } = this.#parts;
-    for (let tried = 0; tried < CONTAINER_END_TRIES; tried += 1) {
-      if ((await inspectExit(engine, container)) !== 'running') return true;
-      await delay(END_STEP_MS);
-    }
-    return false;
+    const ended = await poll(END_TRIES, END_STEP_MS, async () =>
+      (await inspectExit(engine, container)) === 'running' ? undefined : true,
+    );
+    return ended ?? false;
   }
 }

@@ -1,7 +1,6 @@
-import net from 'node:net';
 import type { Duplex, Readable } from 'node:stream';
 import type Docker from 'dockerode';
-import { deadlineExceeded, failedPrecondition, resourceExhausted, unavailable } from '../../core/error.ts';
+import { failedPrecondition, resourceExhausted, unavailable } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type {
   FileList,
@@ -16,6 +15,7 @@ import type {
 } from '../access.ts';
 import type { OpenWay } from '../host/access-connection.ts';
 import { listFiles, makeDirectory, openFile, writeFile } from '../host/access-files.ts';
+import { connectTcp } from '../host/connect-tcp.ts';
 import { openCommand } from './access-exec.ts';
 import { type Engine, statusOf } from './engine.ts';
 import type { Entrance } from './entrance.ts';
@@ -24,7 +24,6 @@ import { addressOf, mayEnter } from './reach.ts';
 
 /** Open commands in one container at a time, as `SandboxAccess` says. */
 const MOST_COMMANDS = 32;
-const CONNECT_TIMEOUT_MS = 5_000;
 
 /** What all ways into containers of one driver share. */
 export interface AccessParts {
@@ -80,7 +79,7 @@ export class ContainerAccess implements SandboxAccess {
     if (address === null) {
       throw failedPrecondition('a sandbox without a network can be reached only by a server that runs as root');
     }
-    return await connect(address, port, signal);
+    return await connectToAddress(address, port, signal);
   }
 
   openFile(path: string, signal: AbortSignal): Promise<OpenFile> {
@@ -133,23 +132,12 @@ export class ContainerAccess implements SandboxAccess {
   }
 }
 
-function connect(address: string, port: number, signal: AbortSignal): Promise<Duplex> {
-  return new Promise((resolve, reject) => {
-    const socket = net.connect({ host: address, port, allowHalfOpen: true, noDelay: true });
-    const abort = () => socket.destroy(deadlineExceeded(`the connection to port ${port} was given up by its caller`));
-    signal.addEventListener('abort', abort, { once: true });
-    socket.once('close', () => signal.removeEventListener('abort', abort));
-    if (signal.aborted) abort();
-    const timer = setTimeout(() => socket.destroy(), CONNECT_TIMEOUT_MS);
-    socket.on('error', () => undefined);
-    socket.once('close', () => {
-      clearTimeout(timer);
-      const why = 'it must listen on 0.0.0.0, since this server (not root) may not enter the network of a container';
-      reject(signal.aborted ? signal.reason : unavailable(`nothing listens on port ${port}: ${why}`));
-    });
-    socket.once('connect', () => {
-      clearTimeout(timer);
-      resolve(socket);
-    });
-  });
+async function connectToAddress(address: string, port: number, signal: AbortSignal): Promise<Duplex> {
+  try {
+    return await connectTcp(address, port, signal);
+  } catch (error) {
+    if (signal.aborted) throw error;
+    const why = 'it must listen on 0.0.0.0, since this server (not root) may not enter the network of a container';
+    throw unavailable(`nothing listens on port ${port}: ${why}`, { cause: error });
+  }
 }

@@ -24,7 +24,7 @@ async function ask(info: object) {
     response.end(JSON.stringify({ OSType: 'linux', ...info }));
   });
   await new Promise<void>(resolve => server.listen(socket, resolve));
-  const engine = await Engine.open(`unix://${socket}`);
+  const engine = await Engine.open(`unix://${socket}`, {});
   disposals.push(() => {
     engine.close();
     server.close();

@@ -1,8 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
+import type { Environment } from '../../core/environment.ts';
+import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import { within } from '../../lib/deadline.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
@@ -20,7 +22,6 @@ import type {
   SandboxStats,
   StartedSandbox,
 } from '../driver.ts';
-import { bounded } from '../host/bounded.ts';
 import { findPythonDir } from '../host/python-dir.ts';
 import { ContainerAccess } from './access.ts';
 import { BridgeRules } from './bridge-rules.ts';
@@ -59,6 +60,8 @@ export interface DockerDriverOptions {
   readonly mountPolicy: HostPathPolicy;
   readonly removals: Removals;
   readonly logger: Logger;
+  /** That of the server: where Docker's own command line looks for the daemon and its logins, and where Python is looked for. */
+  readonly environment: Environment;
   /** The daemon; null: as Docker's own command line finds it. */
   readonly host?: string | null;
   readonly pullTimeoutMs?: number;
@@ -100,15 +103,15 @@ export class DockerDriver implements SandboxDriver {
   async probe(): Promise<ProbeResult> {
     try {
       // Not what is remembered: it asks whether the daemon is there now.
-      const engine = await Engine.open(this.#options.host ?? null);
+      const engine = await Engine.open(this.#options.host ?? null, this.#options.environment);
       // Bridges of nobody: what is there is left alone.
       const rules = new BridgeRules(
-        new HostPython(this.#options.pythonDir ?? findPythonDir()),
+        new HostPython(this.#options.pythonDir ?? findPythonDir(), this.#options.environment),
         bridgesOf(randomUUID()),
       );
       try {
         const late = `the daemon at ${engine.endpoint.host} did not answer within ${PROBE_TIMEOUT_MS / 1000} s`;
-        const facts = await bounded(askDaemon(engine, rules), PROBE_TIMEOUT_MS, late);
+        const facts = await within(askDaemon(engine, rules), PROBE_TIMEOUT_MS, late);
         return {
           available: true,
           capabilities: {
@@ -142,7 +145,7 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
-    if (spec.rootfs.imageUrl === '') throw failedPrecondition('no Docker image specified');
+    if (spec.rootfs.imageUrl === '') throw noImage();
     const { starter } = await this.#open();
     // Asked once; the first start does not wait for it before it must.
     const asking = this.#daemonFacts();
@@ -158,7 +161,7 @@ export class DockerDriver implements SandboxDriver {
     const { exits } = await this.#open();
     const ended = container === '' ? Promise.resolve(unknownExit()) : exits.wait(container);
     if (signal === undefined) return await ended;
-    return await bounded(ended, NO_TIMEOUT_MS, 'the sandbox has not ended', signal);
+    return await within(ended, NO_TIMEOUT_MS, 'the sandbox has not ended', signal);
   }
 
   async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
@@ -173,7 +176,7 @@ export class DockerDriver implements SandboxDriver {
       if (await endsWithin(ended, graceMs)) return;
     }
     if (!(await this.#signal(container, 'SIGKILL'))) return;
-    await bounded(ended, KILL_TIMEOUT_MS, `the container of ${handle.instanceId} did not end although it was killed`);
+    await within(ended, KILL_TIMEOUT_MS, `the container of ${handle.instanceId} did not end although it was killed`);
   }
 
   async remove(handle: SandboxHandle): Promise<void> {
@@ -244,7 +247,7 @@ export class DockerDriver implements SandboxDriver {
     const parts = await this.#parts?.catch(() => undefined);
     if (parts === undefined) return;
     // Networks without containers are of no use to anybody from now on.
-    await bounded(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(
+    await within(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(
       () => undefined,
     );
     await parts.rules.settled();
@@ -266,13 +269,20 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async #connect(): Promise<Parts> {
-    const { logger, host, pullTimeoutMs, mountPolicy, registries } = this.#options;
+    const { logger, host, pullTimeoutMs, mountPolicy, registries, environment } = this.#options;
     const pythonDir = this.#options.pythonDir ?? findPythonDir();
-    const hostPython = new HostPython(pythonDir);
+    const hostPython = new HostPython(pythonDir, environment);
     await mkdir(this.#dockerDir, { recursive: true, mode: 0o700 });
-    const [engine, installation] = await Promise.all([Engine.open(host ?? null), installationOf(this.#dockerDir)]);
+    const [engine, installation] = await Promise.all([
+      Engine.open(host ?? null, environment),
+      installationOf(this.#dockerDir),
+    ]);
     const exits = new Exits(engine, installation, logger);
-    const images = new Images(engine, logger, pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS, registries ?? ANY_REGISTRY);
+    const images = new Images(engine, logger, {
+      pullTimeoutMs: pullTimeoutMs ?? DEFAULT_PULL_TIMEOUT_MS,
+      registries: registries ?? ANY_REGISTRY,
+      environment,
+    });
     const rules = new BridgeRules(hostPython, bridgesOf(installation));
     const networks = new TenantNetworks(engine, installation, rules, logger);
     const security = new SecurityOptions(engine, pythonDir);
@@ -329,7 +339,7 @@ export class DockerDriver implements SandboxDriver {
 
 async function endsWithin(ended: Promise<ExitResult>, timeoutMs: number): Promise<boolean> {
   try {
-    await bounded(ended, timeoutMs, 'it has not ended');
+    await within(ended, timeoutMs, 'it has not ended');
     return true;
   } catch {
     return false;
@@ -345,4 +355,13 @@ async function installationOf(dockerDir: string): Promise<string> {
   await writeFile(`${file}.new`, made);
   await rename(`${file}.new`, file);
   return made;
+}
+
+function noImage(): ServiceError {
+  return failedPrecondition('no Docker image specified', {
+    body: {
+      advice:
+        'Name one in rootfs.imageurl, of the create request or of the registered function: one that the daemon has (docker images) or can pull.',
+    },
+  });
 }

@@ -2,8 +2,9 @@ import http from 'node:http';
 import https from 'node:https';
 import { inspect } from 'node:util';
 import type Docker from 'dockerode';
+import type { Environment } from '../../core/environment.ts';
 import { type ErrorCode, failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
-import { bounded } from '../host/bounded.ts';
+import { within } from '../../lib/deadline.ts';
 import { type DockerEndpoint, findEndpoint } from './endpoint.ts';
 
 const REQUEST_TIMEOUT_MS = 30_000;
@@ -16,9 +17,9 @@ export class Engine {
   readonly docker: Docker;
   readonly #agent: http.Agent;
 
-  /** `host`: the setting. Fails with `failed_precondition` when it is wrong or the client library is missing. Nothing is asked yet. */
-  static async open(host: string | null): Promise<Engine> {
-    const [endpoint, Client] = await Promise.all([findEndpoint(host, process.env), loadClient()]);
+  /** `host`: the setting; without it the daemon is found as `environment` says. Fails with `failed_precondition` when it is wrong or the client library is missing. Nothing is asked yet. */
+  static async open(host: string | null, environment: Environment): Promise<Engine> {
+    const [endpoint, Client] = await Promise.all([findEndpoint(host, environment), loadClient()]);
     return new Engine(endpoint, Client);
   }
 
@@ -43,7 +44,7 @@ export class Engine {
   async request<T>(what: string, send: (docker: Docker) => Promise<T>, timeoutMs = REQUEST_TIMEOUT_MS): Promise<T> {
     try {
       const late = `docker did not answer within ${timeoutMs / 1000} s when it was asked to ${what}`;
-      return await bounded(send(this.docker), timeoutMs, late);
+      return await within(send(this.docker), timeoutMs, late);
     } catch (error) {
       throw this.#explain(what, error);
     }

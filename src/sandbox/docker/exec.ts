@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream';
-import { setTimeout as delay } from 'node:timers/promises';
 import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
+import { poll } from '../../lib/backoff.ts';
+import { endsWithin } from '../../lib/deadline.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExecRequest, ExecResult } from '../driver.ts';
 import { type Engine, statusOf } from './engine.ts';
@@ -38,21 +39,21 @@ export async function runCommand(
   });
   const inspect = () => engine.request('inspect a command', () => exec.inspect());
   try {
-    const how = await endOf(stream, request.timeoutMs, signal);
-    if (how !== 'ended') {
+    const ended = new Promise<void>(resolve => {
+      stream.once('end', resolve).once('close', resolve);
+    });
+    if (!(await endsWithin(ended, request.timeoutMs, signal))) {
       await killCommand(engine, container, exec, logger);
-      if (how === 'aborted') throw deadlineExceeded('the command was given up by its caller');
+      if (signal.aborted) throw deadlineExceeded('the command was given up by its caller');
       return result(-1, stdout, stderr);
     }
-    let last = await inspect();
     // The daemon ends the outputs a moment before it knows how the command ended.
-    for (let tried = 0; (last.Running || last.ExitCode === null) && tried < END_TRIES; tried += 1) {
-      await delay(END_STEP_MS);
-      last = await inspect();
-    }
-    const { Running: isRunning, ExitCode: code } = last;
+    const code = await poll(END_TRIES, END_STEP_MS, async () => {
+      const { Running: isRunning, ExitCode: exitCode } = await inspect();
+      return isRunning || exitCode === null ? undefined : exitCode;
+    });
     // Otherwise they end before the command does only when the container or the daemon goes.
-    if (isRunning || code === null) throw unavailable('the sandbox ended before the command did');
+    if (code === undefined) throw unavailable('the sandbox ended before the command did');
     return cannotRun(request, code, stdout) ?? result(code, stdout, stderr);
   } catch (error) {
     if (statusOf(error) === 404) throw unavailable('the sandbox ended before the command did', { cause: error });
@@ -104,23 +105,6 @@ async function begin(engine: Engine, container: string, request: ExecRequest) {
     if (status === 404 || status === 409) throw failedPrecondition('the sandbox does not run', { cause: error });
     throw error;
   }
-}
-
-/** Waits for the end of the outputs, bounded by the request's time and the caller. */
-function endOf(stream: Duplex, timeoutMs: number, signal: AbortSignal): Promise<'ended' | 'late' | 'aborted'> {
-  return new Promise(resolve => {
-    const finish = (how: 'ended' | 'late' | 'aborted') => () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', onAbort);
-      resolve(how);
-    };
-    const onAbort = finish('aborted');
-    const timer = setTimeout(finish('late'), timeoutMs);
-    signal.addEventListener('abort', onAbort, { once: true });
-    stream.once('end', finish('ended'));
-    stream.once('close', finish('ended'));
-    if (signal.aborted) onAbort();
-  });
 }
 
 function cannotRun(request: ExecRequest, code: number, stdout: Output): ExecResult | null {

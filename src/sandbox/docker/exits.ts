@@ -1,13 +1,12 @@
 import type { Readable } from 'node:stream';
-import { setTimeout as delay } from 'node:timers/promises';
+import { backoffMs, pause } from '../../lib/backoff.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult } from '../driver.ts';
 import { type Engine, statusOf } from './engine.ts';
 import { toExit } from './handle.ts';
 import { LABEL_INSTALLATION } from './labels.ts';
 
-const FIRST_RETRY_MS = 200;
-const MAX_RETRY_MS = 5_000;
+const RETRY = { firstMs: 200, longestMs: 5_000 };
 const STOPPED = 'stopped through docker';
 const REMOVED = 'removed through docker';
 
@@ -136,10 +135,10 @@ export class Exits {
 
   async #reconnect(): Promise<void> {
     const { signal } = this.#closing;
-    for (let pauseMs = FIRST_RETRY_MS; !signal.aborted; pauseMs = Math.min(pauseMs * 2, MAX_RETRY_MS)) {
-      if (this.#watched.size === 0) return;
+    for (let tries = 1; this.#watched.size > 0; tries++) {
+      await pause(backoffMs(RETRY, tries), signal);
+      if (signal.aborted) return;
       try {
-        await delay(pauseMs, undefined, { signal, ref: false });
         await this.open();
         await Promise.all([...this.#watched.keys()].map(container => this.#look(container)));
         return;

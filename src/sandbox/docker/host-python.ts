@@ -1,7 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
+import type { Environment } from '../../core/environment.ts';
 import { messageOf, unavailable } from '../../core/error.ts';
-import { bounded } from '../host/bounded.ts';
+import { within } from '../../lib/deadline.ts';
 import { Interpreters } from '../host/interpreters.ts';
 
 const BOOT = 'import sys; sys.path.insert(0, sys.argv[1]); from rookery_launcher import {module}; {module}.main()';
@@ -12,12 +13,13 @@ const TITLE_ROOM = ' '.repeat(64);
 
 /** Programs of ours beside containers, run by any Python of the host. */
 export class HostPython {
-  readonly #interpreters = new Interpreters({});
+  readonly #interpreters: Interpreters;
   readonly #pythonDir: string;
   #found: Promise<string> | undefined;
 
   /** `pythonDir`: of `rookery_launcher` and `rookery_runtime`. */
-  constructor(pythonDir: string) {
+  constructor(pythonDir: string, environment: Environment) {
+    this.#interpreters = new Interpreters({}, environment);
     this.#pythonDir = pythonDir;
   }
 
@@ -69,7 +71,7 @@ export class HostProgram {
   async order(orders: object, signal?: AbortSignal): Promise<void> {
     (this.#child.stdin as Writable).write(`${JSON.stringify(orders)}\n`);
     const late = `the ${this.#module} did not start in time`;
-    const text = await bounded(this.#said, READY_TIMEOUT_MS, late, signal);
+    const text = await within(this.#said, READY_TIMEOUT_MS, late, signal);
     const answer = parse(text);
     if (answer?.ok === true) return;
     throw unavailable(answer?.message ?? `the ${this.#module} did not start: it ended without a word`);

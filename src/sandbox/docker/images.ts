@@ -1,7 +1,8 @@
 import type { Readable } from 'node:stream';
+import type { Environment } from '../../core/environment.ts';
 import { deadlineExceeded, failedPrecondition } from '../../core/error.ts';
+import { within } from '../../lib/deadline.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import { bounded } from '../host/bounded.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
 import { authorizePull, type PullAuth, type RegistryRules, registryName } from './registry-auth.ts';
 
@@ -17,19 +18,27 @@ interface PullProgress {
   readonly progressDetail?: { readonly current?: number };
 }
 
+interface PullOptions {
+  readonly pullTimeoutMs: number;
+  readonly registries: RegistryRules;
+  readonly environment: Environment;
+}
+
 /** Fetches images that the daemon lacks, each once for all who wait for it. */
 export class Images {
   readonly #engine: Engine;
   readonly #logger: Logger;
   readonly #pullTimeoutMs: number;
   readonly #registries: RegistryRules;
+  readonly #environment: Environment;
   readonly #pulls = new Map<string, Promise<void>>();
 
-  constructor(engine: Engine, logger: Logger, pullTimeoutMs: number, registries: RegistryRules) {
+  constructor(engine: Engine, logger: Logger, { pullTimeoutMs, registries, environment }: PullOptions) {
     this.#engine = engine;
     this.#logger = logger;
     this.#pullTimeoutMs = pullTimeoutMs;
     this.#registries = registries;
+    this.#environment = environment;
   }
 
   /**
@@ -45,11 +54,11 @@ export class Images {
     }
     const late = `image ${reference} is still being pulled`;
     // Its own time ends it first.
-    await bounded(pull, this.#pullTimeoutMs * 2, late, signal);
+    await within(pull, this.#pullTimeoutMs * 2, late, signal);
   }
 
   async #run(reference: string): Promise<void> {
-    const auth = await authorizePull(reference, this.#registries);
+    const auth = await authorizePull(reference, this.#registries, this.#environment);
     if (auth === null) {
       throw cannotPull(reference, `the setting docker.registries does not name ${registryName(reference)}`);
     }

@@ -1,4 +1,5 @@
 import type { Readable } from 'node:stream';
+import { onAbort } from '../../lib/linked-signal.ts';
 import type { LogRequest } from '../driver.ts';
 import { type Engine, statusOf } from './engine.ts';
 import { FrameSplitter, type StreamFrame } from './multiplex.ts';
@@ -99,8 +100,7 @@ function readStream(
 }
 
 async function* framesOf(stream: Readable, signal: AbortSignal): AsyncIterable<readonly StreamFrame[]> {
-  const abort = () => stream.destroy();
-  signal.addEventListener('abort', abort, { once: true });
+  const letGo = onAbort(signal, () => stream.destroy());
   const splitter = new FrameSplitter();
   try {
     if (signal.aborted) return;
@@ -112,7 +112,7 @@ async function* framesOf(stream: Readable, signal: AbortSignal): AsyncIterable<r
     // Given up by its reader, or the daemon has gone: what was read was right.
     if (!signal.aborted && (error as NodeJS.ErrnoException).code !== 'ECONNRESET') throw error;
   } finally {
-    signal.removeEventListener('abort', abort);
+    letGo();
     stream.destroy();
   }
 }

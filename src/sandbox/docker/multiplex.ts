@@ -1,5 +1,10 @@
-const HEADER_BYTES = 8;
+import { FrameJoiner } from '../../lib/length-frames.ts';
+
+/** The stream, three empty bytes, and the length of what follows. */
+const HEAD_BYTES = 8;
 const STDERR = 2;
+/** The daemon is believed: it sends what it has read at once. */
+const ANY_BYTES = 0xffff_ffff;
 
 /** One write of a container to stdout or stderr, as the Engine API's raw streams carry it. */
 export interface StreamFrame {
@@ -9,31 +14,14 @@ export interface StreamFrame {
 
 /** Takes such a stream apart, chunk by chunk. */
 export class FrameSplitter {
-  #rest: Buffer[] = [];
-  #bytes = 0;
-  #wanted = HEADER_BYTES;
+  readonly #joiner = new FrameJoiner(ANY_BYTES, HEAD_BYTES);
 
   push(chunk: Buffer): readonly StreamFrame[] {
-    this.#rest.push(chunk);
-    this.#bytes += chunk.length;
-    if (this.#bytes < this.#wanted) return [];
-    const data = this.#rest.length === 1 ? chunk : Buffer.concat(this.#rest);
+    this.#joiner.push(chunk);
     const frames: StreamFrame[] = [];
-    let at = 0;
-    for (;;) {
-      this.#wanted = HEADER_BYTES;
-      if (data.length - at < HEADER_BYTES) break;
-      const size = data.readUInt32BE(at + 4);
-      if (data.length - at < HEADER_BYTES + size) {
-        this.#wanted = HEADER_BYTES + size;
-        break;
-      }
-      const start = at + HEADER_BYTES;
-      frames.push({ isStderr: data[at] === STDERR, data: data.subarray(start, start + size) });
-      at = start + size;
+    for (let frame = this.#joiner.take(); frame !== null; frame = this.#joiner.take()) {
+      frames.push({ isStderr: frame.head[0] === STDERR, data: frame.body });
     }
-    this.#rest = at < data.length ? [data.subarray(at)] : [];
-    this.#bytes = data.length - at;
     return frames;
   }
 }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { setTimeout as delay } from 'node:timers/promises';
 import { failedPrecondition } from '../../core/error.ts';
+import { poll } from '../../lib/backoff.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { BridgeRules } from './bridge-rules.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
@@ -119,20 +119,19 @@ export class TenantNetworks {
   }
 
   async #remove(id: string, name: string): Promise<void> {
-    for (let tries = 0; ; tries += 1) {
+    const isGone = await poll(REMOVE_TRIES, REMOVE_PAUSE_MS, async () => {
       try {
         await this.#engine.request('remove a network', docker => docker.getNetwork(id).remove());
-        break;
+        return true;
       } catch (error) {
         const status = statusOf(error);
-        if (status === 404) break;
+        if (status === 404) return true;
         if (status !== 403) throw error;
         // In use: by containers, or for a moment more by one that has just been removed.
-        if (tries >= REMOVE_TRIES || (await this.#hasContainers(id))) return;
-        await delay(REMOVE_PAUSE_MS);
+        return (await this.#hasContainers(id)) ? false : undefined;
       }
-    }
-    this.#made.delete(name);
+    });
+    if (isGone) this.#made.delete(name);
   }
 
   async #hasContainers(id: string): Promise<boolean> {

@@ -5,7 +5,8 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { AccessConnection, frameOf } from '../host/access-connection.ts';
+import { frameOf } from '../../lib/length-frames.ts';
+import { AccessConnection } from '../host/access-connection.ts';
 import { OpenWays } from './open-ways.ts';
 
 let server: Server;

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import { failedPrecondition } from '../../core/error.ts';
-import { bounded } from '../host/bounded.ts';
+import { within } from '../../lib/deadline.ts';
 import { type Engine, statusOf } from './engine.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
 import { FrameSplitter } from './multiplex.ts';
@@ -57,7 +57,7 @@ export async function outputOf(
       throw error;
     }
     const late = `${argv.join(' ')} in image ${image} did not end within ${PROBE_TIMEOUT_MS / 1000} s`;
-    return await bounded(reading, PROBE_TIMEOUT_MS, late).catch((error: unknown) => {
+    return await within(reading, PROBE_TIMEOUT_MS, late).catch((error: unknown) => {
       throw failedPrecondition(late, { cause: error });
     });
   } finally {

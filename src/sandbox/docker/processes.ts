@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { setTimeout as delay } from 'node:timers/promises';
+import { poll } from '../../lib/backoff.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { type Engine, statusOf } from './engine.ts';
 
@@ -15,14 +15,15 @@ type Exec = Awaited<ReturnType<ReturnType<Engine['docker']['getContainer']>['exe
  */
 export async function killCommand(engine: Engine, container: string, exec: Exec, logger: Logger): Promise<void> {
   try {
-    for (let tried = 0; tried < START_TRIES; tried += 1) {
+    const found = await poll(START_TRIES, START_STEP_MS, async () => {
       const { Running: isRunning, Pid: pid } = await engine.request('inspect a command', () => exec.inspect());
-      if (!isRunning) return;
-      if (pid > 0) return await killGroup(engine, container, pid, logger);
-      // It is just being started.
-      await delay(START_STEP_MS);
+      // One that runs and has no process is just being started.
+      return isRunning && pid === 0 ? undefined : { isRunning, pid };
+    });
+    if (found?.isRunning) await killGroup(engine, container, found.pid, logger);
+    else if (found === undefined) {
+      logger.warn({ container }, 'a command in a container cannot be ended: it does not start');
     }
-    logger.warn({ container }, 'a command in a container cannot be ended: it does not start');
   } catch (error) {
     // The container ended meanwhile, and the command with it.
     if (statusOf(error) === 404 || statusOf(error) === 409) return;

@@ -1,18 +1,19 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { Environment } from '../../core/environment.ts';
 import { authorizePull, findRegistryAuth } from './registry-auth.ts';
 
 let directory: string;
+let environment: Environment;
 
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'rookery-auth-'));
-  vi.stubEnv('DOCKER_CONFIG', directory);
+  environment = { DOCKER_CONFIG: directory };
 });
 
 afterEach(() => {
-  vi.unstubAllEnvs();
   rmSync(directory, { recursive: true, force: true });
 });
 
@@ -23,20 +24,20 @@ function login(auths: Readonly<Record<string, string>>): void {
 
 test('what `docker login` kept for the registry of the image', async () => {
   login({ 'reg.example.com:5000': 'me:pass:word', 'https://index.docker.io/v1/': 'hub:secret' });
-  expect(await findRegistryAuth('reg.example.com:5000/a/b:1')).toEqual({
+  expect(await findRegistryAuth('reg.example.com:5000/a/b:1', environment)).toEqual({
     username: 'me',
     password: 'pass:word',
     serveraddress: 'reg.example.com:5000',
   });
   for (const image of ['python:3.11', 'team/app']) {
-    expect(await findRegistryAuth(image)).toMatchObject({ username: 'hub', password: 'secret' });
+    expect(await findRegistryAuth(image, environment)).toMatchObject({ username: 'hub', password: 'secret' });
   }
 });
 
 test('nothing for a registry without a login, and without a configuration', async () => {
-  expect(await findRegistryAuth('python')).toBeNull();
+  expect(await findRegistryAuth('python', environment)).toBeNull();
   login({ 'reg.example.com': 'me:x' });
-  expect(await findRegistryAuth('other.example.com/a')).toBeNull();
+  expect(await findRegistryAuth('other.example.com/a', environment)).toBeNull();
 });
 
 test.each([
@@ -47,7 +48,7 @@ test.each([
   ['ghcr.io/team/app', 'ghcr.io'],
 ])('%s comes from the public registry %s: the daemon may get a token', async (image, registry) => {
   for (const onlyNamed of [false, true]) {
-    expect(await authorizePull(image, { named: null, onlyNamed })).toEqual({ registry, isTrusted: true });
+    expect(await authorizePull(image, { named: null, onlyNamed }, environment)).toEqual({ registry, isTrusted: true });
   }
 });
 
@@ -60,19 +61,22 @@ test.each([
   ['ghcr.io.example.com/a', 'ghcr.io.example.com'],
   ['docker.io:444/a', 'docker.io:444'],
 ])('%s: a registry that nobody named is asked without a token server, or not at all', async (image, registry) => {
-  expect(await authorizePull(image, { named: null, onlyNamed: false })).toEqual({
+  expect(await authorizePull(image, { named: null, onlyNamed: false }, environment)).toEqual({
     authconfig: { registrytoken: 'none', serveraddress: registry },
     registry,
     isTrusted: false,
   });
-  expect(await authorizePull(image, { named: null, onlyNamed: true })).toBeNull();
-  expect(await authorizePull(image, { named: ['docker.io'], onlyNamed: true })).toBeNull();
-  expect(await authorizePull(image, { named: [registry], onlyNamed: true })).toEqual({ registry, isTrusted: true });
+  expect(await authorizePull(image, { named: null, onlyNamed: true }, environment)).toBeNull();
+  expect(await authorizePull(image, { named: ['docker.io'], onlyNamed: true }, environment)).toBeNull();
+  expect(await authorizePull(image, { named: [registry], onlyNamed: true }, environment)).toEqual({
+    registry,
+    isTrusted: true,
+  });
 });
 
 test('a list that does not name Docker Hub does not allow it; a login allows its registry', async () => {
   const rules = { named: ['reg.example.com'], onlyNamed: true };
-  expect(await authorizePull('python', rules)).toBeNull();
+  expect(await authorizePull('python', rules, environment)).toBeNull();
   login({ 'other.example.com': 'me:x' });
-  expect(await authorizePull('other.example.com/a', rules)).toMatchObject({ isTrusted: true });
+  expect(await authorizePull('other.example.com/a', rules, environment)).toMatchObject({ isTrusted: true });
 });

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import type { Environment } from '../../core/environment.ts';
 
 /** A registry's name in the client's configuration, as Docker Hub is called there. */
 const HUB = 'https://index.docker.io/v1/';
@@ -42,9 +43,13 @@ export interface RegistryAuth {
  * How the daemon may ask for an image, null when it may not ask its registry at all. The daemon follows a registry to whatever token server it names, with
  * the network of the host. So one that nobody has named gets a token that means nothing: the daemon then asks for none.
  */
-export async function authorizePull(image: string, { named, onlyNamed }: RegistryRules): Promise<PullAuth | null> {
+export async function authorizePull(
+  image: string,
+  { named, onlyNamed }: RegistryRules,
+  environment: Environment,
+): Promise<PullAuth | null> {
   const registry = registryName(image);
-  const login = await findRegistryAuth(image);
+  const login = await findRegistryAuth(image, environment);
   if (login !== null) return { authconfig: login, registry, isTrusted: true };
   if ((named ?? PUBLIC_REGISTRIES).includes(registry)) return { registry, isTrusted: true };
   if (onlyNamed) return null;
@@ -58,8 +63,8 @@ export function registryName(image: string): string {
 }
 
 /** What `docker login` kept for the registry of an image, null when nothing. Credential helpers are not asked. */
-export async function findRegistryAuth(image: string): Promise<RegistryAuth | null> {
-  const path = join(process.env.DOCKER_CONFIG || join(homedir(), '.docker'), 'config.json');
+export async function findRegistryAuth(image: string, environment: Environment): Promise<RegistryAuth | null> {
+  const path = join(environment.DOCKER_CONFIG || join(homedir(), '.docker'), 'config.json');
   let auths: Record<string, { auth?: unknown }>;
   try {
     auths = (JSON.parse(await readFile(path, 'utf8')) as { auths?: typeof auths }).auths ?? {};

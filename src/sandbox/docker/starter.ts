@@ -1,8 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import type Docker from 'dockerode';
 import { LRUCache } from 'lru-cache';
 import { deadlineExceeded, failedPrecondition, ServiceError } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import { endsWithin } from '../../lib/deadline.ts';
+import { onAbort } from '../../lib/linked-signal.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult, SandboxSpec } from '../driver.ts';
@@ -321,7 +322,7 @@ async function unlessEnded(ready: Promise<void>, ended: Promise<ExitResult>): Pr
   try {
     await ready;
   } catch (error) {
-    await Promise.race([ended, delay(END_TIMEOUT_MS)]);
+    await endsWithin(ended, END_TIMEOUT_MS);
     throw error;
   }
 }
@@ -332,16 +333,14 @@ async function firstOf(
   ended: Promise<ExitResult>,
   signal: AbortSignal,
 ): Promise<ExitResult | null> {
-  let onAbort!: () => void;
+  let letGo!: () => void;
   const aborted = new Promise<never>((_resolve, reject) => {
-    onAbort = () => reject(tooLate());
-    signal.addEventListener('abort', onAbort, { once: true });
-    if (signal.aborted) onAbort();
+    letGo = onAbort(signal, () => reject(tooLate()));
   });
   try {
     return await Promise.race([ready.then(() => null), ended, aborted]);
   } finally {
-    signal.removeEventListener('abort', onAbort);
+    letGo();
   }
 }
 

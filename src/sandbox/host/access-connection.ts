@@ -1,5 +1,8 @@
 import type { Socket } from 'node:net';
 import { deadlineExceeded, type ErrorCode, ServiceError, unavailable } from '../../core/error.ts';
+import { within } from '../../lib/deadline.ts';
+import { FrameJoiner, frameOf } from '../../lib/length-frames.ts';
+import { onAbort } from '../../lib/linked-signal.ts';
 import { connectUnix } from '../../lib/unix-socket.ts';
 
 /** What an answer before the streams may weigh: a list of files. */
@@ -34,10 +37,8 @@ export class AccessConnection {
     socket.on('error', error => {
       this.#cause ??= error;
     });
-    const abort = () => socket.destroy(deadlineExceeded('what was asked of the sandbox was given up by its caller'));
-    signal.addEventListener('abort', abort, { once: true });
-    socket.once('close', () => signal.removeEventListener('abort', abort));
-    if (signal.aborted) abort();
+    const giveUp = () => socket.destroy(deadlineExceeded('what was asked of the sandbox was given up by its caller'));
+    socket.once('close', onAbort(signal, giveUp));
   }
 
   /**
@@ -60,9 +61,10 @@ export class AccessConnection {
     this.socket.write(frameOf(Buffer.from(JSON.stringify(message))));
   }
 
-  /** The next answer; what follows it stays in the socket. Fails with what it refuses, or with `failure` when there is none. */
+  /** The next answer; what follows it stays in the socket. Fails with what it refuses, or with `failure` when there is none; the connection is of no use then. */
   async next(timeoutMs = ANSWER_TIMEOUT_MS): Promise<AccessAnswer> {
-    const frame = await this.#frame(timeoutMs);
+    const late = () => unavailable(`the sandbox did not answer within ${timeoutMs / 1000} s`);
+    const frame = await within(this.#frame(), timeoutMs, late);
     let answer: AccessAnswer;
     try {
       answer = JSON.parse(frame.toString()) as AccessAnswer;
@@ -80,48 +82,33 @@ export class AccessConnection {
     return unavailable('the sandbox ended, or what worked for this in it', { cause: this.#cause });
   }
 
-  #frame(timeoutMs: number): Promise<Buffer> {
+  #frame(): Promise<Buffer> {
     const { socket } = this;
+    const joiner = new FrameJoiner(MAX_ANSWER_BYTES);
     return new Promise((resolve, reject) => {
-      const chunks: Buffer[] = [];
-      let bytes = 0;
-      let needed = 4;
-      const settle = () => {
-        clearTimeout(timer);
-        socket.off('data', take).off('end', fail).off('close', fail);
-      };
+      const settle = () => socket.off('data', take).off('end', fail).off('close', fail);
       const fail = () => {
         settle();
         reject(this.failure());
       };
       const take = (chunk: Buffer) => {
-        chunks.push(chunk);
-        bytes += chunk.length;
-        if (bytes < needed) return;
-        const all = chunks.length === 1 ? chunk : Buffer.concat(chunks, bytes);
-        chunks.splice(0, chunks.length, all);
-        needed = 4 + all.readUInt32BE(0);
-        if (needed > MAX_ANSWER_BYTES) return fail();
-        if (bytes < needed) return;
+        joiner.push(chunk);
+        let frame: ReturnType<FrameJoiner['take']>;
+        try {
+          frame = joiner.take();
+        } catch {
+          return fail();
+        }
+        if (frame === null) return;
         settle();
         socket.pause();
-        if (bytes > needed) socket.unshift(all.subarray(needed));
-        resolve(all.subarray(4, needed));
+        const rest = joiner.rest();
+        if (rest.length > 0) socket.unshift(rest);
+        resolve(frame.body);
       };
-      const timer = setTimeout(() => {
-        settle();
-        reject(unavailable(`the sandbox did not answer within ${timeoutMs / 1000} s`));
-      }, timeoutMs);
       if (socket.destroyed) return fail();
       socket.on('data', take).once('end', fail).once('close', fail);
       socket.resume();
     });
   }
-}
-
-/** A frame: length, then the bytes. */
-export function frameOf(body: Buffer): Buffer {
-  const head = Buffer.allocUnsafe(4);
-  head.writeUInt32BE(body.length);
-  return Buffer.concat([head, body]);
 }

@@ -1,13 +1,13 @@
 import { readlink } from 'node:fs/promises';
-import net, { type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { deadlineExceeded, unavailable } from '../../core/error.ts';
+import { unavailable } from '../../core/error.ts';
 import type { OpenWay } from './access-connection.ts';
+import { connectTcp } from './connect-tcp.ts';
 import type { ProcessSandbox } from './handle.ts';
 import { isAlive } from './kernel.ts';
 
 const LOOPBACKS = ['127.0.0.1', '::1'];
-const CONNECT_TIMEOUT_MS = 5_000;
 
 /** A connection to a port inside: from here when the network is this process's own, else through a process inside. */
 export async function dial(
@@ -39,31 +39,11 @@ async function dialHere(port: number, signal: AbortSignal): Promise<Socket> {
   let refusal: Error | null = null;
   for (const host of LOOPBACKS) {
     try {
-      return await connect(host, port, signal);
+      return await connectTcp(host, port, signal);
     } catch (error) {
-      if (signal.aborted) throw deadlineExceeded(`the connection to port ${port} was given up by its caller`);
+      if (signal.aborted) throw error;
       refusal ??= error as Error;
     }
   }
   throw unavailable(`nothing listens on port ${port}`, { cause: refusal });
-}
-
-function connect(host: string, port: number, signal: AbortSignal): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = net.connect({ host, port, allowHalfOpen: true, noDelay: true });
-    const abort = () => socket.destroy(deadlineExceeded(`the connection to port ${port} was given up by its caller`));
-    signal.addEventListener('abort', abort, { once: true });
-    socket.once('close', () => signal.removeEventListener('abort', abort));
-    if (signal.aborted) abort();
-    const timer = setTimeout(() => socket.destroy(unavailable(`port ${port} does not answer`)), CONNECT_TIMEOUT_MS);
-    // Whoever uses it may not listen for errors yet; it is closed then, which is seen.
-    socket.on('error', error => {
-      clearTimeout(timer);
-      reject(error);
-    });
-    socket.once('connect', () => {
-      clearTimeout(timer);
-      resolve(socket);
-    });
-  });
 }

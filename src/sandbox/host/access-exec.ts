@@ -1,5 +1,6 @@
 import { Readable, Writable } from 'node:stream';
 import type { ServiceError } from '../../core/error.ts';
+import { FrameJoiner, frameOf } from '../../lib/length-frames.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
 import type { AccessConnection, OpenWay } from './access-connection.ts';
 
@@ -34,7 +35,7 @@ class RemoteExec implements OpenExec {
   #end: (code: number) => void = () => undefined;
   #fail: (error: ServiceError) => void = () => undefined;
   #hasEnded = false;
-  #received: Buffer = Buffer.alloc(0);
+  readonly #received = new FrameJoiner(MAX_FRAME_BYTES);
 
   constructor(connection: AccessConnection, hasTerminal: boolean) {
     this.#connection = connection;
@@ -77,25 +78,20 @@ class RemoteExec implements OpenExec {
 
   #send(kind: number, payload: Buffer): void {
     if (this.#hasEnded || this.#connection.socket.destroyed) return;
-    const head = Buffer.allocUnsafe(5);
-    head.writeUInt32BE(payload.length + 1);
-    head.writeUInt8(kind, 4);
-    this.#connection.socket.write(payload.length === 0 ? head : Buffer.concat([head, payload]));
+    this.#connection.socket.write(frameOf(Buffer.of(kind), payload));
   }
 
   #receive(chunk: Buffer): void {
-    let data = this.#received.length === 0 ? chunk : Buffer.concat([this.#received, chunk]);
-    while (data.length >= 4) {
-      const length = data.readUInt32BE(0);
-      if (length === 0 || length > MAX_FRAME_BYTES) {
-        this.#connection.socket.destroy();
-        return;
+    this.#received.push(chunk);
+    try {
+      for (let frame = this.#received.take(); frame !== null; frame = this.#received.take()) {
+        this.#take(frame.body.readUInt8(0), frame.body.subarray(1));
       }
-      if (data.length < length + 4) break;
-      this.#take(data.readUInt8(4), data.subarray(5, length + 4));
-      data = data.subarray(length + 4);
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      // A frame is too long, or shorter than its kind: nothing behind it can be read.
+      this.#connection.socket.destroy();
     }
-    this.#received = data;
   }
 
   #take(kind: number, payload: Buffer): void {

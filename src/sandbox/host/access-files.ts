@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { messageOf, ServiceError, unavailable } from '../../core/error.ts';
+import { frameHead } from '../../lib/length-frames.ts';
 import type {
   FileEntry,
   FileList,
@@ -171,10 +172,8 @@ class Upload extends Writable {
       done();
       return;
     }
-    const head = Buffer.allocUnsafe(4);
-    head.writeUInt32BE(chunk.length);
     this.#socket.cork();
-    this.#socket.write(head);
+    this.#socket.write(frameHead(chunk.length));
     // What is refused comes as an answer; an error of the socket tells nothing more.
     this.#socket.write(chunk, error => {
       if (!error) done();
@@ -183,7 +182,7 @@ class Upload extends Writable {
   }
 
   override _final(done: (error?: Error | null) => void): void {
-    this.#socket.write(Buffer.alloc(4), error => {
+    this.#socket.write(frameHead(0), error => {
       if (!error) done();
     });
   }

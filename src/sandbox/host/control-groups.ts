@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { readdir, readFile, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
+import { poll } from '../../lib/backoff.ts';
 import { isAbsent } from '../../lib/system-errors.ts';
 import type { SandboxStats } from '../driver.ts';
 import { killPid } from './kernel.ts';
@@ -19,19 +19,8 @@ export interface ControlGroups {
 
 /** Removes them. False when a process in them does not end. */
 export async function removeGroups(groups: ControlGroups): Promise<boolean> {
-  const left = new Set(Object.values(groups.paths));
-  for (let attempt = 0; attempt < REMOVE_TRIES && left.size > 0; attempt++) {
-    if (attempt > 0) await delay(REMOVE_INTERVAL_MS);
-    for (const path of left) {
-      try {
-        await rmdir(path);
-        left.delete(path);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code === 'ENOENT') left.delete(path);
-      }
-    }
-  }
-  return left.size === 0;
+  const paths = Object.values(groups.paths);
+  return (await poll(REMOVE_TRIES, REMOVE_INTERVAL_MS, () => areRemoved(paths))) === true;
 }
 
 /**
@@ -40,12 +29,10 @@ export async function removeGroups(groups: ControlGroups): Promise<boolean> {
  */
 export async function sweepGroups(parents: Iterable<string>): Promise<void> {
   for (const parent of parents) {
-    for (let attempt = 0; attempt < SWEEP_TRIES; attempt++) {
-      if (attempt > 0) await delay(REMOVE_INTERVAL_MS);
+    await poll(SWEEP_TRIES, REMOVE_INTERVAL_MS, async () => {
       const names = (await readdir(parent).catch(() => [])).filter(isLeft);
-      const removed = await Promise.all(names.map(name => isRemoved(join(parent, name))));
-      if (removed.every(Boolean)) break;
-    }
+      return await areRemoved(names.map(name => join(parent, name)));
+    });
   }
 }
 
@@ -61,23 +48,21 @@ function isLeft(name: string): boolean {
   }
 }
 
-async function isRemoved(path: string): Promise<boolean> {
-  return await rmdir(path).then(
-    () => true,
-    error => isAbsent(error),
-  );
+/** Undefined when some are still in use. */
+async function areRemoved(paths: readonly string[]): Promise<true | undefined> {
+  const removed = await Promise.all(paths.map(path => rmdir(path).then(() => true, isAbsent)));
+  return removed.every(Boolean) ? true : undefined;
 }
 
 /** Kills what runs in them, until nothing does (bounded). For where no pid namespace does it. */
 export async function killGroups(groups: ControlGroups): Promise<void> {
   const [path] = Object.values(groups.paths);
   if (path === undefined) return;
-  for (let attempt = 0; attempt < KILL_TRIES; attempt++) {
+  await poll(KILL_TRIES, REMOVE_INTERVAL_MS, async () => {
     const pids = (await readText(join(path, 'cgroup.procs'))).split('\n').filter(line => line !== '');
-    if (pids.length === 0) return;
     for (const pid of pids) killPid(Number(pid));
-    await delay(REMOVE_INTERVAL_MS);
-  }
+    return pids.length === 0 ? true : undefined;
+  });
 }
 
 /** Whether the kernel has killed one of its processes for want of memory. */

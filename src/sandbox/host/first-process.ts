@@ -1,6 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { unavailable } from '../../core/error.ts';
+import { endsWithin } from '../../lib/deadline.ts';
 import type { ExitResult } from '../driver.ts';
 import { hasOomKill, killGroups } from './control-groups.ts';
 import { FrameSocket } from './frame-socket.ts';
@@ -60,16 +61,9 @@ export async function endSandbox(sandbox: ProcessSandbox, graceMs: number, cause
   if (firstProcess !== null && (await isAlive(firstProcess))) {
     const connection = await connectFirstProcess(sandbox).catch(() => null);
     if (connection !== null) {
-      const timer = setTimeout(() => connection.close(), graceMs + END_MARGIN_MS);
-      try {
-        connection.send({ op: 'stop', graceMs, ...(cause === undefined ? {} : { cause }) });
-        while ((await connection.next()) !== null) {
-          // It tells the end, and then it ends.
-        }
-      } finally {
-        clearTimeout(timer);
-        connection.close();
-      }
+      connection.send({ op: 'stop', graceMs, ...(cause === undefined ? {} : { cause }) });
+      await endsWithin(connection.drain(), graceMs + END_MARGIN_MS);
+      connection.close();
       if (connection.isEnded && (await readExit(sandbox.directory)) !== null)
         await waitForEnd(firstProcess, END_MARGIN_MS);
     }

@@ -3,6 +3,7 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { frameOf } from '../../lib/length-frames.ts';
 import { FrameSocket } from './frame-socket.ts';
 
 describe('FrameSocket', () => {
@@ -25,12 +26,7 @@ describe('FrameSocket', () => {
     rmSync(directory, { recursive: true, force: true });
   });
 
-  const frame = (text: string) => {
-    const body = Buffer.from(text);
-    const head = Buffer.alloc(4);
-    head.writeUInt32BE(body.length);
-    return Buffer.concat([head, body]);
-  };
+  const frame = (text: string) => frameOf(Buffer.from(text));
 
   test('gives frames whole, however they are cut, and null at the end', async () => {
     const socket = await FrameSocket.connect(path);

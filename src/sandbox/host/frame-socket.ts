@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { messageOf, unavailable } from '../../core/error.ts';
+import { FrameJoiner, frameOf } from '../../lib/length-frames.ts';
 import { connectUnix } from '../../lib/unix-socket.ts';
 
 /** The largest frame that is read: one output of a command. */
@@ -11,8 +12,7 @@ const MAX_FRAME_BYTES = 64 * 1024 * 1024;
  */
 export class FrameSocket {
   readonly #socket: Socket;
-  #chunks: Buffer[] = [];
-  #bytes = 0;
+  readonly #joiner = new FrameJoiner(MAX_FRAME_BYTES);
   readonly #frames: Buffer[] = [];
   readonly #waiting: ((frame: Buffer | null) => void)[] = [];
   #ended = false;
@@ -53,10 +53,7 @@ export class FrameSocket {
   }
 
   send(message: object): void {
-    const body = Buffer.from(JSON.stringify(message));
-    const head = Buffer.allocUnsafe(4);
-    head.writeUInt32BE(body.length);
-    this.#socket.write(Buffer.concat([head, body]));
+    this.#socket.write(frameOf(Buffer.from(JSON.stringify(message))));
   }
 
   /** The next frame, null once the connection has ended. */
@@ -78,6 +75,11 @@ export class FrameSocket {
     }
   }
 
+  /** Resolves at the end of the connection; what comes before is dropped. */
+  async drain(): Promise<void> {
+    while ((await this.next()) !== null);
+  }
+
   /** Says that nothing more will be sent; frames still come. */
   endSending(): void {
     this.#socket.end();
@@ -89,21 +91,12 @@ export class FrameSocket {
   }
 
   #push(chunk: Buffer): void {
-    this.#chunks.push(chunk);
-    this.#bytes += chunk.length;
-    while (this.#bytes >= 4) {
-      const first = this.#chunks[0] as Buffer;
-      const head = first.length >= 4 ? first : Buffer.concat(this.#chunks, this.#bytes);
-      const length = head.readUInt32BE(0);
-      if (length > MAX_FRAME_BYTES) {
-        this.close();
-        return;
-      }
-      if (this.#bytes < length + 4) return;
-      const buffer = this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks, this.#bytes);
-      this.#chunks = [buffer.subarray(length + 4)];
-      this.#bytes -= length + 4;
-      this.#deliver(buffer.subarray(4, length + 4));
+    this.#joiner.push(chunk);
+    try {
+      for (let frame = this.#joiner.take(); frame !== null; frame = this.#joiner.take()) this.#deliver(frame.body);
+    } catch {
+      // Too long: nothing behind it can be read.
+      this.close();
     }
   }
 

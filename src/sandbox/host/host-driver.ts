@@ -2,6 +2,9 @@ import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { deadlineExceeded, failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
+import { withDeadline, within } from '../../lib/deadline.ts';
+import { onAbort } from '../../lib/linked-signal.ts';
+import { forEachOf } from '../../lib/parallel.ts';
 import type { Removals } from '../../lib/removals.ts';
 import { isAbsent } from '../../lib/system-errors.ts';
 import type { Logger } from '../../telemetry/logger.ts';
@@ -21,7 +24,6 @@ import type {
   StartedSandbox,
 } from '../driver.ts';
 import { FirstProcessAccess } from './access.ts';
-import { bounded } from './bounded.ts';
 import { readStats, removeGroups } from './control-groups.ts';
 import { type DiskOptions, DiskWatch } from './disk-watch.ts';
 import { awaitExit, connectFirstProcess, endSandbox, recordKilled } from './first-process.ts';
@@ -97,7 +99,7 @@ export abstract class HostDriver implements SandboxDriver {
   async wait(handle: SandboxHandle, signal?: AbortSignal): Promise<ExitResult> {
     const ended = this.#exitOf(handle);
     if (signal === undefined) return await ended;
-    return await bounded(ended, 2 ** 31 - 1, 'the sandbox has not ended', signal);
+    return await within(ended, 2 ** 31 - 1, 'the sandbox has not ended', signal);
   }
 
   async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
@@ -141,9 +143,7 @@ export abstract class HostDriver implements SandboxDriver {
     const ids = await readdir(this.#instancesDir).catch(orAbsent([]));
     const listed: ListedSandbox[] = [];
     // Not all at once: each look holds files open.
-    for (let at = 0; at < ids.length; at += LISTED_AT_ONCE) {
-      listed.push(...(await Promise.all(ids.slice(at, at + LISTED_AT_ONCE).map(id => this.#look(id)))));
-    }
+    await forEachOf(ids, LISTED_AT_ONCE, async id => void listed.push(await this.#look(id)));
     return listed;
   }
 
@@ -157,11 +157,9 @@ export abstract class HostDriver implements SandboxDriver {
 
   async exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
     const connection = await this.#connectRunning(handle);
-    const abort = () => connection.close();
-    signal.addEventListener('abort', abort, { once: true });
-    const timer = setTimeout(abort, request.timeoutMs + EXEC_MARGIN_MS);
-    try {
+    const run = async (late: AbortSignal): Promise<ExecResult> => {
       if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
+      onAbort(late, () => connection.close());
       connection.send({ op: 'exec' });
       connection.send(request);
       const header = await connection.nextMessage();
@@ -178,9 +176,10 @@ export abstract class HostDriver implements SandboxDriver {
         stderr: stderr.toString('utf8'),
         truncated: header.truncated === true,
       };
+    };
+    try {
+      return await withDeadline(request.timeoutMs + EXEC_MARGIN_MS, run, signal);
     } finally {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', abort);
       connection.close();
     }
   }
@@ -192,7 +191,7 @@ export abstract class HostDriver implements SandboxDriver {
     const connection = await this.#connectRunning(handle);
     try {
       connection.send({ op: 'stats' });
-      const answer = await bounded(connection.nextMessage(), STATS_TIMEOUT_MS, 'the sandbox did not answer in time');
+      const answer = await within(connection.nextMessage(), STATS_TIMEOUT_MS, 'the sandbox did not answer in time');
       if (answer === null) throw unavailable('the sandbox ended before it told what it uses');
       return answer as unknown as SandboxStats;
     } finally {

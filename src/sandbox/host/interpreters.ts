@@ -4,6 +4,7 @@ import { access, readdir } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
+import type { Environment } from '../../core/environment.ts';
 import { failedPrecondition } from '../../core/error.ts';
 
 const run = promisify(execFile);
@@ -23,11 +24,13 @@ export interface Interpreter {
 /** Finds the Python interpreters of this machine; what was found once is kept. */
 export class Interpreters {
   readonly #configured: Readonly<Record<string, string>>;
+  readonly #environment: Environment;
   readonly #found = new Map<string, Promise<Interpreter>>();
 
-  /** `configured`: a version (`3.11`) → the path of its interpreter. */
-  constructor(configured: Readonly<Record<string, string>>) {
+  /** `configured`: a version (`3.11`) → the path of its interpreter. Others are looked for where `environment` says (`PATH`, `PYENV_ROOT`). */
+  constructor(configured: Readonly<Record<string, string>>, environment: Environment) {
     this.#configured = configured;
+    this.#environment = environment;
   }
 
   /** The interpreter of exactly this version. Fails with `failed_precondition` (`invalid function: …`). */
@@ -57,7 +60,7 @@ export class Interpreters {
 
   async #search(version: string): Promise<Interpreter> {
     const configured = this.#configured[version];
-    const candidates = configured === undefined ? await candidatePaths(version) : [configured];
+    const candidates = configured === undefined ? await candidatePaths(version, this.#environment) : [configured];
     const looked: string[] = [];
     for (const path of candidates) {
       if (!(await isExecutable(path))) {
@@ -76,16 +79,16 @@ export class Interpreters {
 }
 
 /** Where an interpreter of this version may be, best first. A plain `python3` may be of any version. */
-async function candidatePaths(version: string): Promise<readonly string[]> {
-  const directories = (process.env.PATH ?? '').split(delimiter).filter(entry => entry.startsWith('/'));
-  const pyenv = await pyenvDirectories(version);
+async function candidatePaths(version: string, environment: Environment): Promise<readonly string[]> {
+  const directories = (environment.PATH ?? '').split(delimiter).filter(entry => entry.startsWith('/'));
+  const pyenv = await pyenvDirectories(version, environment);
   const named = [...directories, ...WELL_KNOWN].map(directory => join(directory, `python${version}`));
   const plain = [...directories, ...WELL_KNOWN].map(directory => join(directory, 'python3'));
   return [...new Set([...named, ...pyenv.map(directory => join(directory, `python${version}`)), ...plain])];
 }
 
-async function pyenvDirectories(version: string): Promise<readonly string[]> {
-  const root = join(process.env.PYENV_ROOT ?? join(homedir(), '.pyenv'), 'versions');
+async function pyenvDirectories(version: string, environment: Environment): Promise<readonly string[]> {
+  const root = join(environment.PYENV_ROOT ?? join(homedir(), '.pyenv'), 'versions');
   try {
     const entries = (await readdir(root)).filter(entry => entry === version || entry.startsWith(`${version}.`));
     entries.sort((a, b) => b.localeCompare(a, 'en', { numeric: true }));

@@ -1,5 +1,6 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
+import { onAbort } from '../../lib/linked-signal.ts';
 import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.ts';
 import type { LogRequest } from '../driver.ts';
 import { continuesLine, LogLines, PREFIX_BYTES } from './log-lines.ts';
@@ -154,6 +155,7 @@ class Changes {
   readonly #watcher: DirectoryWatch | null;
   #hasChanged = false;
   #hasEnded = false;
+  readonly #letGo: () => void;
   #wake: (() => void) | undefined;
 
   constructor(directory: string, ended: Promise<unknown>, signal: AbortSignal) {
@@ -166,7 +168,7 @@ class Changes {
       changed();
     };
     ended.then(end, end);
-    signal.addEventListener('abort', changed, { once: true });
+    this.#letGo = onAbort(signal, changed);
     try {
       this.#watcher = watchDirectory(directory, changed);
     } catch {
@@ -190,6 +192,7 @@ class Changes {
   }
 
   close(): void {
+    this.#letGo();
     this.#watcher?.close();
   }
 }

@@ -1,6 +1,8 @@
 import net, { type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { LIMITS } from '../../core/limits.ts';
+import { withDeadline } from '../../lib/deadline.ts';
+import { connectTcp } from './connect-tcp.ts';
 import { type PortForwarder, type PortTarget, portUse } from './port-forwarder.ts';
 
 /** Takes connections on `hostPort` (0: any that is free) of the host's loopback and passes them on to `port` inside. Fails as `listen` does. */
@@ -59,34 +61,21 @@ async function pass(target: PortTarget, port: number, outside: Socket): Promise<
 
 /** To the sandbox's address; what listens on its loopback only is reached from inside. */
 async function connect(target: PortTarget, port: number, outside: Socket): Promise<Duplex> {
-  const given = new AbortController();
-  const timer = setTimeout(() => given.abort(), LIMITS.dialTimeoutMs);
-  const onClose = () => given.abort();
-  outside.once('close', onClose);
+  const left = new AbortController();
+  const leave = () => left.abort();
+  outside.once('close', leave);
+  const dial = async (signal: AbortSignal) => {
+    if (target.address === null) return await target.dial(port, signal);
+    try {
+      return await connectTcp(target.address, port, signal);
+    } catch (error) {
+      if (signal.aborted) throw error;
+      return await target.dial(port, signal);
+    }
+  };
   try {
-    if (target.address === null) return await target.dial(port, given.signal);
-    return await connectToAddress(target.address, port, given.signal);
-  } catch (error) {
-    if (given.signal.aborted || target.address === null) throw error;
-    return await target.dial(port, given.signal);
+    return await withDeadline(LIMITS.dialTimeoutMs, dial, left.signal);
   } finally {
-    clearTimeout(timer);
-    outside.off('close', onClose);
+    outside.off('close', leave);
   }
-}
-
-function connectToAddress(host: string, port: number, signal: AbortSignal): Promise<Socket> {
-  return new Promise((resolve, reject) => {
-    const socket = net.connect({ host, port, allowHalfOpen: true, noDelay: true });
-    const onAbort = () => socket.destroy(new Error('given up'));
-    signal.addEventListener('abort', onAbort, { once: true });
-    socket.once('error', error => {
-      signal.removeEventListener('abort', onAbort);
-      reject(error);
-    });
-    socket.once('connect', () => {
-      signal.removeEventListener('abort', onAbort);
-      resolve(socket);
-    });
-  });
 }

@@ -1,10 +1,11 @@
 import { join } from 'node:path';
+import type { Environment } from '../../core/environment.ts';
 import { deadlineExceeded, type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import { within } from '../../lib/deadline.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
-import { bounded } from '../host/bounded.ts';
 import { type DiskOptions, UNBOUNDED_DISK } from '../host/disk-watch.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 import type { SandboxStateFile } from '../host/handle.ts';
@@ -40,6 +41,8 @@ export interface ProcessDriverOptions {
   readonly logger: Logger;
   /** Sandboxes without code that are kept ready per interpreter in use. */
   readonly spares?: number;
+  /** That of the server: where interpreters are looked for. */
+  readonly environment: Environment;
   /** A Python version (`3.11`) → the path of its interpreter. */
   readonly pythons?: Readonly<Record<string, string>>;
   /** Versions whose launcher `warm` starts. */
@@ -69,6 +72,8 @@ export class ProcessDriver extends HostDriver {
   readonly #launchers: Launchers;
   /** Those of starts that go on. */
   readonly #starting = new Set<FrameSocket>();
+  readonly #starts = new Set<Promise<unknown>>();
+  #isClosed = false;
 
   constructor(options: ProcessDriverOptions) {
     const network = options.network ?? SHARED_NETWORK;
@@ -80,6 +85,7 @@ export class ProcessDriver extends HostDriver {
       dataDir: options.dataDir,
       spares: options.spares ?? DEFAULT_SPARES,
       pythons: options.pythons ?? {},
+      environment: options.environment,
       disable: expandLayers(options.disable ?? []),
       idleExitMs: options.launcherIdleExitMs ?? DEFAULT_IDLE_EXIT_MS,
       network: this.#network,
@@ -90,7 +96,7 @@ export class ProcessDriver extends HostDriver {
 
   async probe(): Promise<ProbeResult> {
     try {
-      const launcher = await bounded(
+      const launcher = await within(
         this.#launchers.get(null),
         PROBE_TIMEOUT_MS,
         `the launcher did not answer within ${PROBE_TIMEOUT_MS / 1000} s`,
@@ -114,6 +120,17 @@ export class ProcessDriver extends HostDriver {
   }
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
+    if (this.#isClosed) throw closed();
+    const started = this.#start(spec, signal);
+    this.#starts.add(started);
+    try {
+      return await started;
+    } finally {
+      this.#starts.delete(started);
+    }
+  }
+
+  async #start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
     const version = spec.command.kind === 'python' ? spec.command.version : null;
     const launcher = await this.#launcher(version, null, signal);
     refuseWithoutIsolation(spec, launcher, this.#network.use);
@@ -140,7 +157,10 @@ export class ProcessDriver extends HostDriver {
   }
 
   override async close(): Promise<void> {
+    this.#isClosed = true;
     for (const connection of this.#starting) this.#drop(connection);
+    // Those that go on now fail, and remove what they have made.
+    await Promise.allSettled(this.#starts);
     await super.close();
     await this.#launchers.close();
   }
@@ -165,7 +185,7 @@ export class ProcessDriver extends HostDriver {
   async #launcher(version: string | null, tried: Launcher | null, signal: AbortSignal): Promise<Launcher> {
     const get = () => (tried === null ? this.#launchers.get(version) : this.#launchers.getOther(version, tried));
     const inTime = (launcher: Promise<Launcher>) =>
-      bounded(launcher, START_TIMEOUT_MS, 'the launcher did not answer in time', signal);
+      within(launcher, START_TIMEOUT_MS, 'the launcher did not answer in time', signal);
     try {
       return await inTime(get().catch(error => (isUnavailable(error) ? get() : Promise.reject(error))));
     } catch (error) {
@@ -179,13 +199,17 @@ export class ProcessDriver extends HostDriver {
   async #tryStart(spec: SandboxSpec, launcher: Launcher, signal: AbortSignal): Promise<Started | null> {
     if (signal.aborted) throw deadlineExceeded('the sandbox did not start in time');
     const connection = await FrameSocket.connect(launcher.startSocket).catch(() => null);
+    if (this.#isClosed) {
+      connection?.close();
+      throw closed();
+    }
     if (connection === null) return null;
     this.#starting.add(connection);
     connection.send(startRequest(spec, this.#options.mountPolicy, this.#network.use));
     const reply = connection.nextMessage();
     let answer: Record<string, unknown> | null;
     try {
-      answer = await bounded(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
+      answer = await within(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
     } catch (error) {
       await this.#giveUp(connection, reply, spec.instanceId);
       throw error;
@@ -206,7 +230,7 @@ export class ProcessDriver extends HostDriver {
   /** Ends a start whose caller does not wait for it: it sees the half-closed connection, or has succeeded and is removed. */
   async #giveUp(connection: FrameSocket, reply: Promise<unknown>, instanceId: string): Promise<void> {
     connection.endSending();
-    await bounded(reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
+    await within(reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
     this.#drop(connection);
     await this.removeStarted(instanceId);
   }
@@ -215,6 +239,10 @@ export class ProcessDriver extends HostDriver {
     this.#starting.delete(connection);
     connection.close();
   }
+}
+
+function closed(): ServiceError {
+  return unavailable('the process driver is closed');
 }
 
 function isUnavailable(error: unknown): boolean {

@@ -3,11 +3,14 @@ import { createHash } from 'node:crypto';
 import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
+import type { Environment } from '../../core/environment.ts';
 import { messageOf, unavailable } from '../../core/error.ts';
+
 import { LIMITS } from '../../core/limits.ts';
+import { within } from '../../lib/deadline.ts';
 import { openFilesLimit } from '../../lib/open-files-limit.ts';
+import { isTaken } from '../../lib/system-errors.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import { bounded } from '../host/bounded.ts';
 import { sweepGroups } from '../host/control-groups.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 import { type Interpreter, Interpreters } from '../host/interpreters.ts';
@@ -29,6 +32,8 @@ export interface LauncherOptions {
   readonly spares: number;
   /** A version (`3.11`) → the path of its interpreter. */
   readonly pythons: Readonly<Record<string, string>>;
+  /** Where other interpreters are looked for. */
+  readonly environment: Environment;
   /** Layers of isolation that are switched off (`namespaces` is all of them that are namespaces). */
   readonly disable: readonly string[];
   /** How long a launcher without instances outlives a server that was killed. */
@@ -76,7 +81,7 @@ export class Launchers {
 
   constructor(options: LauncherOptions) {
     this.#options = options;
-    this.#interpreters = new Interpreters(options.pythons);
+    this.#interpreters = new Interpreters(options.pythons, options.environment);
   }
 
   get runDir(): string {
@@ -157,7 +162,7 @@ export class Launchers {
 
   async #connect(version: string): Promise<Launcher> {
     const interpreter = await this.#interpreters.find(version);
-    await mkdir(this.runDir, { recursive: true, mode: 0o700 });
+    await this.#makeRunDir();
     // Its code and its settings are part of the name: after an upgrade a new one starts beside the old one,
     // whose instances live on.
     const name = `py${version}-${await this.#nameSuffix(interpreter)}`;
@@ -173,6 +178,14 @@ export class Launchers {
     const startSocket = join(this.runDir, `${name}${START_SOCKET}`);
     for (const parent of hello.groupParents ?? []) this.#groupParents.add(parent);
     return { hello, startSocket, control };
+  }
+
+  /** In a data directory that is there: one that was removed is not made again, half and for nobody. */
+  async #makeRunDir(): Promise<void> {
+    await mkdir(this.runDir, { mode: 0o700 }).catch(error => {
+      if (isTaken(error)) return;
+      throw unavailable(`the data directory cannot be used: ${messageOf(error)}`, { cause: error });
+    });
   }
 
   async #nameSuffix(interpreter: Interpreter): Promise<string> {
@@ -219,7 +232,7 @@ export class Launchers {
       };
       child.stdin?.on('error', () => undefined);
       child.stdin?.end(JSON.stringify(config));
-      const said = await bounded(firstLine(child), READY_TIMEOUT_MS, 'the launcher did not start in time');
+      const said = await within(firstLine(child), READY_TIMEOUT_MS, 'the launcher did not start in time');
       if (said === '') {
         const text = (await readFile(logPath, 'utf8')).trim().split('\n').slice(-3).join(' ');
         throw unavailable(
@@ -239,7 +252,7 @@ async function openControl(socket: string): Promise<{ control: FrameSocket; hell
   const control = await FrameSocket.connect(socket).catch(() => null);
   if (control === null) return null;
   try {
-    const hello = await bounded(control.nextMessage(), HELLO_TIMEOUT_MS, 'the launcher did not answer in time');
+    const hello = await within(control.nextMessage(), HELLO_TIMEOUT_MS, 'the launcher did not answer in time');
     if (hello !== null) return { control, hello: hello as unknown as LauncherHello };
   } catch (error) {
     control.close();
@@ -259,7 +272,7 @@ async function launchersIn(runDir: string): Promise<readonly string[]> {
 async function retire(control: FrameSocket): Promise<void> {
   try {
     control.send({ op: 'retire' });
-    await bounded(control.next(), RETIRE_TIMEOUT_MS, 'the launcher did not let go in time');
+    await within(control.next(), RETIRE_TIMEOUT_MS, 'the launcher did not let go in time');
   } finally {
     control.close();
   }

@@ -3,7 +3,7 @@ import { mkdir, rm } from 'node:fs/promises';
 import net from 'node:net';
 import { basename, dirname, join } from 'node:path';
 import { messageOf, unavailable } from '../../core/error.ts';
-import { bounded } from '../host/bounded.ts';
+import { within } from '../../lib/deadline.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 
 /** How long a program that has connected may take to say which it is. */
@@ -76,7 +76,7 @@ export class ControlSocket {
     // Neither those that wait here nor those that are instances by now hold this process.
     connection.unref();
     try {
-      const hello = await bounded(connection.nextMessage(), HELLO_TIMEOUT_MS, 'a program did not say which it is');
+      const hello = await within(connection.nextMessage(), HELLO_TIMEOUT_MS, 'a program did not say which it is');
       const arrived = this.#expected.get(String(hello?.program));
       // One that an operator has started again has no instance any more.
       if (arrived === undefined) return connection.close();

@@ -1,11 +1,12 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
+import type { Environment } from '../../core/environment.ts';
 import { type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import { within } from '../../lib/deadline.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ListedSandbox, ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
-import { bounded } from '../host/bounded.ts';
 import { type DiskOptions, UNBOUNDED_DISK } from '../host/disk-watch.ts';
 import { readState, type SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
@@ -54,6 +55,8 @@ export interface SupervisorDriverOptions {
   readonly spares?: number;
   /** Versions of which `warm` makes some. */
   readonly warm?: readonly string[];
+  /** That of the server: where interpreters are looked for. */
+  readonly environment: Environment;
   /** A Python version (`3.11`) → the path of its interpreter. */
   readonly pythons?: Readonly<Record<string, string>>;
   /** The host's network, but for sandboxes that cannot share it, when absent. */
@@ -97,7 +100,7 @@ export class SupervisorDriver extends HostDriver {
       spares: options.spares ?? DEFAULT_SPARES,
       disable: options.disable ?? [],
       network: this.#network,
-      interpreters: new Interpreters(options.pythons ?? {}),
+      interpreters: new Interpreters(options.pythons ?? {}, options.environment),
       programs: this.#programs,
       removals,
       logger,
@@ -106,7 +109,7 @@ export class SupervisorDriver extends HostDriver {
 
   async probe(): Promise<ProbeResult> {
     try {
-      const keeper = await bounded(this.#tryKeeper(), PROBE_TIMEOUT_MS, NO_PROGRAM);
+      const keeper = await within(this.#tryKeeper(), PROBE_TIMEOUT_MS, NO_PROGRAM);
       return this.probed(keeper.hello);
     } catch (error) {
       return { available: false, reason: messageOf(error) };
@@ -217,7 +220,7 @@ export class SupervisorDriver extends HostDriver {
     const named = this.#programs.name(program, argv, spec.instanceId, join(this.directoryOf(spec.instanceId), 'log'));
     let answer: Record<string, unknown> | null;
     try {
-      answer = await bounded(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
+      answer = await within(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
     } catch (error) {
       await this.#giveUp(keeper, spec.instanceId, named);
       throw error;
@@ -241,7 +244,7 @@ export class SupervisorDriver extends HostDriver {
   /** Ends a start whose caller does not wait for it: it sees the half-closed connection, or has succeeded and is removed. */
   async #giveUp(keeper: Keeper, instanceId: string, named: Promise<void>): Promise<void> {
     keeper.connection.endSending();
-    await bounded(keeper.reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
+    await within(keeper.reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
     await named;
     await this.removeStarted(instanceId);
     await this.#dismiss(keeper);

@@ -1,9 +1,9 @@
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { failedPrecondition, internal, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
+import { backoffMs, pause } from '../../lib/backoff.ts';
+import { within } from '../../lib/deadline.ts';
 import type { Removals } from '../../lib/removals.ts';
-import { bounded } from '../host/bounded.ts';
 import { removeGroups } from '../host/control-groups.ts';
 import type { FrameSocket } from '../host/frame-socket.ts';
 import type { NetworkOptions } from '../host/network.ts';
@@ -13,7 +13,7 @@ import type { Programs } from './programs.ts';
 const ARRIVE_TIMEOUT_MS = 15_000;
 const READY_TIMEOUT_MS = 15_000;
 /** When supervisord is asked what became of a program that does not come. */
-const FIRST_LOOK_MS = 300;
+const LOOKS = { firstMs: 300, longestMs: ARRIVE_TIMEOUT_MS };
 
 /** The layers of isolation as a keeper found them; passed on to the next one as they are. */
 export interface KnownLayers {
@@ -82,7 +82,7 @@ export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
   let connection: FrameSocket | undefined;
   try {
     const parent = await programs.launch(program, argv);
-    const arrival = await bounded(
+    const arrival = await within(
       Promise.race([arriving, failWhenItEnds(program, programs)]),
       ARRIVE_TIMEOUT_MS,
       `the program ${program} that supervisord has started does not reach this service: supervisord must run on this machine, ` +
@@ -103,11 +103,7 @@ export async function launchKeeper(options: KeeperOptions): Promise<Keeper> {
       logFiles: LIMITS.logFiles,
       layers: options.layersOf(arrival.hello.supervisorPid),
     });
-    const ready = await bounded(
-      connection.nextMessage(),
-      READY_TIMEOUT_MS,
-      'a supervised sandbox was not made in time',
-    );
+    const ready = await within(connection.nextMessage(), READY_TIMEOUT_MS, 'a supervised sandbox was not made in time');
     if (ready === null) throw unavailable(`a supervised program ended: ${await whyItEnded(program, programs)}`);
     if (typeof ready.failed === 'string') throw internal(ready.failed);
     const hello = { ...arrival.hello, ...(ready as unknown as Ready) };
@@ -143,8 +139,8 @@ async function removeTraces(
 /** Rejects when supervisord says that a program which was started does not run; looks ever more seldom, and as long as somebody may wait. */
 async function failWhenItEnds(program: string, programs: Programs): Promise<never> {
   const until = Date.now() + ARRIVE_TIMEOUT_MS;
-  for (let pauseMs = FIRST_LOOK_MS; Date.now() < until; pauseMs *= 2) {
-    await delay(pauseMs, undefined, { ref: false });
+  for (let looks = 1; Date.now() < until; looks++) {
+    await pause(backoffMs(LOOKS, looks));
     const info = await programs.info(program);
     if (info === null || (info.state !== 'RUNNING' && info.state !== 'STARTING')) {
       throw unavailable(`supervisord cannot run a program of ours: ${await whyItEnded(program, programs)}`);

@@ -2,6 +2,7 @@ import { readdir, readFile, rename, rm, stat, symlink, writeFile } from 'node:fs
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
+import { backoffMs } from '../../lib/backoff.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { sectionOf } from './section.ts';
 import { FAULTS, isFault, type ProgramInfo, type Supervisord } from './supervisord.ts';
@@ -10,8 +11,7 @@ const SUFFIX = '.conf';
 /** How long a program whose sandbox has ended may take to end by itself, and then when supervisord ends it (15 s, see `section.ts`). */
 const END_TIMEOUT_MS = 1_000;
 const STOP_TIMEOUT_MS = 20_000;
-const FIRST_RETRY_MS = 2;
-const LAST_RETRY_MS = 100;
+const RETRY = { firstMs: 2, longestMs: 100 };
 /** How much is told of what a program wrote before it failed. */
 const MOST_REASON_CHARS = 1_000;
 
@@ -92,16 +92,14 @@ export class Programs {
     await rm(this.#temporary(name), { force: true });
     const deadlineMs = Date.now() + STOP_TIMEOUT_MS;
     let stopAtMs = Date.now() + END_TIMEOUT_MS;
-    let retryMs = FIRST_RETRY_MS;
     try {
-      while (!(await this.#supervisord.removeGroup(name))) {
+      for (let tries = 1; !(await this.#supervisord.removeGroup(name)); tries++) {
         if (Date.now() >= deadlineMs) throw unavailable(`the supervised program ${name} does not end`);
         if (Date.now() >= stopAtMs) {
           await this.#supervisord.stop(name);
           stopAtMs = deadlineMs;
         }
-        await delay(retryMs);
-        retryMs = Math.min(retryMs * 2, LAST_RETRY_MS);
+        await delay(backoffMs(RETRY, tries));
       }
     } catch (error) {
       const { pid } = (await this.info(name).catch(() => null)) ?? { pid: 0 };

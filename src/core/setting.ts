@@ -16,11 +16,16 @@ export interface Setting<T> {
   readonly flag?: string;
   /** A file path: a relative one counts from the configuration file, or from the working directory when it comes from elsewhere. */
   readonly isPath?: boolean;
+  /** A URL that may name a socket: whoever reaches what listens there is root, or nearly. */
+  readonly isSocket?: boolean;
   /** Never printed. */
   readonly isSecret?: boolean;
   read(value: unknown): T;
   readText(text: string): T;
 }
+
+/** What a reader of the settings gets, by their names. */
+export type SettingValues<S> = { readonly [P in keyof S]: S[P] extends { read(value: unknown): infer T } ? T : never };
 
 /** Completes the sentence "<path> must be …". */
 export class WrongValue extends Error {
@@ -34,6 +39,7 @@ interface Described<T> {
   readonly doc: string;
   readonly example: string;
   readonly flag?: string;
+  readonly isSocket?: boolean;
 }
 
 export function text(
@@ -181,5 +187,6 @@ function described<T>(options: Described<T>) {
     example: options.example,
     ...(options.defaultText === undefined ? {} : { defaultText: options.defaultText }),
     ...(options.flag === undefined ? {} : { flag: options.flag }),
+    ...(options.isSocket === true ? { isSocket: true } : {}),
   };
 }

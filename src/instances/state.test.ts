@@ -1,23 +1,24 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type InstanceEvent, type InstanceState, isAllowed, transitionOf } from './instance.ts';
+import { type InstanceEvent, type InstanceState, isAllowed, transitionOf } from './state.ts';
 
 const EVENTS = [
   'started',
-  'createFailed',
-  'restartFailed',
+  'forgotten',
+  'startFailed',
   'exited',
   'restart',
-  'delete',
+  'end',
   'removed',
+  'discarded',
 ] as const satisfies InstanceEvent[];
 const STATES = ['CREATING', 'RUNNING', 'STOPPING', 'FAILED', 'GONE'] as const satisfies InstanceState[];
 
 const ALLOWED: Partial<Record<InstanceState, Partial<Record<InstanceEvent, InstanceState>>>> = {
-  CREATING: { started: 'RUNNING', createFailed: 'GONE', restartFailed: 'FAILED', delete: 'STOPPING' },
-  RUNNING: { exited: 'FAILED', restart: 'CREATING', delete: 'STOPPING' },
-  FAILED: { restart: 'CREATING', delete: 'STOPPING' },
-  STOPPING: { removed: 'GONE' },
+  CREATING: { started: 'RUNNING', forgotten: 'GONE', startFailed: 'FAILED', end: 'STOPPING' },
+  RUNNING: { exited: 'FAILED', restart: 'CREATING', end: 'STOPPING', discarded: 'GONE' },
+  FAILED: { restart: 'CREATING', end: 'STOPPING', discarded: 'GONE' },
+  STOPPING: { removed: 'GONE', discarded: 'GONE' },
 };
 
 describe.each(STATES)('an instance that is %s', state => {
@@ -43,6 +44,6 @@ test('random events never lead out of the allowed states, and nothing follows GO
   );
 });
 
-test('an instance can be deleted in every state but while it is already going', () => {
-  expect(STATES.filter(state => isAllowed(state, 'delete'))).toEqual(['CREATING', 'RUNNING', 'FAILED']);
+test('an instance can be ended in every state but while it is already going', () => {
+  expect(STATES.filter(state => isAllowed(state, 'end'))).toEqual(['CREATING', 'RUNNING', 'FAILED']);
 });

@@ -5,34 +5,38 @@ import type { InstanceStatus } from '../core/instance.ts';
  * guards the database (`from` is the condition of the write), so that of two events at the same moment one wins.
  */
 export type InstanceEvent =
-  /** Its sandbox runs and its runtime was initialized. */
+  /** Its sandbox runs. */
   | 'started'
-  /** The create failed, or the server ended in the middle of it: nobody was told of it. */
-  | 'createFailed'
-  /** A restart failed, or the server ended in the middle of it. */
-  | 'restartFailed'
+  /** Its first start failed, or the server ended in the middle of it: nobody was told of it. */
+  | 'forgotten'
+  /** A later start failed, or the server ended in the middle of it. */
+  | 'startFailed'
   /** The sandbox ended by itself, or cannot be reached any more. */
   | 'exited'
+  /** It gets another sandbox: its next epoch begins. */
   | 'restart'
-  | 'delete'
+  | 'end'
   /** Nothing of it is left. */
-  | 'removed';
+  | 'removed'
+  /** Its owner needs neither it nor a record of its end, and nothing of it is left. */
+  | 'discarded';
 
 export type InstanceState = InstanceStatus | 'GONE';
 
 const TRANSITIONS = {
   started: { from: ['CREATING'], to: 'RUNNING' },
-  createFailed: { from: ['CREATING'], to: 'GONE' },
-  restartFailed: { from: ['CREATING'], to: 'FAILED' },
+  forgotten: { from: ['CREATING'], to: 'GONE' },
+  startFailed: { from: ['CREATING'], to: 'FAILED' },
   exited: { from: ['RUNNING'], to: 'FAILED' },
   restart: { from: ['RUNNING', 'FAILED'], to: 'CREATING' },
-  delete: { from: ['CREATING', 'RUNNING', 'FAILED'], to: 'STOPPING' },
+  end: { from: ['CREATING', 'RUNNING', 'FAILED'], to: 'STOPPING' },
   removed: { from: ['STOPPING'], to: 'GONE' },
+  discarded: { from: ['RUNNING', 'FAILED', 'STOPPING'], to: 'GONE' },
 } as const satisfies Record<InstanceEvent, { from: readonly InstanceStatus[]; to: InstanceState }>;
 
 export type LastingEvent = Exclude<InstanceEvent, FinalEvent>;
 /** Events after which there is no instance. */
-export type FinalEvent = 'createFailed' | 'removed';
+export type FinalEvent = 'forgotten' | 'removed' | 'discarded';
 
 export function transitionOf<E extends InstanceEvent>(event: E): (typeof TRANSITIONS)[E] {
   return TRANSITIONS[event];

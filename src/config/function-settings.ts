@@ -1,0 +1,76 @@
+import { integer, texts } from '../core/setting.ts';
+
+/** The function service. */
+export const FUNCTION_SETTINGS = {
+  'functions.maxInstances': integer({
+    default: 500,
+    min: 1,
+    max: 100_000,
+    unit: 'instances',
+    doc: 'How many instances of function services this machine runs at once, over all tenants. Above it calls wait, and idle instances of other functions end.',
+    example: '200',
+  }),
+  'functions.maxInstancesPerTenant': integer({
+    default: 500,
+    min: 1,
+    max: 100_000,
+    unit: 'instances',
+    doc: 'How many of them one tenant may have.',
+    example: '50',
+  }),
+  'functions.maxWaitMs': integer({
+    default: 30_000,
+    min: 1,
+    max: 3_600_000,
+    unit: 'milliseconds',
+    doc: 'How long a call of a function waits for an instance; the timeout of the function when that is shorter. Then it is refused with 503.',
+    example: '10000',
+  }),
+  'functions.maxWaitingPerTenant': integer({
+    default: 5000,
+    min: 0,
+    max: 1_000_000,
+    unit: 'calls',
+    doc: 'How many calls of one tenant wait for instances, over all its functions. Above it a call is refused at once with 429. (`burstScaleNum` bounds each function.)',
+    example: '1000',
+  }),
+  'functions.maxAsyncCalls': integer({
+    default: 100_000,
+    min: 1,
+    max: 10_000_000,
+    unit: 'calls',
+    doc: 'How many asynchronous calls wait or run, over all tenants.',
+    example: '10000',
+  }),
+  'functions.maxAsyncCallsPerTenant': integer({
+    default: 10_000,
+    min: 1,
+    max: 10_000_000,
+    unit: 'calls',
+    doc: 'How many of them one tenant may have.',
+    example: '1000',
+  }),
+  'functions.maxAsyncRunning': integer({
+    default: 64,
+    min: 1,
+    max: 10_000,
+    unit: 'calls',
+    doc: 'How many asynchronous calls run at the same moment.',
+    example: '16',
+  }),
+  'functions.asyncResultMs': integer({
+    default: 3_600_000,
+    min: 1000,
+    max: 604_800_000,
+    unit: 'milliseconds',
+    doc: 'How long the result of an asynchronous call can be read.',
+    example: '600000',
+  }),
+  'functions.webhookPrefixes': texts({
+    default: [],
+    pattern: /^https?:\/\/[^/\s]+\//,
+    shape: 'beginnings of URLs, each with its host and a path (at least "/")',
+    doc: 'Where `X-Webhook-Url` may lead: what its URL has to begin with. Empty: webhooks are off, since the service would otherwise send requests wherever a caller likes.',
+    example: '[https://hooks.example.com/rookery/]',
+  }),
+} as const;

@@ -1,0 +1,73 @@
+import type { OwnerKind, SandboxType } from '../core/instance.ts';
+import type { SandboxDriver } from '../sandbox/driver.ts';
+import type { CallRoom } from './call-room.ts';
+import type { LiveInstance } from './live-instance.ts';
+import type { InstanceRecord } from './rows.ts';
+
+/** A driver by its name, the same one each time. Rejects with a `ServiceError` when this installation has none. */
+export type DriverSource = (name: SandboxType) => Promise<SandboxDriver>;
+
+export interface InstanceLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+/** Counts of starts and ends; calls are counted by whoever makes them. */
+export interface InstanceMetrics {
+  created(driver: SandboxType, outcome: 'created' | 'failed', durationMs: number): void;
+  exited(driver: SandboxType): void;
+}
+
+/** Whoever asks for instances of one kind and hears what becomes of them. Its methods do not throw. */
+export interface InstanceOwner {
+  /** Bounds of the calls of its instances. */
+  readonly room: CallRoom;
+  /** One of an earlier server runs and answers: found at the start, or later when it was slow to answer. */
+  adopted?(live: LiveInstance, record: InstanceRecord): void;
+  /** The sandbox of one ended by itself, was found dead, or was given up; `reason` is a sentence. Told once for each sandbox. */
+  ended?(id: string, reason: string): void;
+}
+
+/**
+ * The one policy for what is found after a restart and for what ends by itself. What differs between owners is here, and nowhere else:
+ *
+ * - An instance that takes calls is connected to. One that is silent is waited for, half a minute at most; then it is ended.
+ * - A first start that was cut off is undone: nobody was told of it. A later one leaves the instance FAILED.
+ * - One that was being ended is ended.
+ */
+export const OWNER_RULES: Readonly<Record<OwnerKind, OwnerRules>> = {
+  agent: { keepsEnded: true, recovers: false },
+  function: { keepsEnded: false, recovers: false },
+  job: { keepsEnded: true, recovers: true },
+  build: { keepsEnded: false, recovers: false },
+};
+
+export interface OwnerRules {
+  /** One that ended by itself stays, FAILED and with its logs, until its owner ends it. Otherwise it goes at once. */
+  readonly keepsEnded: boolean;
+  /** It may not begin twice: after a restart its owner asks for it (`Instances.recover`), and until then it is left alone. */
+  readonly recovers: boolean;
+}
+
+export interface InstancesOptions {
+  readonly drivers: DriverSource;
+  /** Drivers whose left-over sandboxes are looked for even when no instance of theirs is known. */
+  readonly sweptDrivers: readonly SandboxType[];
+  /** Instances are looked after by the node that started them. */
+  readonly nodeId: string;
+  readonly log: InstanceLog;
+  readonly metrics?: InstanceMetrics;
+  readonly now?: () => number;
+  /** Bound of a start. */
+  readonly createTimeoutMs: number;
+  /**
+   * How long callers wait for an instance of an earlier server, and how long it may stay silent before it is ended;
+   * absent: the usual times.
+   */
+  readonly adoption?: { readonly answerMs: number; readonly silenceMs: number };
+  /** How long a sandbox that belongs to no instance is left alone: another service may be about to find its row. */
+  readonly orphanGraceMs: number;
+  /** Between two looks at everything (lost removals, orphans, drivers that were away). */
+  readonly reconcileIntervalMs: number;
+}

@@ -1,0 +1,491 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { deadlineExceeded, failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
+import { NO_SANDBOX, type OwnerKind, type SandboxFacts } from '../core/instance.ts';
+import { within } from '../lib/deadline.ts';
+import { linkedTo } from '../lib/linked-signal.ts';
+import type { Channel } from '../runtime/channel.ts';
+import type { CallError, Init } from '../runtime/protocol.ts';
+import type { LogRequest, SandboxDriver, SandboxHandle, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
+import type { Database } from '../storage/database.ts';
+import type { AgentIdentity, InstancePatch, InstanceRef, StoredInstance } from '../storage/instances.ts';
+import { untilWritten } from '../storage/until-written.ts';
+import { Adoptions } from './adoptions.ts';
+import { Command, neverBegan } from './command.ts';
+import { type InstanceOwner, type InstancesOptions, OWNER_RULES } from './contract.ts';
+import { launch } from './launch.ts';
+import { LiveInstance } from './live-instance.ts';
+import { Reconciler } from './reconciler.ts';
+import { instanceNotFound } from './refusals.ts';
+import { Removals } from './removals.ts';
+import { type InstanceRecord, InstanceRows } from './rows.ts';
+import type { LastingEvent } from './state.ts';
+
+/** What a driver may take beyond the grace to kill a sandbox, and to remove it. */
+const STOP_MS = 15_000;
+const REMOVE_MS = 30_000;
+const LIST_MS = 5_000;
+const FIRST_RETRY_MS = 500;
+const MAX_RETRY_MS = 30_000;
+
+/** How an instance whose row is there gets its sandbox. */
+export interface Start {
+  readonly driver: SandboxDriver;
+  readonly sandbox: SandboxSpec;
+  readonly init: Init;
+  /** What a refusal of the driver is followed by; `''`: nothing. */
+  readonly hint: string;
+  /** Looks at the result of loading the code before the instance takes calls; when it throws, the start has failed. */
+  readonly accept?: (loadFailure: CallError | null) => void;
+}
+
+/** What an owner says of an instance that it wants. */
+export interface Draft
+  extends Pick<StoredInstance, 'owner' | 'tenant' | 'sandboxType'>,
+    Partial<Pick<StoredInstance, 'concurrency' | 'maxCallMs' | 'spec'>> {
+  readonly sandbox: SandboxSpec;
+}
+
+export interface Launched {
+  readonly live: LiveInstance;
+  /** As they were written with it. */
+  readonly facts: Pick<StoredInstance, 'statusReason' | 'loadError' | 'startedAtMs' | 'sandbox'>;
+  /** Loading the code and running its initializer, milliseconds. */
+  readonly loadMs: number;
+}
+
+/**
+ * The life of every instance, whoever owns it: its row is written first, as an intent, then its sandbox starts; it is watched, adopted after
+ * a restart, ended and removed here and nowhere else. Owners ask for instances and hear what became of them. Each change is a
+ * compare-and-set on the row's state and epoch, so that a late exit or a slow probe never undoes what came after.
+ */
+export class Instances {
+  readonly rows: InstanceRows;
+  readonly #options: InstancesOptions;
+  readonly #now: () => number;
+  readonly #owners = new Map<OwnerKind, InstanceOwner>();
+  /** By kind: a call looks in the map of its kind and nowhere else. */
+  readonly #live: Readonly<Record<OwnerKind, Map<string, LiveInstance>>> = {
+    agent: new Map(),
+    function: new Map(),
+    job: new Map(),
+    build: new Map(),
+  };
+  /** Somebody in this process is at work on them: whoever else meets them half-made leaves them alone. */
+  readonly #held = new Map<string, number>();
+  readonly #adoptions: Adoptions;
+  readonly #removals: Removals;
+  readonly #reconciler: Reconciler;
+  #isStarted = false;
+  #isStopping = false;
+  #isClosed = false;
+
+  constructor(database: Database, options: InstancesOptions) {
+    this.#options = options;
+    this.#now = options.now ?? Date.now;
+    this.rows = new InstanceRows(database);
+    this.#removals = new Removals(options.log);
+    this.#adoptions = new Adoptions({
+      ...options,
+      isTaken: id => this.#isStopping || this.isHeld(id),
+      found: (record, driver, channel) => this.#found(record, driver, channel),
+      dead: (record, reason) => this.#ended(record, reason),
+      onLost: () => this.#reconciler.soon(),
+    });
+    this.#reconciler = new Reconciler({ ...options, now: this.#now }, this.rows, this.#removals, {
+      isBusy: id => this.isHeld(id) || this.#adoptions.isRunning(id),
+      live: record => this.#live[record.owner.kind].get(record.id),
+      adopt: record => this.adopt(record),
+      discard: async (record, driver, handles) => {
+        for (const handle of handles) await this.#removals.discard(driver, handle);
+        await this.rows.end(record, 'discarded');
+        this.#owners.get(record.owner.kind)?.ended?.(record.id, 'the server ended');
+      },
+    });
+  }
+
+  /** Registers who owns the instances of a kind; before `start`. */
+  own(kind: OwnerKind, owner: InstanceOwner): void {
+    this.#owners.set(kind, owner);
+  }
+
+  /** Adopts what lives and finishes what an earlier server began. Never rejects: what fails is tried again. */
+  async start(): Promise<void> {
+    await this.#reconciler.run();
+    this.#isStarted = true;
+  }
+
+  /** What is not ready, and why. */
+  readiness(): Readonly<Record<string, string>> {
+    const missing: Record<string, string> = {};
+    if (!this.#isStarted) missing.scheduler = 'looking for instances of an earlier server';
+    if (this.#isStopping) missing.scheduler = 'stopping';
+    for (const [name, reason] of this.#reconciler.away) missing[`sandbox.${name}`] = reason;
+    return missing;
+  }
+
+  /** One look at everything, now; the same that runs by itself every few minutes. */
+  async reconcile(): Promise<void> {
+    await this.#reconciler.run();
+  }
+
+  /** Something could not be written or finished: look at everything soon. */
+  reconcileSoon(): void {
+    this.#reconciler.soon();
+  }
+
+  /** Stops looking for instances of an earlier server. Returns how many of this kind were still looked for; they live on. */
+  async settle(kind: OwnerKind): Promise<number> {
+    this.#isStopping = true;
+    const [unanswered] = await Promise.all([this.#adoptions.abandonAll(kind), this.#reconciler.close()]);
+    return unanswered;
+  }
+
+  /** Lets go of everything that is left; it lives on. Never rejects. */
+  async close(why: string): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    await Promise.all([...this.#owners.keys()].map(kind => this.settle(kind)));
+    this.#removals.close();
+    for (const kind of this.#owners.keys()) this.detach(kind, why);
+  }
+
+  /** The instances of a kind that run and take calls. */
+  liveOf(kind: OwnerKind): ReadonlyMap<string, LiveInstance> {
+    return this.#live[kind];
+  }
+
+  /** Lets go of all of a kind; they live on, and open calls end with `why`. */
+  detach(kind: OwnerKind, why: string): void {
+    for (const live of this.#live[kind].values()) live.detach(why);
+    this.#live[kind].clear();
+  }
+
+  /** Keeps everybody else from it until the returned function is called. */
+  hold(id: string): () => void {
+    this.#held.set(id, (this.#held.get(id) ?? 0) + 1);
+    return () => {
+      const left = (this.#held.get(id) ?? 1) - 1;
+      if (left > 0) this.#held.set(id, left);
+      else this.#held.delete(id);
+    };
+  }
+
+  isHeld(id: string): boolean {
+    return this.#held.has(id);
+  }
+
+  /** The intent of an instance of this node that has had no sandbox yet. */
+  draft(given: Draft): StoredInstance {
+    const { owner, tenant, sandbox, sandboxType, concurrency = 0, maxCallMs = 0, spec = '{}' } = given;
+    return {
+      id: sandbox.instanceId,
+      owner,
+      tenant,
+      status: 'CREATING',
+      statusReason: '',
+      loadError: '',
+      epoch: 1,
+      nodeId: this.#options.nodeId,
+      sandboxType,
+      cpuMillis: sandbox.cpuMillis,
+      memoryMb: sandbox.memoryMb,
+      concurrency,
+      maxCallMs,
+      spec,
+      sandbox: NO_SANDBOX,
+      handle: null,
+      secret: sandbox.secret,
+      createdAtMs: this.#now(),
+      startedAtMs: 0,
+    };
+  }
+
+  /** Writes the intent of an instance, CREATING. False when its name or its idempotency key is taken. */
+  intend(instance: StoredInstance, agent?: AgentIdentity): Promise<boolean> {
+    return this.rows.insert(instance, agent);
+  }
+
+  /**
+   * Starts the sandbox of an instance that is CREATING and held, connects to its runtime and has its code loaded, within the create budget;
+   * it is RUNNING then and takes calls. Fails with the cause, with the reason of `signal`, or with `deadline_exceeded`. Nothing of the
+   * sandbox is left then, and the row is gone, or FAILED when it had a sandbox before.
+   */
+  async launch(record: StoredInstance, start: Start, signal: AbortSignal): Promise<Launched> {
+    const { createTimeoutMs, metrics } = this.#options;
+    const { driver, sandbox, init, accept } = start;
+    const startedMs = performance.now();
+    const { controller: budget, unlink } = linkedTo(signal);
+    const timer = setTimeout(() => {
+      budget.abort(deadlineExceeded(`the instance did not start within ${createTimeoutMs / 1000} s`));
+    }, createTimeoutMs);
+    let outcome: 'created' | 'failed' = 'failed';
+    try {
+      const launched = await launch(driver, sandbox, init, budget.signal, handle =>
+        this.#removals.discard(driver, handle),
+      );
+      clearTimeout(timer);
+      outcome = 'created';
+      const { started, channel, loadFailure, loadMs } = launched;
+      const live = this.#newLive(record, driver, started.handle, sandbox.secret, channel);
+      try {
+        accept?.(loadFailure);
+        const facts = this.#factsOf(started, loadFailure?.message ?? '');
+        if (!(await this.rows.move(record, 'started', rowOf(facts, started, sandbox.secret)))) {
+          throw signal.reason ?? instanceNotFound(record.id);
+        }
+        this.#add(live, record);
+        return { live, facts, loadMs };
+      } catch (error) {
+        // Nobody would ever find this sandbox.
+        live.detach(messageOf(error));
+        await this.#removals.discard(driver, started.handle);
+        throw error;
+      }
+    } catch (error) {
+      const cause = withHint(error, start.hint);
+      await this.undo(record, cause);
+      throw cause;
+    } finally {
+      clearTimeout(timer);
+      unlink();
+      metrics?.created(driver.name, outcome, performance.now() - startedMs);
+    }
+  }
+
+  /**
+   * Starts the sandbox of an instance that is CREATING and held, and in which nothing takes calls. Once it has begun it is never undone: that
+   * it runs is written until it is there, or until `closing` aborts. Fails as `launch` does.
+   */
+  async run(
+    record: StoredInstance,
+    { driver, sandbox }: Pick<Start, 'driver' | 'sandbox'>,
+    signal: AbortSignal,
+    closing: AbortSignal,
+  ): Promise<Command> {
+    let started: StartedSandbox;
+    try {
+      started = await driver.start(sandbox, signal);
+    } catch (error) {
+      await this.undo(record, error);
+      throw error;
+    }
+    const row = rowOf(this.#factsOf(started, ''), started, sandbox.secret);
+    await untilWritten(
+      () => this.rows.move(record, 'started', row),
+      closing,
+      error =>
+        this.#options.log.warn({ instanceId: record.id, err: error }, 'that an instance runs could not be written yet'),
+    );
+    return this.#command(record, driver, started.handle);
+  }
+
+  /**
+   * What became of an instance of an earlier server that may not begin twice: `never` when nothing of it has run (its row is gone then). Asks
+   * again until its driver answers; rejects when `signal` aborts.
+   */
+  async recover(id: string, signal: AbortSignal): Promise<Command | 'never' | 'gone'> {
+    for (let pauseMs = FIRST_RETRY_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_RETRY_MS)) {
+      try {
+        return await this.#recover(id, signal);
+      } catch (error) {
+        signal.throwIfAborted();
+        this.#options.log.warn({ instanceId: id, err: error }, 'an instance could not be looked for yet');
+        await delay(pauseMs, undefined, { signal, ref: false });
+      }
+    }
+  }
+
+  /**
+   * Makes a RUNNING instance live that an earlier server started, once for all who ask; undefined when it is dead or going. Rejects when
+   * its driver does not answer, and when its runtime does not answer soon: then it is waited for in the background.
+   */
+  adopt(record: InstanceRecord): Promise<LiveInstance | undefined> {
+    const live = this.#live[record.owner.kind].get(record.id);
+    return live ? Promise.resolve(live) : this.#adoptions.adopt(record);
+  }
+
+  /** Lets `event` happen to the sandbox that is meant. False: it may not happen (any more), and nothing was written. */
+  move(ref: InstanceRef, event: LastingEvent, patch: Omit<InstancePatch, 'status'> = {}): Promise<boolean> {
+    return this.rows.move(ref, event, patch);
+  }
+
+  /** A start failed, and nothing of its sandbox is left. Never rejects. */
+  async undo(record: InstanceRef, error: unknown, keepsSandbox = false): Promise<void> {
+    await this.#unlessWritten(
+      record.id,
+      record.epoch === 1
+        ? this.rows.end(record, 'forgotten')
+        : this.rows.move(record, 'startFailed', {
+            statusReason: `the restart failed: ${messageOf(error)}`,
+            ...(keepsSandbox ? {} : { handle: null, sandbox: NO_SANDBOX }),
+          }),
+    );
+  }
+
+  /**
+   * Ends and removes the sandbox of an instance, if it has one; open calls fail with `instance exited: <why>`. Its row stays as it is.
+   * Rejects when it could not be removed.
+   */
+  async endSandbox(record: InstanceRecord, graceMs: number, why: string): Promise<void> {
+    const driver = await this.#options.drivers(record.sandboxType);
+    const live = this.take(record);
+    const handle = live?.handle ?? record.handle;
+    if (handle === null) return;
+    try {
+      const ended = live ? live.terminate(graceMs, why) : driver.stop(handle, graceMs);
+      await within(ended, graceMs + STOP_MS, `${driver.name} did not stop the sandbox in time`);
+    } catch (error) {
+      // Removing kills what still runs; if that fails too, it is the error.
+      this.#options.log.warn({ instanceId: record.id, err: error }, 'a sandbox could not be stopped');
+    }
+    await within(driver.remove(handle), REMOVE_MS, `${driver.name} did not remove the sandbox in time`);
+  }
+
+  /** Ends, removes and forgets a live instance that its owner needs no longer. Never rejects: what fails is tried again. */
+  async discard(live: LiveInstance, graceMs: number, why: string): Promise<void> {
+    this.take(live);
+    await live.terminate(graceMs, why).catch(() => undefined);
+    await this.#removals.discard(live.driver, live.handle);
+    await this.#unlessWritten(live.id, this.rows.end(live, 'discarded'));
+  }
+
+  /** Removes what is left of an instance that is over, and its row, which is STOPPING. Never rejects. */
+  async remove(command: Command): Promise<void> {
+    await this.#removals.discard(command.driver, command.handle);
+    await this.#unlessWritten(command.id, this.rows.end(command, 'discarded'));
+  }
+
+  /** What its sandbox has written, nothing when there is none. */
+  async *logs(id: string, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+    const record = await this.rows.find(id);
+    if (record?.handle == null) return;
+    const driver = await this.#options.drivers(record.sandboxType);
+    yield* driver.logs(record.handle, request, signal);
+  }
+
+  /** Takes no more calls for it, and looks for it no longer: its end is the caller's. */
+  take({ id, owner }: Pick<InstanceRecord, 'id' | 'owner'>): LiveInstance | undefined {
+    const map = this.#live[owner.kind];
+    const live = map.get(id);
+    map.delete(id);
+    this.#adoptions.abandon(id);
+    return live;
+  }
+
+  async #recover(id: string, signal: AbortSignal): Promise<Command | 'never' | 'gone'> {
+    const record = await this.rows.find(id);
+    if (record === null || record.status === 'STOPPING') return 'gone';
+    const driver = await this.#options.drivers(record.sandboxType);
+    if (record.handle !== null) return this.#command(record, driver, record.handle);
+    const listed = await within(driver.list(), LIST_MS, `${driver.name} did not answer in time`);
+    const found = listed.find(({ instanceId }) => instanceId === id);
+    if (found === undefined || (await neverBegan(driver, found.handle, signal))) {
+      if (found !== undefined) await this.#removals.discard(driver, found.handle);
+      await this.rows.end(record, 'forgotten');
+      return 'never';
+    }
+    await this.rows.move(record, 'started', {
+      handle: JSON.stringify(found.handle),
+      startedAtMs: this.#now(),
+    });
+    return this.#command(record, driver, found.handle);
+  }
+
+  #command({ id, epoch }: InstanceRef, driver: SandboxDriver, handle: SandboxHandle): Command {
+    return new Command({ id, epoch }, driver, handle, this.#options.log);
+  }
+
+  #found(record: InstanceRecord, driver: SandboxDriver, channel: Channel): LiveInstance {
+    const { handle, secret } = record;
+    if (handle === null) throw new Error('an instance without a sandbox cannot have been found');
+    const live = this.#newLive(record, driver, handle, secret, channel);
+    this.#add(live, record);
+    this.#owners.get(record.owner.kind)?.adopted?.(live, record);
+    return live;
+  }
+
+  #newLive(
+    record: Pick<StoredInstance, 'id' | 'owner' | 'epoch' | 'tenant' | 'concurrency' | 'maxCallMs'>,
+    driver: SandboxDriver,
+    handle: SandboxHandle,
+    secret: string,
+    channel: Channel,
+  ): LiveInstance {
+    const owner = this.#owners.get(record.owner.kind);
+    if (owner === undefined) throw new Error(`nobody owns instances of ${record.owner.kind}s`);
+    const { id, epoch, tenant, concurrency, maxCallMs } = record;
+    return new LiveInstance({
+      id,
+      epoch,
+      owner: record.owner,
+      tenant,
+      driver,
+      handle,
+      secret,
+      channel,
+      concurrency,
+      maxCallMs,
+      room: owner.room,
+      log: this.#options.log,
+    });
+  }
+
+  /** Takes calls for it from now on, until it ends by itself. */
+  #add(live: LiveInstance, record: Pick<StoredInstance, 'id' | 'epoch' | 'owner' | 'sandboxType'>): void {
+    const map = this.#live[live.owner.kind];
+    map.set(live.id, live);
+    void live.ended.then(async ({ reason }) => {
+      if (map.get(live.id) === live) map.delete(live.id);
+      await this.#ended({ ...record, handle: live.handle }, reason);
+    });
+  }
+
+  /** A sandbox ended by itself, was found dead, or was given up. Never rejects. */
+  async #ended(
+    record: Pick<InstanceRecord, 'id' | 'epoch' | 'owner' | 'sandboxType' | 'handle'>,
+    reason: string,
+  ): Promise<void> {
+    const { id, owner, sandboxType, handle } = record;
+    const { drivers, log, metrics } = this.#options;
+    metrics?.exited(sandboxType);
+    log.warn({ instanceId: id, reason }, 'an instance ended by itself');
+    if (OWNER_RULES[owner.kind].keepsEnded) {
+      await this.#unlessWritten(id, this.rows.move(record, 'exited', { statusReason: reason }));
+    } else {
+      const release = this.hold(id);
+      try {
+        if (handle !== null) await this.#removals.discard(await drivers(sandboxType), handle);
+        await this.#unlessWritten(id, this.rows.end(record, 'discarded'));
+      } catch (error) {
+        log.warn({ instanceId: id, err: error }, 'what is left of an instance could not be removed yet');
+        this.#reconciler.soon();
+      } finally {
+        release();
+      }
+    }
+    this.#owners.get(owner.kind)?.ended?.(id, reason);
+  }
+
+  #factsOf({ facts }: StartedSandbox, loadError: string): Launched['facts'] {
+    return { statusReason: '', loadError, startedAtMs: this.#now(), sandbox: facts };
+  }
+
+  /** Waits for a write that a later look at everything makes up for when it fails. */
+  async #unlessWritten(id: string, write: Promise<boolean>): Promise<void> {
+    try {
+      await write;
+    } catch (error) {
+      this.#options.log.error({ instanceId: id, err: error }, 'a change of an instance could not be written');
+      this.#reconciler.soon();
+    }
+  }
+}
+
+function withHint(error: unknown, hint: string): unknown {
+  if (hint === '' || !(error instanceof ServiceError) || error.code !== 'failed_precondition') return error;
+  return failedPrecondition(error.message + hint, { cause: error });
+}
+
+function rowOf(facts: { readonly sandbox: SandboxFacts } & object, { handle }: StartedSandbox, secret: string) {
+  return { ...facts, handle: JSON.stringify(handle), secret };
+}

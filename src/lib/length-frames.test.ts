@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest';
+import { FrameJoiner, FrameTooLong, frameHead, frameOf } from './length-frames.ts';
+
+function takeAll(joiner: FrameJoiner): string[] {
+  const taken: string[] = [];
+  for (let frame = joiner.take(); frame !== null; frame = joiner.take()) taken.push(frame.body.toString());
+  return taken;
+}
+
+const SENT = ['one', '', 'three '.repeat(50)];
+const BYTES = Buffer.concat(SENT.map(text => frameOf(Buffer.from(text))));
+
+test.each([1, 2, 3, 4, 5, 7, 100, BYTES.length])(
+  'frames come out as they went in, however the bytes are cut (pieces of %d)',
+  size => {
+    const joiner = new FrameJoiner(1000);
+    const taken: string[] = [];
+    for (let at = 0; at < BYTES.length; at += size) {
+      joiner.push(BYTES.subarray(at, at + size));
+      taken.push(...takeAll(joiner));
+    }
+    expect(taken).toEqual(SENT);
+    expect(joiner.rest()).toHaveLength(0);
+  },
+);
+
+test('the parts of a frame make one body, and a head stands before one that is written for itself', () => {
+  const joiner = new FrameJoiner(1000);
+  joiner.push(frameOf(Buffer.of(7), Buffer.from('abc')));
+  joiner.push(frameHead(2));
+  joiner.push(Buffer.from('de'));
+  expect(takeAll(joiner)).toEqual(['\x07abc', 'de']);
+});
+
+test('what came behind the last frame that was taken is handed back, and comes no more', () => {
+  const joiner = new FrameJoiner(1000);
+  joiner.push(Buffer.concat([frameOf(Buffer.from('answer')), Buffer.from('and then bytes')]));
+  expect(joiner.take()?.body.toString()).toBe('answer');
+  expect(joiner.rest().toString()).toBe('and then bytes');
+  expect(joiner.take()).toBeNull();
+});
+
+test('a frame that announces more than may come is refused before any of its body is there', () => {
+  const joiner = new FrameJoiner(10);
+  joiner.push(frameHead(10));
+  expect(joiner.take()).toBeNull();
+  const other = new FrameJoiner(10);
+  other.push(frameHead(11));
+  expect(() => other.take()).toThrow(FrameTooLong);
+});
+
+test('a head may be longer than the length at its end', () => {
+  const joiner = new FrameJoiner(1000, 8);
+  joiner.push(Buffer.concat([Buffer.of(2, 0, 0, 0), frameOf(Buffer.from('error'))]).subarray(0, 9));
+  expect(joiner.take()).toBeNull();
+  joiner.push(Buffer.from('rror'));
+  const frame = joiner.take();
+  expect([frame?.head[0], frame?.body.toString()]).toEqual([2, 'error']);
+});

@@ -1,0 +1,12 @@
+import type { SandboxDriver } from '../driver.ts';
+import type { DriverContext, DriverDefinition } from '../driver-definition.ts';
+import { HOST_SETTINGS, type HostSettings, hostOptions } from '../host/settings.ts';
+
+export const PROCESS = {
+  rootfs: 'host',
+  settings: HOST_SETTINGS,
+  async create(context: DriverContext<HostSettings>): Promise<SandboxDriver> {
+    const { ProcessDriver } = await import('./driver.ts');
+    return new ProcessDriver(hostOptions(context));
+  },
+} as const satisfies DriverDefinition;

@@ -1,0 +1,80 @@
+import type { Selectable } from 'kysely';
+import type { InstanceStatus } from '../core/instance.ts';
+import type { Database } from './database.ts';
+import { type InstanceTable, type StoredInstance, toStored } from './instances.ts';
+
+/** An instance that is an agent, with the hash of the request that it came of (null without an idempotency key). */
+export interface StoredAgent {
+  readonly stored: StoredInstance;
+  readonly requestHash: string | null;
+}
+
+export interface AgentFilter {
+  readonly tenant: string;
+  readonly namespace?: string | undefined;
+  readonly name?: string | undefined;
+  readonly status?: InstanceStatus | undefined;
+  readonly limit: number;
+  /** Only ids after this one. */
+  readonly afterId: string | null;
+}
+
+const agentsIn = (database: Database) => database.selectFrom('instances').selectAll().where('owner_kind', '=', 'agent');
+
+export async function findAgent(database: Database, id: string): Promise<StoredAgent | null> {
+  return toAgent(await agentsIn(database).where('id', '=', id).executeTakeFirst());
+}
+
+export async function findAgentByName(
+  database: Database,
+  tenant: string,
+  namespace: string,
+  name: string,
+): Promise<StoredAgent | null> {
+  const row = await agentsIn(database)
+    .where('tenant', '=', tenant)
+    .where('namespace', '=', namespace)
+    .where('name', '=', name)
+    .executeTakeFirst();
+  return toAgent(row);
+}
+
+export async function findAgentByIdempotencyKey(
+  database: Database,
+  tenant: string,
+  key: string,
+): Promise<StoredAgent | null> {
+  const row = await agentsIn(database)
+    .where('tenant', '=', tenant)
+    .where('idempotency_key', '=', key)
+    .executeTakeFirst();
+  return toAgent(row);
+}
+
+/** One page of a tenant's agents, ordered by id. */
+export async function listAgents(database: Database, filter: AgentFilter): Promise<StoredInstance[]> {
+  let query = agentsIn(database).where('tenant', '=', filter.tenant);
+  if (filter.namespace !== undefined) query = query.where('namespace', '=', filter.namespace);
+  if (filter.name !== undefined) query = query.where('name', '=', filter.name);
+  if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+  if (filter.afterId !== null) query = query.where('id', '>', filter.afterId);
+  const rows = await query.orderBy('id').limit(filter.limit).execute();
+  return rows.map(toStored);
+}
+
+export async function listAgentsOfNode(database: Database, nodeId: string): Promise<StoredInstance[]> {
+  return (await agentsIn(database).where('node_id', '=', nodeId).execute()).map(toStored);
+}
+
+/** The key may be used for another request; the agent stays. */
+export async function forgetIdempotencyKey(database: Database, id: string): Promise<void> {
+  await database
+    .updateTable('instances')
+    .set({ idempotency_key: null, request_hash: null })
+    .where('id', '=', id)
+    .execute();
+}
+
+function toAgent(row: Selectable<InstanceTable> | undefined): StoredAgent | null {
+  return row ? { stored: toStored(row), requestHash: row.request_hash } : null;
+}

@@ -1,0 +1,30 @@
+import { randomUUID } from 'node:crypto';
+import { NO_SANDBOX } from '../../src/core/instance.ts';
+import type { StoredInstance } from '../../src/storage/instances.ts';
+
+/** An instance as an owner writes it, with whatever a test says otherwise. */
+export function storedInstance(changes: Partial<StoredInstance> = {}): StoredInstance {
+  const id = changes.id ?? randomUUID();
+  return {
+    id,
+    owner: { kind: 'agent', key: id },
+    tenant: 'default',
+    status: 'CREATING',
+    statusReason: '',
+    loadError: '',
+    epoch: 1,
+    nodeId: 'node',
+    sandboxType: 'fake',
+    cpuMillis: 1000,
+    memoryMb: 128,
+    concurrency: 1,
+    maxCallMs: 1000,
+    spec: '{}',
+    sandbox: NO_SANDBOX,
+    handle: null,
+    secret: 'secret',
+    createdAtMs: 1_700_000_000_000,
+    startedAtMs: 0,
+    ...changes,
+  };
+}
