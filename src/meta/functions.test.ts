@@ -144,7 +144,6 @@ describe('register', () => {
       body: {
         code: 4101,
         message: 'the function name already exists. rename your function',
-        advice: expect.stringContaining(`PUT /serverless/v1/functions/${NAME}`),
       },
     });
   });

@@ -69,7 +69,4 @@ export const NOT_FOUND = (what: string) => ({
   body: { code: 4115, message: `function [${what}] is not found. check input parameters` },
 });
 
-export const NO_VERSION = (version: string, ...versions: readonly string[]) => {
-  const { status, body } = NOT_FOUND(`${NAME}:${version}`);
-  return { status, body: { ...body, advice: `The versions of ${NAME} are ${['$latest', ...versions].join(', ')}.` } };
-};
+export const NO_VERSION = (version: string) => NOT_FOUND(`${NAME}:${version}`);
