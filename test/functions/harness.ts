@@ -12,7 +12,7 @@ import type { ServiceLauncher, ServingInstance } from '../../src/functions/launc
 import type { GroupKey } from '../../src/functions/policy.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
-import { FakeClock } from '../fakes/fake-clock.ts';
+import { FakeClock, settle } from '../fakes/fake-clock.ts';
 
 export const FUNCTION_URN = 'sn:cn:yrk:default:function:0@svc@hello';
 export const URN = `${FUNCTION_URN}:$latest`;
@@ -262,4 +262,19 @@ export function machineOf(cpuMillis: number, memoryMb: number): Machine {
     give: () => undefined,
     onGiven: () => undefined,
   };
+}
+
+/** A call that runs: its promise, and the instance that it runs on. */
+export async function running(harness: ServiceHarness, more: Parameters<ServiceHarness['invoke']>[0] = {}) {
+  const result = harness.invoke(more);
+  await settle();
+  const instance = harness.launcher.launched.findLast(({ calls }) => calls.length > 0);
+  if (!instance) throw new Error('the call found no instance');
+  return { result, instance };
+}
+
+export async function call(harness: ServiceHarness, more: Parameters<ServiceHarness['invoke']>[0] = {}) {
+  const { result, instance } = await running(harness, more);
+  instance.calls.at(-1)?.finish();
+  return await result;
 }
