@@ -9,7 +9,6 @@ export const ERROR_SCHEMA = {
   properties: {
     code: { type: 'integer' },
     message: { type: 'string' },
-    advice: { type: 'string', description: 'What to do next.' },
   },
 } as const;
 

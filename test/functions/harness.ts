@@ -82,8 +82,10 @@ export class FakeCatalog implements FunctionCatalog {
   }
 
   async warm(functionUrn: string | null): Promise<readonly string[]> {
+    const isWarm = ({ urn, scaling }: ServedFunction) =>
+      scaling.minInstances > 0 || [...(this.reservations.get(urn)?.values() ?? [])].some(({ min }) => min > 0);
     return [...this.functions.values()]
-      .filter(({ urn, scaling }) => scaling.minInstances > 0 && (functionUrn === null || urn.startsWith(functionUrn)))
+      .filter(fn => isWarm(fn) && (functionUrn === null || fn.urn.startsWith(`${functionUrn}:`)))
       .map(({ urn }) => urn);
   }
 
@@ -97,8 +99,14 @@ export class FakeCatalog implements FunctionCatalog {
     this.tell(fn.urn);
   }
 
+  reserve(urn: string, label: string, bounds: { readonly min: number; readonly max: number }): void {
+    this.reservations.set(urn, new Map([...(this.reservations.get(urn) ?? []), [label, bounds]]));
+    this.tell(urn);
+  }
+
   remove(urn: string): void {
     this.functions.delete(urn);
+    this.reservations.delete(urn);
     this.tell(urn);
   }
 

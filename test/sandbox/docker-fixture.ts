@@ -15,7 +15,7 @@ export class DockerFixture extends DriverFixture<DockerDriver, DockerDriverOptio
 
   /** `host`: of the daemon. `image`: one with Python 3.11. */
   constructor(host: string, image: string, options: Partial<DockerDriverOptions> = {}) {
-    super(mkdtempSync(join(tmpdir(), 'rookery-docker-')), '/code');
+    super(options.dataDir ?? mkdtempSync(join(tmpdir(), 'rookery-docker-')), '/code');
     this.#image = image;
     this.#options = { host, ...options };
   }
