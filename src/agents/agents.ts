@@ -24,7 +24,7 @@ import {
   listAgentsOfNode,
 } from '../storage/agents.ts';
 import type { Database } from '../storage/database.ts';
-import type { StoredInstance } from '../storage/instances.ts';
+import type { InstanceRef, StoredInstance } from '../storage/instances.ts';
 import type { AgentInstances, CreateInstance, InstanceQuery } from './contract.ts';
 import { Operations } from './operations.ts';
 import {
@@ -71,8 +71,8 @@ export class Agents implements AgentInstances {
   readonly #operations: Operations;
   /** A call looks here and nowhere else. */
   readonly #live: ReadonlyMap<string, LiveInstance>;
-  /** What the machine has promised to each. */
-  readonly #promised = new Map<string, Pick<StoredInstance, 'cpuMillis' | 'memoryMb'>>();
+  /** What the machine has promised to the sandbox of each. */
+  readonly #promised = new Map<string, Pick<StoredInstance, 'epoch' | 'cpuMillis' | 'memoryMb'>>();
   #isStopping = false;
 
   constructor(options: AgentsOptions) {
@@ -87,8 +87,8 @@ export class Agents implements AgentInstances {
     this.#live = this.#instances.liveOf('agent');
     this.#instances.own('agent', {
       room: this.#room,
-      adopted: (live, record) => this.#take(live.id, record),
-      ended: id => this.#give(id),
+      adopted: (_live, record) => this.#take(record),
+      ended: sandbox => this.#give(sandbox),
     });
   }
 
@@ -260,7 +260,7 @@ export class Agents implements AgentInstances {
       await this.#instances.undo(next, error, !isOldGone);
       throw error;
     } finally {
-      if (isOldGone) this.#give(id);
+      if (isOldGone) this.#give(record);
     }
     return await this.#bringUp({ ...next, handle: null }, start, signal);
   }
@@ -290,27 +290,30 @@ export class Agents implements AgentInstances {
       await this.#instances.undo(intent, refusal);
       throw refusal;
     }
-    this.#take(intent.id, intent);
+    this.#take(intent);
     try {
       const { facts } = await this.#instances.launch(intent, start, signal);
       return toInstance({ ...intent, ...facts, status: transitionOf('started').to });
     } catch (error) {
-      this.#give(intent.id);
+      this.#give(intent);
       throw error;
     }
   }
 
-  #take(id: string, { cpuMillis, memoryMb }: Pick<StoredInstance, 'cpuMillis' | 'memoryMb'>): void {
-    if (this.#promised.has(id)) return;
-    this.#promised.set(id, { cpuMillis, memoryMb });
+  #take({ id, epoch, cpuMillis, memoryMb }: Pick<StoredInstance, 'id' | 'epoch' | 'cpuMillis' | 'memoryMb'>): void {
+    const isCounted = this.#promised.has(id);
+    this.#promised.set(id, { epoch, cpuMillis, memoryMb });
+    if (isCounted) return;
     this.#options.ledger.take('agent', { cpuMillis, memoryMb, processes: this.#options.maxProcesses });
   }
 
-  #give(id: string): void {
-    const size = this.#promised.get(id);
-    if (size === undefined) return;
+  /** Nothing is left of this sandbox, nor of an earlier one; a later one of the same agent keeps what it has. */
+  #give({ id, epoch }: InstanceRef): void {
+    const promised = this.#promised.get(id);
+    if (promised === undefined || promised.epoch > epoch) return;
     this.#promised.delete(id);
-    this.#options.ledger.give('agent', { ...size, processes: this.#options.maxProcesses });
+    const { cpuMillis, memoryMb } = promised;
+    this.#options.ledger.give('agent', { cpuMillis, memoryMb, processes: this.#options.maxProcesses });
   }
 
   /** The instance as a whole ends, whichever of its sandboxes it has: a restart may have begun since it was read. False: it is going. */
@@ -330,7 +333,7 @@ export class Agents implements AgentInstances {
       if (record === null) return;
       await this.#instances.endSandbox(record, this.#graceOf(record, graceMs), 'deleted');
       await this.#instances.rows.end(record, 'removed');
-      this.#give(id);
+      this.#give(record);
     } catch (error) {
       this.#instances.reconcileSoon();
       const text = `instance ${id} could not be removed yet, and is tried again: ${messageOf(error)}`;

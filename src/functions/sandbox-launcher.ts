@@ -66,7 +66,7 @@ export class SandboxLauncher implements ServiceLauncher {
       // How many calls an instance takes is the service's rule; here only their bytes are bounded.
       room: new CallRoom({ maxWaitingCalls: Number.MAX_SAFE_INTEGER, bytes: options.openCallBytes }),
       adopted: (live, record) => this.#onAdopted(this.#serve(live, record, NO_TIMINGS)),
-      ended: id => this.#releaseCode(id),
+      ended: ({ id }) => this.#releaseCode(id),
     });
   }
 

@@ -1,5 +1,6 @@
 import type { OwnerKind, SandboxType } from '../core/instance.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
+import type { InstanceRef } from '../storage/instances.ts';
 import type { CallRoom } from './call-room.ts';
 import type { LiveInstance } from './live-instance.ts';
 import type { InstanceRecord } from './rows.ts';
@@ -25,8 +26,11 @@ export interface InstanceOwner {
   readonly room: CallRoom;
   /** One of an earlier server runs and answers: found at the start, or later when it was slow to answer. */
   adopted?(live: LiveInstance, record: InstanceRecord): void;
-  /** The sandbox of one ended by itself, was found dead, or was given up; `reason` is a sentence. Told once for each sandbox. */
-  ended?(id: string, reason: string): void;
+  /**
+   * A sandbox ended by itself, was found dead, was given up, or was removed by a look at everything; `reason` is a sentence. Perhaps its instance
+   * has another one by now, with a later epoch.
+   */
+  ended?(sandbox: InstanceRef, reason: string): void;
 }
 
 /**

@@ -97,8 +97,9 @@ export class Instances {
       discard: async (record, driver, handles) => {
         for (const handle of handles) await this.#removals.discard(driver, handle);
         await this.rows.end(record, 'discarded');
-        this.#owners.get(record.owner.kind)?.ended?.(record.id, 'the server ended');
       },
+      removed: record => this.#owners.get(record.owner.kind)?.ended?.(record, 'the server ended'),
+      letGo: record => this.take(record)?.detach('it has ended, or has another sandbox'),
     });
   }
 
@@ -252,15 +253,16 @@ export class Instances {
   }
 
   /**
-   * Starts the sandbox of an instance that is CREATING and held, and in which nothing takes calls. Once it has begun it is never undone: that
-   * it runs is written until it is there, or until `closing` aborts. Fails as `launch` does.
+   * Starts the sandbox of an instance that is CREATING and held, and in which nothing takes calls. That it runs is written until it is there,
+   * or until `closing` aborts: what may not begin twice is not undone because of a full disk. Fails as `launch` does. null: meanwhile another server has decided what
+   * becomes of it, and nothing is left here.
    */
   async run(
     record: StoredInstance,
     { driver, sandbox }: Pick<Start, 'driver' | 'sandbox'>,
     signal: AbortSignal,
     closing: AbortSignal,
-  ): Promise<Command> {
+  ): Promise<Command | null> {
     let started: StartedSandbox;
     try {
       started = await driver.start(sandbox, signal);
@@ -269,13 +271,27 @@ export class Instances {
       throw error;
     }
     const row = rowOf(this.#factsOf(started, ''), started, sandbox.secret);
-    await untilWritten(
-      () => this.rows.move(record, 'started', row),
-      closing,
-      error =>
-        this.#options.log.warn({ instanceId: record.id, err: error }, 'that an instance runs could not be written yet'),
-    );
-    return this.#command(record, driver, started.handle);
+    let isOurs: boolean;
+    try {
+      isOurs = await untilWritten(
+        () => this.#hasStarted(record, row),
+        closing,
+        error =>
+          this.#options.log.warn(
+            { instanceId: record.id, err: error },
+            'that an instance runs could not be written yet',
+          ),
+      );
+    } catch (error) {
+      if (closing.aborted) throw error;
+      // It will never be on record: nobody could find it.
+      await this.#removals.discard(driver, started.handle);
+      await this.undo(record, error);
+      throw error;
+    }
+    if (isOurs) return this.#command(record, driver, started.handle);
+    await this.#removals.discard(driver, started.handle);
+    return null;
   }
 
   /**
@@ -328,7 +344,10 @@ export class Instances {
    */
   async endSandbox(record: InstanceRecord, graceMs: number, why: string): Promise<void> {
     const driver = await this.#options.drivers(record.sandboxType);
-    const live = this.take(record);
+    const taken = this.take(record);
+    const live = taken?.epoch === record.epoch ? taken : undefined;
+    // Of an earlier sandbox: somebody else began the next epoch.
+    if (live === undefined) taken?.detach(`instance exited: ${why}`);
     const handle = live?.handle ?? record.handle;
     if (handle === null) return;
     try {
@@ -343,10 +362,16 @@ export class Instances {
 
   /** Ends, removes and forgets a live instance that its owner needs no longer. Never rejects: what fails is tried again. */
   async discard(live: LiveInstance, graceMs: number, why: string): Promise<void> {
-    this.take(live);
-    await live.terminate(graceMs, why).catch(() => undefined);
-    await this.#removals.discard(live.driver, live.handle);
-    await this.#unlessWritten(live.id, this.rows.end(live, 'discarded'));
+    // Else the next look at everything would find one that runs and that nobody has, and adopt it.
+    const release = this.hold(live.id);
+    try {
+      this.take(live);
+      await live.terminate(graceMs, why).catch(() => undefined);
+      await this.#removals.discard(live.driver, live.handle);
+      await this.#unlessWritten(live.id, this.rows.end(live, 'discarded'));
+    } finally {
+      release();
+    }
   }
 
   /** Removes what is left of an instance that is over, and its row, which is STOPPING. Never rejects. */
@@ -389,6 +414,13 @@ export class Instances {
       startedAtMs: this.#now(),
     });
     return this.#command(record, driver, found.handle);
+  }
+
+  /** Writes that it runs; true also when it was written before, and the answer was lost. */
+  async #hasStarted(record: InstanceRef, row: ReturnType<typeof rowOf>): Promise<boolean> {
+    if (await this.rows.move(record, 'started', row)) return true;
+    const now = await this.rows.find(record.id);
+    return now !== null && now.epoch === record.epoch && JSON.stringify(now.handle) === row.handle;
   }
 
   #command({ id, epoch }: InstanceRef, driver: SandboxDriver, handle: SandboxHandle): Command {
@@ -463,7 +495,7 @@ export class Instances {
         release();
       }
     }
-    this.#owners.get(owner.kind)?.ended?.(id, reason);
+    this.#owners.get(owner.kind)?.ended?.(record, reason);
   }
 
   #factsOf({ facts }: StartedSandbox, loadError: string): Launched['facts'] {

@@ -27,6 +27,10 @@ export interface Reconciled {
   adopt(record: InstanceRecord): Promise<unknown>;
   /** Removes what is left of an instance that nobody needs, and its row. */
   discard(record: InstanceRecord, driver: SandboxDriver, handles: readonly SandboxHandle[]): Promise<void>;
+  /** Nothing of its sandbox is left. */
+  removed(record: InstanceRecord): void;
+  /** What takes calls for it in this process is not what its row says. */
+  letGo(record: InstanceRecord): void;
 }
 
 type Options = Pick<InstancesOptions, 'drivers' | 'sweptDrivers' | 'nodeId' | 'log' | 'orphanGraceMs'> & {
@@ -156,19 +160,20 @@ export class Reconciler {
   async #lookAtInstance(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
     const { id } = row;
     const live = this.#instances.live(row);
-    if (live !== undefined) {
+    if (isSandboxOf(live, row)) {
       // Perhaps its driver was away.
-      live.watchSandbox();
+      live?.watchSandbox();
       return;
     }
     // Read again: it may have gone on since the list of rows was read.
     const now = await this.#rows.find(id);
-    if (now === null || this.#instances.live(now) !== undefined || this.#instances.isBusy(id)) return;
+    if (now === null || this.#instances.isBusy(id) || isSandboxOf(this.#instances.live(now), now)) return;
+    this.#instances.letGo(now);
     const { keepsEnded, recovers } = OWNER_RULES[now.owner.kind];
     switch (now.status) {
       case 'RUNNING':
         if (now.concurrency > 0) await this.#instances.adopt(now);
-        else if (!recovers) await this.#instances.discard(now, driver, handlesOf(now, listed));
+        else if (!recovers) await this.#discard(now, driver, listed);
         return;
       case 'CREATING':
         if (recovers) return;
@@ -179,15 +184,22 @@ export class Reconciler {
         } else {
           await this.#rows.end(now, 'forgotten');
         }
+        this.#instances.removed(now);
         return;
       case 'STOPPING':
         await this.#removeAll(driver, now, listed);
         await this.#rows.end(now, 'removed');
+        this.#instances.removed(now);
         return;
       case 'FAILED':
-        if (!keepsEnded) await this.#instances.discard(now, driver, handlesOf(now, listed));
+        if (!keepsEnded) await this.#discard(now, driver, listed);
         else await this.#stopRemains(driver, now, listed);
     }
+  }
+
+  async #discard(row: InstanceRecord, driver: SandboxDriver, listed: readonly ListedSandbox[]): Promise<void> {
+    await this.#instances.discard(row, driver, handlesOf(row, listed));
+    this.#instances.removed(row);
   }
 
   /** An instance that ended stays on record with its logs, but nothing of it runs. */
@@ -230,6 +242,11 @@ export class Reconciler {
     }
     return waiting;
   }
+}
+
+/** Whether what takes calls in this process does so in the sandbox that the row names. */
+function isSandboxOf(live: LiveInstance | undefined, { status, epoch }: InstanceRecord): boolean {
+  return live !== undefined && status === 'RUNNING' && live.epoch === epoch;
 }
 
 /** Every sandbox of an instance: the one that it knows, and what a start that was cut off left. */

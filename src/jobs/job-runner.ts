@@ -134,7 +134,8 @@ export class JobRunner {
     void held?.then(python => python && pip && this.#options.environments.hold(pip, python));
     try {
       const found = await this.#options.instances.recover(job.instanceId, this.#closing.signal);
-      if (found === 'never') {
+      // One that had begun would be RUNNING, or have its instance still: the server died before it could put the job back.
+      if (found === 'never' || (found === 'gone' && job.status === 'PENDING')) {
         result = await this.#neverBegan(job);
         return result;
       }
@@ -235,7 +236,7 @@ export class JobRunner {
         await this.#requeue(claimed, { attempt: job.attempt, notBeforeMs: 0, message: job.message });
         return 'left';
       }
-      let command: Command;
+      let command: Command | null;
       try {
         command = await instances.run(
           intent,
@@ -253,6 +254,7 @@ export class JobRunner {
           failedEnd('JOB_SUPERVISOR_ACTOR_START_FAILURE', `Job could not be started: ${messageOf(error)}`),
         );
       }
+      if (command === null) return 'left';
       this.#failingSinceMs = undefined;
       live.command = command;
       await this.#begin(claimed, pidOf(command));

@@ -177,6 +177,7 @@ export class PythonEnvironments {
       await instances.intend(intent);
       const starting = AbortSignal.any([AbortSignal.timeout(START_TIMEOUT_MS), closing]);
       const command = await instances.run(intent, { driver, sandbox: spec }, starting, closing);
+      if (command === null) throw failedPrecondition('another server has taken over');
       const late = AbortSignal.any([AbortSignal.timeout(timeoutMs), closing]);
       try {
         for await (const chunk of command.logs({ tail: null, sinceMs: null, follow: true }, late)) {
