@@ -1,0 +1,179 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { resolveConfig } from '../config/config.ts';
+import type { OwnerKind } from '../core/instance.ts';
+import { Ledger, type LedgerOptions, type Size } from './ledger.ts';
+import { OpenCallBytes } from './open-call-bytes.ts';
+
+const KINDS: readonly OwnerKind[] = ['agent', 'function', 'job', 'build'];
+const MACHINE: Size = { cpuMillis: 4000, memoryMb: 8192, processes: 1000 };
+const ONCE = { cpu: 1, memory: 1, processes: 1 };
+const NOTHING: Size = { cpuMillis: 0, memoryMb: 0, processes: 0 };
+
+const ledgerOf = (options: Partial<LedgerOptions> = {}) =>
+  new Ledger({ machine: MACHINE, overcommit: ONCE, openCallBytes: new OpenCallBytes(1024), ...options });
+const size = (changes: Partial<Size> = {}): Size => ({ cpuMillis: 1000, memoryMb: 1024, processes: 10, ...changes });
+
+describe('what everybody holds is counted together', () => {
+  test.each(KINDS)('the last of four that fit is refused to an agent when one %s more is there', kind => {
+    const ledger = ledgerOf();
+    for (const other of KINDS.filter(each => each !== kind)) ledger.take(other, size());
+    expect(ledger.refusal(size())).toBeUndefined();
+    ledger.take(kind, size());
+    expect(ledger.refusal(size())?.code).toBe('resource_exhausted');
+    ledger.give(kind, size());
+    expect(ledger.refusal(size())).toBeUndefined();
+  });
+
+  test('each resource is full by itself', () => {
+    const ledger = ledgerOf();
+    ledger.take('function', size({ cpuMillis: 100, memoryMb: 8000, processes: 10 }));
+    expect(ledger.refusal(size({ memoryMb: 192 }))).toBeUndefined();
+    expect(ledger.refusal(size({ memoryMb: 193 }))?.message).toContain('no memory left');
+    expect(ledger.refusal(size({ memoryMb: 1, processes: 991 }))?.message).toContain('no processes left');
+    expect(ledger.refusal(size({ memoryMb: 1, cpuMillis: 3901 }))?.message).toContain('no CPU left');
+  });
+});
+
+describe('how far the machine may be promised', () => {
+  test.each([
+    ['cpu', 'cpuMillis'],
+    ['memory', 'memoryMb'],
+    ['processes', 'processes'],
+  ] as const)('the factor of %s counts for it alone', (factor, name) => {
+    const one = { ...NOTHING, [name]: MACHINE[name] };
+    const ledger = ledgerOf({ overcommit: { ...ONCE, [factor]: 3 } });
+    for (let taken = 0; taken < 3; taken++) {
+      expect(ledger.refusal(one)).toBeUndefined();
+      ledger.take('agent', one);
+    }
+    expect(ledger.refusal({ ...NOTHING, [name]: 1 })?.code).toBe('resource_exhausted');
+    for (const other of ['cpuMillis', 'memoryMb', 'processes'] as const) {
+      if (other !== name) expect(ledger.promised.limit[other]).toBe(MACHINE[other]);
+    }
+  });
+
+  test('an instance that is larger than the machine counts as the machine', () => {
+    const huge = size({ cpuMillis: 1_000_000, memoryMb: 1_000_000, processes: 1_000_000 });
+    const ledger = ledgerOf({ overcommit: { cpu: 2, memory: 2, processes: 2 } });
+    expect(ledger.isWithinMachine(huge)).toBe(false);
+    for (const kind of ['agent', 'job'] as const) {
+      expect(ledger.refusal(huge)).toBeUndefined();
+      ledger.take(kind, huge);
+      expect(ledger.promised.by[kind]).toEqual(MACHINE);
+    }
+    expect(ledger.refusal(size())?.code).toBe('resource_exhausted');
+    for (const kind of ['agent', 'job'] as const) ledger.give(kind, huge);
+    expect(ledger.promised.by).toEqual(Object.fromEntries(KINDS.map(kind => [kind, NOTHING])));
+  });
+
+  test('what runs already counts whatever the limits say', () => {
+    const ledger = ledgerOf();
+    for (let found = 0; found < 10; found++) ledger.take('agent', size());
+    expect(ledger.promised.by.agent).toEqual({ cpuMillis: 10_000, memoryMb: 10_240, processes: 100 });
+    expect(ledger.refusal(size({ cpuMillis: 0, memoryMb: 1 }))?.code).toBe('resource_exhausted');
+    for (let ended = 0; ended < 7; ended++) ledger.give('agent', size());
+    expect(ledger.refusal(size())).toBeUndefined();
+  });
+
+  test('the default settings let 1 000 default agents wait for calls on a machine of 24 GiB and 2 processors', async () => {
+    const config = await resolveConfig([], { environment: { HOME: '/root' }, isRoot: true });
+    const machine = { cpuMillis: 2000, memoryMb: 24 * 1024, processes: 32_768 };
+    const ledger = ledgerOf({ machine, overcommit: config.overcommit });
+    const agent = { cpuMillis: 1000, memoryMb: 2048, processes: config.maxProcesses };
+    expect(config.maxProcesses).toBe(256);
+    for (let count = 0; count < 1000; count++) {
+      expect(ledger.refusal(agent)).toBeUndefined();
+      ledger.take('agent', agent);
+    }
+  });
+});
+
+describe('a refusal', () => {
+  test('says what is full, who holds it, and which setting decides', () => {
+    const ledger = ledgerOf();
+    ledger.take('agent', size({ memoryMb: 5000 }));
+    ledger.take('function', size({ memoryMb: 2000 }));
+    ledger.take('build', size({ memoryMb: 1000 }));
+    expect(ledger.refusal(size())).toMatchObject({
+      code: 'resource_exhausted',
+      message:
+        'the machine has no memory left to promise: 1024 of 8192 MiB are asked for, and held are agents 5000, functions 2000, builds of environments 1000 (setting overcommit.memory)',
+      retryAfterSeconds: 5,
+    });
+  });
+
+  test('asks nobody who was not refused: listeners hear once, of the first thing that is given back after it', () => {
+    const ledger = ledgerOf();
+    let told = 0;
+    ledger.onGiven(() => told++);
+    for (let taken = 0; taken < 4; taken++) ledger.take('agent', size());
+    ledger.give('agent', size());
+    expect(told).toBe(0);
+    ledger.take('agent', size());
+    ledger.refusal(size());
+    ledger.refusal(size());
+    expect(told).toBe(0);
+    ledger.give('agent', size());
+    ledger.give('agent', size());
+    expect(told).toBe(1);
+  });
+
+  test('within a listener leads to another call of it, once something is given back again', () => {
+    const ledger = ledgerOf();
+    let told = 0;
+    ledger.onGiven(() => {
+      told++;
+      ledger.refusal(size({ cpuMillis: 4000 }));
+    });
+    for (let taken = 0; taken < 4; taken++) ledger.take('job', size());
+    ledger.refusal(size());
+    for (const expected of [1, 2, 3]) {
+      ledger.give('job', size());
+      expect(told).toBe(expected);
+    }
+    // Now all of it would fit.
+    ledger.give('job', size());
+    ledger.give('job', NOTHING);
+    expect(told).toBe(4);
+  });
+});
+
+const SIZE = fc.record({
+  cpuMillis: fc.integer({ min: 0, max: 10_000 }),
+  memoryMb: fc.integer({ min: 0, max: 20_000 }),
+  processes: fc.integer({ min: 0, max: 3000 }),
+});
+const HISTORY = fc.array(fc.record({ kind: fc.constantFrom(...KINDS), size: SIZE, keep: fc.nat(5) }), {
+  maxLength: 60,
+});
+
+test('whatever history of takes and gives: the sum is what is held, no refusal is wrong, and the end is zero', () => {
+  fc.assert(
+    fc.property(HISTORY, history => {
+      const ledger = ledgerOf({ overcommit: { cpu: 4, memory: 2, processes: 3 } });
+      const held: { kind: OwnerKind; size: Size }[] = [];
+      const counted = (name: keyof Size, more?: Size) =>
+        [...held.map(one => one.size), ...(more ? [more] : [])].reduce(
+          (sum, one) => sum + Math.min(one[name], MACHINE[name]),
+          0,
+        );
+      for (const { kind, size, keep } of history) {
+        const { limit } = ledger.promised;
+        const fits = (['cpuMillis', 'memoryMb', 'processes'] as const).every(
+          name => counted(name, size) <= limit[name],
+        );
+        expect(ledger.refusal(size) === undefined).toBe(fits);
+        // Also what was refused may run already.
+        ledger.take(kind, size);
+        held.push({ kind, size });
+        while (held.length > keep) {
+          const given = held.shift();
+          if (given) ledger.give(given.kind, given.size);
+        }
+      }
+      for (const given of held) ledger.give(given.kind, given.size);
+      expect(ledger.promised.by).toEqual(Object.fromEntries(KINDS.map(kind => [kind, NOTHING])));
+    }),
+  );
+});
