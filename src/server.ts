@@ -174,6 +174,7 @@ async function assemble(
   metrics.readJobsFrom(() => jobs.jobs.byStatus());
   const agents = new Agents({ ...sandboxes, maxWaitingCalls: config.maxWaitingCalls });
   metrics.readGaugesFrom(agents);
+  metrics.readPromisesFrom(() => ({ ...ledger.promised.by, limit: ledger.promised.limit }));
 
   const functions = new FunctionService({
     catalog: createCatalog(registry, database, executors),
