@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
-import { isJsonObject, type JsonObject } from '../core/field-reader.ts';
 import { readRegister, readUpdate } from '../core/function-fields.ts';
+import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { LATEST } from '../core/urn.ts';
 import { isOfImage, localPython, missingImage, parsePairs } from './agent-create.ts';
 import { Client, type ClientOptions } from './client.ts';

@@ -1,4 +1,4 @@
-import { isJsonObject, type JsonObject } from '../core/field-reader.ts';
+import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { readPool } from '../core/pool-fields.ts';
 import { parsePairs } from './agent-create.ts';
 import { Client, type ClientOptions } from './client.ts';

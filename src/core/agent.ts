@@ -1,11 +1,13 @@
-import { environmentNameProblem } from './environment.ts';
+import { ENVIRONMENT_NAMES } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import type { InstanceSpec, SandboxType } from './instance.ts';
-import { type Fields, invalidBody } from './json.ts';
+import { failAtFirst, type JsonObject } from './json.ts';
+import { boolean, described, integer, type Kind, list, record, refine, text } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
-import { type PortSpec, parsePorts } from './port.ts';
+import { PORT_SCHEMA, PORTS_SCHEMA, type PortSpec, parsePorts } from './port.ts';
 import { type RequestedSandboxType, runsImages, SANDBOX_TYPES } from './sandbox-types.ts';
+import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
 
 /**
  * An agent create request after its checks (everything that can be checked without looking at a disk or a registry).
@@ -59,26 +61,94 @@ export interface FunctionResolver {
 /** Control characters, and halves of surrogate pairs, which no UTF-8 text can hold. */
 const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
 
+const agentName = refine(
+  text({ required: true }),
+  (name, path, problem) => {
+    if ([...name].length <= LIMITS.agentNameChars && !UNPRINTABLE.test(name)) return;
+    problem(path, `must have 1 to ${LIMITS.agentNameChars} characters and no control characters`);
+  },
+  { maxLength: LIMITS.agentNameChars, pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]*$' },
+);
+
+const sandboxType: Kind<RequestedSandboxType> = {
+  ...refine(text() as Kind<RequestedSandboxType>, (value, path, problem) => {
+    if (value === '' || (SANDBOX_TYPES as readonly string[]).includes(value)) return;
+    problem(path, `must be one of ${SANDBOX_TYPES.join(', ')} or empty, got "${value}"`);
+  }),
+  describe: () => ({ enum: ['', ...SANDBOX_TYPES] }),
+};
+
+/** Variables that a caller sets. */
+export const environment = record(text(), ENVIRONMENT_NAMES);
+
+const rootfs = object({
+  imageurl: required(text({ required: true })),
+  user: optional(text(), '', 'Empty: root.'),
+  ports: optional(list(described(text(), PORT_SCHEMA), undefined, PORTS_SCHEMA), []),
+});
+
+const extendedHandler = object({
+  initializer: optional(text(), '', '`module.function`, once at the start.'),
+  pre_stop: optional(text(), '', '`module.function`, once at the end.'),
+});
+
+const runtimeSpec = object(
+  {
+    runtime: required(text({ required: true }), { examples: ['python3.11'] }),
+    rootfs: required(rootfs),
+    sandbox_type: optional(sandboxType, '', 'Empty: the default executor.'),
+    codePath: optional(text(), '', 'Code directory inside the sandbox; a mount has to bring it.'),
+    handler: optional(text(), '', '`module.function`'),
+    extendedHandler: optional(extendedHandler, { initializer: '', pre_stop: '' }),
+    cpu: optional(integer(LIMITS.cpuMillis), LIMITS.cpuMillis.default, '1/1000 core'),
+    memory: optional(integer(LIMITS.memoryMb), LIMITS.memoryMb.default, 'MB'),
+  },
+  { isMode: true },
+);
+
+/** What is wrong with a source is said by `core/host-path.ts`. */
+const mount = object<MountSpec>({
+  source: required(text({ raw: true }), { pattern: '^/', description: 'Absolute path on the host.' }),
+  target: required(text(), 'Path inside the sandbox.'),
+  readonly: optional(boolean, false),
+});
+
+const CREATE_FIELDS = {
+  namespace: required(agentName),
+  name: required(agentName),
+  runtime_spec: maybe(runtimeSpec),
+  urn: optional(text(), '', 'functionVersionUrn of a registered function (registered mode).'),
+  env_vars: optional(environment, {}),
+  workspace: optional(text({ raw: true }), '', {
+    pattern: '^(/.*)?$',
+    description: 'Absolute path on the host; empty: none.',
+  }),
+  mounts: optional(list(mount, LIMITS.mounts), []),
+};
+
+/** The body of an agent create. */
+export const AGENT_CREATE = object<ValueOf<typeof CREATE_FIELDS>>(CREATE_FIELDS, {
+  schema: { anyOf: [{ required: ['runtime_spec'] }, { required: ['urn'], properties: { urn: { minLength: 1 } } }] },
+});
+
 /**
  * Reads the body of an agent create request. The checks stand in the order of the decisions: `namespace` and `name`, the
  * mode, `runtime` and `rootfs.imageurl` (inline), the rest of the spec, mounts, urn; the first failure answers
  * (`invalid_request`). Whether sources are safe and exist is `checkSources`' part, which comes before the urn is resolved.
  */
-export function readAgentCreate(body: Fields, tenant: string, defaults: ExecutorDefaults): AgentCreateRequest {
-  const namespace = readName(body, 'namespace');
-  const name = readName(body, 'name');
-  const runtimeSpec = body.object('runtime_spec');
-  const hasUrn = body.has('urn');
-  if (runtimeSpec === undefined && (!hasUrn || (body.isText('urn') && body.text('urn') === ''))) {
+export function readAgentCreate(body: JsonObject, tenant: string, defaults: ExecutorDefaults): AgentCreateRequest {
+  const form = new Form(AGENT_CREATE, body, '', failAtFirst);
+  const { namespace, name } = form.read('namespace', 'name');
+  const isInline = form.sent('runtime_spec') !== undefined;
+  const sent = form.sent('urn') ?? '';
+  if (!isInline && typeof sent === 'string' && form.read('urn').urn === '') {
     throw invalidRequest('one of runtime_spec (inline) or urn (registered) is required');
   }
-  const inline = runtimeSpec === undefined ? undefined : readRuntimeSpec(runtimeSpec);
-  const envVars = readEnv(body, 'env_vars');
-  const workspace = body.rawText('workspace') ?? '';
-  const mounts = (body.objects('mounts') ?? []).map(readMount);
-  if (mounts.length > LIMITS.mounts) throw invalidBody(`mounts must have at most ${LIMITS.mounts} items`);
-  const request = { tenant, namespace, name, workspace, envVars, mounts };
-  if (inline === undefined) return { ...request, mode: 'registered', urn: body.requiredText('urn') };
+  const inline = isInline ? readRuntimeSpec(form.open('runtime_spec')) : undefined;
+  const { env_vars, workspace, mounts } = form.read('env_vars', 'workspace', 'mounts');
+  const request = { tenant, namespace, name, workspace, envVars: env_vars, mounts };
+  // Beside a `runtime_spec` it is not looked at.
+  if (inline === undefined) return { ...request, mode: 'registered', urn: form.read('urn').urn };
   return { ...request, mode: 'inline', spec: resolveSpec(request, inline, defaults) };
 }
 
@@ -91,63 +161,30 @@ export function resolveRegistered(
   return resolveSpec(request, fn, defaults);
 }
 
-/** Names of environment variables: `[A-Za-z_][A-Za-z0-9_]*`, and not the platform's own. Fails with `invalid_request`. */
-export function readEnv(body: Fields, field: string): Record<string, string> {
-  const env = body.textMap(field) ?? {};
-  for (const name of Object.keys(env)) {
-    const problem = environmentNameProblem(name);
-    if (problem !== undefined) throw invalidBody(`${body.pathOf(field)}.${name} ${problem}`);
-  }
-  return env;
-}
-
-/** `sandbox_type`: one that there is, or `''`. Fails with `invalid_request`. */
-export function readSandboxType(body: Fields, field: string): RequestedSandboxType {
-  const value = body.text(field) ?? '';
-  if (value === '' || (SANDBOX_TYPES as readonly string[]).includes(value)) return value as RequestedSandboxType;
-  throw invalidBody(`${body.pathOf(field)} must be one of ${SANDBOX_TYPES.join(', ')} or empty, got "${value}"`);
-}
-
-function readName(body: Fields, field: string): string {
-  const value = body.requiredText(field);
-  if ([...value].length > LIMITS.agentNameChars || UNPRINTABLE.test(value)) {
-    throw invalidBody(`${field} must have 1 to ${LIMITS.agentNameChars} characters and no control characters`);
-  }
-  return value;
-}
-
-function readMount(mount: Fields): MountSpec {
-  const source = mount.rawText('source');
-  if (source === undefined) throw invalidBody(`${mount.pathOf('source')} is required`);
-  const target = mount.text('target');
-  if (target === undefined) throw invalidBody(`${mount.pathOf('target')} is required`);
-  return { source, target, readonly: mount.boolean('readonly') ?? false };
-}
-
-function readRuntimeSpec(spec: Fields): AgentFunction {
-  const runtime = spec.requiredText('runtime');
-  const rootfs = spec.section('rootfs');
-  const imageUrl = rootfs.requiredText('imageurl');
-  const sandboxType = readSandboxType(spec, 'sandbox_type');
-  const codePath = spec.text('codePath') ?? '';
-  const handler = spec.text('handler') ?? '';
-  const extended = spec.section('extendedHandler');
+function readRuntimeSpec(spec: Form<ValueOf<typeof runtimeSpec.fields>>): AgentFunction {
+  const { runtime } = spec.read('runtime');
+  const files = spec.open('rootfs');
+  const { imageurl } = files.read('imageurl');
+  const first = spec.read('sandbox_type', 'codePath', 'handler', 'extendedHandler');
+  const { user, ports } = files.read('user', 'ports');
+  const parsedPorts = parsePorts(ports, files.at('ports'));
+  const { cpu, memory } = spec.read('cpu', 'memory');
   return {
     functionName: '',
     functionVersion: '',
     functionUrn: '',
-    sandboxType,
+    sandboxType: first.sandbox_type,
     runtime,
-    codePath,
-    handler,
-    initializer: extended.text('initializer') ?? '',
-    preStop: extended.text('pre_stop') ?? '',
-    imageUrl,
-    user: rootfs.text('user') ?? '',
-    ports: parsePorts(rootfs.texts('ports') ?? [], rootfs.pathOf('ports')),
+    codePath: first.codePath,
+    handler: first.handler,
+    initializer: first.extendedHandler.initializer,
+    preStop: first.extendedHandler.pre_stop,
+    imageUrl: imageurl,
+    user,
+    ports: parsedPorts,
     mounts: [],
-    cpuMillis: spec.integer('cpu', LIMITS.cpuMillis) ?? LIMITS.cpuMillis.default,
-    memoryMb: spec.integer('memory', LIMITS.memoryMb) ?? LIMITS.memoryMb.default,
+    cpuMillis: cpu,
+    memoryMb: memory,
     environment: {},
     callTimeoutMs: LIMITS.inlineInvokeTimeoutMs,
     initTimeoutMs: LIMITS.initializerTimeoutMs,

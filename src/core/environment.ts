@@ -9,3 +9,9 @@ export function environmentNameProblem(name: string): string | undefined {
   if (name.startsWith('ROOKERY_')) return 'cannot be set: names that begin with ROOKERY_ belong to the platform';
   return undefined;
 }
+
+/** Names of environment variables, for a map of them. */
+export const ENVIRONMENT_NAMES = {
+  check: environmentNameProblem,
+  pattern: /^(?!ROOKERY_)[A-Za-z_][A-Za-z0-9_]*$/,
+} as const;

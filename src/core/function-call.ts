@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { SERVICE_CODES } from './codes.ts';
 import { invalidRequest, type ServiceError } from './error.ts';
-import { isJsonObject } from './field-reader.ts';
+import { isJsonObject } from './json.ts';
 import { LIMITS } from './limits.ts';
 
 /**

@@ -1,23 +1,5 @@
-import { environmentNameProblem } from './environment.ts';
+import { ENVIRONMENT_NAMES } from './environment.ts';
 import { messageOf } from './error.ts';
-import {
-  absentValues,
-  anyObject,
-  anything,
-  boolean,
-  type FieldTable,
-  integer,
-  integerOrDigits,
-  type JsonObject,
-  listOf,
-  mapOf,
-  objectOf,
-  oneOf,
-  Problems,
-  type Read,
-  readPresent,
-  text,
-} from './field-reader.ts';
 import {
   type AutoScaleConfig,
   FUNCTION_KINDS,
@@ -28,181 +10,218 @@ import {
   STORAGE_TYPES,
 } from './function.ts';
 import { checkPathText } from './host-path.ts';
+import type { JsonObject } from './json.ts';
+import {
+  anyList,
+  anyObject,
+  boolean,
+  described,
+  integer,
+  integerOrDigits,
+  type Kind,
+  kindOf,
+  list,
+  oneOf,
+  record,
+  refine,
+  text,
+  wrongAt,
+} from './kind.ts';
 import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
-import { parsePorts } from './port.ts';
+import { PORT_SCHEMA, PORTS_SCHEMA, parsePorts } from './port.ts';
+import { type Checked, type Problem, Problems } from './problem.ts';
 import { SANDBOX_TYPES } from './sandbox-types.ts';
-import { noteAsked } from './unknown-fields.ts';
-import { FUNCTION_NAME_FORMAT, isFunctionName } from './urn.ts';
+import {
+  absentValues,
+  type Fields,
+  kept,
+  noteMissing,
+  object,
+  optional,
+  readPresent,
+  required,
+  requiredByRule,
+} from './shape.ts';
+import { FUNCTION_NAME_FORMAT, FUNCTION_NAME_PATTERN, isFunctionName } from './urn.ts';
 
 const MAX_PATH_CHARS = 4096;
 const MAX_TEXT_CHARS = 1024;
 const MAX_LIST_ITEMS = 100;
 const MAX_MILLISECONDS = 2 ** 31 - 1;
 const INITIALIZER_SECONDS = LIMITS.initializerTimeoutMs / 1000;
-const MAX_SECONDS = LIMITS.functionTimeoutSeconds.max;
+const SECONDS = { min: 1, max: LIMITS.functionTimeoutSeconds.max };
+const OWN = 'If sent, the function’s own.';
 
 const shortText = text({ maxChars: MAX_TEXT_CHARS });
 const pathText = text({ maxChars: MAX_PATH_CHARS });
 
-const mount = objectOf<MountSpec>({
-  source: { read: pathText, absent: '' },
-  target: { read: text({ maxChars: MAX_PATH_CHARS, required: true }), absent: '' },
-  readonly: { read: boolean, absent: false },
+/** How OpenAPI shows `checkPathText`: absolute; none of the forbidden directories, no `..`, no docker.sock. */
+const SAFE_SOURCE =
+  '^(?!.*\\.\\.)(?!.*docker\\.sock)(/+\\.)*/+(?!(etc|proc|sys|dev|boot|\\.)?(/|$))[^/\\u0000][^\\u0000]*$';
+
+const mountFields = object<MountSpec>({
+  source: requiredByRule(pathText, '', {
+    pattern: SAFE_SOURCE,
+    description: 'Absolute path on the host; not an unsafe one.',
+  }),
+  target: requiredByRule(text({ maxChars: MAX_PATH_CHARS, required: true }), '', 'Path inside the sandbox.'),
+  readonly: optional(boolean, false),
 });
 
 /** A mount whose source may stand there by its text; whether it exists is asked when an instance is made. */
-const safeMount: Read<MountSpec> = (value, path, problem) => {
-  const read = mount(value, path, problem);
-  if (read === undefined) return undefined;
-  if (read.target === '') return problem(`${path}.target`, 'is required') as undefined;
-  return guarded(path, problem, () => {
-    checkPathText('mount source', read.source);
-    return read;
-  });
-};
+const mount = refine(mountFields, ({ source, target }, path, problem) => {
+  if (target === '') problem(`${path}.target`, 'is required');
+  else noteThrown(`${path}:`, problem, () => checkPathText('mount source', source));
+});
 
 /** Port items in their one spelling (`tcp:22`, as they were sent otherwise). */
-const ports: Read<string[]> = (value, path, problem) => {
-  const items = listOf(shortText, MAX_LIST_ITEMS)(value, path, problem);
-  if (items === undefined) return undefined;
-  return guarded('', problem, () => {
-    parsePorts(items, path);
-    return items;
-  });
-};
+const ports = refine(list(described(shortText, PORT_SCHEMA), MAX_LIST_ITEMS, PORTS_SCHEMA), (items, path, problem) =>
+  noteThrown('', problem, () => parsePorts(items, path)),
+);
 
 /** Runs a check that throws, and notes its text. */
-function guarded<T>(path: string, problem: (path: string, text: string) => void, check: () => T): T | undefined {
+function noteThrown(path: string, problem: Problem, check: () => unknown): void {
   try {
-    return check();
+    check();
   } catch (error) {
-    return problem(path === '' ? '' : `${path}:`, messageOf(error).replace(/^invalid request body: /, '')) as undefined;
+    problem(path, messageOf(error).replace(/^invalid request body: /, ''));
   }
 }
 
-const rootfs = objectOf<FunctionRootfs>({
-  type: { read: text({ maxChars: 64 }), absent: '' },
-  imageurl: { read: shortText, absent: '' },
-  user: { read: text({ maxChars: 256 }), absent: '' },
-  ports: { read: ports, absent: [] },
-  path: { read: pathText, absent: '' },
-  readonly: { read: boolean, absent: false },
-  mounts: { read: listOf(safeMount, LIMITS.mounts), absent: [] },
+const rootfs = object<FunctionRootfs>({
+  type: optional(text({ maxChars: 64 }), '', '`image` for an image.'),
+  imageurl: optional(shortText, ''),
+  user: optional(text({ maxChars: 256 }), '', 'Empty: root.'),
+  ports: optional(ports, []),
+  path: optional(pathText, ''),
+  readonly: optional(boolean, false),
+  mounts: optional(list(mount, LIMITS.mounts), []),
 });
 
-const s3CodePath = objectOf<S3CodePath>({
-  bucketId: { read: shortText, absent: '' },
-  objectId: { read: shortText, absent: '' },
-  bucketUrl: { read: pathText, absent: '' },
-  token: { read: text({ maxChars: 16_384 }), absent: '' },
-  sha512: {
-    read: text({ maxChars: 128, pattern: /^[0-9A-Fa-f]{128}$/, shape: '128 hexadecimal digits' }),
-    absent: '',
+const s3CodePath = object<S3CodePath>({
+  bucketId: optional(shortText, ''),
+  objectId: optional(shortText, ''),
+  bucketUrl: optional(pathText, ''),
+  token: optional(text({ maxChars: 16_384 }), '', 'In no answer.'),
+  sha512: optional(text({ maxChars: 128, pattern: /^[0-9A-Fa-f]{128}$/, shape: '128 hexadecimal digits' }), ''),
+});
+
+const slaQuota = refine(
+  integer({ min: 0, max: MAX_MILLISECONDS }),
+  (value, path, problem) => {
+    if (value === 0 || value >= 500) return;
+    problem(path, `must be 0 (not set) or at least 500 milliseconds, got ${value}`);
   },
+  { anyOf: [{ const: 0 }, { minimum: 500 }] },
+);
+
+const autoScaleConfig = object<AutoScaleConfig>({
+  slaQuota: optional(slaQuota, 0, 'Milliseconds; 0: not set.'),
+  scaleDownTime: optional(integer({ min: 0, max: MAX_MILLISECONDS }), 60_000, 'Milliseconds.'),
+  burstScaleNum: optional(integer({ min: 1, max: 100_000 }), 1000, 'Calls that may wait.'),
 });
 
-const slaQuota: Read<number> = (value, path, problem) => {
-  const read = integer(0, MAX_MILLISECONDS)(value, path, problem);
-  if (read !== undefined && read > 0 && read < 500) {
-    return problem(path, `must be 0 (not set) or at least 500 milliseconds, got ${read}`) as undefined;
-  }
-  return read;
-};
-
-const autoScaleConfig = objectOf<AutoScaleConfig>({
-  slaQuota: { read: slaQuota, absent: 0 },
-  scaleDownTime: { read: integer(0, MAX_MILLISECONDS), absent: 60_000 },
-  burstScaleNum: { read: integer(1, 100_000), absent: 1000 },
+const extendedHandler = object<FunctionSpec['extendedHandler']>({
+  initializer: optional(shortText, ''),
+  pre_stop: optional(shortText, ''),
 });
 
-const name: Read<string> = (value, path, problem) => {
-  if (typeof value !== 'string') return problem(path, 'must be a string') as undefined;
-  if (value === '') return problem(path, `is required, in the format ${FUNCTION_NAME_FORMAT}`) as undefined;
-  if (isFunctionName(value)) return value;
-  return problem(path, `must have the format ${FUNCTION_NAME_FORMAT}`) as undefined;
+const extendedTimeout = object<FunctionSpec['extendedTimeout']>({
+  initializer: optional(integer(SECONDS), INITIALIZER_SECONDS, 'Seconds.'),
+  pre_stop: optional(integer({ min: 0, max: LIMITS.functionPreStopSeconds }), 0, 'Seconds.'),
+});
+
+const NAME_SCHEMA = { type: 'string', pattern: FUNCTION_NAME_PATTERN };
+const NAME_MISSING = `is required, in the format ${FUNCTION_NAME_FORMAT}`;
+
+const name: Kind<string> = kindOf(NAME_SCHEMA, (value, path, problem) => {
+  if (typeof value !== 'string') return wrongAt(path, 'must be a string', problem);
+  if (value === '') return wrongAt(path, NAME_MISSING, problem);
+  return isFunctionName(value) ? value : wrongAt(path, `must have the format ${FUNCTION_NAME_FORMAT}`, problem);
+});
+
+/** An empty one is the default. */
+const kind: Kind<FunctionKind> = {
+  describe: () => ({ enum: ['', ...FUNCTION_KINDS] }),
+  read: (value, path, problem) => (value === '' ? 'yrlib' : oneOf(FUNCTION_KINDS).read(value, path, problem)),
 };
 
-const instances = integerOrDigits(0, LIMITS.functionInstances.max);
-const resource: Read<number> = (value, path, problem) =>
+const instances = integerOrDigits({ min: 0, max: LIMITS.functionInstances.max });
+
+const resource: Kind<number> = kindOf({ type: 'number', minimum: 0 }, (value, path, problem) =>
   typeof value === 'number' && Number.isFinite(value) && value >= 0
     ? value
-    : (problem(path, 'must be a number that is not negative') as undefined);
+    : wrongAt(path, 'must be a number that is not negative', problem),
+);
 
-/** Every field that can be registered, how it is read, and what it is when it was not sent. */
-export const FUNCTION_FIELDS: FieldTable<FunctionSpec> = {
-  name: { read: name, absent: '' },
-  kind: {
-    read: (value, path, problem) =>
-      value === '' ? 'yrlib' : oneOf<FunctionKind>(FUNCTION_KINDS)(value, path, problem),
-    absent: 'yrlib',
-  },
-  runtime: { read: text({ maxChars: 64, required: true }), absent: '' },
-  cpu: { read: integer(LIMITS.cpuMillis.min, LIMITS.cpuMillis.max), absent: LIMITS.cpuMillis.default },
-  memory: { read: integer(LIMITS.memoryMb.min, LIMITS.memoryMb.max), absent: LIMITS.memoryMb.default },
-  timeout: { read: integer(1, MAX_SECONDS), absent: LIMITS.functionTimeoutSeconds.default },
-  handler: { read: shortText, absent: '' },
-  environment: { read: mapOf(text({ maxChars: 131_072 }), environmentNameProblem), absent: {} },
-  description: { read: text({ maxChars: LIMITS.functionDescriptionChars }), absent: '' },
-  storageType: { read: oneOf(STORAGE_TYPES), absent: '' },
-  codePath: { read: pathText, absent: '' },
-  s3CodePath: { read: s3CodePath, absent: null },
-  extendedHandler: {
-    read: objectOf({
-      initializer: { read: shortText, absent: '' },
-      pre_stop: { read: shortText, absent: '' },
-    }),
-    absent: { initializer: '', pre_stop: '' },
-  },
-  extendedTimeout: {
-    read: objectOf({
-      initializer: { read: integer(1, MAX_SECONDS), absent: INITIALIZER_SECONDS },
-      pre_stop: { read: integer(0, LIMITS.functionPreStopSeconds), absent: 0 },
-    }),
-    absent: { initializer: INITIALIZER_SECONDS, pre_stop: 0 },
-  },
-  sandboxType: { read: oneOf(['', ...SANDBOX_TYPES]), absent: '' },
-  rootfs: { read: rootfs, absent: null },
-  minInstance: { read: instances, absent: LIMITS.functionInstances.defaultMin },
-  maxInstance: { read: instances, absent: LIMITS.functionInstances.defaultMax },
-  concurrentNum: {
-    read: integerOrDigits(1, LIMITS.functionConcurrency.max),
-    absent: LIMITS.functionConcurrency.default,
-  },
-  customResources: { read: mapOf(resource), absent: null },
-  tags: { read: mapOf(shortText), absent: null },
-  layers: { read: listOf(anything, MAX_LIST_ITEMS), absent: null },
-  device: { read: anyObject, absent: {} },
-  poolId: { read: text({ maxChars: 64 }), absent: '' },
-  idleTime: { read: integer(-1, MAX_SECONDS), absent: 0 },
-  autoScaleConfig: { read: autoScaleConfig, absent: null },
-  schedulePolicies: { read: listOf(anything, MAX_LIST_ITEMS), absent: null },
-  enableSessionCtx: { read: boolean, absent: false },
-  enableAgentSession: { read: boolean, absent: false },
-  isFuncPublic: { read: boolean, absent: false },
+/** Every field that can be registered. */
+export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
+  name: required(name, '`0@{service}@{funcName}`, such as `0@demo@hello`', NAME_MISSING),
+  kind: optional(kind, 'yrlib'),
+  runtime: required(text({ maxChars: 64, required: true }), '`python3.11`, `go`, `java17` …'),
+  cpu: required(integer(LIMITS.cpuMillis), '1/1000 core'),
+  memory: required(integer(LIMITS.memoryMb), 'MB'),
+  timeout: optional(integer(SECONDS), LIMITS.functionTimeoutSeconds.default, 'Seconds.'),
+  handler: optional(shortText, '', '`module.function`; required for kind faas.'),
+  environment: optional(record(text({ maxChars: 131_072 }), ENVIRONMENT_NAMES), {}),
+  description: optional(text({ maxChars: LIMITS.functionDescriptionChars }), ''),
+  storageType: optional(oneOf(STORAGE_TYPES), '', 'Required for kind faas.'),
+  codePath: optional(pathText, ''),
+  s3CodePath: optional<S3CodePath | null>(s3CodePath, null),
+  extendedHandler: optional(extendedHandler, absentValues(extendedHandler.fields)),
+  extendedTimeout: optional(extendedTimeout, absentValues(extendedTimeout.fields)),
+  sandboxType: optional(oneOf(['', ...SANDBOX_TYPES]), '', 'Empty: the default executor.'),
+  rootfs: optional<FunctionRootfs | null>(rootfs, null),
+  minInstance: optional(instances, LIMITS.functionInstances.defaultMin),
+  maxInstance: optional(instances, LIMITS.functionInstances.defaultMax),
+  concurrentNum: optional(
+    integerOrDigits({ min: 1, max: LIMITS.functionConcurrency.max }),
+    LIMITS.functionConcurrency.default,
+  ),
+  customResources: optional<FunctionSpec['customResources']>(record(resource), null),
+  tags: optional<FunctionSpec['tags']>(record(shortText), null),
+  layers: optional<FunctionSpec['layers']>(anyList(MAX_LIST_ITEMS), null),
+  device: optional(anyObject, {}),
+  poolId: optional(text({ maxChars: 64 }), ''),
+  idleTime: optional(integer({ min: -1, max: SECONDS.max }), 0, 'Seconds.'),
+  autoScaleConfig: optional<AutoScaleConfig | null>(autoScaleConfig, null),
+  schedulePolicies: optional<FunctionSpec['schedulePolicies']>(anyList(MAX_LIST_ITEMS), null),
+  enableSessionCtx: optional(boolean, false),
+  enableAgentSession: optional(boolean, false),
+  isFuncPublic: optional(boolean, false),
 };
 
+/** The body of a register. */
+export const FUNCTION_REGISTER = object(FUNCTION_FIELDS, {
+  schema: { examples: [{ name: '0@demo@hello', kind: 'agent', runtime: 'python3.11', cpu: 500, memory: 512 }] },
+});
+
+/** The latest revision, which a change of a function names. */
+export const revisionId = required(text({ maxChars: MAX_TEXT_CHARS, required: true }), 'The latest one.');
+
+const CHANGES = kept(FUNCTION_FIELDS);
+/** The body of an update. */
+export const FUNCTION_UPDATE = object({
+  revisionId,
+  ...CHANGES,
+  name: { ...CHANGES.name, doc: { description: OWN } },
+  kind: { ...CHANGES.kind, doc: { description: OWN } },
+  runtime: { ...CHANGES.runtime, doc: { description: OWN } },
+});
+
 const ABSENT = absentValues(FUNCTION_FIELDS);
-const REQUIRED = ['name', 'runtime', 'cpu', 'memory'] as const;
 /** What a function is known by: an update may repeat them, not change them. */
 const FIXED = ['name', 'runtime', 'kind'] as const;
-
-export type Checked<T> =
-  | { readonly ok: true; readonly value: T }
-  /** Every problem of the body, as sentences. */
-  | { readonly ok: false; readonly problems: readonly string[] };
 
 /** Reads the body of a register. */
 export function readRegister(body: JsonObject): Checked<FunctionSpec> {
   const problems = new Problems();
-  for (const field of REQUIRED) {
-    if (body[field] !== undefined && body[field] !== null) continue;
-    problems.add(field, field === 'name' ? `is required, in the format ${FUNCTION_NAME_FORMAT}` : 'is required');
-  }
+  noteMissing(FUNCTION_FIELDS, body, problems.add);
   const { present } = readPresent(FUNCTION_FIELDS, body, '', problems.add);
   const spec: FunctionSpec = { ...ABSENT, ...present };
   checkTogether(spec, problems);
-  return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: spec };
+  return problems.check(spec);
 }
 
 export interface FunctionUpdate {
@@ -214,13 +233,12 @@ export interface FunctionUpdate {
 /** Reads the body of an update as far as it can be judged without what is stored. */
 export function readUpdate(body: JsonObject): Checked<FunctionUpdate> {
   const problems = new Problems();
-  const revisionId = readRequiredText(body, 'revisionId', problems);
-  const { present } = readPresent(FUNCTION_FIELDS, body, '', problems.add);
-  const { kind, ...others } = present;
+  const { present } = readPresent(FUNCTION_UPDATE.fields, body, '', problems.add);
+  const { revisionId = '', kind, ...others } = present as Partial<FunctionSpec> & { revisionId?: string };
   // An empty kind is the function's own, as in a publish.
   const changes = body.kind === '' || kind === undefined ? others : { ...others, kind };
   checkInstances(changes, problems);
-  return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: { revisionId, changes } };
+  return problems.check({ revisionId, changes });
 }
 
 /** A function with what an update changes: a field that was sent replaces the old one whole, the others stay. */
@@ -234,16 +252,7 @@ export function mergeUpdate(stored: FunctionSpec, changes: Partial<FunctionSpec>
   }
   const merged = { ...stored, ...changes };
   checkTogether(merged, problems);
-  return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: merged };
-}
-
-/** A required text of a body; notes the problem and answers `''` otherwise. */
-export function readRequiredText(body: JsonObject, field: string, problems: Problems): string {
-  const value = body[field];
-  noteAsked(body, field);
-  if (value === undefined || value === null) problems.add(field, 'is required');
-  else return text({ maxChars: MAX_TEXT_CHARS, required: true })(value, field, problems.add) ?? '';
-  return '';
+  return problems.check(merged);
 }
 
 /** Rules that several fields have together. */

@@ -1,4 +1,4 @@
-import type { JsonObject } from './field-reader.ts';
+import type { JsonObject } from './json.ts';
 import type { MountSpec } from './mount.ts';
 import type { RequestedSandboxType } from './sandbox-types.ts';
 

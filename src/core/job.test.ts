@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { type Job, jobRecord, readJobSubmission } from './job.ts';
+import { readBody } from './json.ts';
 
-const read = (body: unknown) => readJobSubmission(Buffer.from(JSON.stringify(body)));
+const read = (body: unknown) => readJobSubmission(readBody(Buffer.from(JSON.stringify(body))), '');
 
 function nested(levels: number): unknown {
   return levels === 0 ? 1 : { a: nested(levels - 1) };
@@ -39,8 +40,8 @@ test.each([
 });
 
 test('a body that is not JSON is told by the parser', () => {
-  expect(() => readJobSubmission(Buffer.from('{'))).toThrow(/^invalid request body: /);
-  expect(() => readJobSubmission(undefined)).toThrow(/^invalid request body: /);
+  expect(() => readBody(Buffer.from('{'))).toThrow(/^invalid request body: /);
+  expect(() => readBody(undefined)).toThrow(/^invalid request body: /);
 });
 
 test('explicit nulls count as absent, unknown keys are ignored, and an empty entrypoint is one', () => {
@@ -62,7 +63,7 @@ test('what is asked of the machine is read in our units', () => {
 
 test('a resource may have a name that every object has', () => {
   const body = '{"entrypoint": "x", "entrypoint_resources": {"__proto__": 1, "constructor": 2}}';
-  const { custom } = readJobSubmission(Buffer.from(body)).spec.resources;
+  const { custom } = readJobSubmission(readBody(Buffer.from(body)), '').spec.resources;
   expect(Object.entries(custom)).toEqual([
     ['__proto__', 1],
     ['constructor', 2],

@@ -1,7 +1,10 @@
 import { invalidRequest } from './error.ts';
-import { Fields, invalidBody, parseJson } from './json.ts';
+import { failAtFirst, invalidBody, type JsonObject } from './json.ts';
+import { anyObject, type Kind, number, record, refine, text } from './kind.ts';
 import { LIMITS } from './limits.ts';
+import { isTooDeep } from './problem.ts';
 import { type RuntimeEnv, readRuntimeEnv } from './runtime-env.ts';
+import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
 
 /** The words of the Ray Jobs API; its client refuses any other. */
 export type JobStatus = 'PENDING' | 'RUNNING' | 'STOPPED' | 'SUCCEEDED' | 'FAILED';
@@ -73,12 +76,10 @@ export interface JobSubmission {
   readonly spec: JobSpec;
   /** The same for two bodies that ask for the same, whatever the order of their keys. */
   readonly fingerprint: string;
-  /** For the answer: fields that were ignored. */
-  readonly warnings: readonly string[];
 }
 
 /** What may stand in a URL unescaped, since Ray's client does not escape it. */
-const ID = /^[A-Za-z0-9_~][A-Za-z0-9._~:@+=,-]{0,255}$/;
+const JOB_ID = /^[A-Za-z0-9_~][A-Za-z0-9._~:@+=,-]{0,255}$/;
 const RULE_PREFIX = 'rookery.';
 const RULES: Readonly<Record<string, { readonly name: keyof JobRules; readonly min: number; readonly max: number }>> = {
   'rookery.retries': { name: 'retries', min: 0, max: 20 },
@@ -90,50 +91,101 @@ const DEFAULT_RULES: JobRules = { retries: 0, retryDelayMs: 1000, timeoutMs: 0, 
 const MAX_AMOUNT = 1_000_000;
 const MEBIBYTE = 1024 * 1024;
 
-/** Reads the body of a submit. Fails with `invalid_request`, one plain sentence. */
-export function readJobSubmission(bytes: Buffer | undefined): JobSubmission {
-  const parsed = parseJson(bytes ?? Buffer.alloc(0));
-  if (!parsed.ok) throw invalidBody(parsed.word);
-  return submissionOf(parsed.value, '');
-}
+/**
+ * The type is checked with the body, the rest in its turn by `readRuntimeEnv`. The document leaves its parts open, as Ray's does: whoever tries
+ * out what it says would have packages installed that do not exist.
+ */
+const runtimeEnv: Kind<JsonObject> = {
+  ...anyObject,
+  describe: () => ({
+    type: 'object',
+    additionalProperties: {},
+    description: '`working_dir`, `py_modules`, `env_vars` and `pip`, as docs/jobs.md says.',
+  }),
+};
+const amount = number({ min: 0, max: MAX_AMOUNT });
 
-/** The same for a body that is part of another one, at `path`. */
-export function submissionOf(value: unknown, path: string): JobSubmission {
-  const fields = Fields.of(value, path);
-  if (isDeeper(value, LIMITS.jobNesting)) {
+const overlap: Kind<'skip' | 'allow'> = {
+  ...refine(text() as Kind<'skip' | 'allow'>, (value, path, problem) => {
+    if (value !== 'skip' && value !== 'allow') problem(path, 'must be skip or allow');
+  }),
+  describe: () => ({ enum: ['skip', 'allow'] }),
+};
+
+const SUBMIT_FIELDS = {
+  entrypoint: required(text(), 'One line for `/bin/sh -c`.'),
+  job_id: maybe(text(), 'An older name of `submission_id`, which wins.'),
+  submission_id: maybe(text(), { pattern: JOB_ID.source, description: 'Made up when absent.' }),
+  metadata: optional(record(text()), {}),
+  runtime_env: optional<JsonObject>(runtimeEnv, {}),
+  entrypoint_label_selector: optional(
+    record(text()),
+    {},
+    {
+      maxProperties: 0,
+      description: 'Machines have no labels.',
+    },
+  ),
+  entrypoint_memory: optional(number({ min: 0, max: Number.MAX_SAFE_INTEGER }), 0, 'Bytes.'),
+  entrypoint_resources: optional(record(amount, {}, 0), {}),
+  entrypoint_num_cpus: optional(amount, 0),
+  entrypoint_num_gpus: optional(amount, 0),
+};
+
+/** The body of a submit. */
+export const JOB_SUBMIT = object<ValueOf<typeof SUBMIT_FIELDS>>(SUBMIT_FIELDS, { schema: { title: 'JobSubmit' } });
+
+const MAX_SCHEDULE_ID_CHARS = 200;
+
+const SCHEDULE_FIELDS = {
+  schedule_id: maybe(text(), { maxLength: MAX_SCHEDULE_ID_CHARS, pattern: JOB_ID.source }),
+  cron: required(text({ required: true }), 'Five or six fields.'),
+  timezone: optional(text(), 'UTC'),
+  overlap: optional(overlap, 'skip'),
+  job: required(JOB_SUBMIT),
+};
+
+/** The body of a schedule: a job by the clock. */
+export const JOB_SCHEDULE = object<ValueOf<typeof SCHEDULE_FIELDS>>(SCHEDULE_FIELDS);
+
+/** Reads a submission, of a body or of a part of it at `path`. Fails with `invalid_request`, one plain sentence. */
+export function readJobSubmission(value: unknown, path: string): JobSubmission {
+  const form = new Form(JOB_SUBMIT, value, path, failAtFirst);
+  if (isTooDeep(value, LIMITS.jobNesting)) {
     throw invalidBody(`${path || 'the body'} must not be nested deeper than ${LIMITS.jobNesting} levels`);
   }
-  const entrypoint = fields.text('entrypoint');
-  if (entrypoint === undefined) throw invalidBody(`${fields.pathOf('entrypoint')} is required`);
-  checkSize(entrypoint, LIMITS.jobEntrypointBytes, fields.pathOf('entrypoint'));
-  const jobId = fields.text('job_id');
-  const id = fields.text('submission_id') ?? jobId ?? null;
-  if (id !== null) checkJobId(id, fields.pathOf('submission_id'));
-  const metadata = fields.textMap('metadata') ?? {};
-  const rawRuntimeEnv = (fields.object('runtime_env') && (value as { runtime_env: object }).runtime_env) ?? {};
-  const both = `${fields.pathOf('runtime_env')} and ${fields.pathOf('metadata')}, together and as JSON,`;
-  checkSize(JSON.stringify([rawRuntimeEnv, metadata]), LIMITS.jobSettingsBytes, both);
-  if (fields.has('entrypoint_label_selector')) refuseSelector(fields);
+  const { entrypoint } = form.read('entrypoint');
+  checkSize(entrypoint, LIMITS.jobEntrypointBytes, form.at('entrypoint'));
+  const { job_id, submission_id } = form.read('job_id', 'submission_id');
+  const id = submission_id ?? job_id ?? null;
+  if (id !== null) checkJobId(id, form.at('submission_id'));
+  const { metadata, runtime_env } = form.read('metadata', 'runtime_env');
+  const both = `${form.at('runtime_env')} and ${form.at('metadata')}, together and as JSON,`;
+  checkSize(JSON.stringify([runtime_env, metadata]), LIMITS.jobSettingsBytes, both);
+  const { entrypoint_label_selector } = form.read('entrypoint_label_selector');
+  refuseSelector(entrypoint_label_selector, form.at('entrypoint_label_selector'));
   const spec: JobSpec = {
     entrypoint,
     metadata,
-    rawRuntimeEnv: rawRuntimeEnv as Record<string, unknown>,
-    runtimeEnv: readRuntimeEnv(rawRuntimeEnv, fields.pathOf('runtime_env')),
-    resources: readResources(fields),
-    rules: readRules(metadata, fields.pathOf('metadata')),
+    rawRuntimeEnv: runtime_env,
+    runtimeEnv: readRuntimeEnv(runtime_env, form.at('runtime_env')),
+    resources: readResources(form),
+    rules: readRules(metadata, form.at('metadata')),
   };
-  const { entrypoint: command, resources } = spec;
-  return {
-    id,
-    spec,
-    fingerprint: canonical([command, metadata, rawRuntimeEnv, resources]),
-    warnings: fields.warnings(),
-  };
+  const fingerprint = canonical([entrypoint, metadata, runtime_env, spec.resources]);
+  return { id, spec, fingerprint };
 }
 
 /** Fails with `invalid_request`. */
-export function checkJobId(id: string, path: string): void {
-  if (ID.test(id)) return;
+export function checkScheduleId(id: string): void {
+  checkJobId(id, 'schedule_id');
+  if (id.length <= MAX_SCHEDULE_ID_CHARS) return;
+  throw invalidBody(`schedule_id must have at most ${MAX_SCHEDULE_ID_CHARS} characters`);
+}
+
+/** Fails with `invalid_request`. */
+function checkJobId(id: string, path: string): void {
+  if (JOB_ID.test(id)) return;
   throw invalidRequest(
     `${path} must be 1 to 256 letters, digits or "._~:@+=,-", the first a letter, a digit, "_" or "~"; got ${JSON.stringify(id.slice(0, 80))}`,
   );
@@ -178,31 +230,18 @@ function checkSize(text: string, maxBytes: number, path: string): void {
   if (bytes > maxBytes) throw invalidBody(`${path} must have at most ${maxBytes} bytes, got ${bytes}`);
 }
 
-/** Looks no deeper than it has to. */
-function isDeeper(value: unknown, levels: number): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  return levels === 0 || Object.values(value).some(item => isDeeper(item, levels - 1));
-}
-
-function refuseSelector(fields: Fields): void {
-  const selector = fields.textMap('entrypoint_label_selector') ?? {};
+function refuseSelector(selector: Readonly<Record<string, string>>, path: string): void {
   if (Object.keys(selector).length === 0) return;
-  throw invalidRequest(
-    `${fields.pathOf('entrypoint_label_selector')} cannot be honoured: the machines of this service have no labels`,
-  );
+  throw invalidRequest(`${path} cannot be honoured: the machines of this service have no labels`);
 }
 
-function readResources(fields: Fields): JobResources {
-  const amount = { min: 0, max: MAX_AMOUNT };
-  const memoryBytes = fields.number('entrypoint_memory', { min: 0, max: Number.MAX_SAFE_INTEGER }) ?? 0;
-  const resources = fields.object('entrypoint_resources');
-  const custom = (resources?.names() ?? []).map(name => [name, resources?.number(name, amount) ?? 0]);
+function readResources(form: Form<ValueOf<typeof SUBMIT_FIELDS>>): JobResources {
+  const asked = form.read('entrypoint_memory', 'entrypoint_resources', 'entrypoint_num_cpus', 'entrypoint_num_gpus');
   return {
-    cpuMillis: Math.ceil((fields.number('entrypoint_num_cpus', amount) ?? 0) * 1000),
-    memoryMb: Math.ceil(memoryBytes / MEBIBYTE),
-    gpus: fields.number('entrypoint_num_gpus', amount) ?? 0,
-    // Not by assignment: a name may be one that every object has.
-    custom: Object.fromEntries(custom) as Record<string, number>,
+    cpuMillis: Math.ceil(asked.entrypoint_num_cpus * 1000),
+    memoryMb: Math.ceil(asked.entrypoint_memory / MEBIBYTE),
+    gpus: asked.entrypoint_num_gpus,
+    custom: asked.entrypoint_resources,
   };
 }
 

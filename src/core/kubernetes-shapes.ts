@@ -1,4 +1,17 @@
-import { anyObject, boolean, integer, isJsonObject, listOf, mapOf, oneOf, type Read, text } from './field-reader.ts';
+import { isJsonObject } from './json.ts';
+import {
+  anyObject,
+  boolean,
+  integer,
+  type Kind,
+  kindOf,
+  list as listOf,
+  oneOf,
+  record,
+  refine,
+  text,
+  wrongAt,
+} from './kind.ts';
 import { isLabelKey, isLabelValue } from './kubernetes-label.ts';
 
 /**
@@ -9,7 +22,7 @@ const MAX_ITEMS = 100;
 const INT32 = 2 ** 31 - 1;
 const DNS_LABEL = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
-type Fields = Readonly<Record<string, Read<unknown>>>;
+type Fields = Readonly<Record<string, Kind<unknown>>>;
 
 /** An object with only these fields; null is absent. `must` are required, `rule` says what they are together. */
 function shape(
@@ -17,8 +30,8 @@ function shape(
   must: readonly string[] = [],
   rule?: (value: Record<string, unknown>) => string | undefined,
 ) {
-  const read: Read<Record<string, unknown>> = (value, path, problem) => {
-    if (!isJsonObject(value)) return problem(path, 'must be an object') as undefined;
+  return kindOf<Record<string, unknown>>({ type: 'object' }, (value, path, problem) => {
+    if (!isJsonObject(value)) return wrongAt(path, 'must be an object', problem);
     let wrong = false;
     const note = (at: string, text: string) => {
       wrong = true;
@@ -30,48 +43,44 @@ function shape(
       if (item === null) continue;
       const field = Object.hasOwn(fields, name) ? fields[name] : undefined;
       if (field === undefined) note(`${path}.${name}`, `is no field of it; expected ${Object.keys(fields).join(', ')}`);
-      else present[name] = field(item, `${path}.${name}`, note);
+      else present[name] = field.read(item, `${path}.${name}`, note);
     }
     const broken = wrong ? undefined : rule?.(present);
     if (broken !== undefined) note(path, broken);
     return wrong ? undefined : present;
-  };
-  return read;
+  });
 }
 
 const word = text({ maxChars: 1024 });
 const required = text({ maxChars: 1024, required: true });
-const list = (item: Read<unknown>) => listOf(item, MAX_ITEMS);
-const int32 = (min: number) => integer(min, INT32);
+const list = (item: Kind<unknown>) => listOf(item, MAX_ITEMS);
+const int32 = (min: number) => integer({ min, max: INT32 });
 const dnsLabel = text({
   maxChars: 63,
   required: true,
   pattern: DNS_LABEL,
   shape: 'lowercase letters, digits and "-", the first and the last no "-"',
 });
-const labelKey: Read<string> = (value, path, problem) => {
-  const key = required(value, path, problem);
-  return key === undefined || isLabelKey(key) ? key : (problem(path, `must be a label key, got "${key}"`) as undefined);
-};
-const labelValue: Read<string> = (value, path, problem) => {
-  const label = word(value, path, problem);
-  return label === undefined || isLabelValue(label)
-    ? label
-    : (problem(path, `must be a label value, got "${label}"`) as undefined);
-};
+const labelKey = refine(required, (key, path, problem) => {
+  if (!isLabelKey(key)) problem(path, `must be a label key, got "${key}"`);
+});
+const labelValue = refine(word, (label, path, problem) => {
+  if (!isLabelValue(label)) problem(path, `must be a label value, got "${label}"`);
+});
 const keyProblem = (key: string) => (isLabelKey(key) ? undefined : 'must be a label key');
 const absolutePath = text({ maxChars: 4096, required: true, pattern: /^\//, shape: 'an absolute path' });
-const intOrPercent: Read<unknown> = (value, path, problem) =>
-  typeof value === 'string' ? word(value, path, problem) : int32(0)(value, path, problem);
+const intOrPercent: Kind<unknown> = kindOf({}, (value, path, problem) =>
+  typeof value === 'string' ? word.read(value, path, problem) : int32(0).read(value, path, problem),
+);
 
 /** A map of labels, as `node_selector` and `matchLabels` have it. */
-export const labelMap = mapOf(labelValue, keyProblem);
+export const labelMap = record(labelValue, { check: keyProblem });
 
 // ---- affinities, topology_spread_constraints
 
 const selectorOperators = ['In', 'NotIn', 'Exists', 'DoesNotExist'] as const;
 
-function requirement(operators: readonly string[]): Read<unknown> {
+function requirement(operators: readonly string[]): Kind<unknown> {
   return shape(
     { key: labelKey, operator: oneOf(operators), values: list(word) },
     ['key', 'operator'],
@@ -91,7 +100,7 @@ function requirement(operators: readonly string[]): Read<unknown> {
 const labelSelector = shape({ matchLabels: labelMap, matchExpressions: list(requirement(selectorOperators)) });
 const nodeRequirement = requirement([...selectorOperators, 'Gt', 'Lt']);
 const nodeTerm = shape({ matchExpressions: list(nodeRequirement), matchFields: list(nodeRequirement) });
-const weight = integer(1, 100);
+const weight = integer({ min: 1, max: 100 });
 
 const podTerm = shape(
   {
@@ -158,7 +167,7 @@ export const tolerations = list(
       operator: oneOf(['', 'Exists', 'Equal']),
       value: word,
       effect: oneOf(['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute']),
-      tolerationSeconds: integer(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER),
+      tolerationSeconds: integer({ min: Number.MIN_SAFE_INTEGER, max: Number.MAX_SAFE_INTEGER }),
     },
     [],
     ({ key, operator, value, effect, tolerationSeconds }) => {
@@ -175,8 +184,8 @@ export const tolerations = list(
 
 // ---- volumes, volume_mounts
 
-const keyToPath = shape({ key: required, path: required, mode: integer(0, 0o777) }, ['key', 'path']);
-const mode = integer(0, 0o777);
+const keyToPath = shape({ key: required, path: required, mode: integer({ min: 0, max: 0o777 }) }, ['key', 'path']);
+const mode = integer({ min: 0, max: 0o777 });
 
 /** Where a volume's files come from: those that pools are documented with in detail, the others by their name. */
 const VOLUME_SOURCES: Fields = {
@@ -236,15 +245,12 @@ export const volumeMounts = unique(
   'mountPath',
 );
 
-function unique(item: Read<Record<string, unknown>>, field: string): Read<unknown[]> {
-  const read = listOf(item, MAX_ITEMS);
-  return (value, path, problem) => {
-    const items = read(value, path, problem);
+function unique(item: Kind<Record<string, unknown>>, field: string): Kind<unknown[]> {
+  return refine(listOf(item, MAX_ITEMS), (items, path, problem) => {
     const seen = new Set<unknown>();
-    const repeated = items?.findIndex(entry => seen.size === seen.add(entry[field]).size) ?? -1;
-    if (repeated === -1) return items;
-    return problem(`${path}[${repeated}].${field}`, `repeats "${String(items?.[repeated]?.[field])}"`) as undefined;
-  };
+    const repeated = items.findIndex(entry => seen.size === seen.add(entry[field]).size);
+    if (repeated !== -1) problem(`${path}[${repeated}].${field}`, `repeats "${String(items[repeated]?.[field])}"`);
+  });
 }
 
 // ---- horizontal_pod_autoscaler_spec
@@ -299,11 +305,11 @@ const metric = shape(
 );
 
 const scalingRules = shape({
-  stabilizationWindowSeconds: integer(0, 3600),
+  stabilizationWindowSeconds: integer({ min: 0, max: 3600 }),
   selectPolicy: oneOf(['Max', 'Min', 'Disabled']),
   tolerance: intOrPercent,
   policies: list(
-    shape({ type: oneOf(['Pods', 'Percent']), value: int32(1), periodSeconds: integer(1, 1800) }, [
+    shape({ type: oneOf(['Pods', 'Percent']), value: int32(1), periodSeconds: integer({ min: 1, max: 1800 }) }, [
       'type',
       'value',
       'periodSeconds',

@@ -6,6 +6,13 @@ export interface PortSpec {
   readonly port: number;
 }
 
+/** How OpenAPI shows a list of port items, and an item of it. */
+export const PORTS_SCHEMA = { uniqueItems: true } as const;
+export const PORT_SCHEMA = {
+  pattern: '^((tcp|udp):)?([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$',
+  description: '`[<proto>:]<port>`',
+} as const;
+
 const PORT_ITEM = /^(?:(tcp|udp):)?([1-9][0-9]{0,4})$/;
 
 /**

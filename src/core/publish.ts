@@ -1,8 +1,10 @@
-import { type JsonObject, oneOf, Problems, text } from './field-reader.ts';
 import { FUNCTION_KINDS, type FunctionKind } from './function.ts';
-import { type Checked, readRequiredText } from './function-fields.ts';
+import { revisionId } from './function-fields.ts';
+import type { JsonObject } from './json.ts';
+import { oneOf, text } from './kind.ts';
 import { LIMITS } from './limits.ts';
-import { noteAsked } from './unknown-fields.ts';
+import { type Checked, Problems } from './problem.ts';
+import { absentValues, object, optional, readPresent } from './shape.ts';
 
 export interface PublishRequest {
   readonly revisionId: string;
@@ -13,20 +15,18 @@ export interface PublishRequest {
   readonly kind: FunctionKind | '';
 }
 
-/** Reads the body of a publish. */
+const description = text({ maxChars: LIMITS.functionDescriptionChars });
+
+/** The body of a publish. */
+export const PUBLISH = object<PublishRequest>({
+  revisionId,
+  versionNumber: optional(description, '', 'Empty or absent: made from the time.'),
+  versionDesc: optional(description, ''),
+  kind: optional<FunctionKind | ''>(oneOf(['', ...FUNCTION_KINDS]), '', 'If sent, the function’s own.'),
+});
+
 export function readPublish(body: JsonObject): Checked<PublishRequest> {
   const problems = new Problems();
-  const revisionId = readRequiredText(body, 'revisionId', problems);
-  const optional = <T extends string>(field: string, read: typeof readText | ReturnType<typeof oneOf<T>>) => {
-    const value = body[field];
-    noteAsked(body, field);
-    return value === undefined || value === null ? '' : (read(value, field, problems.add) ?? '');
-  };
-  const versionNumber = optional('versionNumber', readText);
-  const versionDesc = optional('versionDesc', readText);
-  const kind = optional('kind', oneOf(['', ...FUNCTION_KINDS])) as FunctionKind | '';
-  if (problems.any) return { ok: false, problems: problems.found };
-  return { ok: true, value: { revisionId, versionNumber, versionDesc, kind } };
+  const { present } = readPresent(PUBLISH.fields, body, '', problems.add);
+  return problems.check({ ...absentValues(PUBLISH.fields), ...present });
 }
-
-const readText = text({ maxChars: LIMITS.functionDescriptionChars });

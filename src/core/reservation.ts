@@ -1,9 +1,9 @@
-import { integerOrDigits, isJsonObject, type JsonObject, Problems, text } from './field-reader.ts';
-import type { Checked } from './function-fields.ts';
-import { readRequiredText } from './function-fields.ts';
+import { isJsonObject, type JsonObject } from './json.ts';
+import { described, integerOrDigits, list, refine, text } from './kind.ts';
 import { LIMITS } from './limits.ts';
-import { noteAsked } from './unknown-fields.ts';
-import { normalizeVersion } from './urn.ts';
+import { type Checked, Problems } from './problem.ts';
+import { maybe, object, optional, readPresent, required, type ValueOf } from './shape.ts';
+import { FUNCTION_NAME_PATTERN, normalizeVersion } from './urn.ts';
 
 /** How many instances of one function version and label stay reserved in one cluster. */
 export interface ReservedCluster {
@@ -36,41 +36,72 @@ export interface ReservationRequest {
 const LABEL = /^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$/;
 const LABEL_SHAPE = 'letters, digits, "-", "_" and ".", the first and the last a letter or a digit';
 
-const readLabel = text({ maxChars: LIMITS.reservedLabelChars, required: true, pattern: LABEL, shape: LABEL_SHAPE });
-const readCluster = text({ maxChars: LIMITS.clusterIdChars });
-const readCount = integerOrDigits(0, LIMITS.functionInstances.max);
+const MAX_NAME_CHARS = 1024;
+
+const name = text({ maxChars: MAX_NAME_CHARS, required: true });
+const label = text({ maxChars: LIMITS.reservedLabelChars, required: true, pattern: LABEL, shape: LABEL_SHAPE });
+const count = integerOrDigits({ min: 0, max: LIMITS.functionInstances.max });
+
+const CLUSTER_FIELDS = {
+  clusterId: optional(text({ maxChars: LIMITS.clusterIdChars }), ''),
+  minInstance: maybe(count),
+  maxInstance: maybe(count),
+};
+
+const BASE_FIELDS = {
+  funcName: required(
+    described(name, { pattern: FUNCTION_NAME_PATTERN }),
+    '`0@{service}@{funcName}`, such as `0@demo@hello`',
+  ),
+  version: required(name),
+};
+
+const WRITE_FIELDS = {
+  ...BASE_FIELDS,
+  instanceLabel: required(
+    refine(name, (value, path, problem) => void label.read(value, path, problem), label.describe()),
+  ),
+};
+
+/** The body of a create or update of reserved instances. */
+export const RESERVATION = object({
+  ...WRITE_FIELDS,
+  instanceConfigInfos: required(list(object<ValueOf<typeof CLUSTER_FIELDS>>(CLUSTER_FIELDS)), {
+    minItems: 1,
+    description: 'Each cluster once.',
+  }),
+});
+
+const SELECT_FIELDS = {
+  ...BASE_FIELDS,
+  instanceLabel: optional(
+    text({ maxChars: LIMITS.reservedLabelChars, pattern: LABEL, shape: LABEL_SHAPE }),
+    '',
+    'Absent: all.',
+  ),
+};
+
+/** Which reservations are meant by a query or a delete. */
+export const RESERVATION_SELECT = object<ValueOf<typeof SELECT_FIELDS>>(SELECT_FIELDS);
 
 /** Reads the body of a create or update of reserved instances. `defaultCluster` is the cluster that is meant when none is named. */
 export function readReservation(body: JsonObject, defaultCluster: string): Checked<ReservationRequest> {
   const problems = new Problems();
-  const { funcName, version } = readBase(body, problems);
-  const instanceLabel = readRequiredText(body, 'instanceLabel', problems);
-  if (instanceLabel !== '') readLabel(instanceLabel, 'instanceLabel', problems.add);
-  noteAsked(body, 'instanceConfigInfos');
+  const { present } = readPresent<ValueOf<typeof WRITE_FIELDS>>(WRITE_FIELDS, body, '', problems.add);
+  const { funcName = '', version = '', instanceLabel = '' } = present;
   const clusters = readClusters(body.instanceConfigInfos, defaultCluster, problems);
-  if (problems.any) return { ok: false, problems: problems.found };
-  return { ok: true, value: { funcName, version, instanceLabel, clusters } };
+  return problems.check({ funcName, version: normalizeVersion(version), instanceLabel, clusters });
 }
 
 /** Which reservations are meant by a query or a delete; `instanceLabel` `''` = all of the version. */
 export function readReservationBase(source: JsonObject): Checked<Omit<ReservationRequest, 'clusters'>> {
   const problems = new Problems();
-  const { funcName, version } = readBase(source, problems);
-  const sent = source.instanceLabel;
-  noteAsked(source, 'instanceLabel');
-  const instanceLabel =
-    sent === undefined || sent === null || sent === '' ? '' : (readLabel(sent, 'instanceLabel', problems.add) ?? '');
-  return problems.any
-    ? { ok: false, problems: problems.found }
-    : { ok: true, value: { funcName, version, instanceLabel } };
+  const { present } = readPresent(RESERVATION_SELECT.fields, source, '', problems.add);
+  const { funcName = '', version = '', instanceLabel = '' } = present;
+  return problems.check({ funcName, version: normalizeVersion(version), instanceLabel });
 }
 
-function readBase(source: JsonObject, problems: Problems) {
-  const funcName = readRequiredText(source, 'funcName', problems);
-  const version = normalizeVersion(readRequiredText(source, 'version', problems));
-  return { funcName, version };
-}
-
+/** Goes on after a wrong cluster: what is said of the next ones holds all the same. */
 function readClusters(value: unknown, defaultCluster: string, problems: Problems): ClusterRequest[] {
   const field = 'instanceConfigInfos';
   if (value === undefined || value === null) problems.add(field, 'is required');
@@ -84,27 +115,15 @@ function readClusters(value: unknown, defaultCluster: string, problems: Problems
       problems.add(path, 'must be an object');
       return [];
     }
-    const read = <T>(
-      name: string,
-      reader: (value: unknown, path: string, problem: Problems['add']) => T | undefined,
-    ) => {
-      noteAsked(item, name);
-      const value = item[name] ?? undefined;
-      return value === undefined ? undefined : reader(value, `${path}.${name}`, problems.add);
-    };
-    const clusterId = read('clusterId', readCluster) || defaultCluster;
-    const cluster = {
-      clusterId,
-      minInstance: read('minInstance', readCount),
-      maxInstance: read('maxInstance', readCount),
-    };
+    const { present } = readPresent<ValueOf<typeof CLUSTER_FIELDS>>(CLUSTER_FIELDS, item, path, problems.add);
+    const { minInstance, maxInstance } = present;
+    const clusterId = present.clusterId || defaultCluster;
     if (seen.has(clusterId)) problems.add(`${path}.clusterId`, `repeats "${clusterId}"`);
     seen.add(clusterId);
-    const { minInstance, maxInstance } = cluster;
     if (minInstance !== undefined && maxInstance !== undefined && minInstance > maxInstance) {
       problems.add(path, `minInstance must not be larger than maxInstance: ${minInstance} > ${maxInstance}`);
     }
-    return [cluster];
+    return [{ clusterId, minInstance, maxInstance }];
   });
 }
 
@@ -141,5 +160,5 @@ export function updateClusters(
     }
     merged.set(request.clusterId, { clusterId: request.clusterId, minInstance, maxInstance });
   }
-  return problems.any ? { ok: false, problems: problems.found } : { ok: true, value: [...merged.values()] };
+  return problems.check([...merged.values()]);
 }

@@ -1,7 +1,10 @@
 import { isAbsolute } from 'node:path';
-import { environmentNameProblem } from './environment.ts';
+import { ENVIRONMENT_NAMES, environmentNameProblem } from './environment.ts';
 import { invalidRequest } from './error.ts';
-import { Fields, invalidBody } from './json.ts';
+import { failAtFirst, invalidBody, type JsonObject } from './json.ts';
+import { boolean, type Kind, list, record, refine, text, wrongAt } from './kind.ts';
+import { MAX_QUOTED_CHARS } from './problem.ts';
+import { Form, object, optional, required, type ValueOf } from './shape.ts';
 
 /** Where files of a job come from. */
 export type FileSource =
@@ -49,29 +52,74 @@ export function isPackageName(name: string): boolean {
   return PACKAGE_NAME.test(name);
 }
 
-/** Fails with `invalid_request`. Keys that Ray does not know, and those that begin with `_`, are ignored; so are `config` and `excludes`. */
+/** One line each: they become a requirements file. */
+const packageList = refine(list(text(), MAX_REQUIREMENTS), (packages, path, problem) => {
+  packages.forEach((line, index) => {
+    if (/[\r\n]/.test(line)) problem(`${path}[${index}]`, 'must be one line');
+  });
+});
+
+const pipObject = object(
+  {
+    packages: required(packageList),
+    pip_check: optional(boolean, false),
+    pip_version: optional(text(), ''),
+    pip_install_options: optional(list(text()), []),
+  },
+  { isFree: true },
+);
+
+const pip: Kind<PipRequirements> = {
+  describe: () => ({ anyOf: [packageList.describe(), pipObject.describe()] }),
+  read(value, path, problem) {
+    if (typeof value === 'string') {
+      return wrongAt(path, 'must be a list of requirements, or an object with packages', problem);
+    }
+    if (Array.isArray(value)) {
+      const packages = packageList.read(value, path, problem);
+      return packages && { check: false, pipVersion: '', options: [], packages };
+    }
+    const read = pipObject.read(value, path, problem);
+    if (read === undefined) return undefined;
+    const { packages, pip_check, pip_version, pip_install_options } = read;
+    return { packages, check: pip_check, pipVersion: pip_version, options: pip_install_options };
+  },
+};
+
+const RUNTIME_ENV_FIELDS = {
+  env_vars: optional(record(text(), { pattern: ENVIRONMENT_NAMES.pattern }), {}),
+  working_dir: optional(
+    text(),
+    '',
+    '`gcs://<an uploaded package>`, or a path of the host where the service allows it.',
+  ),
+  py_modules: optional(list(text(), MAX_MODULES), [], 'Each as `working_dir`.'),
+  pip: optional<PipRequirements | null>(pip, null),
+};
+
+/** Keys that Ray does not know, and those that begin with `_`, are ignored; so are `config` and `excludes`. */
+const RUNTIME_ENV = object<ValueOf<typeof RUNTIME_ENV_FIELDS>>(RUNTIME_ENV_FIELDS, { isFree: true });
+
+/** Fails with `invalid_request`. */
 export function readRuntimeEnv(value: unknown, path: string): RuntimeEnv {
-  const fields = Fields.freeForm(value, path);
-  const unsupported = UNSUPPORTED.filter(key => fields.has(key));
+  const form = new Form(RUNTIME_ENV, value, path, failAtFirst);
+  const unsupported = UNSUPPORTED.filter(key => ((value as JsonObject)[key] ?? null) !== null);
   if (unsupported.length > 0) {
     throw invalidRequest(
       `${path} has keys that cannot be honoured here: ${unsupported.join(', ')}; working_dir, py_modules, env_vars and pip can`,
     );
   }
-  const envVars = fields.textMap('env_vars') ?? {};
-  for (const name of Object.keys(envVars)) {
+  const { env_vars } = form.read('env_vars');
+  for (const name of Object.keys(env_vars)) {
     const problem = environmentNameProblem(name);
-    if (problem !== undefined) throw invalidBody(`${path}.env_vars.${name.slice(0, 80)} ${problem}`);
+    if (problem !== undefined) throw invalidBody(`${path}.env_vars.${name.slice(0, MAX_QUOTED_CHARS)} ${problem}`);
   }
-  const workingDir = fields.text('working_dir');
-  const pyModules = fields.texts('py_modules') ?? [];
-  if (pyModules.length > MAX_MODULES) throw invalidBody(`${path}.py_modules must have at most ${MAX_MODULES} items`);
+  const { working_dir, py_modules } = form.read('working_dir', 'py_modules');
   return {
-    envVars,
-    workingDir:
-      workingDir === undefined || workingDir === '' ? null : readSource(workingDir, fields.pathOf('working_dir')),
-    pyModules: pyModules.map((uri, index) => readSource(uri, `${path}.py_modules[${index}]`)),
-    pip: readPip(fields),
+    envVars: env_vars,
+    workingDir: working_dir === '' ? null : readSource(working_dir, form.at('working_dir')),
+    pyModules: py_modules.map((uri, index) => readSource(uri, `${path}.py_modules[${index}]`)),
+    pip: form.read('pip').pip,
   };
 }
 
@@ -91,32 +139,6 @@ function readSource(uri: string, path: string): FileSource {
   throw invalidBody(
     `${path} must be an uploaded package (gcs://…) or, where the service allows it, an absolute path of its host, got ${quote(uri)}`,
   );
-}
-
-function readPip(fields: Fields): PipRequirements | null {
-  if (!fields.has('pip')) return null;
-  const all = { check: false, pipVersion: '', options: [] };
-  const where = fields.pathOf('pip');
-  if (fields.isList('pip')) return { ...all, packages: checked(fields.texts('pip') ?? [], where) };
-  if (fields.isText('pip')) throw invalidBody(`${where} must be a list of requirements, or an object with packages`);
-  const pip = fields.object('pip');
-  const packages = pip?.texts('packages');
-  if (packages === undefined) throw invalidBody(`${where}.packages is required`);
-  return {
-    packages: checked(packages, `${where}.packages`),
-    check: pip?.boolean('pip_check') ?? false,
-    pipVersion: pip?.text('pip_version') ?? '',
-    options: pip?.texts('pip_install_options') ?? [],
-  };
-}
-
-/** One line each: they become a requirements file. */
-function checked(packages: readonly string[], path: string): readonly string[] {
-  if (packages.length > MAX_REQUIREMENTS) throw invalidBody(`${path} must have at most ${MAX_REQUIREMENTS} items`);
-  packages.forEach((text, index) => {
-    if (/[\r\n]/.test(text)) throw invalidBody(`${path}[${index}] must be one line`);
-  });
-  return packages;
 }
 
 function quote(text: string): string {

@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { readAgentCreate } from './agent.ts';
-import { readRegister, readUpdate } from './function-fields.ts';
-import { readJobSubmission } from './job.ts';
-import { readBody } from './json.ts';
-import { readPool } from './pool-fields.ts';
-import { readPublish } from './publish.ts';
-import { readReservation } from './reservation.ts';
+import { AGENT_CREATE, readAgentCreate } from './agent.ts';
+import { FUNCTION_REGISTER, FUNCTION_UPDATE } from './function-fields.ts';
+import { JOB_SUBMIT } from './job.ts';
+import type { Kind } from './kind.ts';
+import { POOLS_CREATE } from './pool-fields.ts';
+import { PUBLISH } from './publish.ts';
+import { RESERVATION } from './reservation.ts';
 import { unknownFieldWarnings } from './unknown-fields.ts';
 
 const AGENT = {
@@ -15,14 +15,8 @@ const AGENT = {
 };
 
 function ofAgent(body: object): readonly string[] {
-  const fields = readBody(Buffer.from(JSON.stringify(body)));
-  readAgentCreate(fields, 't', { defaultSandboxType: 'process' } as never);
-  return fields.warnings();
-}
-
-function ofMeta(read: (body: never) => unknown, body: object): readonly string[] {
-  read(body as never);
-  return unknownFieldWarnings(body);
+  readAgentCreate(body as never, 't', { defaultSandboxType: 'process' });
+  return unknownFieldWarnings(AGENT_CREATE, body);
 }
 
 const unknown = (path: string, meant?: string) =>
@@ -69,65 +63,75 @@ describe('a create of an agent tells each field that it does not know', () => {
 describe('so do requests of the meta_service', () => {
   const FUNCTION = { name: '0@a@b', runtime: 'go', cpu: 1000, memory: 128 };
   const POOL = { id: 'p', resources: { requests: { cpu: '1m', memory: '1Mi' }, limits: { cpu: '1m', memory: '1Mi' } } };
-  const RESERVATION = {
+  const RESERVED = {
     funcName: '0@a@b',
     version: 'v1',
     instanceLabel: 'l',
     instanceConfigInfos: [{ minInstance: 1 }],
   };
 
-  test.each<[string, (body: never) => unknown, object, readonly string[]]>([
-    ['register', readRegister, { ...FUNCTION, memroy: 1 }, [unknown('memroy', 'memory')]],
-    ['register', readRegister, { ...FUNCTION, sandbox_type: '' }, [unknown('sandbox_type', 'sandboxType')]],
-    ['register', readRegister, { ...FUNCTION, pre_stop: 'h.p' }, [unknown('pre_stop', 'extendedHandler.pre_stop')]],
+  test.each<[string, Kind<unknown>, object, readonly string[]]>([
+    ['register', FUNCTION_REGISTER, { ...FUNCTION, memroy: 1 }, [unknown('memroy', 'memory')]],
+    ['register', FUNCTION_REGISTER, { ...FUNCTION, sandbox_type: '' }, [unknown('sandbox_type', 'sandboxType')]],
     [
       'register',
-      readRegister,
+      FUNCTION_REGISTER,
+      { ...FUNCTION, pre_stop: 'h.p' },
+      [unknown('pre_stop', 'extendedHandler.pre_stop')],
+    ],
+    [
+      'register',
+      FUNCTION_REGISTER,
       { ...FUNCTION, rootfs: { imageUrl: 'x' } },
       [unknown('rootfs.imageUrl', 'rootfs.imageurl')],
     ],
     [
       'register',
-      readRegister,
+      FUNCTION_REGISTER,
       { ...FUNCTION, rootfs: { mounts: [{ target: '/a', source: '/a', read_only: true }] } },
       [unknown('rootfs.mounts[0].read_only', 'rootfs.mounts[0].readonly')],
     ],
     [
       'register',
-      readRegister,
+      FUNCTION_REGISTER,
       { ...FUNCTION, tags: { x: 'y' }, device: { a: 1 }, environment: { A: 'b' }, layers: [{ a: 1 }] },
       [],
     ],
-    ['register with a field missing', readRegister, { name: '0@a@b', memroy: 1 }, [unknown('memroy', 'memory')]],
-    ['update', readUpdate, { revisionId: '1', kind: '', timout: 3 }, [unknown('timout', 'timeout')]],
-    ['publish', readPublish, { revisionId: '1', versionNumbr: 'v' }, [unknown('versionNumbr', 'versionNumber')]],
-    ['reservation', (body: never) => readReservation(body, 'c'), { ...RESERVATION, label: 'x' }, [unknown('label')]],
+    ['register with a field missing', FUNCTION_REGISTER, { name: '0@a@b', memroy: 1 }, [unknown('memroy', 'memory')]],
+    ['update', FUNCTION_UPDATE, { revisionId: '1', kind: '', timout: 3 }, [unknown('timout', 'timeout')]],
+    ['publish', PUBLISH, { revisionId: '1', versionNumbr: 'v' }, [unknown('versionNumbr', 'versionNumber')]],
+    ['reservation', RESERVATION, { ...RESERVED, label: 'x' }, [unknown('label')]],
     [
       'reservation',
-      (body: never) => readReservation(body, 'c'),
-      { ...RESERVATION, instanceConfigInfos: [{ min_instance: 1 }] },
+      RESERVATION,
+      { ...RESERVED, instanceConfigInfos: [{ min_instance: 1 }] },
       [unknown('instanceConfigInfos[0].min_instance', 'instanceConfigInfos[0].minInstance')],
     ],
-    ['pool', readPool, { ...POOL, maxSize: 2, labels: { a: 'b' } }, [unknown('maxSize', 'max_size')]],
     [
       'pool',
-      readPool,
-      { ...POOL, idle_recycle_time: { scale: 1 } },
-      [unknown('idle_recycle_time.scale', 'idle_recycle_time.scaled')],
+      POOLS_CREATE,
+      { pools: [{ ...POOL, maxSize: 2, labels: { a: 'b' } }] },
+      [unknown('pools[0].maxSize', 'pools[0].max_size')],
     ],
     [
       'pool',
-      readPool,
-      { ...POOL, resources: { ...POOL.resources, limit: {} } },
-      [unknown('resources.limit', 'resources.limits')],
+      POOLS_CREATE,
+      { pools: [{ ...POOL, idle_recycle_time: { scale: 1 } }] },
+      [unknown('pools[0].idle_recycle_time.scale', 'pools[0].idle_recycle_time.scaled')],
     ],
-  ])('%s %#', (_what, read, body, warnings) => {
-    expect(ofMeta(read, body)).toEqual(warnings);
+    [
+      'pool',
+      POOLS_CREATE,
+      { pools: [{ ...POOL, resources: { ...POOL.resources, limit: {} } }] },
+      [unknown('pools[0].resources.limit', 'pools[0].resources.limits')],
+    ],
+  ])('%s %#', (_what, shape, body, warnings) => {
+    expect(unknownFieldWarnings(shape, body)).toEqual(warnings);
   });
 });
 
 describe('and a job', () => {
-  const read = (body: object) => readJobSubmission(Buffer.from(JSON.stringify(body))).warnings;
+  const read = (body: object) => unknownFieldWarnings(JOB_SUBMIT, body);
 
   test('what is no field of a submission', () => {
     expect(read({ entrypoint: 'x', entrypoint_cpus: 1 })).toEqual([unknown('entrypoint_cpus', 'entrypoint_num_cpus')]);
@@ -147,5 +151,7 @@ describe('and a job', () => {
       entrypoint_label_selector: {},
     };
     expect(read(body)).toEqual([]);
+    // A name that the caller chose is no place that another field may have been meant for.
+    expect(read({ ...body, fast: 1 })).toEqual([unknown('fast')]);
   });
 });

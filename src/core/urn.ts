@@ -21,7 +21,8 @@ export const FUNCTION_NAME_FORMAT =
 export const VERSION_FORMAT =
   '1 to 42 letters, digits, ".", "_" and "-", the first and the last a letter or a digit, and not "latest"';
 
-const FUNCTION_NAME = /^0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}$/;
+export const FUNCTION_NAME_PATTERN = '^0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}$';
+const FUNCTION_NAME = new RegExp(FUNCTION_NAME_PATTERN);
 const VERSION = /^[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?$/;
 const URN = new RegExp(
   `^sn:cn:([A-Za-z0-9][A-Za-z0-9_-]{0,63}):(${TENANT_PATTERN}):function:(0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127})(?::([^:]+))?$`,

@@ -1,16 +1,21 @@
 import type { RouteOptions } from 'fastify';
+import { Type } from 'typebox';
 import { TENANT_PATTERN } from '../core/tenant.ts';
 import type { RouteDocs } from './route-config.ts';
 
+/** The member `warnings` of an answer. */
+export const Warnings = Type.Optional(
+  Type.Array(Type.String(), {
+    description: 'Fields of the body that were ignored, and what else the caller should know.',
+  }),
+);
+
 /** `{"code":<status>,"message":"…"}` */
-export const ERROR_SCHEMA = {
-  type: 'object',
-  required: ['code', 'message'],
-  properties: {
-    code: { type: 'integer' },
-    message: { type: 'string' },
-  },
-} as const;
+export const ERROR_SCHEMA = Type.Object({
+  code: Type.Integer(),
+  message: Type.String(),
+  warnings: Warnings,
+});
 
 const TRACE_HEADERS = {
   'x-trace-id': { type: 'string', description: 'Trace id of the call; made by the service when absent.' },

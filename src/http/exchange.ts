@@ -8,6 +8,9 @@ import type { Route } from './route-config.ts';
 /** Names and values in turn. */
 export type HeaderList = readonly string[];
 
+/** Above it, copying the bytes into a text costs more than a second buffer in the write. */
+export const SMALL_ANSWER_BYTES = 16 * 1024;
+
 /** Who is told what becomes of exchanges. */
 export interface ExchangeHost {
   /** Its answer has been written. */

@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { Cron } from 'croner';
 import { alreadyExists, invalidRequest, messageOf, notFound } from '../core/error.ts';
-import { checkJobId, type JobSubmission, submissionOf } from '../core/job.ts';
-import { Fields, invalidBody, parseJson } from '../core/json.ts';
+import { checkScheduleId, JOB_SCHEDULE, type JobSubmission, readJobSubmission } from '../core/job.ts';
+import { failAtFirst, invalidBody, type JsonObject } from '../core/json.ts';
 import { packagesOf } from '../core/runtime-env.ts';
+import { Form } from '../core/shape.ts';
 import type { InstanceLog } from '../instances/contract.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
@@ -24,7 +25,8 @@ export interface JobSchedulesOptions {
   readonly log: InstanceLog;
 }
 
-const MAX_ID_CHARS = 200;
+/** What a caller asks for; the id is made up where none was sent. */
+export type Schedule = Omit<JobScheduleTable, 'tenant' | 'created_at_ms'>;
 
 interface Running {
   readonly cron: Cron;
@@ -67,8 +69,8 @@ export class JobSchedules {
   }
 
   /** Fails with `invalid_request`, or `already_exists` when the tenant has one of this id. */
-  async create(tenant: string, body: Buffer | undefined): Promise<Record<string, unknown>> {
-    const { row, warnings } = readSchedule(tenant, body);
+  async create(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
+    const row = { tenant, ...schedule, created_at_ms: Date.now() };
     const { database, writes, maxPerTenant } = this.#options;
     if ((await listJobSchedules(database, tenant)).length >= maxPerTenant) {
       throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
@@ -77,8 +79,7 @@ export class JobSchedules {
       throw alreadyExists(`Schedule ${row.id} already exists`);
     }
     this.#run(row);
-    const record = this.#record(row);
-    return warnings.length === 0 ? record : { ...record, warnings };
+    return this.#record(row);
   }
 
   async list(tenant: string): Promise<readonly Record<string, unknown>[]> {
@@ -103,7 +104,7 @@ export class JobSchedules {
   }
 
   #run(row: JobScheduleTable): void {
-    const submission = submissionOf(JSON.parse(row.submission), 'job');
+    const submission = readJobSubmission(JSON.parse(row.submission), 'job');
     const cron = new Cron(row.cron, { timezone: row.timezone, unref: true }, self => {
       void this.#submit(row, submission, self.currentRun() ?? new Date());
     });
@@ -141,20 +142,12 @@ export class JobSchedules {
   }
 }
 
-function readSchedule(
-  tenant: string,
-  body: Buffer | undefined,
-): { readonly row: JobScheduleTable; readonly warnings: readonly string[] } {
-  const parsed = parseJson(body ?? Buffer.alloc(0));
-  if (!parsed.ok) throw invalidBody(parsed.word);
-  const fields = Fields.of(parsed.value, '');
-  const id = fields.text('schedule_id') ?? `schedule_${randomBytes(8).toString('hex')}`;
-  checkJobId(id, 'schedule_id');
-  if (id.length > MAX_ID_CHARS) throw invalidBody(`schedule_id must have at most ${MAX_ID_CHARS} characters`);
-  const cron = fields.requiredText('cron');
-  const timezone = fields.text('timezone') ?? 'UTC';
-  const overlap = fields.text('overlap') ?? 'skip';
-  if (overlap !== 'skip' && overlap !== 'allow') throw invalidBody('overlap must be skip or allow');
+/** Reads the body of a schedule. Fails with `invalid_request`. */
+export function readSchedule(body: JsonObject): Schedule {
+  const form = new Form(JOB_SCHEDULE, body, '', failAtFirst);
+  const id = form.read('schedule_id').schedule_id ?? `schedule_${randomBytes(8).toString('hex')}`;
+  checkScheduleId(id);
+  const { cron, timezone, overlap } = form.read('cron', 'timezone', 'overlap');
   try {
     const tried = new Cron(cron, { timezone, paused: true });
     if (tried.nextRun() === null) throw new Error('it never comes');
@@ -162,21 +155,12 @@ function readSchedule(
   } catch (error) {
     throw invalidBody(`cron or timezone is wrong: ${messageOf(error)}`);
   }
-  if (!fields.has('job')) throw invalidBody('job is required');
-  const { job } = parsed.value as { job: unknown };
-  if (submissionOf(job, 'job').id !== null) {
+  const job = form.sent('job');
+  if (job === undefined) throw invalidBody('job is required');
+  if (readJobSubmission(job, 'job').id !== null) {
     throw invalidBody('job.submission_id must be absent: each job gets an id made of schedule_id and its moment');
   }
-  const row: JobScheduleTable = {
-    tenant,
-    id,
-    cron,
-    timezone,
-    overlap,
-    submission: JSON.stringify(job),
-    created_at_ms: Date.now(),
-  };
-  return { row, warnings: fields.warnings() };
+  return { id, cron, timezone, overlap, submission: JSON.stringify(job) };
 }
 
 function keyOf(tenant: string, id: string): string {

@@ -1,8 +1,10 @@
 import { Type } from 'typebox';
+import { FUNCTION_REGISTER, FUNCTION_UPDATE } from '../core/function-fields.ts';
 import { LIMITS } from '../core/limits.ts';
+import { PUBLISH } from '../core/publish.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import { handled, WRONG_BODY, WRONG_REQUEST } from './docs.ts';
-import { Deleted, FunctionList, OneFunction, Publish, Register, Registered, Update, VersionList } from './schemas.ts';
+import { Deleted, FunctionList, OneFunction, Registered, VersionList } from './schemas.ts';
 
 const tags = ['function'];
 const byName = Type.Object({
@@ -25,7 +27,7 @@ export const FUNCTION_DOCS = {
     operationId: 'registerFunction',
     summary: 'Register a function',
     description: 'When it has answered, the function survives a power cut.',
-    body: Register,
+    body: FUNCTION_REGISTER.describe(),
     response: { 200: handled('It is registered.', Registered), ...WRONG_REQUEST },
   },
   list: {
@@ -54,7 +56,7 @@ export const FUNCTION_DOCS = {
     summary: 'Update the latest revision of a function',
     description: 'Fields that are absent are kept; a field that is sent replaces the old one whole.',
     params: byName,
-    body: Update,
+    body: FUNCTION_UPDATE.describe(),
     response: { 200: handled('It is updated.', OneFunction), ...WRONG_REQUEST },
   },
   delete: {
@@ -80,7 +82,7 @@ export const FUNCTION_DOCS = {
     operationId: 'publishFunction',
     summary: 'Publish the latest revision of a function as a version',
     params: byName,
-    body: Publish,
+    body: PUBLISH.describe(),
     response: { 200: handled('It is published, and never changes.', OneFunction), ...WRONG_BODY },
   },
 } as const satisfies Record<string, RouteDocs>;

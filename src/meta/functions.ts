@@ -1,7 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { readUpdate } from '../core/function-fields.ts';
+import { FUNCTION_UPDATE, readUpdate } from '../core/function-fields.ts';
 import { LIMITS } from '../core/limits.ts';
-import { readPublish } from '../core/publish.ts';
+import { PUBLISH, readPublish } from '../core/publish.ts';
 import { LATEST } from '../core/urn.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { knownName, type NamedFunction, readFunctionName } from '../registry/function-name.ts';
@@ -62,7 +62,7 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     '/serverless/v1/functions/:name',
     { config: { access: 'write', docs: FUNCTION_DOCS.update } },
     async (request, reply) => {
-      const update = readRequest(request, readUpdate);
+      const update = readRequest(request, FUNCTION_UPDATE, readUpdate);
       const fn = named(request);
       onlyLatest(fn, 'updated');
       if (update.changes.name !== undefined && update.changes.name !== fn.name) {
@@ -100,7 +100,7 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     '/serverless/v1/functions/:name/versions',
     { config: { access: 'write', wrongRequestStatus, docs: FUNCTION_DOCS.publish } },
     async (request, reply) => {
-      const publish = readRequest(request, readPublish);
+      const publish = readRequest(request, PUBLISH, readPublish);
       const fn = named(request);
       onlyLatest(fn, 'published');
       return sendFunction(reply, (await functions.publish(request.tenant, knownName(fn), publish)).record);

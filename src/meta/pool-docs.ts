@@ -1,44 +1,14 @@
 import { type TSchema, Type } from 'typebox';
 import { LIMITS } from '../core/limits.ts';
+import { POOL_UPDATE, POOLS_CREATE } from '../core/pool-fields.ts';
+import { Warnings } from '../http/docs.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import { handled, WRONG_BODY } from './docs.ts';
 import { Done, nullable, textMap } from './schemas.ts';
 
 const tags = ['pool'];
 const optional = <T extends TSchema>(schema: T) => Type.Optional(schema);
-const count = Type.Integer({ minimum: 0, maximum: 2 ** 31 - 1 });
-const idle = Type.Integer({ minimum: -1, description: 'Seconds; -1: never, 0: not configured.' });
-const jsonText = (what: string) => Type.String({ description: `${what} as a JSON text.` });
-
-const resources = Type.Object({
-  requests: Type.Record(Type.String(), Type.String(), { description: 'cpu as `500m`, memory as `512Mi` or `1Gi`.' }),
-  limits: Type.Record(Type.String(), Type.String()),
-});
 const id = Type.String({ pattern: '^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$' });
-const hpa = jsonText('A HorizontalPodAutoscalerSpec');
-
-const NewPool = Type.Object({
-  id,
-  group: optional(Type.String({ pattern: '^[a-zA-Z0-9]([-a-zA-Z0-9]{0,38}[a-zA-Z0-9])?$', default: 'default' })),
-  reuse: optional(Type.Boolean()),
-  size: optional(count),
-  max_size: optional({ ...count, description: '0 or absent: the size.' }),
-  image: optional(Type.String({ maxLength: 200 })),
-  init_image: optional(Type.String({ maxLength: 200 })),
-  labels: optional(textMap),
-  environment: optional(textMap),
-  volumes: optional(jsonText('An array of Volumes')),
-  volume_mounts: optional(jsonText('An array of VolumeMounts')),
-  resources,
-  affinities: optional(jsonText('An Affinity')),
-  node_selector: optional(textMap),
-  runtime_class_name: optional(Type.String({ maxLength: 64 })),
-  tolerations: optional(jsonText('An array of Tolerations')),
-  horizontal_pod_autoscaler_spec: optional(hpa),
-  topology_spread_constraints: optional(jsonText('An array of TopologySpreadConstraints')),
-  pod_pending_duration_threshold: optional({ ...count, description: 'Seconds; 0: 120.' }),
-  idle_recycle_time: optional(Type.Object({ reserved: optional(idle), scaled: optional(idle) })),
-});
 
 const PoolRecord = Type.Object({
   id: Type.String(),
@@ -52,7 +22,7 @@ const PoolRecord = Type.Object({
   }),
   msg: Type.String(),
   ready_count: Type.Integer(),
-  resources,
+  resources: Type.Object({ requests: textMap, limits: textMap }),
   reuse: Type.Boolean(),
   image: Type.String(),
   init_image: Type.String(),
@@ -73,13 +43,14 @@ const PoolRecord = Type.Object({
 });
 
 const ok = { code: Type.Literal(0), message: Type.Literal('') };
-const Created = Type.Object({ ...ok, result: Type.Object({ failed_pools: Type.Null() }) });
+const Created = Type.Object({ ...ok, result: Type.Object({ failed_pools: Type.Null() }), warnings: Warnings });
 const CreateFailed = Type.Object({
   code: Type.Integer({ not: { const: 0 } }),
   message: Type.String({ description: 'Why, one sentence for each pool, joined by `;`.' }),
   result: optional(
     Type.Object({ failed_pools: Type.Array(Type.String(), { description: 'The others were created.' }) }),
   ),
+  warnings: Warnings,
 });
 
 /** What OpenAPI shows of the operations of pools. */
@@ -88,7 +59,7 @@ export const POOL_DOCS = {
     tags,
     operationId: 'createPools',
     summary: 'Create pod pools, each on its own',
-    body: Type.Object({ pools: Type.Array(NewPool, { minItems: 1 }) }),
+    body: POOLS_CREATE.describe(),
     response: { 200: handled('They are created; their status tells how far.', Created, CreateFailed), ...WRONG_BODY },
   },
   list: {
@@ -113,11 +84,7 @@ export const POOL_DOCS = {
     operationId: 'updatePool',
     summary: 'Update the size of a pod pool',
     params: Type.Object({ id }),
-    body: Type.Object({
-      size: optional(count),
-      max_size: optional(count),
-      horizontal_pod_autoscaler_spec: optional(hpa),
-    }),
+    body: POOL_UPDATE.describe(),
     response: { 200: handled('The update is asked for.', Done), ...WRONG_BODY },
   },
   delete: {

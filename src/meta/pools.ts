@@ -1,8 +1,8 @@
 import type { FastifyInstance } from 'fastify';
 import { LIMITS } from '../core/limits.ts';
 import type { Pool } from '../core/pool.ts';
-import { readPoolUpdate } from '../core/pool-fields.ts';
-import { noteAsked, unknownFieldWarnings } from '../core/unknown-fields.ts';
+import { POOL_UPDATE, POOLS_CREATE, readPoolUpdate } from '../core/pool-fields.ts';
+import { unknownFieldWarnings } from '../core/unknown-fields.ts';
 import { withWarnings } from '../http/answer.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { failedPools, type PoolRegistry } from '../registry/pools.ts';
@@ -20,12 +20,11 @@ export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
     async request => {
       const body = readObject(request.body);
       const { pools: sent } = body;
-      noteAsked(body, 'pools');
       if (sent === undefined || sent === null) throw wrongRequest(['pools is required']);
       if (!Array.isArray(sent)) throw wrongRequest(['pools must be an array']);
       if (sent.length === 0) throw wrongRequest(['pools must not be empty']);
       const created = await pools.create(sent);
-      request.warnings = unknownFieldWarnings(body);
+      request.warnings = unknownFieldWarnings(POOLS_CREATE, body);
       if (created.failedIds.length > 0) throw failedPools(created);
       return withWarnings({ code: 0, message: '', result: { failed_pools: null } }, request.warnings);
     },
@@ -47,7 +46,7 @@ export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
     '/serverless/v1/podpools/:id',
     { config: { access: 'write', wrongRequestStatus, docs: POOL_DOCS.update } },
     async request => {
-      await pools.update(request.params.id, readRequest(request, readPoolUpdate));
+      await pools.update(request.params.id, readRequest(request, POOL_UPDATE, readPoolUpdate));
       return withWarnings({ code: 0, message: '' }, request.warnings);
     },
   );

@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { internal, ServiceError } from '../core/error.ts';
-import { readRegister } from '../core/function-fields.ts';
+import { FUNCTION_REGISTER, readRegister } from '../core/function-fields.ts';
 import { LIMITS } from '../core/limits.ts';
 import { withWarnings } from '../http/answer.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -27,7 +27,10 @@ export function addRegisterRoute(app: FastifyInstance, { functions }: Registry):
 async function register(exchange: Exchange, functions: Registry['functions']): Promise<void> {
   const request: Parameters<typeof readRequest>[0] = { body: exchange.body, warnings: null };
   try {
-    const { urn, record } = await functions.register(exchange.tenant, readRequest(request, readRegister));
+    const { urn, record } = await functions.register(
+      exchange.tenant,
+      readRequest(request, FUNCTION_REGISTER, readRegister),
+    );
     const warnings = warningsMember(request.warnings);
     exchange.answer(
       200,

@@ -1,39 +1,29 @@
 import { META_CODES } from '../core/codes.ts';
-import { invalidRequest } from '../core/error.ts';
-import { isJsonObject, type JsonObject, quote } from '../core/field-reader.ts';
-import type { Checked } from '../core/function-fields.ts';
-import { parseJson } from '../core/json.ts';
-import { unknownFieldWarnings } from '../core/unknown-fields.ts';
+import { type JsonObject, readBody } from '../core/json.ts';
+import type { Kind } from '../core/kind.ts';
+import { type Checked, quote } from '../core/problem.ts';
 import { normalizeVersion } from '../core/urn.ts';
+import { type RequestWithBody, readRequest as readRequestBody } from '../http/request.ts';
 import { wrongRequest } from '../registry/errors.ts';
 
 /** Query parameters as they were sent: a repeated one is a list. */
 export type Query = Readonly<Record<string, string | string[] | undefined>>;
 
-/**
- * The body of a request as `read` understands it, which says of every field whether it knows it: the answer will tell which ones it
- * does not. Fails with `invalid_request`: 130600, or 4104 with every problem.
- */
-export function readRequest<T>(
-  request: { readonly body: unknown; warnings: readonly string[] | null },
-  read: (body: JsonObject) => Checked<T>,
-): T {
-  const body = readObject(request.body);
-  const checked = read(body);
-  request.warnings = unknownFieldWarnings(body);
-  return accept(checked);
-}
-
 /** A body that has to be a JSON object. Fails with `invalid_request` (130600). */
 export function readObject(body: unknown): JsonObject {
-  const parsed = parseJson((body as Buffer | undefined) ?? Buffer.alloc(0));
-  if (!parsed.ok) throw notJson(parsed.word);
-  if (!isJsonObject(parsed.value)) throw notJson('it must be an object');
-  return parsed.value;
+  return readBody(body as Buffer | undefined, { number: META_CODES.notJson.code }, 'it must be an object');
 }
 
-function notJson(word: string) {
-  return invalidRequest(`invalid request body: ${word}`, { number: META_CODES.notJson.code });
+/**
+ * The body of a request as `read` understands it; the answer will name the fields that `shape` does not have, whether it succeeds or
+ * not. Fails with `invalid_request`: 130600, or 4104 with every problem.
+ */
+export function readRequest<T>(
+  request: RequestWithBody,
+  shape: Kind<unknown>,
+  read: (body: JsonObject) => Checked<T>,
+): T {
+  return accept(readRequestBody(request, shape, read, readObject));
 }
 
 /** The member `warnings` at the end of an answer that is written as text; `''` when there is nothing to warn of. */

@@ -1,32 +1,11 @@
 import { Type } from 'typebox';
-import { LIMITS } from '../core/limits.ts';
+import { RESERVATION, RESERVATION_SELECT } from '../core/reservation.ts';
+import { Warnings } from '../http/docs.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import { handled, WRONG_REQUEST } from './docs.ts';
-import { Done, FunctionName } from './schemas.ts';
+import { Done } from './schemas.ts';
 
 const tags = ['reserved instances'];
-const required = Type.String({ minLength: 1, maxLength: 1024, pattern: '^[^\\u0000]+$' });
-const label = Type.String({
-  maxLength: LIMITS.reservedLabelChars,
-  pattern: '^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$',
-});
-const count = Type.Union([
-  Type.Integer({ minimum: 0, maximum: LIMITS.functionInstances.max }),
-  Type.String({ pattern: `^([0-9]{1,3}|${LIMITS.functionInstances.max})$`, description: 'Decimal digits.' }),
-]);
-
-const Requested = Type.Object({
-  clusterId: Type.Optional(Type.String({ maxLength: LIMITS.clusterIdChars, pattern: '^[^\\u0000]*$' })),
-  minInstance: Type.Optional(count),
-  maxInstance: Type.Optional(count),
-});
-const Request = Type.Object({
-  funcName: FunctionName,
-  version: required,
-  instanceLabel: label,
-  instanceConfigInfos: Type.Array(Requested, { minItems: 1, description: 'Each cluster once.' }),
-});
-
 const clusters = Type.Array(
   Type.Object({ clusterId: Type.String(), minInstance: Type.Integer(), maxInstance: Type.Integer() }),
 );
@@ -35,6 +14,7 @@ const Written = Type.Object({
   message: Type.Literal(''),
   instanceConfigInfos: clusters,
   reserveInsBaseInfo: Type.Object({ funcName: Type.String(), version: Type.String(), instanceLabel: Type.String() }),
+  warnings: Warnings,
 });
 const Listed = Type.Object({
   code: Type.Literal(0),
@@ -49,7 +29,7 @@ export const RESERVATION_DOCS = {
     tags,
     operationId: 'createReservedInstances',
     summary: 'Create or replace the reserved instances of a label',
-    body: Request,
+    body: RESERVATION.describe(),
     response: { 200: handled('They are reserved.', Written), ...WRONG_REQUEST },
   },
   update: {
@@ -57,14 +37,14 @@ export const RESERVATION_DOCS = {
     operationId: 'updateReservedInstances',
     summary: 'Update the reserved instances of a label that were created before',
     description: 'Clusters that are not named, and numbers that are not sent, are kept.',
-    body: Request,
+    body: RESERVATION.describe(),
     response: { 200: handled('They are updated.', Written), ...WRONG_REQUEST },
   },
   list: {
     tags,
     operationId: 'listReservedInstances',
     summary: 'Query the reserved instances of a function version',
-    querystring: Type.Object({ funcName: FunctionName, version: required, instanceLabel: Type.Optional(label) }),
+    querystring: RESERVATION_SELECT.describe(),
     response: { 200: handled('All labels, or the one that was named.', Listed), ...WRONG_REQUEST },
   },
   delete: {
@@ -72,7 +52,7 @@ export const RESERVATION_DOCS = {
     operationId: 'deleteReservedInstances',
     summary: 'Delete the reserved instances of one label, or of all labels of a version',
     description: 'The same fields may come as a JSON body; what it does not have is taken from the query.',
-    querystring: Type.Object({ funcName: FunctionName, version: required, instanceLabel: Type.Optional(label) }),
+    querystring: RESERVATION_SELECT.describe(),
     response: { 200: handled('They are deleted.', Done), ...WRONG_REQUEST },
   },
 } as const satisfies Record<string, RouteDocs>;

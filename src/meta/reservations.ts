@@ -1,12 +1,15 @@
 import type { FastifyInstance } from 'fastify';
-import { type JsonObject, quote } from '../core/field-reader.ts';
+import type { JsonObject } from '../core/json.ts';
+import { quote } from '../core/problem.ts';
 import {
+  RESERVATION,
+  RESERVATION_SELECT,
   type Reservation,
   type ReservationRequest,
   readReservation,
   readReservationBase,
 } from '../core/reservation.ts';
-import { noteAsked, unknownFieldWarnings } from '../core/unknown-fields.ts';
+import { unknownFieldWarnings } from '../core/unknown-fields.ts';
 import { FUNCTION_NAME_FORMAT, isFunctionName } from '../core/urn.ts';
 import { withWarnings } from '../http/answer.ts';
 import { wrongRequest } from '../registry/errors.ts';
@@ -38,13 +41,13 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
   };
 
   app.post(PATH, { config: { access: 'write', docs: RESERVATION_DOCS.create } }, async request => {
-    const reservation = withName(readRequest(request, read), request.tenant);
+    const reservation = withName(readRequest(request, RESERVATION, read), request.tenant);
     const stored = await reservations.put(request.tenant, reservation);
     return withWarnings(written(reservation, stored), request.warnings);
   });
 
   app.put(PATH, { config: { access: 'write', docs: RESERVATION_DOCS.update } }, async request => {
-    const reservation = withName(readRequest(request, read), request.tenant);
+    const reservation = withName(readRequest(request, RESERVATION, read), request.tenant);
     const stored = await reservations.update(request.tenant, reservation);
     return withWarnings(written(reservation, stored), request.warnings);
   });
@@ -72,12 +75,9 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
       const sent = body === undefined || body.length === 0 ? {} : readObject(body);
       // A label in the query alone must not mean all labels.
       const source = Object.fromEntries(
-        Object.entries(fromQuery(request.query)).map(([field, value]) => {
-          noteAsked(sent, field);
-          return [field, sent[field] ?? value];
-        }),
+        Object.entries(fromQuery(request.query)).map(([field, value]) => [field, sent[field] ?? value]),
       );
-      request.warnings = unknownFieldWarnings(sent);
+      request.warnings = unknownFieldWarnings(RESERVATION_SELECT, sent);
       await reservations.delete(request.tenant, withName(accept(readReservationBase(source)), request.tenant));
       return withWarnings({ code: 0, message: '' }, request.warnings);
     },

@@ -1,6 +1,6 @@
 import { META_CODES } from '../core/codes.ts';
 import { invalidRequest, type ServiceError } from '../core/error.ts';
-import { isJsonObject } from '../core/field-reader.ts';
+import { isJsonObject } from '../core/json.ts';
 import type { Pool } from '../core/pool.ts';
 import { type PoolUpdate, readPool } from '../core/pool-fields.ts';
 import type { Database } from '../storage/database.ts';

@@ -6,7 +6,7 @@ import { Served } from '../../scripts/served.ts';
 import { describeWith } from '../probe.ts';
 import { askEverything } from './schemathesis.ts';
 
-const TIMEOUT_MS = 180_000;
+const TIMEOUT_MS = 300_000;
 /** What an answer says when the fault is the service's own; the cause is in the log. */
 const FAULT = /internal error[:,] the log has it under trace id/;
 

@@ -9,7 +9,7 @@ const TOOLS = join(KEPT_DIR, 'rookery-test-tools');
 const PROGRAM = join(TOOLS, 'bin/schemathesis');
 const REQUIREMENT = 'schemathesis>=4.32,<5';
 const INSTALL_TIMEOUT_MS = 120_000;
-const RUN_TIMEOUT_MS = 120_000;
+const RUN_TIMEOUT_MS = 240_000;
 /** Bounds the time; the phase `coverage` tries each rule of a document whatever this says. */
 const MAX_EXAMPLES = 8;
 

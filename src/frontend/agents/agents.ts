@@ -3,6 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { AgentInstances, CreateInstance } from '../../agents/contract.ts';
 import {
+  AGENT_CREATE,
   type AgentCreateRequest,
   type ExecutorDefaults,
   type FunctionResolver,
@@ -12,9 +13,9 @@ import {
 import { invalidRequest } from '../../core/error.ts';
 import { checkSources, type FindPath, type HostPathPolicy } from '../../core/host-path.ts';
 import type { Instance, InstanceSpec, InstanceStatus } from '../../core/instance.ts';
-import { readBody } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { withWarnings } from '../../http/answer.ts';
+import { readRequest } from '../../http/request.ts';
 import { stepFailed } from '../errors.ts';
 import { badQuery, type Query, queryInteger, queryText } from '../query.ts';
 import { AGENT_DOCS } from './docs.ts';
@@ -43,9 +44,7 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
 
   app.post('/api/agent', { config: { access: 'write', docs: AGENT_DOCS.create } }, async request => {
     const bytes = request.body as Buffer | undefined;
-    const body = readBody(bytes);
-    const create = readAgentCreate(body, request.tenant, options.executors);
-    request.warnings = body.warnings();
+    const create = readRequest(request, AGENT_CREATE, body => readAgentCreate(body, request.tenant, options.executors));
     const idempotency = readIdempotency(request.headers, request.tenant, bytes);
     try {
       const spec = await resolveSpec(create, options);

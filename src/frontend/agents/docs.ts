@@ -1,19 +1,19 @@
 import { Type } from 'typebox';
+import { AGENT_CREATE } from '../../core/agent.ts';
+import { EXEC } from '../../core/exec.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import {
-  AgentCreate,
   AgentCreated,
   AgentDeleted,
   AgentGot,
   AgentList,
-  Exec,
   ExecDone,
   Invoked,
   InvokeFailed,
   NameTaken,
-} from '../schemas.ts';
+} from './schemas.ts';
 
 const tags = ['agent'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
@@ -43,7 +43,7 @@ export const AGENT_DOCS = {
         }),
       ),
     }),
-    body: AgentCreate,
+    body: AGENT_CREATE.describe(),
     response: {
       200: json('It runs.', AgentCreated),
       400: errorDocs('The request is wrong; the message says where.'),
@@ -157,7 +157,7 @@ export const AGENT_DOCS = {
     operationId: 'agentExec',
     summary: 'Run a command inside the sandbox',
     params: byId,
-    body: Exec,
+    body: EXEC.describe(),
     response: { 200: json('It ended.', ExecDone), ...unknown, ...busy },
   },
 } as const satisfies Record<string, RouteDocs>;

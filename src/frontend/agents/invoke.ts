@@ -5,7 +5,7 @@ import type { AgentInstances } from '../../agents/contract.ts';
 import { invalidRequest, loggable, messageOf, ServiceError } from '../../core/error.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
-import type { Exchange } from '../../http/exchange.ts';
+import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
 import type { CallOutcome } from '../../runtime/channel.ts';
 import { continueTrace, formatTraceparent, type Span, type Tracer } from '../../telemetry/tracer.ts';
@@ -23,8 +23,6 @@ export interface InvokeRouteOptions {
 const EMPTY_EVENT = Buffer.from('{}');
 const BEFORE_DATA = '{"code":200,"data":';
 const AFTER_DATA = ',"message":""}';
-/** Above it, copying the bytes into a text costs more than a second buffer in the write. */
-export const SMALL_ANSWER_BYTES = 16 * 1024;
 
 /**
  * `POST /api/agent/{instanceId}/invoke`, the hot path: the event's bytes go to the runtime as they came, the result's bytes go back as

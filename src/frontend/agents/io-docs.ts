@@ -2,10 +2,10 @@ import { Type } from 'typebox';
 import { LIMITS } from '../../core/limits.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
+import { bytes, errors, flag, upgrade } from '../io-docs.ts';
 
 const tags = ['agent'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
-const bytes = Type.String({ format: 'binary' });
 const byId = Type.Object({ instanceId: Type.String({ description: 'The `instance_id` of the create.' }) });
 const path = Type.String({
   minLength: 1,
@@ -13,21 +13,7 @@ const path = Type.String({
   description: 'A path inside the sandbox; a relative one begins at its working directory.',
 });
 const mode = Type.String({ pattern: '^(0o?)?[0-7]{1,3}$', description: 'Permission bits in octal.' });
-const flag = (description: string) => Type.Boolean({ default: false, description });
 const Ok = Type.Literal(200);
-const errors = {
-  400: errorDocs('The request is wrong, or what is at the path is not what is needed; the message says why.'),
-  403: errorDocs('The role is not enough, or the sandbox’s user may not do this.'),
-  404: errorDocs('`instance not found: <id>`, or there is nothing at the path.'),
-  409: errorDocs('The instance is in a state in which this cannot be done, or something is there already.'),
-  429: errorDocs('Too much is open in this sandbox, or its disk has no room.'),
-  503: errorDocs('What runs the sandbox does not answer.'),
-  504: errorDocs('It took too long.'),
-};
-const upgrade = {
-  101: { description: 'It is a WebSocket now.' },
-  426: errorDocs('The request did not ask for an upgrade to a WebSocket.'),
-};
 
 const fileHeaders = { 'X-File-Mode': Type.String({ description: 'Permission bits in octal.' }) };
 
@@ -152,51 +138,3 @@ export const TERMINAL_DOCS: RouteDocs = {
   }),
   response: { ...upgrade, ...errors },
 };
-
-const channel = ['byte channels'];
-const target = {
-  instance: Type.String({ minLength: 1, description: 'The id of an agent, or of an instance of a function.' }),
-  port: Type.Integer({ minimum: 1, maximum: 65_535, description: 'A TCP port on 127.0.0.1 inside the sandbox.' }),
-};
-const unreachable = {
-  400: errors[400],
-  404: errors[404],
-  409: errors[409],
-  502: errorDocs('Nothing listens on the port, or what does broke off before it answered.'),
-  504: errorDocs('The port did not answer in time.'),
-};
-const http = (operationId: string, method: string): RouteDocs => ({
-  tags: channel,
-  operationId,
-  summary: `Pass a ${method} on to a server inside a sandbox`,
-  description:
-    'Method, path, query, headers and body go through as they are, both ways, but for what belongs to the service: `instance`, `port` and `token` of the query, tokens and tenants. Every other method, and upgrades such as WebSockets, go through too.',
-  params: Type.Object({ '*': Type.String({ description: 'The path inside.' }) }),
-  querystring: Type.Object(target),
-  response: {
-    200: { description: 'What the server answers, whatever its status.', content: { '*/*': { schema: bytes } } },
-    ...unreachable,
-  },
-});
-
-/** … and of the channels to its ports. */
-export const PASSTHROUGH_DOCS = {
-  tunnel: {
-    tags: channel,
-    operationId: 'openTunnel',
-    summary: 'Bytes to and from a port inside a sandbox, over a WebSocket',
-    description: 'Binary messages are the bytes, both ways. docs/sandbox-io.md says how each side ends.',
-    querystring: Type.Object({
-      ...target,
-      half_close: Type.Optional(flag('The end of what comes from inside is told by a message.')),
-    }),
-    response: { ...upgrade, ...unreachable },
-  },
-  http: {
-    GET: http('passGet', 'GET'),
-    POST: http('passPost', 'POST'),
-    PUT: http('passPut', 'PUT'),
-    PATCH: http('passPatch', 'PATCH'),
-    DELETE: http('passDelete', 'DELETE'),
-  },
-} as const;

@@ -1,6 +1,7 @@
 import { Type } from 'typebox';
 import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
 import { TENANT_PATTERN } from '../../core/tenant.ts';
+import { Warnings } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 
 const tags = ['function service'];
@@ -131,6 +132,7 @@ export const FUNCTION_DOCS = {
               start_time: Type.String(),
             }),
           ),
+          warnings: Warnings,
         }),
       ),
       ...lookups,

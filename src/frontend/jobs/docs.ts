@@ -1,13 +1,12 @@
-import { type TSchema, Type } from 'typebox';
+import { Type } from 'typebox';
+import { JOB_SCHEDULE, JOB_SUBMIT } from '../../core/job.ts';
+import { Warnings } from '../../http/docs.ts';
 
 const tags = ['job'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 const text = (description: string) => ({ description, content: { 'text/plain': { schema: Type.String() } } });
 const texts = Type.Record(Type.String(), Type.String());
 const anything = Type.Record(Type.String(), Type.Unknown());
-/** In a body, `null` is the same as absent. */
-const Maybe = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]));
-const ID_PATTERN = '^[A-Za-z0-9_~][A-Za-z0-9._~:@+=,-]{0,255}$';
 const byId = Type.Object({ id: Type.String({ description: 'The `submission_id`.' }) });
 const bySchedule = Type.Object({ id: Type.String({ description: 'The `schedule_id`.' }) });
 const byName = Type.Object({
@@ -17,19 +16,8 @@ const byName = Type.Object({
 const wrong = { 400: text('The request is wrong; the sentence says where.') };
 const unknown = { 404: text('`Job <id> does not exist`') };
 
-const Submit = Type.Object(
-  {
-    entrypoint: Type.String({ description: 'One line for `/bin/sh -c`.' }),
-    submission_id: Maybe(Type.String({ pattern: ID_PATTERN, description: 'Made up when absent.' })),
-    runtime_env: Maybe(anything),
-    metadata: Maybe(texts),
-    entrypoint_num_cpus: Maybe(Type.Number({ minimum: 0 })),
-    entrypoint_num_gpus: Maybe(Type.Number({ minimum: 0 })),
-    entrypoint_memory: Maybe(Type.Number({ minimum: 0, description: 'Bytes.' })),
-    entrypoint_resources: Maybe(Type.Record(Type.String(), Type.Number({ minimum: 0 }))),
-  },
-  { title: 'JobSubmit' },
-);
+/** Ray's client sends null for what was not asked for. */
+const nulls = { nulls: true };
 
 const Record = Type.Object(
   {
@@ -55,18 +43,17 @@ const Record = Type.Object(
   { title: 'Job' },
 );
 
-const Schedule = Type.Object(
-  {
-    schedule_id: Type.String(),
-    cron: Type.String(),
-    timezone: Type.String(),
-    overlap: Type.Union([Type.Literal('skip'), Type.Literal('allow')]),
-    job: anything,
-    create_time: Type.String(),
-    next_run_time: Type.Union([Type.String(), Type.Null()]),
-  },
-  { title: 'JobSchedule' },
-);
+const ofSchedule = {
+  schedule_id: Type.String(),
+  cron: Type.String(),
+  timezone: Type.String(),
+  overlap: Type.Union([Type.Literal('skip'), Type.Literal('allow')]),
+  job: anything,
+  create_time: Type.String(),
+  next_run_time: Type.Union([Type.String(), Type.Null()]),
+};
+const Schedule = Type.Object(ofSchedule, { title: 'JobSchedule' });
+const ScheduleCreated = Type.Object({ ...ofSchedule, warnings: Warnings }, { title: 'JobSchedule' });
 
 /** What OpenAPI shows of the job routes. */
 export const JOB_DOCS = {
@@ -84,9 +71,12 @@ export const JOB_DOCS = {
     summary: 'Submit a job',
     description:
       'The job is on the disk when this answers. The same `submission_id` with the same body answers the job that there is.',
-    body: Submit,
+    body: JOB_SUBMIT.describe(nulls),
     response: {
-      200: json('It is queued.', Type.Object({ job_id: Type.String(), submission_id: Type.String() })),
+      200: json(
+        'It is queued.',
+        Type.Object({ job_id: Type.String(), submission_id: Type.String(), warnings: Warnings }),
+      ),
       ...wrong,
       409: text('Another job has this `submission_id`.'),
       429: text('Too many jobs wait or run.'),
@@ -175,14 +165,8 @@ export const JOB_DOCS = {
     tags,
     operationId: 'createJobSchedule',
     summary: 'Submit a job by the clock',
-    body: Type.Object({
-      schedule_id: Maybe(Type.String({ pattern: ID_PATTERN })),
-      cron: Type.String({ description: 'Five or six fields.' }),
-      timezone: Maybe(Type.String({ default: 'UTC' })),
-      overlap: Maybe(Type.Union([Type.Literal('skip'), Type.Literal('allow')], { default: 'skip' })),
-      job: Submit,
-    }),
-    response: { 200: json('It.', Schedule), ...wrong, 409: text('There is one of this id.') },
+    body: JOB_SCHEDULE.describe(nulls),
+    response: { 200: json('It.', ScheduleCreated), ...wrong, 409: text('There is one of this id.') },
   },
   listSchedules: {
     tags,

@@ -1,9 +1,10 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify';
-import { jobRecord, readJobSubmission } from '../../core/job.ts';
+import { JOB_SUBMIT, jobRecord, readJobSubmission } from '../../core/job.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { answerController } from '../../http/caller.ts';
 import { sendJsonList, sendJsonText } from '../../http/masking.ts';
+import { readRequest } from '../../http/request.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import type { JobService } from '../../jobs/create-jobs.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
@@ -56,9 +57,9 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
   }));
 
   add('POST', '/api/jobs', 'write', JOB_DOCS.submit, async request => {
-    const submission = readJobSubmission(request.body as Buffer | undefined);
+    const submission = readRequest(request, JOB_SUBMIT, body => readJobSubmission(body, ''));
     const { id } = await jobs.submit(request.tenant, submission);
-    return withWarnings({ job_id: id, submission_id: id }, submission.warnings);
+    return withWarnings({ job_id: id, submission_id: id }, request.warnings);
   });
 
   add('GET', '/api/jobs', 'read', JOB_DOCS.list, async (request, reply) =>

@@ -1,6 +1,9 @@
 import type { FastifyInstance } from 'fastify';
+import { JOB_SCHEDULE } from '../../core/job.ts';
+import { withWarnings } from '../../http/answer.ts';
+import { readRequest } from '../../http/request.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
-import type { JobSchedules } from '../../jobs/schedules.ts';
+import { type JobSchedules, readSchedule } from '../../jobs/schedules.ts';
 import { JOB_DOCS } from './docs.ts';
 
 const PATH = '/api/job_schedules';
@@ -13,9 +16,10 @@ export function addScheduleRoutes(app: FastifyInstance, schedules: JobSchedules)
       config: { access, ...(end === '' ? { docs } : {}) },
     });
 
-    app.post(`${PATH}${end}`, options('write', JOB_DOCS.createSchedule), async request =>
-      schedules.create(request.tenant, request.body as Buffer | undefined),
-    );
+    app.post(`${PATH}${end}`, options('write', JOB_DOCS.createSchedule), async request => {
+      const schedule = readRequest(request, JOB_SCHEDULE, readSchedule);
+      return withWarnings(await schedules.create(request.tenant, schedule), request.warnings);
+    });
 
     app.get(`${PATH}${end}`, options('read', JOB_DOCS.listSchedules), async request => schedules.list(request.tenant));
 

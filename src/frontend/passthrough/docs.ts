@@ -1,0 +1,52 @@
+import { Type } from 'typebox';
+import { errorDocs } from '../../http/docs.ts';
+import type { RouteDocs } from '../../http/route-config.ts';
+import { bytes, errors, flag, upgrade } from '../io-docs.ts';
+
+const channel = ['byte channels'];
+const target = {
+  instance: Type.String({ minLength: 1, description: 'The id of an agent, or of an instance of a function.' }),
+  port: Type.Integer({ minimum: 1, maximum: 65_535, description: 'A TCP port on 127.0.0.1 inside the sandbox.' }),
+};
+const unreachable = {
+  400: errors[400],
+  404: errors[404],
+  409: errors[409],
+  502: errorDocs('Nothing listens on the port, or what does broke off before it answered.'),
+  504: errorDocs('The port did not answer in time.'),
+};
+const http = (operationId: string, method: string): RouteDocs => ({
+  tags: channel,
+  operationId,
+  summary: `Pass a ${method} on to a server inside a sandbox`,
+  description:
+    'Method, path, query, headers and body go through as they are, both ways, but for what belongs to the service: `instance`, `port` and `token` of the query, tokens and tenants. Every other method, and upgrades such as WebSockets, go through too.',
+  params: Type.Object({ '*': Type.String({ description: 'The path inside.' }) }),
+  querystring: Type.Object(target),
+  response: {
+    200: { description: 'What the server answers, whatever its status.', content: { '*/*': { schema: bytes } } },
+    ...unreachable,
+  },
+});
+
+/** What OpenAPI shows of the channels to ports inside sandboxes. */
+export const PASSTHROUGH_DOCS = {
+  tunnel: {
+    tags: channel,
+    operationId: 'openTunnel',
+    summary: 'Bytes to and from a port inside a sandbox, over a WebSocket',
+    description: 'Binary messages are the bytes, both ways. docs/sandbox-io.md says how each side ends.',
+    querystring: Type.Object({
+      ...target,
+      half_close: Type.Optional(flag('The end of what comes from inside is told by a message.')),
+    }),
+    response: { ...upgrade, ...unreachable },
+  },
+  http: {
+    GET: http('passGet', 'GET'),
+    POST: http('passPost', 'POST'),
+    PUT: http('passPut', 'PUT'),
+    PATCH: http('passPatch', 'PATCH'),
+    DELETE: http('passDelete', 'DELETE'),
+  },
+} as const;
