@@ -69,6 +69,12 @@ const ROWS: {
     'Logs that are followed at a time: of one tenant, and in all; above it 429',
     ({ perTenant, inAll }) => `${perTenant}; ${inAll}`,
   ],
+  logChunkBytes: ['What is read of a log at a time: what one follower holds that does not read', bytes],
+  logLineBytes: ['A line of a log; a longer one comes in pieces', bytes],
+  waitingLogBytes: [
+    'What all followers of the logs of function versions hold that do not read; above it the one that holds the most for the longest is cut off',
+    bytes,
+  ],
   headersArrivalMs: ['How long the head of a request may take to arrive; then 408', duration],
   requestArrivalMs: ['How long a whole request may take to arrive; then 408', duration],
   fileIdleMs: ['How long an upload or a download may stand still', duration],

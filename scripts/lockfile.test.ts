@@ -2,29 +2,33 @@ import { expect, test } from 'vitest';
 import { lockfileProblems, problemsOf } from './lockfile.ts';
 
 const INTEGRITY = 'sha512-x';
-const FOREIGN = { dev: true, optional: true, os: ['win32'], cpu: ['x64'] };
+const OF_A_TOOL = { dev: true, optional: true };
+const LISTED = 'node_modules/@biomejs/cli-win32-x64';
 
 test('the lockfile of this project has no problem', () => {
   expect(lockfileProblems()).toBe('');
 });
 
 test.each([
-  ['a package of the product', {}],
-  ['an optional one for another platform that is part of the product', { ...FOREIGN, dev: false }],
-  ['a development tool that runs everywhere', { dev: true, optional: true }],
-  ['one that every developer installs', { dev: true, os: ['win32'] }],
-  ['the binary of a tool that continuous integration runs', { ...FOREIGN, os: ['linux'], libc: ['glibc'] }],
-  ['the same where the library does not matter', { ...FOREIGN, os: ['linux'] }],
-])('without integrity is a problem: %s', (_name, locked) => {
-  const path = 'node_modules/some';
+  ['a package of the product', 'node_modules/some', {}],
+  ['the binary of a tool for another platform that is not on the list', 'node_modules/some-win32-x64', OF_A_TOOL],
+  ['another version of one that is, inside of another package', `node_modules/some/${LISTED}`, OF_A_TOOL],
+  ['one of the list that is part of the product', LISTED, { optional: true }],
+  ['one of the list that every developer installs', LISTED, { dev: true }],
+])('without integrity is a problem: %s', (_name, path, locked) => {
   expect(problemsOf({ packages: { '': {}, [path]: locked } })).toEqual([
-    expect.stringMatching(/^node_modules\/some has no integrity/),
+    expect.stringMatching(/^node_modules\/\S+ has no integrity/),
   ]);
-  expect(problemsOf({ packages: { '': {}, [path]: { ...locked, integrity: INTEGRITY } } })).toEqual([]);
 });
 
-test('links, and tools of a platform that the registry did not have, need none', () => {
-  expect(problemsOf({ packages: { 'node_modules/a': { link: true }, 'node_modules/b': FOREIGN } })).toEqual([]);
+test('links, and binaries of tools that the registry did not have, need none', () => {
+  expect(problemsOf({ packages: { 'node_modules/a': { link: true }, [LISTED]: OF_A_TOOL } })).toEqual([]);
+});
+
+test('what has its integrity must not stay on the list', () => {
+  expect(problemsOf({ packages: { [LISTED]: { ...OF_A_TOOL, integrity: INTEGRITY } } })).toEqual([
+    expect.stringMatching(/has its integrity now/),
+  ]);
 });
 
 test('a registry, and a platform that was left out, are problems', () => {

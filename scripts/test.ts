@@ -6,6 +6,7 @@ import { chmodSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync } 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
+import { judgeClaims, readClaims, type VitestReport } from './claims.ts';
 import { ARGUMENTS, bin, ROOT, run } from './command.ts';
 import { findInterpreters } from './pythons.ts';
 import { readUnittest, type Tally } from './unittest-summary.ts';
@@ -26,16 +27,6 @@ function add(tally: Tally): void {
   total.passed += tally.passed;
   total.failed += tally.failed;
   total.skipped += tally.skipped;
-}
-
-/** What Vitest's JSON reporter writes, as far as it is read here. */
-interface VitestReport {
-  readonly testResults: readonly {
-    readonly name: string;
-    readonly status: string;
-    readonly message: string;
-    readonly assertionResults: readonly { readonly status: string; readonly ancestorTitles: readonly string[] }[];
-  }[];
 }
 
 async function runVitest(reportFile: string): Promise<Tally> {
@@ -66,6 +57,14 @@ async function runVitest(reportFile: string): Promise<Tally> {
     }
   }
   for (const suite of skippedSuites) console.log(`skipped: ${suite}`);
+  // With arguments only some tests ran.
+  if (ARGUMENTS.length === 0) {
+    const page = readFileSync(join(ROOT, 'docs/security.md'), 'utf8');
+    const required = (process.env.REQUIRE ?? '').split(',').map(part => part.trim());
+    const { notShown, failures } = judgeClaims(readClaims(page), report, required);
+    for (const sentence of [...notShown, ...failures]) console.log(sentence);
+    tally.failed += failures.length;
+  }
   // An error outside of any test (an unhandled rejection) fails the run although each test passed.
   if (code !== 0 && tally.failed === 0) tally.failed = 1;
   return tally;

@@ -228,6 +228,7 @@ async function assemble(
     metricsTenants: config.auth === null ? null : config.metrics.tenants,
     bounds: {
       maxConnections: config.maxConnections,
+      maxConnectionsOfAddress: Math.max(1, Math.floor((config.maxConnections * config.connectionShare) / 100)),
       maxBodyBytes: config.maxUnfinishedBodyMb * MEBIBYTE,
       bodyIdleMs: config.bodyIdleMs,
       maxAnswerBytes: config.maxUnreadAnswerMb * MEBIBYTE,

@@ -7,7 +7,7 @@ import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { CopyProgress } from './agent-cp-progress.ts';
 import { copyName, joinRemote, listRemote, type Remote } from './agent-cp-remote.ts';
-import { hasTar, receiveTar } from './agent-cp-tar.ts';
+import { hasTar, notCopied, receiveTar } from './agent-cp-tar.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import { type Io, pump } from './io.ts';
 
@@ -76,7 +76,7 @@ async function saveDirectory(walk: Walk, source: string, place: string): Promise
       const answer = await openRemote(remote, from);
       if (answer === null) throw new CliError(`${from} changed while it was copied.`);
       await save(answer, from, to, progress);
-    } else progress.warn(`${from} is not copied: it is neither a file nor a directory.`);
+    } else progress.warn(notCopied(from, type === 'symlink'));
   }
 }
 

@@ -16,6 +16,13 @@ const STDIN_END = JSON.stringify({ type: 'stdin-end' });
 /** So that its files can be written; its own mode comes afterwards. */
 const WRITABLE_DIRECTORY = 0o700;
 
+/** Of a copy file by file, which is how it goes without a `tar`. */
+export function notCopied(path: string, isLink: boolean): string {
+  return isLink
+    ? `${path} is not copied: it is a symbolic link, and those need a tar program in the sandbox (and the right to run it).`
+    : `${path} is not copied: it is neither a file nor a directory.`;
+}
+
 /**
  * Whether a directory can be copied as one stream: a request for each file costs more than most files. Not where the sandbox has no `tar`,
  * nor for a caller who may run no commands: then its files go one by one.

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { CopyProgress } from './agent-cp-progress.ts';
 import { copyName, isRemoteDirectory, joinRemote, type Remote } from './agent-cp-remote.ts';
-import { hasTar, sendAsTar } from './agent-cp-tar.ts';
+import { hasTar, notCopied, sendAsTar } from './agent-cp-tar.ts';
 import { CliError } from './exit.ts';
 import type { Io } from './io.ts';
 
@@ -54,7 +54,7 @@ async function sendDirectory(walk: Walk, source: string, stats: Stats, target: s
     const entry = await lstat(path);
     if (entry.isDirectory()) await sendDirectory(walk, path, entry, joinRemote(target, name));
     else if (entry.isFile()) await sendFile(remote, path, entry, joinRemote(target, name), name, progress);
-    else progress.warn(`${path} is not copied: it is neither a file nor a directory.`);
+    else progress.warn(notCopied(path, entry.isSymbolicLink()));
   }
 }
 

@@ -107,7 +107,7 @@ describe('agent cp into an agent', () => {
     await using it = await bed();
     it.inside.hasPrograms = false;
     makeTree(it.here);
-    const link = `${join(it.here, 'tree/link')} is not copied: it is neither a file nor a directory.\n`;
+    const link = `${join(it.here, 'tree/link')} is not copied: it is a symbolic link, and those need a tar program in the sandbox (and the right to run it).\n`;
     expect(await it.agent(['cp', join(it.here, 'tree'), 'hello:/copy'])).toEqual({ code: 0, out: '', err: link });
     expectTree(join(it.root, 'copy'), false);
     // The second time it is there, so the copy goes into it; its content goes where it was.
@@ -175,7 +175,8 @@ describe('agent cp out of an agent', () => {
     await using it = await bed();
     it.inside.hasPrograms = false;
     makeTree(it.root);
-    const link = '/tree/link is not copied: it is neither a file nor a directory.\n';
+    const link =
+      '/tree/link is not copied: it is a symbolic link, and those need a tar program in the sandbox (and the right to run it).\n';
     expect(await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')])).toEqual({ code: 0, out: '', err: link });
     expectTree(join(it.here, 'copy'), false);
     await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')]);

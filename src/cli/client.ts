@@ -101,14 +101,16 @@ export class Client {
     return readText(answer);
   }
 
-  /** The answer's JSON object. */
+  /** The answer's JSON object, and what the service says to do next as its `advice`. */
   async json(method: string, path: string, options: RequestOptions = {}): Promise<Record<string, unknown>> {
-    const text = await this.text(method, path, options);
+    const answer = await this.stream(method, path, options);
+    const text = await readText(answer);
     const value = parseObject(text);
     if (value === null)
       throw new CliError(`The service answered with something that is not a JSON object: ${cut(text)}`);
     this.#tellWarnings(value);
-    return value;
+    const advice = adviceOf(answer);
+    return advice === undefined ? value : { ...value, advice };
   }
 
   /** The answer as it comes. Fails for every status that is not 2xx. */
@@ -118,7 +120,7 @@ export class Client {
     if (status >= 200 && status < 300) return answer;
     const text = await readText(answer);
     this.#tellWarnings(parseObject(text));
-    throw refusal(status, text);
+    throw refusal(status, text, adviceOf(answer));
   }
 
   /** What the service says beside an answer: fields that it did not know, limits of the machine. */
@@ -152,7 +154,7 @@ export class Client {
       });
       socket.once('unexpected-response', (request, answer) => {
         const { statusCode = 0 } = answer;
-        readText(answer).then(text => reject(refusal(statusCode, text)), reject);
+        readText(answer).then(text => reject(refusal(statusCode, text, adviceOf(answer))), reject);
         answer.once('close', () => request.destroy());
       });
       // Stays: an error behind the handshake shows in how it closes.
@@ -248,9 +250,13 @@ function unreachable(entry: Entry, base: URL, error: Error): CliError {
   );
 }
 
-function refusal(status: number, body: string): CliError {
-  const answer = parseObject(body);
-  const message = answer?.message;
+function adviceOf({ headers }: IncomingMessage): string | undefined {
+  const advice = headers['x-advice'];
+  return typeof advice === 'string' ? advice : undefined;
+}
+
+function refusal(status: number, body: string, advice: string | undefined): CliError {
+  const message = parseObject(body)?.message;
   const sentence =
     typeof message === 'string' && message !== '' ? message : `the service answered ${status}: ${cut(body)}`;
   if (status === 401) {
@@ -260,7 +266,7 @@ function refusal(status: number, body: string): CliError {
       status,
     );
   }
-  const text = typeof answer?.advice === 'string' ? `${sentence}\n${answer.advice}` : sentence;
+  const text = advice === undefined ? sentence : `${sentence}\n${advice}`;
   return new CliError(text, status === 403 ? EXIT.refused : EXIT.failure, status);
 }
 

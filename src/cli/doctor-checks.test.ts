@@ -126,15 +126,31 @@ describe('a driver', () => {
 
   test('that lacks a layer warns, and fails when isolation is required', () => {
     const degraded = { ...works, degraded: ['Namespaces are forbidden.'] };
-    expect(driverFinding('process', degraded, config)).toMatchObject({ status: 'warn', notes: degraded.degraded });
+    expect(driverFinding('process', degraded, config)).toMatchObject({
+      status: 'warn',
+      notes: expect.arrayContaining(degraded.degraded),
+    });
     expect(driverFinding('process', degraded, { ...config, requireIsolation: true }).status).toBe('fail');
     expect(driverFinding('docker', degraded, { ...config, requireIsolation: true }).status).toBe('warn');
   });
 
+  test.each([
+    ['docker', ['pid', 'user'], true],
+    ['process', ['mount', 'user'], true],
+    ['supervisor', ['mount', 'user'], true],
+    ['process', ['mount', 'user', 'user_limits'], false],
+  ])('whose sandboxes share what the kernel counts by user says so: %s with %j', (name, isolation, isShared) => {
+    const probe = { ...works, capabilities: { ...works.capabilities, isolation } };
+    const { status, notes } = driverFinding(name, probe, config);
+    expect(status).toBe('ok');
+    expect(notes.some(note => note.includes('inotify'))).toBe(isShared);
+  });
+
   test('of which the operator gives a layer away warns, also when isolation is required', () => {
-    const finding = { status: 'warn', notes: ['The network is shared.'] };
+    const chosen = ['The network is shared.'];
+    const finding = { status: 'warn', notes: expect.arrayContaining(chosen) };
     for (const requireIsolation of [false, true]) {
-      expect(driverFinding('process', works, { ...config, requireIsolation }, finding.notes)).toMatchObject(finding);
+      expect(driverFinding('process', works, { ...config, requireIsolation }, chosen)).toMatchObject(finding);
     }
   });
 });

@@ -130,11 +130,25 @@ export function driverFinding(
   }
   const { isolation } = probe.capabilities;
   const text = isolation.length === 0 ? 'works, without isolation' : `works; isolation: ${isolation.join(', ')}`;
+  const shared = sharedByUser(name, isolation);
   if (probe.degraded.length === 0) {
-    return { name: title, status: chosen.length === 0 ? 'ok' : 'warn', text, notes: chosen };
+    return { name: title, status: chosen.length === 0 ? 'ok' : 'warn', text, notes: [...chosen, ...shared] };
   }
   const status = isNeeded && config.requireIsolation ? 'fail' : 'warn';
-  return { name: title, status, text, notes: [...probe.degraded, ...chosen] };
+  return { name: title, status, text, notes: [...probe.degraded, ...chosen, ...shared] };
+}
+
+/** What no driver can give here, and nobody would guess: no reason to warn, and told all the same. */
+function sharedByUser(name: string, isolation: readonly string[]): readonly string[] {
+  const counted =
+    'share what the kernel gives one user of watches of files (inotify): one can take all of them from the others';
+  if (name === 'docker') {
+    return [
+      `Containers of one user of the host (root, where there is no rootfs.user) ${counted}. User namespaces of the daemon do not change that.`,
+    ];
+  }
+  if (isolation.length === 0 || isolation.includes('user_limits')) return [];
+  return [`Sandboxes ${counted}, and from programs of the service’s user.`];
 }
 
 function bindProblem(host: string, port: number): Promise<NodeJS.ErrnoException | null> {

@@ -11,7 +11,7 @@ import { readJsonArgument } from './input.ts';
 import { type Io, pump } from './io.ts';
 import { callMeta } from './meta-call.ts';
 import { coloured, prettyJson } from './print.ts';
-import { watchDirectory } from './watch-directory.ts';
+import { watchTree } from './watch-tree.ts';
 
 interface DevOptions extends ClientOptions {
   readonly handler: string;
@@ -127,7 +127,7 @@ class DevFunction {
       }, SETTLE_MS);
     };
     const failed = (error: Error) => this.say(`Not everything in ${this.#directory} is watched: ${error.message}`);
-    const watching = watchDirectory(this.#directory, path => IGNORED.test(path), changed, failed);
+    const watching = watchTree(this.#directory, path => IGNORED.test(path), changed, failed);
     return {
       close() {
         clearTimeout(settled);

@@ -4,7 +4,7 @@ import { usageError } from './exit.ts';
 import { functionUrl, parseFunction, parseNamedVersion } from './function-name.ts';
 import type { Io } from './io.ts';
 import { callMeta, metaPath } from './meta-call.ts';
-import { printFields, printJson, printTable } from './print.ts';
+import { age, printFields, printJson, printTable } from './print.ts';
 
 /** A record as the meta_service has it; a service of another version may leave fields out. */
 interface FunctionRecord {
@@ -131,7 +131,7 @@ const COLUMNS = [
   { title: 'KIND', text: (fn: FunctionRecord) => fn.kind ?? '-' },
   { title: 'RUNTIME', text: (fn: FunctionRecord) => fn.runtime, isFlexible: true },
   { title: 'REVISION', text: (fn: FunctionRecord) => fn.revisionId },
-  { title: 'CHANGED', text: (fn: FunctionRecord) => fn.updateTime || fn.createTime },
+  { title: 'CHANGED', text: (fn: FunctionRecord) => age((fn.updateTime || fn.createTime).replace(' UTC', 'Z')) },
   { title: 'NOTE', text: (fn: FunctionRecord) => fn.versionDesc || fn.description || '-', isFlexible: true },
 ];
 

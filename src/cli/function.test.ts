@@ -2,6 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { stripVTControlCharacters } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type TestMeta, testMeta } from '../../test/meta/meta.ts';
 import { cli as runCli } from '../../test/parts/cli.ts';
@@ -53,6 +54,10 @@ describe('function', () => {
     expect((await cli('function', 'versions', 'hello', '-q')).out).toBe(`${URN}:v2\n${URN}:$latest\n${URN}:v1\n`);
     expect((await cli('function', 'list', '--at', 'latest', '-q')).out).toBe(`${URN}:$latest\n`);
     expect((await cli('function', 'list')).out).toMatch(/^NAME +VERSION +KIND/);
+    const narrow = ['function', 'list', '--meta-address', address];
+    const table = stripVTControlCharacters((await runCli(narrow, { isTerminal: true, columns: 80 })).out);
+    expect(table).toContain('\n0@default@hello  ');
+    expect(table.split('\n').filter(line => line.length > 80)).toEqual([]);
     expect((await cli('function', 'get', 'hello:v1')).out).toContain('0@default@hello');
     expect(await cli('function', 'delete', 'hello:v1')).toMatchObject({ code: 0, out: '0@default@hello:v1\n' });
     expect(await cli('function', 'delete', 'hello')).toMatchObject({ code: 0 });

@@ -37,6 +37,21 @@ describe('help and mistakes', () => {
     expect(ran.out).toBe((await cli(same)).out);
   });
 
+  test('every help fits 80 columns', async () => {
+    const waiting: string[][] = [[]];
+    for (let args = waiting.pop(); args !== undefined; args = waiting.pop()) {
+      const whole = await cli([...args, '--help'], { columns: 80 });
+      // The table of settings is for a pager.
+      const out = whole.out.split('Every setting can be given')[0] ?? '';
+      // Examples are to be copied, and stand on lines of their own.
+      const long = out.split('\n').filter(line => line.length > 80 && !/^ {2}(rookery|tar) /.test(line));
+      expect(long, args.join(' ')).toEqual([]);
+      const commands = out.split(/^Commands:$/m)[1]?.split(/^\S/m)[0] ?? '';
+      for (const [, name = ''] of commands.matchAll(/^ {2}([a-z-]+)/gm))
+        if (name !== 'help') waiting.push([...args, name]);
+    }
+  });
+
   test('help of a command that there is not names it: exit code 2', async () => {
     const ran = await cli(['help', 'agent', 'nosuch']);
     expect(ran).toMatchObject({ code: 2, out: '', err: expect.stringContaining('no command "agent nosuch"') });

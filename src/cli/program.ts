@@ -78,6 +78,8 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
     .enablePositionalOptions()
     .exitOverride()
     .showHelpAfterError('(add --help for the options)')
+    // Narrower than usual, so that descriptions behind long names of commands are wrapped too.
+    .configureHelp({ minWidthToWrap: 20 })
     .configureOutput({
       writeOut: text => io.out.write(text),
       writeErr: text => io.err.write(text),
@@ -88,7 +90,7 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
     })
     .addHelpText(
       'after',
-      '\nStart here:\n  rookery serve                                      start the service on this machine\n' +
+      '\nStart here:\n  rookery serve                              start the service on this machine\n' +
         '  rookery agent create hello --code ./examples/hello --handler handler.handle\n' +
         '  rookery agent invoke hello \'{"name": "you"}\'\n',
     );

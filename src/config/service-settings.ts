@@ -235,6 +235,14 @@ export const SERVICE_SETTINGS = {
     doc: 'How many connections each entry has at a time. One above it is closed at once.',
     example: '2000',
   }),
+  connectionShare: integer({
+    default: 50,
+    min: 1,
+    max: 100,
+    unit: 'per cent',
+    doc: 'How much of `maxConnections` one remote address may have; of IPv6 a network of 64 bits counts as one address. One connection above it is closed at once. Loopback may have all. Set 100 where a proxy on another machine is in front: all callers come from its address, and it has to bound them.',
+    example: '100',
+  }),
   maxUnfinishedBodyMb: integer({
     default: 256,
     min: 8,

@@ -26,7 +26,9 @@ export interface ErrorDetails {
   readonly cause?: unknown;
   /** When the caller may try again (`Retry-After`), whole seconds, at least 1. */
   readonly retryAfterSeconds?: number;
-  /** Extra members of the answer's body: the `instance_id` that holds a name; `advice`, what to do next where the message is fixed. */
+  /** What to do next, where the message is fixed: the answer's header `X-Advice`. */
+  readonly advice?: string;
+  /** Extra members of the answer's body: the `instance_id` that holds a name. */
   readonly body?: Readonly<Record<string, unknown>>;
   /** The numeric code of the specification (meta_service, function service), where the entry's table has several. */
   readonly number?: number;
@@ -36,6 +38,7 @@ export class ServiceError extends Error {
   override readonly name = 'ServiceError';
   readonly code: ErrorCode;
   readonly retryAfterSeconds: number | undefined;
+  readonly advice: string | undefined;
   readonly body: Readonly<Record<string, unknown>> | undefined;
   readonly number: number | undefined;
 
@@ -47,6 +50,7 @@ export class ServiceError extends Error {
     Error.stackTraceLimit = stackTraceLimit;
     this.code = code;
     this.retryAfterSeconds = details.retryAfterSeconds;
+    this.advice = details.advice;
     this.body = details.body;
     this.number = details.number;
   }

@@ -162,15 +162,13 @@ const RULE =
   'what is needed into one.';
 
 function unsafe(noun: string, path: string): ServiceError {
-  return invalidRequest(`unsafe ${noun}: ${path}`, { body: { advice: RULE } });
+  return invalidRequest(`unsafe ${noun}: ${path}`, { advice: RULE });
 }
 
 function notAllowed(noun: string, path: string): ServiceError {
   return invalidRequest(`unsafe ${noun}: ${path} (mounts.allow does not name it)`, {
-    body: {
-      advice:
-        'Only what the setting mounts.allow names, and what is below it, is given to a sandbox: ask the operator for a place there.',
-    },
+    advice:
+      'Only what the setting mounts.allow names, and what is below it, is given to a sandbox: ask the operator for a place there.',
   });
 }
 

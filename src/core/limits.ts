@@ -83,6 +83,12 @@ export const LIMITS = {
   /** Reads that cost much (whole logs, long lists, trees of files) and logs that are followed: how many are open at a time. */
   openScans: { perTenant: 32, inAll: 128 },
   openFollowers: { perTenant: 512, inAll: 2048 },
+  /** What is read of a log at a time: what one follower that does not read holds. */
+  logChunkBytes: 16 * 1024,
+  /** A line of a log that is longer comes in pieces. */
+  logLineBytes: 64 * 1024,
+  /** What followers of the merged logs of a function version, who do not read, hold together. */
+  waitingLogBytes: 64 * 1024 * 1024,
   /** How long the head of a request, and a whole request with its body, may take to arrive. */
   headersArrivalMs: 60_000,
   requestArrivalMs: 300_000,

@@ -34,6 +34,7 @@ export function stepFailed(what: string, error: unknown, traceId: string): Servi
   const code = error.code === 'already_exists' ? 'already_exists' : 'internal';
   return new ServiceError(code, `${what}: ${error.message}`, {
     cause: error.cause,
+    ...(error.advice === undefined ? {} : { advice: error.advice }),
     ...(error.body === undefined ? {} : { body: error.body }),
     ...(error.retryAfterSeconds === undefined ? {} : { retryAfterSeconds: error.retryAfterSeconds }),
   });

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { messageOf } from '../core/error.ts';
@@ -69,9 +68,18 @@ export class LogAnswers {
   }
 }
 
+/** One chunk after the other: its memory may be the next one's, and it is all that waits here for a reader that rests. */
 async function writeAll(raw: ServerResponse, chunks: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
   for await (const chunk of chunks) {
-    if (!raw.write(chunk)) await once(raw, 'drain', { signal });
+    await new Promise<void>(resolve => {
+      const done = () => {
+        signal.removeEventListener('abort', done);
+        resolve();
+      };
+      signal.addEventListener('abort', done);
+      raw.write(chunk, done);
+    });
+    if (signal.aborted) return;
   }
 }
 

@@ -1,17 +1,29 @@
 import { once } from 'node:events';
+import { resourceExhausted } from '../core/error.ts';
+import { LIMITS } from '../core/limits.ts';
+import { HeldBytes, type Holder } from '../lib/held-bytes.ts';
 
-/** Chunks that wait for the reader before their sources have to. */
-const MAX_WAITING = 64;
+const NEWLINE = 0x0a;
+/** All that the readers of all merged logs have not taken. */
+const WAITING = new HeldBytes(LIMITS.waitingLogBytes);
+
+/** A chunk, and what its source waits for. */
+interface Waiting {
+  readonly chunk: Buffer;
+  taken(): void;
+}
 
 /**
- * Many logs as one: whole lines in the order in which they come, no faster than the reader takes them. Sources may be added while it is
- * read; one that fails is over (its instance ended).
+ * Many logs as one: whole lines in the order in which they come, no faster than the reader takes them: each source has at most one chunk
+ * that waits. Sources may be added while it is read; one that fails is over (its instance ended).
  */
-export class LogMerge {
-  readonly #chunks: Buffer[] = [];
+export class LogMerge implements Holder {
+  readonly #waiting: Waiting[] = [];
   readonly #over: AbortSignal;
+  #heldBytes = 0;
+  #isGivenUp = false;
+  #isRead = false;
   #wakeReader: (() => void) | undefined;
-  #wakeSources: (() => void)[] = [];
 
   /** It is read until `over` aborts. */
   constructor(over: AbortSignal) {
@@ -22,45 +34,73 @@ export class LogMerge {
     void this.#pump(source).catch(() => undefined);
   }
 
+  /** Fails when all that is followed and not read is too much, and this holds the most for the longest. */
   async *read(): AsyncGenerator<Buffer> {
     const over = this.#over.aborted ? Promise.resolve() : once(this.#over, 'abort').then(() => undefined);
-    void over.then(() => this.#wake());
-    while (!this.#over.aborted) {
-      const chunk = this.#chunks.shift();
-      if (chunk) {
-        for (const wake of this.#wakeSources.splice(0)) wake();
-        yield chunk;
-      } else {
-        await new Promise<void>(resolve => {
-          this.#wakeReader = resolve;
-        });
+    void over.then(() => this.#wakeReader?.());
+    try {
+      while (!this.#isOver) {
+        const next = this.#waiting.shift();
+        if (next) {
+          try {
+            yield next.chunk;
+          } finally {
+            this.#hold(-next.chunk.length);
+            next.taken();
+          }
+        } else {
+          await new Promise<void>(resolve => {
+            this.#wakeReader = resolve;
+          });
+        }
       }
+      if (this.#isGivenUp) throw resourceExhausted('too many logs are followed and not read');
+    } finally {
+      this.#isRead = true;
+      this.#dropAll();
     }
+  }
+
+  giveUp(): void {
+    this.#isGivenUp = true;
+    this.#dropAll();
+    this.#wakeReader?.();
+  }
+
+  get #isOver(): boolean {
+    return this.#over.aborted || this.#isGivenUp || this.#isRead;
   }
 
   async #pump(source: AsyncIterable<Buffer>): Promise<void> {
     for await (const chunk of source) {
-      while (this.#chunks.length >= MAX_WAITING && !this.#over.aborted) {
-        await new Promise<void>(resolve => this.#wakeSources.push(resolve));
-      }
-      if (this.#over.aborted) return;
-      this.#chunks.push(chunk);
-      this.#wakeReader?.();
+      if (this.#isOver) return;
+      await new Promise<void>(taken => {
+        this.#waiting.push({ chunk, taken });
+        this.#hold(chunk.length);
+        this.#wakeReader?.();
+      });
     }
   }
 
-  #wake(): void {
-    this.#wakeReader?.();
-    for (const wake of this.#wakeSources.splice(0)) wake();
+  #hold(bytes: number): void {
+    this.#heldBytes += bytes;
+    if (this.#isOver || this.#heldBytes === 0) WAITING.release(this);
+    else WAITING.hold(this, this.#heldBytes);
+  }
+
+  #dropAll(): void {
+    WAITING.release(this);
+    for (const { taken } of this.#waiting.splice(0)) taken();
   }
 }
 
-/** Each line with `prefix` in front; bytes that are no UTF-8 come through as they are. */
+/** Each line with `prefix` in front; bytes that are no UTF-8 come through as they are, and so do further pieces of a line that is too long for one. */
 export async function* prefixed(source: AsyncIterable<Buffer>, prefix: string): AsyncGenerator<Buffer> {
+  let isInside = false;
   for await (const chunk of source) {
-    yield Buffer.from(
-      chunk.toString('latin1').replace(/(^|\n)(?=[\s\S])/g, (_, start: string) => start + prefix),
-      'latin1',
-    );
+    if (chunk.length === 0) continue;
+    const text = chunk.toString('latin1').replace(/\n(?=[\s\S])/g, `\n${prefix}`);
+    yield Buffer.from(isInside ? text : prefix + text, 'latin1');
+    isInside = chunk.at(-1) !== NEWLINE;
   }
 }

@@ -1,5 +1,6 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, type ServiceError, unavailable } from '../core/error.ts';
+import { backoffMs } from '../lib/backoff.ts';
 import type { CallSignal } from '../runtime/channel.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
 import { Group, type GroupOwner, type Lease, noneMayRun, waitedTooLong, waitingRoomFull } from './group.ts';
@@ -23,8 +24,7 @@ export interface AcquireOptions {
 }
 
 /** First pause after a failed start; doubled by each further one. */
-const BACKOFF_FIRST_MS = 250;
-const BACKOFF_MAX_MS = 30_000;
+const BACKOFF = { firstMs: 250, longestMs: 30_000 };
 /**
  * Calls of a function whose instances died early wait for the next start when it comes sooner than this; and calls that have waited this
  * much longer than others get one of their instances' room.
@@ -390,8 +390,7 @@ export class Service implements GroupOwner, CapacityUser {
     // Several that were started together and fail together are one failure.
     if (this.now() < group.backoffUntilMs) return;
     group.failures += 1;
-    const pauseMs = Math.min(BACKOFF_MAX_MS, BACKOFF_FIRST_MS * 2 ** (group.failures - 1));
-    group.backoffUntilMs = this.now() + pauseMs;
+    group.backoffUntilMs = this.now() + backoffMs(BACKOFF, group.failures);
   }
 
   #scaleDown(group: Group): void {

@@ -41,6 +41,7 @@ export function errorHeaders(error: ServiceError | string, status: number): read
   if (error instanceof ServiceError && error.retryAfterSeconds !== undefined) {
     headers.push('Retry-After', retryAfter(error.retryAfterSeconds));
   }
+  if (error instanceof ServiceError && error.advice !== undefined) headers.push('X-Advice', headerText(error.advice));
   if (status === 401) headers.push('WWW-Authenticate', 'Bearer');
   return headers;
 }

@@ -9,6 +9,7 @@ import { Bodies } from './bodies.ts';
 const MEBIBYTE = 1024 * 1024;
 const BOUNDS = {
   maxConnections: 1000,
+  maxConnectionsOfAddress: 1000,
   maxBodyBytes: 8 * MEBIBYTE,
   bodyIdleMs: 60_000,
   maxAnswerBytes: 64 * MEBIBYTE,

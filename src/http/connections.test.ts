@@ -1,10 +1,12 @@
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
+import type { Server } from 'node:http';
 import net from 'node:net';
 import { expect, test, vi } from 'vitest';
 import { deferred } from '../../test/http/deferred.ts';
 import { SPEC, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { LIMITS } from '../core/limits.ts';
+import { Connections } from './connections.ts';
 
 async function connect(url: string): Promise<net.Socket> {
   const socket = net.connect(Number(new URL(url).port), '127.0.0.1');
@@ -84,4 +86,41 @@ test('requests that are sent ahead of their answers are answered in order, up to
   greedy.on('error', () => undefined);
   greedy.write(request.repeat(LIMITS.pipelinedRequests + 2));
   await once(greedy.resume(), 'close');
+});
+
+/** A server's events, with connections from where the machine of a test has no address. */
+function arrivals(maxOfAddress: number) {
+  const server = new EventEmitter();
+  const connections = new Connections(server as Server, maxOfAddress);
+  const arrive = (remoteAddress: string) => {
+    const socket = new net.Socket();
+    Object.defineProperty(socket, 'remoteAddress', { value: remoteAddress });
+    server.emit('connection', socket);
+    return socket;
+  };
+  return { connections, arrive };
+}
+
+test('one remote address has a share of all connections: more are closed, others come in, and one that ends makes room', async () => {
+  const { connections, arrive } = arrivals(2);
+  const first = arrive('192.0.2.1');
+  expect(arrive('192.0.2.1').destroyed).toBe(false);
+  expect(arrive('::ffff:192.0.2.1').destroyed).toBe(true);
+  expect(arrive('192.0.2.2').destroyed).toBe(false);
+  expect([...connections.open()]).toHaveLength(3);
+  const ended = once(first, 'close');
+  first.destroy();
+  await ended;
+  expect(arrive('192.0.2.1').destroyed).toBe(false);
+  expect(arrive('192.0.2.1').destroyed).toBe(true);
+  for (const each of connections.open()) each.destroy();
+});
+
+test('addresses of one network of IPv6 share, and loopback, where a proxy may be, has no share', () => {
+  const { connections, arrive } = arrivals(1);
+  expect(arrive('2001:db8::1').destroyed).toBe(false);
+  expect(arrive('2001:db8::2').destroyed).toBe(true);
+  expect(arrive('2001:db8:0:1::1').destroyed).toBe(false);
+  for (let count = 0; count < 5; count++) expect(arrive('127.0.0.1').destroyed).toBe(false);
+  for (const each of connections.open()) each.destroy();
 });

@@ -1,6 +1,7 @@
 import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { LIMITS } from '../core/limits.ts';
+import { addressGroup } from './remote-address.ts';
 
 /**
  * The connections of a server, so that closing it waits for running requests and for nothing else. Node waits for connections
@@ -11,17 +12,33 @@ export class Connections {
   readonly #busy = new WeakSet<Socket>();
   /** Requests that came before the answers of those before them. */
   readonly #pipelined = new WeakMap<Socket, number>();
+  readonly #ofAddress = new Map<string, number>();
   #closing = false;
 
-  constructor(server: Server) {
+  /** `maxOfAddress`: what one remote address has at a time (see `addressGroup`); one above it is closed at once. */
+  constructor(server: Server, maxOfAddress: number) {
     server.on('connection', socket => {
-      if (this.#closing) {
+      if (this.#closing || !this.#countAddress(socket, maxOfAddress)) {
         socket.destroy();
         return;
       }
       this.#open.add(socket);
       socket.once('close', () => this.#open.delete(socket));
     });
+  }
+
+  #countAddress(socket: Socket, max: number): boolean {
+    const address = addressGroup(socket.remoteAddress);
+    if (address === null) return true;
+    const open = this.#ofAddress.get(address) ?? 0;
+    if (open >= max) return false;
+    this.#ofAddress.set(address, open + 1);
+    socket.once('close', () => {
+      const left = (this.#ofAddress.get(address) ?? 1) - 1;
+      if (left > 0) this.#ofAddress.set(address, left);
+      else this.#ofAddress.delete(address);
+    });
+    return true;
   }
 
   open(): Iterable<Socket> {

@@ -14,7 +14,6 @@ export const Warnings = Type.Optional(
 export const ERROR_SCHEMA = Type.Object({
   code: Type.Integer(),
   message: Type.String(),
-  advice: Type.Optional(Type.String({ description: 'What to do next.' })),
   warnings: Warnings,
 });
 

@@ -52,6 +52,8 @@ export interface EntryOptions {
 /** What the callers of one entry may make it hold. */
 export interface EntryBounds {
   readonly maxConnections: number;
+  /** Of one remote address. */
+  readonly maxConnectionsOfAddress: number;
   readonly maxBodyBytes: number;
   readonly bodyIdleMs: number;
   readonly maxAnswerBytes: number;
@@ -60,6 +62,7 @@ export interface EntryBounds {
 
 const DEFAULT_BOUNDS: EntryBounds = {
   maxConnections: 10_000,
+  maxConnectionsOfAddress: 5000,
   maxBodyBytes: 256 * 1024 * 1024,
   bodyIdleMs: 30_000,
   maxAnswerBytes: 256 * 1024 * 1024,
@@ -113,7 +116,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     maxBytes: bounds.maxAnswerBytes,
     connections: () => connections.open(),
   });
-  const connections = new Connections(app.server);
+  const connections = new Connections(app.server, bounds.maxConnectionsOfAddress);
   app.server.maxConnections = bounds.maxConnections;
   app.server.on('connection', () => unread.start());
   app.server.prependListener('upgrade', request => unread.upgraded(request.socket));

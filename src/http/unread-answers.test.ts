@@ -7,6 +7,7 @@ import { newInstance } from '../../test/http/memory-instances.ts';
 const MEBIBYTE = 1024 * 1024;
 const BOUNDS = {
   maxConnections: 1000,
+  maxConnectionsOfAddress: 1000,
   maxBodyBytes: 64 * MEBIBYTE,
   bodyIdleMs: 60_000,
   maxAnswerBytes: 1024 * MEBIBYTE,

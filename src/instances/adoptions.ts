@@ -1,4 +1,5 @@
 import type { OwnerKind } from '../core/instance.ts';
+import { within } from '../lib/deadline.ts';
 import type { Channel } from '../runtime/channel.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import { ANSWER_MS, reach } from './adopt.ts';
@@ -73,12 +74,9 @@ export class Adoptions {
     const controller = new AbortController();
     const adopted = this.#reach(record, adoption.silenceMs, controller.signal).finally(() => this.#running.delete(id));
     let isLate = false;
-    const soon = new Promise<LiveInstance | undefined>((resolve, reject) => {
-      const timer = setTimeout(() => {
-        isLate = true;
-        reject(notAnswering(id));
-      }, adoption.answerMs);
-      adopted.then(resolve, reject).finally(() => clearTimeout(timer));
+    const soon = within(adopted, adoption.answerMs, () => {
+      isLate = true;
+      return notAnswering(id);
     });
     soon.catch(() => undefined);
     const over = adopted.then(

@@ -1,4 +1,5 @@
 import type { ServiceError } from '../core/error.ts';
+import { endsWithin } from '../lib/deadline.ts';
 import type { OpenCallBytes } from './open-call-bytes.ts';
 import { openCallsFull, tooManyWaiting } from './refusals.ts';
 
@@ -39,13 +40,10 @@ export class CallRoom {
   /** Resolves once no call is open, or after `timeoutMs`. */
   async idle(timeoutMs: number): Promise<void> {
     if (this.#calls === 0 || timeoutMs <= 0) return;
-    await new Promise<void>(resolve => {
-      const timer = setTimeout(resolve, timeoutMs);
-      this.#onIdle = () => {
-        clearTimeout(timer);
-        resolve();
-      };
+    const idle = new Promise<void>(resolve => {
+      this.#onIdle = resolve;
     });
+    await endsWithin(idle, timeoutMs);
     this.#onIdle = undefined;
   }
 }

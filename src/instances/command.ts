@@ -1,11 +1,10 @@
-import { setTimeout as delay } from 'node:timers/promises';
+import { backoffMs, pause } from '../lib/backoff.ts';
 import { within } from '../lib/deadline.ts';
 import type { ExitResult, LogRequest, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { InstanceRef } from '../storage/instances.ts';
 import type { InstanceLog } from './contract.ts';
 
-const FIRST_RETRY_MS = 500;
-const MAX_RETRY_MS = 30_000;
+const RETRY = { firstMs: 500, longestMs: 30_000 };
 const STOP_MARGIN_MS = 30_000;
 /** How long a sandbox that was just being started when a server died may take to show whether it was. */
 const UNCERTAIN_MS = 2_000;
@@ -28,14 +27,14 @@ export class Command implements InstanceRef {
 
   /** How it ended, once it has; asks again for as long as its driver does not tell. null: `signal` aborted. */
   async exited(signal: AbortSignal): Promise<ExitResult | null> {
-    for (let pauseMs = FIRST_RETRY_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_RETRY_MS)) {
+    for (let failures = 1; ; failures++) {
       try {
         const exit = await this.driver.wait(this.handle, signal);
         return signal.aborted ? null : exit;
       } catch (error) {
         if (signal.aborted) return null;
         this.#log.warn({ instanceId: this.id, err: error }, 'a sandbox does not tell when it ends; it is asked again');
-        await delay(pauseMs, undefined, { signal, ref: false }).catch(() => undefined);
+        await pause(backoffMs(RETRY, failures), signal);
       }
     }
   }

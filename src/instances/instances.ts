@@ -1,6 +1,6 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { deadlineExceeded, failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import { NO_SANDBOX, type OwnerKind, type SandboxFacts } from '../core/instance.ts';
+import { backoffMs, pause } from '../lib/backoff.ts';
 import { within } from '../lib/deadline.ts';
 import { linkedTo } from '../lib/linked-signal.ts';
 import type { Channel } from '../runtime/channel.ts';
@@ -24,8 +24,7 @@ import type { LastingEvent } from './state.ts';
 const STOP_MS = 15_000;
 const REMOVE_MS = 30_000;
 const LIST_MS = 5_000;
-const FIRST_RETRY_MS = 500;
-const MAX_RETRY_MS = 30_000;
+const RETRY = { firstMs: 500, longestMs: 30_000 };
 
 /** How an instance whose row is there gets its sandbox. */
 export interface Start {
@@ -284,13 +283,14 @@ export class Instances {
    * again until its driver answers; rejects when `signal` aborts.
    */
   async recover(id: string, signal: AbortSignal): Promise<Command | 'never' | 'gone'> {
-    for (let pauseMs = FIRST_RETRY_MS; ; pauseMs = Math.min(pauseMs * 2, MAX_RETRY_MS)) {
+    for (let failures = 1; ; failures++) {
       try {
         return await this.#recover(id, signal);
       } catch (error) {
         signal.throwIfAborted();
         this.#options.log.warn({ instanceId: id, err: error }, 'an instance could not be looked for yet');
-        await delay(pauseMs, undefined, { signal, ref: false });
+        await pause(backoffMs(RETRY, failures), signal);
+        signal.throwIfAborted();
       }
     }
   }

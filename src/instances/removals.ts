@@ -1,11 +1,11 @@
+import { backoffMs } from '../lib/backoff.ts';
 import { within } from '../lib/deadline.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { InstanceLog } from './contract.ts';
 
 /** How long one removal may take before it counts as failed. */
 const REMOVE_MS = 30_000;
-const FIRST_RETRY_MS = 500;
-const MAX_RETRY_MS = 60_000;
+const RETRY = { firstMs: 500, longestMs: 60_000 };
 
 /**
  * Sandboxes that belong to nobody any more and must go. A removal that fails is tried again until it succeeds; a server
@@ -26,7 +26,7 @@ export class Removals {
   }
 
   /** Removes it now, or later when that fails. Never rejects. */
-  async discard(driver: SandboxDriver, handle: SandboxHandle, retryMs: number = FIRST_RETRY_MS): Promise<void> {
+  async discard(driver: SandboxDriver, handle: SandboxHandle, failures = 1): Promise<void> {
     try {
       await within(driver.remove(handle), REMOVE_MS, 'the driver did not answer in time');
     } catch (error) {
@@ -35,10 +35,13 @@ export class Removals {
         'a sandbox could not be removed; it is tried again',
       );
       if (this.#isClosed) return;
-      const timer = setTimeout(() => {
-        this.#timers.delete(timer);
-        void this.discard(driver, handle, Math.min(retryMs * 2, MAX_RETRY_MS));
-      }, retryMs).unref();
+      const timer = setTimeout(
+        () => {
+          this.#timers.delete(timer);
+          void this.discard(driver, handle, failures + 1);
+        },
+        backoffMs(RETRY, failures),
+      ).unref();
       this.#timers.add(timer);
     }
   }

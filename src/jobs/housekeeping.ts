@@ -1,5 +1,6 @@
 import { messageOf } from '../core/error.ts';
 import type { InstanceLog } from '../instances/contract.ts';
+import { Rounds } from '../lib/rounds.ts';
 import type { Jobs } from './jobs.ts';
 import type { Packages } from './packages.ts';
 import type { PythonEnvironments } from './python-environments.ts';
@@ -20,26 +21,19 @@ export interface HousekeepingOptions {
 /** Removes what is too old: jobs that are over, packages and environments that nobody needs. */
 export class Housekeeping {
   readonly #options: HousekeepingOptions;
-  #timer: NodeJS.Timeout | undefined;
-  #running: Promise<void> = Promise.resolve();
-  #isClosed = false;
+  readonly #rounds: Rounds;
 
   constructor(options: HousekeepingOptions) {
     this.#options = options;
+    this.#rounds = new Rounds(options.intervalMs, () => this.run());
   }
 
   start(): void {
-    this.#timer = setTimeout(() => {
-      this.#running = this.run().finally(() => {
-        if (!this.#isClosed) this.start();
-      });
-    }, this.#options.intervalMs).unref();
+    this.#rounds.start();
   }
 
-  async close(): Promise<void> {
-    this.#isClosed = true;
-    clearTimeout(this.#timer);
-    await this.#running;
+  close(): Promise<void> {
+    return this.#rounds.close();
   }
 
   /** Once. Never rejects. */
@@ -47,7 +41,7 @@ export class Housekeeping {
     const { jobs, schedules, packages, environments, keepMs, keepCount, log } = this.#options;
     try {
       const bounds = { endedBeforeMs: Date.now() - keepMs, keep: keepCount };
-      while (!this.#isClosed && (await jobs.dropOld(bounds))) {
+      while (!this.#rounds.isClosed && (await jobs.dropOld(bounds))) {
         // Each round forgets a bounded number of them.
       }
       await packages.collect(key => jobs.needsPackage(key) || schedules.needsPackage(key));

@@ -83,7 +83,6 @@ const codes = Object.values(META_CODES).map(({ code }) => code);
 export const Failed = Type.Object({
   code: Type.Integer({ not: { const: 0 }, examples: codes }),
   message: Type.String(),
-  advice: Type.Optional(Type.String({ description: 'What to do next.' })),
   warnings: Warnings,
 });
 

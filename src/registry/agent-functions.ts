@@ -1,5 +1,5 @@
 import type { AgentFunction, FunctionResolver } from '../core/agent.ts';
-import { type ErrorDetails, failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
+import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { FunctionVersion } from '../core/function.ts';
 import { parsePorts } from '../core/port.ts';
 import { LATEST, parseUrn } from '../core/urn.ts';
@@ -19,7 +19,7 @@ export function createFunctionResolver(functions: FunctionRegistry, business: st
       }
       const fn = await functions.get(tenant, parsed.name, parsed.version ?? LATEST).catch(error => {
         if (error instanceof ServiceError && error.code === 'not_found')
-          throw invalidFunction(messageOf(error), error.body);
+          throw invalidFunction(messageOf(error), error.advice);
         throw error;
       });
       if (fn.spec.kind !== 'agent') {
@@ -55,6 +55,6 @@ export function toAgentFunction({ spec, version, urn }: FunctionVersion): AgentF
   };
 }
 
-function invalidFunction(why: string, body: ErrorDetails['body'] = {}): ServiceError {
-  return failedPrecondition(`invalid function: ${why}`, { body });
+function invalidFunction(why: string, advice?: string): ServiceError {
+  return failedPrecondition(`invalid function: ${why}`, advice === undefined ? {} : { advice });
 }

@@ -21,25 +21,21 @@ export function functionNotFound(what: string): ServiceError {
 export function versionNotFound(name: string, version: string, versions: readonly string[]): ServiceError {
   return notFound(`function [${name}:${version}] is not found. check input parameters`, {
     number: META_CODES.notFound.code,
-    body: { advice: `The versions of ${name} are ${[LATEST, ...versions.toSorted()].join(', ')}.` },
+    advice: `The versions of ${name} are ${[LATEST, ...versions.toSorted()].join(', ')}.`,
   });
 }
 
 export function functionExists(name: string): ServiceError {
   return alreadyExists(META_CODES.exists.text, {
     number: META_CODES.exists.code,
-    body: {
-      advice: `Register it under another name, change it (PUT /serverless/v1/functions/${name}), or delete it first (DELETE of the same path).`,
-    },
+    advice: `Register it under another name, change it (PUT /serverless/v1/functions/${name}), or delete it first (DELETE of the same path).`,
   });
 }
 
 export function duplicateVersion(name: string): ServiceError {
   return alreadyExists(META_CODES.duplicateVersion.text, {
     number: META_CODES.duplicateVersion.code,
-    body: {
-      advice: `A published version never changes: publish under another versionNumber, or delete that version first (DELETE /serverless/v1/functions/${name}?versionNumber=…). Without a versionNumber, wait more than a second between two publishes.`,
-    },
+    advice: `A published version never changes: publish under another versionNumber, or delete that version first (DELETE /serverless/v1/functions/${name}?versionNumber=…). Without a versionNumber, wait more than a second between two publishes.`,
   });
 }
 

@@ -14,7 +14,7 @@ import {
 } from './protocol.ts';
 
 /** Results up to here are checked to be JSON. Of larger ones it is only proven that they cannot end the field they stand in: that costs a third and less. */
-const CHECKED_BYTES = 4096;
+export const CHECKED_BYTES = 4096;
 
 /**
  * What a runtime sent is not what the protocol allows: its connection ends. The messages have none of the runtime's own words, since

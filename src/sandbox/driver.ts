@@ -50,7 +50,8 @@ export interface SandboxDriver {
 
   /**
    * Lines of the user's code (stdout and stderr, oldest first, each chunk whole lines with their newlines).
-   * With `follow` it goes on until the sandbox ends or `signal` aborts; it never polls.
+   * With `follow` it goes on until the sandbox ends or `signal` aborts; it never polls, and a chunk is good until the next one is asked for.
+   * A line that is longer than `LIMITS.logLineBytes` may come in pieces.
    */
   logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer>;
 

@@ -1,6 +1,7 @@
 import { statSync } from 'node:fs';
 import { stat, statfs } from 'node:fs/promises';
 import { basename } from 'node:path';
+import { Rounds } from '../lib/rounds.ts';
 import { isAbsent } from '../lib/system-errors.ts';
 
 const LOOK_MS = 2_000;
@@ -27,17 +28,14 @@ export interface DataDirWatchOptions {
 export class DataDirWatch {
   readonly #options: DataDirWatchOptions;
   readonly #files: readonly (readonly [path: string, file: string | null])[];
-  readonly #timer: NodeJS.Timeout;
-  #looking: Promise<void> = Promise.resolve();
+  readonly #rounds = new Rounds(LOOK_MS, () => this.look());
   #lost: string | null = null;
   #full: string | null = null;
 
   constructor(options: DataDirWatchOptions) {
     this.#options = options;
     this.#files = options.files.map(path => [path, fileAt(path)]);
-    this.#timer = setInterval(() => {
-      this.#looking = this.look();
-    }, LOOK_MS).unref();
+    this.#rounds.start();
   }
 
   problem(): string | null {
@@ -45,9 +43,8 @@ export class DataDirWatch {
   }
 
   /** Resolves when no look is under way any more. */
-  async close(): Promise<void> {
-    clearInterval(this.#timer);
-    await this.#looking;
+  close(): Promise<void> {
+    return this.#rounds.close();
   }
 
   /** Never rejects. */

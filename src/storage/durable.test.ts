@@ -2,11 +2,25 @@ import { copyFile, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { describeDurableWrites } from '../../test/suites/durable-writes.ts';
 import { notFound } from '../core/error.ts';
 import type { Pool } from '../core/pool.ts';
 import { type Database, openDatabase } from './database.ts';
 import { type DurableWrites, GroupedWrites, openDurableWrites } from './durable.ts';
 import { insertPool, listPools } from './pools.ts';
+
+describeDurableWrites('grouped', async file => {
+  const database = await openDatabase(file);
+  const writes = await openDurableWrites(database, file);
+  return {
+    database,
+    writes,
+    async close() {
+      await writes.close();
+      await database.destroy();
+    },
+  };
+});
 
 let directory: string;
 let file: string;
@@ -46,14 +60,6 @@ async function flushAt<T>(flushes: readonly T[], index: number): Promise<T> {
   }
   throw new Error(`flush ${index} was never asked for`);
 }
-
-test('a write answers what its work answers, and it is stored', async () => {
-  const writes = await openDurableWrites(database, file);
-  expect(await insert(writes, 'a')).toBe(true);
-  expect(await insert(writes, 'a')).toBe(false);
-  expect(await idsOf(database)).toEqual(['a']);
-  await writes.close();
-});
 
 test('what is on the disk when the flush begins has everything that is acknowledged by it', async () => {
   let copies = 0;

@@ -4,8 +4,9 @@ import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { describeDurableWrites } from '../../test/suites/durable-writes.ts';
 import type { PoolSpec } from '../core/pool.ts';
-import { createPools, removePools } from '../registry/pool-writes.ts';
+import { createPools } from '../registry/pool-writes.ts';
 import { WORKS } from '../works.ts';
 import { openDatabase } from './database.ts';
 import { listPools } from './pools.ts';
@@ -14,6 +15,8 @@ import { WriteClient } from './write-client.ts';
 
 const PROGRAM = new URL('../../test/registry/write-program.mjs', import.meta.url);
 const ANY = { id: '', group: '' };
+
+describeDurableWrites('in a thread', async file => await openStores(file, { works: WORKS, program: PROGRAM }));
 
 let directory: string;
 let file: string;
@@ -30,27 +33,6 @@ afterEach(async () => {
 
 const pool = (id: string) => ({ id, group: 'g' }) as PoolSpec;
 const idsOf = async () => (await listPools(stores.database, ANY, 1000, 0)).pools.map(({ spec }) => spec.id).sort();
-
-test('what a write has answered is what the next read finds', async () => {
-  for (let round = 0; round < 50; round++) {
-    expect(await stores.writes.write(createPools, [pool(`p${round}`)])).toEqual([true]);
-    expect(await idsOf()).toHaveLength(round + 1);
-  }
-});
-
-test('writes at one time are all done, each with its own answer', async () => {
-  const ids = Array.from({ length: 200 }, (_, index) => `p${String(index % 100).padStart(3, '0')}`);
-  const answers = await Promise.all(ids.map(id => stores.writes.write(createPools, [pool(id)])));
-  expect(answers.flat().filter(Boolean)).toHaveLength(100);
-  expect(await idsOf()).toEqual(ids.slice(0, 100));
-});
-
-test('the error of a work comes through, and nothing of the work is there', async () => {
-  await expect(stores.writes.write(removePools, { id: 'a', group: '' })).rejects.toMatchObject({
-    ...{ code: 'not_found', number: 4120 },
-  });
-  expect(stores.writes.problem()).toBeNull();
-});
 
 test('a single query that changes something is done elsewhere and answers as usual', async () => {
   await stores.writes.write(createPools, [pool('a'), pool('b')]);

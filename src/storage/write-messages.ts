@@ -33,9 +33,10 @@ export type SentError =
 
 export function sendError(error: unknown): SentError {
   if (error instanceof ServiceError) {
-    const { code, message, retryAfterSeconds, body, number, cause } = error;
+    const { code, message, retryAfterSeconds, advice, body, number, cause } = error;
     const details = {
       ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
+      ...(advice === undefined ? {} : { advice }),
       ...(body === undefined ? {} : { body }),
       ...(number === undefined ? {} : { number }),
       ...(cause === undefined ? {} : { cause: plain(cause) }),

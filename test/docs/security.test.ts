@@ -1,18 +1,12 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { readClaims } from '../../scripts/claims.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
-/** The last cell of a table's line: the file of a test and words of its title. */
-const TEST_CELL = /\| `([^`]+\.test\.ts|test\/suites\/[^`]+\.ts)`: (.+?) \|$/;
-
-const lines = readFileSync(join(ROOT, 'docs/security.md'), 'utf8').split('\n');
-const claims = lines.flatMap(line => {
-  const found = TEST_CELL.exec(line);
-  return found === null
-    ? []
-    : [{ claim: line.split('|')[1]?.trim(), file: found[1] as string, title: found[2] as string }];
-});
+const page = readFileSync(join(ROOT, 'docs/security.md'), 'utf8');
+const lines = page.split('\n');
+const claims = readClaims(page);
 
 test('every table of claims names tests', () => {
   const tables = lines.filter(line => /^\| Claim \| Test \|$/.test(line));

@@ -7,7 +7,12 @@ import { Served, type ServeOptions } from '../../scripts/served.ts';
 
 export interface Answer {
   readonly status: number;
-  readonly body: Record<string, unknown> & { readonly message?: string; readonly data?: unknown };
+  readonly body: Record<string, unknown> & {
+    readonly message?: string;
+    readonly data?: unknown;
+  };
+  /** The header `X-Advice`, `''` without one. */
+  readonly advice: string;
 }
 
 /** A served Rookery with a code directory of Python handlers, and short ways to ask it. Everything goes with `dispose`. */
@@ -45,18 +50,19 @@ export class Bed {
     body?: unknown,
     more: AskOptions = {},
   ): Promise<Answer> {
-    const { statusCode, body: answer } = await request(
-      `${more.meta ? this.server.metaUrl : this.server.frontendUrl}${path}`,
-      {
-        method,
-        dispatcher: this.#agent,
-        ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
-        headers: { 'content-type': 'application/json', ...more.headers },
-        ...(more.signal ? { signal: more.signal } : {}),
-      },
-    );
+    const {
+      statusCode,
+      headers,
+      body: answer,
+    } = await request(`${more.meta ? this.server.metaUrl : this.server.frontendUrl}${path}`, {
+      method,
+      dispatcher: this.#agent,
+      ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+      headers: { 'content-type': 'application/json', ...more.headers },
+      ...(more.signal ? { signal: more.signal } : {}),
+    });
     const text = await answer.text();
-    return { status: statusCode, body: text === '' ? {} : JSON.parse(text) };
+    return { status: statusCode, body: text === '' ? {} : JSON.parse(text), advice: String(headers['x-advice'] ?? '') };
   }
 
   createBody(name: string, handler: string, spec: Readonly<Record<string, unknown>> = {}, more: object = {}): object {

@@ -12,7 +12,7 @@ import type { ServiceLauncher, ServingInstance } from '../../src/functions/launc
 import type { GroupKey } from '../../src/functions/policy.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
-import { FakeClock } from '../fakes/fake-clock.ts';
+import { FakeClock, settle } from '../fakes/fake-clock.ts';
 
 export const FUNCTION_URN = 'sn:cn:yrk:default:function:0@svc@hello';
 export const URN = `${FUNCTION_URN}:$latest`;
@@ -82,8 +82,10 @@ export class FakeCatalog implements FunctionCatalog {
   }
 
   async warm(functionUrn: string | null): Promise<readonly string[]> {
+    const isWarm = ({ urn, scaling }: ServedFunction) =>
+      scaling.minInstances > 0 || [...(this.reservations.get(urn)?.values() ?? [])].some(({ min }) => min > 0);
     return [...this.functions.values()]
-      .filter(({ urn, scaling }) => scaling.minInstances > 0 && (functionUrn === null || urn.startsWith(functionUrn)))
+      .filter(fn => isWarm(fn) && (functionUrn === null || fn.urn.startsWith(`${functionUrn}:`)))
       .map(({ urn }) => urn);
   }
 
@@ -97,8 +99,14 @@ export class FakeCatalog implements FunctionCatalog {
     this.tell(fn.urn);
   }
 
+  reserve(urn: string, label: string, bounds: { readonly min: number; readonly max: number }): void {
+    this.reservations.set(urn, new Map([...(this.reservations.get(urn) ?? []), [label, bounds]]));
+    this.tell(urn);
+  }
+
   remove(urn: string): void {
     this.functions.delete(urn);
+    this.reservations.delete(urn);
     this.tell(urn);
   }
 
@@ -254,4 +262,19 @@ export function machineOf(cpuMillis: number, memoryMb: number): Machine {
     give: () => undefined,
     onGiven: () => undefined,
   };
+}
+
+/** A call that runs: its promise, and the instance that it runs on. */
+export async function running(harness: ServiceHarness, more: Parameters<ServiceHarness['invoke']>[0] = {}) {
+  const result = harness.invoke(more);
+  await settle();
+  const instance = harness.launcher.launched.findLast(({ calls }) => calls.length > 0);
+  if (!instance) throw new Error('the call found no instance');
+  return { result, instance };
+}
+
+export async function call(harness: ServiceHarness, more: Parameters<ServiceHarness['invoke']>[0] = {}) {
+  const { result, instance } = await running(harness, more);
+  instance.calls.at(-1)?.finish();
+  return await result;
 }

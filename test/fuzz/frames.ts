@@ -4,8 +4,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { messageOf } from '../../src/core/error.ts';
 import { LIMITS } from '../../src/core/limits.ts';
 import { type CallOutcome, Channel, type InitOutcome } from '../../src/runtime/channel.ts';
+import { CHECKED_BYTES } from '../../src/runtime/decoder.ts';
 import { encodeFrame, type Frame, FrameReader, writeHeader } from '../../src/runtime/frames.ts';
 import { FRAME, type Hello, type Init } from '../../src/runtime/protocol.ts';
 import { everyFrame } from '../fakes/every-frame.ts';
@@ -56,6 +58,13 @@ const VALUES: readonly string[] = [
   '"\n"',
   '\u0000',
   '['.repeat(5000),
+  // Above the size up to which results are checked to be JSON.
+  `"${'x'.repeat(5000)}"`,
+  `"${'x'.repeat(5000)}","code":500`,
+  `"${'x'.repeat(5000)}\\\\","code":500,"a":"\\"`,
+  `{"a":"${'x'.repeat(5000)}"},"message":"forged"`,
+  `[${'1,'.repeat(3000)}1]]`,
+  `${'1'.repeat(5000)} x`,
 ];
 const TEXTS: readonly unknown[] = [
   'x',
@@ -354,16 +363,33 @@ async function call(
   if (random.chance(0.1)) setImmediate(() => gone.abort());
   try {
     const outcome = await running;
-    if (outcome.ok) JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(outcome.data));
+    if (outcome.ok) checkResult(outcome.data, fault);
     else {
       counts.failed += 1;
       checkFailure(outcome, fault);
     }
   } catch (error) {
     counts.lost += 1;
-    if (error instanceof SyntaxError || error instanceof TypeError) fault(`a result is not JSON: ${error.message}`);
+    if (error instanceof TypeError || error instanceof RangeError) fault(`an error of our own: ${error.stack}`);
     checkText(error, fault);
   }
+}
+
+/**
+ * What a caller reads: the result stands in the answer as it is. A small one must be JSON. A large one is not checked to be: then the caller's
+ * own parser may fail, but what it reads has no field of the sandbox's beside `data`.
+ */
+function checkResult(data: Buffer, fault: (what: string) => void): void {
+  const whole = Buffer.concat([Buffer.from('{"code":200,"data":'), data, Buffer.from(',"message":""}')]);
+  let answer: Record<string, unknown>;
+  try {
+    answer = JSON.parse(new TextDecoder('utf-8', { fatal: data.length <= CHECKED_BYTES }).decode(whole));
+  } catch (error) {
+    if (data.length <= CHECKED_BYTES) fault(`a result is not JSON: ${messageOf(error)}`);
+    return;
+  }
+  const isOurs = answer.code === 200 && answer.message === '' && Object.keys(answer).join() === 'code,data,message';
+  if (!isOurs) fault('a result changes the answer around it');
 }
 
 function checkFailure(failure: (CallOutcome | InitOutcome) & { ok: false }, fault: (what: string) => void): void {

@@ -14,6 +14,9 @@ const REQUESTS = 4;
 const HANG_MS = 20_000;
 const IDLE_MS = 400;
 const MAX_GROWTH_BYTES = 200 * 1024 * 1024;
+/** Spreads the numbers of requests: a mark that damage makes of another one belongs to nobody. */
+const SPREAD = 387_420_489n;
+const MARKS = 1_000_000_000n;
 /** Iterations after which memory has found its level. */
 const WARM = 200;
 const CARRIERS = ['Authorization', 'Cookie', 'Proxy-Authorization', 'Referer', 'X-Copy', 'x_auth', 'Connection'];
@@ -24,6 +27,8 @@ interface Run {
   readonly faults: string[];
   /** What the server inside is to say to whom. */
   readonly plans: Map<string, HostileAnswer>;
+  /** Of all requests so far. */
+  readonly marks: Set<string>;
   readonly counts: { requests: number; passed: number; refused: number; broken: number; upgrades: number };
 }
 
@@ -44,7 +49,7 @@ export const fuzzPassthrough: Fuzzer = async ({ seed, maxIterations, maxSeconds 
   const faults: string[] = [];
   const counts = { requests: 0, passed: 0, refused: 0, broken: 0, upgrades: 0 };
   const port = await inside.tcp(socket => void serve(socket, plans, faults));
-  const run: Run = { it, port, faults, plans, counts };
+  const run: Run = { it, port, faults, plans, marks: new Set(), counts };
   const endMs = performance.now() + maxSeconds * 1000;
   let iterations = 0;
   let level = 0;
@@ -86,7 +91,7 @@ async function serve(socket: Socket, plans: Run['plans'], faults: string[]): Pro
     if (token !== undefined) faults.push(`the inside heard ${token}: ${JSON.stringify(heard)}`);
     if (isAnswered || !heard.includes('\r\n\r\n')) return;
     isAnswered = true;
-    const plan = plans.get(/X-Mark: (m\d{9})\./.exec(heard)?.[1] ?? '');
+    const plan = plans.get(/X-Mark: (m\d{9})!/.exec(heard)?.[1] ?? '');
     for (const part of plan?.parts ?? []) {
       socket.write(part);
       await turn();
@@ -101,9 +106,10 @@ async function attack(run: Run, random: Random, number: number): Promise<void> {
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   try {
     for (let index = 0; index < REQUESTS; index += 1) {
-      // Of one length, so that parts of it which are put together never make another one.
-      const name = `m${String(number * REQUESTS + index).padStart(9, '0')}`;
-      run.plans.set(name, hostileAnswer(random, `${name}.`));
+      // Of one length and with an end that nothing else in an answer has, so that parts which are put together never make another one.
+      const name = `m${String((BigInt(number * REQUESTS + index + 1) * SPREAD) % MARKS).padStart(9, '0')}`;
+      run.marks.add(`${name}!`);
+      run.plans.set(name, hostileAnswer(random, `${name}!`));
       run.counts.requests += 1;
       await request(run, { random, agent, name, token: `token-${number}-of-the-platform` });
       const health = await ask(run.it, { path: '/healthz', agent });
@@ -123,9 +129,12 @@ interface Attack {
   readonly token: string;
 }
 
-async function request({ it, port, faults, counts }: Run, { random, agent, name, token }: Attack): Promise<void> {
+async function request(
+  { it, port, faults, marks, counts }: Run,
+  { random, agent, name, token }: Attack,
+): Promise<void> {
   const isUpgrade = random.chance(0.1);
-  const headers: Record<string, string> = { 'X-Auth': token, 'X-Mark': `${name}.` };
+  const headers: Record<string, string> = { 'X-Auth': token, 'X-Mark': `${name}!` };
   const carrier = random.pick(CARRIERS);
   if (random.chance(0.5)) headers[carrier] = carried(carrier, token, random);
   if (isUpgrade)
@@ -146,7 +155,7 @@ async function request({ it, port, faults, counts }: Run, { random, agent, name,
   if (seen.status === 101 && !isUpgrade) faults.push(`${name}: 101 without being asked for`);
   if (/set-cookie\n.*iam_token/i.test(seen.headers))
     faults.push(`${name}: the platform’s cookie was set: ${seen.headers}`);
-  const stranger = said.match(/m\d{9}\./g)?.find(each => each !== `${name}.`);
+  const stranger = said.match(/m\d{9}!/g)?.find(each => each !== `${name}!` && marks.has(each));
   if (stranger !== undefined && !seen.body.includes('"code":502')) faults.push(`${name} read what was for ${stranger}`);
   if (said.includes(AGENT.id) && seen.status === 200) faults.push(`${name}: the platform’s query came back`);
 }

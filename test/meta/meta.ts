@@ -63,3 +63,10 @@ export async function testMeta(
 export const FUNCTION = { name: '0@demo@hello', kind: 'agent', runtime: 'python3.11', cpu: 500, memory: 512 };
 export const NAME = FUNCTION.name;
 export const URN = `sn:cn:yrk:default:function:${NAME}`;
+
+export const NOT_FOUND = (what: string) => ({
+  status: 200,
+  body: { code: 4115, message: `function [${what}] is not found. check input parameters` },
+});
+
+export const NO_VERSION = (version: string) => NOT_FOUND(`${NAME}:${version}`);

@@ -17,6 +17,8 @@ export class ImageRegistry implements AsyncDisposable {
   answer: LayerAnswer = 'given';
   /** Where it sends who asks without a token; null: it wants none. */
   realm: string | null = null;
+  /** Where it sends who asks for what; null: nowhere. */
+  redirect: { readonly of: 'any' | 'manifest' | 'layer'; readonly to: string } | null = null;
   /** What was asked of it, with the token that came along. */
   readonly asked: string[] = [];
   readonly #server: Server;
@@ -72,6 +74,10 @@ export class ImageRegistry implements AsyncDisposable {
       const challenge = `Bearer realm="${this.realm}",service="registry"`;
       response.writeHead(401, { 'WWW-Authenticate': challenge, 'Content-Type': 'application/json' });
       return void response.end('{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}');
+    }
+    const kind = url.includes('/manifests/') ? 'manifest' : url.includes('/blobs/') ? 'layer' : 'any';
+    if (this.redirect !== null && (this.redirect.of === kind || this.redirect.of === 'any')) {
+      return void response.writeHead(307, { Location: this.redirect.to }).end();
     }
     if (url === '/v2/') return void response.end('{}');
     if (url.startsWith('/v2/thing/manifests/')) {

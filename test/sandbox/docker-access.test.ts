@@ -3,21 +3,11 @@ import { sharedDocker } from '../parts/docker-shared.ts';
 import { describeWith } from '../probe.ts';
 import { describeAccess } from '../suites/sandbox-access.ts';
 import { DockerFixture } from './docker-fixture.ts';
-import { BEHAVIOURS } from './process-fixture.ts';
 
 describeWith(['docker'], 'with a docker daemon', () => {
   const create = async () => {
     const { host } = await sharedDocker();
-    const fixture = new DockerFixture(host, IMAGES.python);
-    return {
-      driver: fixture.driver(),
-      entries: BEHAVIOURS,
-      codePath: fixture.codePath,
-      spec: () => fixture.spec(),
-      reopen: null,
-      user: IMAGE_USER,
-      dispose: () => fixture.dispose(),
-    };
+    return new DockerFixture(host, IMAGES.python).underTest(IMAGE_USER);
   };
   describeAccess('ways into a container', create, '/etc/shadow');
 });

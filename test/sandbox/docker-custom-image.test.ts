@@ -148,6 +148,30 @@ describeWith(['docker'], 'with a docker daemon', () => {
       await bridgeEnd(started.spec.instanceId);
     });
 
+    test.each([60, 200])(
+      'a data directory whose path is %i characters longer works, and so do the ways in',
+      async more => {
+        const base = mkdtempSync(join(tmpdir(), 'rookery-long-'));
+        const far = new DockerFixture(host, IMAGE, { dataDir: join(base, 'x'.repeat(more)) });
+        try {
+          const under = far.driver();
+          const spec = far.spec({ command: { kind: 'image' }, mounts: [] });
+          const started = await under.start(spec, AbortSignal.timeout(WAIT_MS));
+          const channel = await open({ spec, ...started });
+          expect(await channel.call(callOf({ number: 1 }))).toMatchObject({ ok: true });
+          channel.close();
+          const file = await under.access(started.handle).openFile('/app/server.py', AbortSignal.timeout(WAIT_MS));
+          expect(file.sizeBytes).toBeGreaterThan(0);
+          file.close();
+          await under.remove(started.handle);
+          await bridgeEnd(spec.instanceId);
+        } finally {
+          await far.dispose();
+          rmSync(base, { recursive: true, force: true });
+        }
+      },
+    );
+
     test('an image whose command ends at once does not start, and nothing is left', async () => {
       const spec = fixture.spec({ command: { kind: 'image' }, mounts: [] });
       const failing = { ...spec, rootfs: { type: 'image' as const, imageUrl: IMAGES.plain, user: '' } };

@@ -85,7 +85,7 @@ describeWith(['docker'], 'containers', () => {
       await expect(start({ rootfs: image('') })).rejects.toMatchObject({
         code: 'failed_precondition',
         message: 'no Docker image specified',
-        body: { advice: expect.stringContaining('rootfs.imageurl') },
+        advice: expect.stringContaining('rootfs.imageurl'),
       });
     });
 

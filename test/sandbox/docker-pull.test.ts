@@ -92,6 +92,53 @@ describeWith(['docker'], 'an image that is not there', () => {
     }
   });
 
+  test('shows nothing of what an address answers that is no registry', async () => {
+    const local = createServer((_request, response) =>
+      response.writeHead(404).end('{"errors":[{"code":"X","message":"secret"}]}'),
+    );
+    await new Promise<void>(resolve => local.listen(0, '127.0.0.1', resolve));
+    try {
+      const imageUrl = `127.0.0.1:${(local.address() as AddressInfo).port}/latest/meta-data`;
+      const spec = fixture.spec({ rootfs: { type: 'image', imageUrl, user: '' } });
+      const error = await driver.start(spec, AbortSignal.timeout(WAIT_MS)).catch((reason: unknown) => reason);
+      expect(error).toSatisfy(isError('failed_precondition', /cannot be pulled: (the registry|it failed)/));
+      expect((error as Error).message).not.toContain('secret');
+      // The operator reads it.
+      expect(JSON.stringify(log)).toContain('secret');
+    } finally {
+      local.closeAllConnections();
+      local.close();
+    }
+  });
+
+  test.each([
+    ['any', 200],
+    ['any', 404],
+    ['manifest', 200],
+    ['manifest', 404],
+    ['layer', 200],
+    ['layer', 404],
+    ['layer', 403],
+  ] as const)('shows nothing of what a registry leads the daemon to: %s, answered with %d', async (of, status) => {
+    const secret = 'the-secret-of-a-local-server';
+    const asked: string[] = [];
+    const local = createServer((request, response) => {
+      asked.push(`${request.method} ${request.url}`);
+      response.writeHead(status, { 'Content-Type': 'application/json', 'X-Secret': secret }).end(secret);
+    });
+    await new Promise<void>(resolve => local.listen(0, '127.0.0.1', resolve));
+    try {
+      registry.redirect = { of, to: `http://127.0.0.1:${(local.address() as AddressInfo).port}/latest/meta-data` };
+      const error = await start().catch((reason: unknown) => reason);
+      expect(error).toSatisfy(isError('failed_precondition', /cannot be pulled/));
+      expect((error as Error).message).not.toContain(secret);
+      expect(asked).not.toEqual([]);
+    } finally {
+      local.closeAllConnections();
+      local.close();
+    }
+  });
+
   test('is not even asked for where only named registries are', async () => {
     const strict = fixture.driver({ registries: { named: null, onlyNamed: true } });
     await expect(start(undefined, strict)).rejects.toSatisfy(

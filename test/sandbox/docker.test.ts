@@ -3,20 +3,10 @@ import { sharedDocker } from '../parts/docker-shared.ts';
 import { describeWith } from '../probe.ts';
 import { describeDriver } from '../suites/sandbox-driver.ts';
 import { DockerFixture } from './docker-fixture.ts';
-import { BEHAVIOURS } from './process-fixture.ts';
 
 describeWith(['docker'], 'with a docker daemon', () => {
   describeDriver('the docker driver', async () => {
     const { host } = await sharedDocker();
-    const fixture = new DockerFixture(host, IMAGES.python);
-    return {
-      driver: fixture.driver(),
-      entries: BEHAVIOURS,
-      codePath: fixture.codePath,
-      spec: () => fixture.spec(),
-      reopen: () => fixture.driver(),
-      user: IMAGE_USER,
-      dispose: () => fixture.dispose(),
-    };
+    return new DockerFixture(host, IMAGES.python).underTest(IMAGE_USER);
   });
 });

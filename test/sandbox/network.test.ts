@@ -2,16 +2,14 @@ import { execFileSync } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
-import net, { type AddressInfo } from 'node:net';
+import net from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, expect, test, vi } from 'vitest';
-import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
 import { describeWith } from '../probe.ts';
-import { call, initOf } from '../suites/sandbox-driver.ts';
+import { ask, listenOn, OUTSIDE, startAttempts } from './network-fixture.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
 const WAIT_MS = 30_000;
@@ -21,21 +19,13 @@ const OWN = { use: 'own', range: RANGE, setForwarding: true } as const;
 const TCP = { protocol: 'tcp', port: 8080 } as const;
 const UDP = { protocol: 'udp', port: 8053 } as const;
 
-const outside = Object.values(networkInterfaces())
-  .flat()
-  .find(one => one?.family === 'IPv4' && !one.internal && !one.address.startsWith('10.'))?.address;
-
 vi.setConfig({ testTimeout: 60_000 });
 
 describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandboxes', () => {
   const fixture = new ProcessFixture({ network: OWN });
   let driver: ProcessDriver = fixture.driver();
-  const channels: Channel[] = [];
-  const listeners: net.Server[] = [];
 
   afterEach(async () => {
-    for (const channel of channels.splice(0)) channel.close();
-    for (const listener of listeners.splice(0)) listener.close();
     for (const { handle } of await driver.list()) await driver.remove(handle);
   });
 
@@ -44,29 +34,15 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
   });
 
   const start = async (changes: Partial<SandboxSpec> = {}, under = driver) => {
-    const spec = fixture.spec(changes);
-    const started = await under.start(spec, AbortSignal.timeout(WAIT_MS));
-    const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
-    channels.push(channel);
-    const init = initOf(spec, fixture.codePath, 'network_calls.attempt');
-    expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
-    const attempt = (name: string, args: object = {}) => call(channel, { do: name, with: args });
+    const started = await startAttempts(under, fixture.spec(changes), fixture.codePath);
     const hostPort = (protocol: string) =>
       started.facts.portMappings.find(mapping => mapping.protocol === protocol)?.hostPort ?? 0;
-    return { spec, attempt, hostPort, ...started };
+    return { hostPort, ...started };
   };
 
-  const listenHere = async (host: string) => {
-    const listener = net.createServer(socket => socket.end());
-    listeners.push(listener);
-    listener.listen(0, host);
-    await once(listener, 'listening');
-    return (listener.address() as AddressInfo).port;
-  };
-
-  test.skipIf(outside === undefined)('a sandbox reaches this machine by its outside address', async () => {
+  test.skipIf(OUTSIDE === undefined)('a sandbox reaches this machine by its outside address', async () => {
     const { attempt } = await start();
-    expect(await attempt('connect', { host: outside, port: await listenHere(String(outside)) })).toBe('ok');
+    expect(await attempt('connect', { host: OUTSIDE, port: (await listenOn(String(OUTSIDE))).port })).toBe('ok');
   });
 
   test('its address and `net` are told, and it has no other interface', async () => {
@@ -79,7 +55,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
   });
 
   test('what listens on the host’s loopback is out of reach', async () => {
-    const port = await listenHere('127.0.0.1');
+    const { port } = await listenOn('127.0.0.1');
     const { attempt } = await start();
     expect(await attempt('connect', { host: '127.0.0.1', port })).toBe('ConnectionRefusedError');
     expect(await attempt('connect', { host: '10.219.0.1', port })).toBe('ConnectionRefusedError');
@@ -179,7 +155,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
 
   test('a range that the host uses otherwise is told, and nothing fails', async () => {
     const [taken] = Object.values(networkInterfaces()).flatMap(
-      all => all?.filter(one => one.address === outside) ?? [],
+      all => all?.filter(one => one.address === OUTSIDE) ?? [],
     );
     const range = `${taken?.address.split('.').slice(0, 3).join('.')}.0/24`;
     const other = new ProcessFixture({ network: { ...OWN, range } });
@@ -261,14 +237,6 @@ function firewall(): string[] {
       return [];
     }
   });
-}
-
-/** Says `message` to a port of the host, ends its side, and returns the answer. */
-async function ask(port: number, message: string): Promise<string> {
-  const socket = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true });
-  socket.setTimeout(WAIT_MS, () => socket.destroy(new Error('no answer')));
-  socket.end(message);
-  return await text(socket);
 }
 
 /** Sends it until an answer comes: the first may be sent before anybody listens. */

@@ -1,15 +1,10 @@
-import { once } from 'node:events';
 import { readdirSync, readFileSync } from 'node:fs';
-import net, { type AddressInfo } from 'node:net';
-import { networkInterfaces } from 'node:os';
-import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, expect, test, vi } from 'vitest';
-import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxDriver, SandboxSpec } from '../../src/sandbox/driver.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
 import { TestSupervisord } from '../parts/supervisor.ts';
 import { describeWith, whyMissing } from '../probe.ts';
-import { call, initOf } from '../suites/sandbox-driver.ts';
+import { ask, listenOn, OUTSIDE, startAttempts } from './network-fixture.ts';
 import { ProcessFixture } from './process-fixture.ts';
 import { SupervisorFixture } from './supervisor-fixture.ts';
 
@@ -24,22 +19,14 @@ const ANSWER_SECONDS = 20;
 /** What the host's name server knows, where it is one of `ordinary-user.test.ts`. */
 const NAME = process.env.ROOKERY_TEST_NAME;
 
-const outside = Object.values(networkInterfaces())
-  .flat()
-  .find(one => one?.family === 'IPv4' && !one.internal && !one.address.startsWith('10.'))?.address;
-
 vi.setConfig({ testTimeout: 60_000 });
 
 /** Run as an ordinary user; `ordinary-user.test.ts` does so for root, once with each program. */
 describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordinary user', () => {
   const fixture = new ProcessFixture({ network: OWN, spares: 1 });
   let driver: ProcessDriver = fixture.driver();
-  const channels: Channel[] = [];
-  const listeners: net.Server[] = [];
 
   afterEach(async () => {
-    for (const channel of channels.splice(0)) channel.close();
-    for (const listener of listeners.splice(0)) listener.close();
     for (const { handle } of await driver.list()) await driver.remove(handle);
   });
 
@@ -49,24 +36,10 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
   });
 
   const start = async (changes: Partial<SandboxSpec> = {}, under: SandboxDriver = driver, of = fixture.spec()) => {
-    const spec = { ...of, ...changes };
-    const started = await under.start(spec, AbortSignal.timeout(WAIT_MS));
-    const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
-    channels.push(channel);
-    const init = initOf(spec, fixture.codePath, 'network_calls.attempt');
-    expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
-    const attempt = (name: string, args: object = {}) => call(channel, { do: name, with: args });
+    const started = await startAttempts(under, { ...of, ...changes }, fixture.codePath);
     const reach = (places: readonly (readonly [string, string, number])[], seconds: number) =>
-      attempt('reach', { places, seconds });
-    return { spec, attempt, reach, ...started };
-  };
-
-  const listenHere = async (host: string) => {
-    const listener = net.createServer(socket => socket.end());
-    listeners.push(listener);
-    listener.listen(0, host);
-    await once(listener, 'listening');
-    return (listener.address() as AddressInfo).port;
+      started.attempt('reach', { places, seconds });
+    return { reach, ...started };
   };
 
   test('is told, and needs no address on the host', async () => {
@@ -83,7 +56,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
   });
 
   test('what listens on the host’s loopback is out of reach, under every address inside', async () => {
-    const port = await listenHere('127.0.0.1');
+    const { port, listener } = await listenOn('127.0.0.1');
     const { reach } = await start();
     const hosts = ['127.0.0.1', '127.0.0.2', '0.0.0.0', `${BEGINNING}100`, '10.223.9.9'];
     const found = await reach(
@@ -93,7 +66,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     expect(found).not.toContain('ok');
     // Whoever passes on answers for itself, and for the host never: nothing has come here.
     let callers = 0;
-    listeners[0]?.on('connection', () => {
+    listener.on('connection', () => {
       callers += 1;
     });
     await reach(
@@ -106,10 +79,10 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     expect(callers).toBe(0);
   });
 
-  test.skipIf(outside === undefined)('it reaches out, this machine by its outside address too', async () => {
-    const port = await listenHere(String(outside));
+  test.skipIf(OUTSIDE === undefined)('it reaches out, this machine by its outside address too', async () => {
+    const { port } = await listenOn(String(OUTSIDE));
     const { reach } = await start();
-    expect(await reach([['tcp', String(outside), port]], ANSWER_SECONDS)).toEqual(['ok']);
+    expect(await reach([['tcp', String(OUTSIDE), port]], ANSWER_SECONDS)).toEqual(['ok']);
   });
 
   test.skipIf(NAME === undefined)(
@@ -123,8 +96,8 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
 
   test('two listen on the same ports, and neither reaches the other or is reached from the host', async () => {
     const [one, other] = await Promise.all([start(), start()]);
-    const port = await listenHere('127.0.0.1');
-    listeners.pop()?.close();
+    const { port, listener } = await listenOn('127.0.0.1');
+    listener.close();
     for (const { attempt } of [one, other]) await attempt('listen_everywhere', { tcp: port, udp: port });
     expect(await one.reach([['tcp', '127.0.0.1', port]], ANSWER_SECONDS)).toEqual(['ok']);
     await expect(ask(port, 'x')).rejects.toThrow('ECONNREFUSED');
@@ -205,8 +178,9 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     await driver.close();
     driver = fixture.driver();
     expect(await driver.inspect(handle)).toEqual({ state: 'running' });
-    if (outside === undefined) return;
-    expect(await reach([['tcp', outside, await listenHere(outside)]], ANSWER_SECONDS)).toEqual(['ok']);
+    if (OUTSIDE === undefined) return;
+    const { port } = await listenOn(OUTSIDE);
+    expect(await reach([['tcp', OUTSIDE, port]], ANSWER_SECONDS)).toEqual(['ok']);
   });
 });
 
@@ -230,12 +204,4 @@ function processes(isWanted: (argv: readonly string[]) => boolean): readonly num
       return [];
     }
   });
-}
-
-/** Says `message` to a port of the host, ends its side, and returns the answer. */
-async function ask(port: number, message: string): Promise<string> {
-  const socket = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true });
-  socket.setTimeout(WAIT_MS, () => socket.destroy(new Error('no answer')));
-  socket.end(message);
-  return await text(socket);
 }

@@ -6,10 +6,9 @@ as long as the container, whatever becomes of the server.
 
 import json
 import os
-import socket
 import sys
 
-from rookery_runtime import http_bridge, http_program
+from rookery_runtime import http_bridge, http_program, unix_path
 
 from . import inside, process
 from .container import Container
@@ -30,7 +29,8 @@ def main():
         os._exit(0)
     try:
         title.set("rookery: bridge %s" % orders["instanceId"])
-        listener = _listen(orders["socket"])
+        os.umask(0o077)
+        listener = unix_path.listen(orders["socket"], _BACKLOG)
         program = _Program(Container(orders["pid"]))
         if orders["startSeconds"] is not None:
             os.environ["HTTP_START_SECONDS"] = orders["startSeconds"]
@@ -50,14 +50,6 @@ def main():
     os.dup2(1, 0)
     os.close(_READY)
     http_bridge.serve_when_ready(listener, orders["secret"], lambda: program)
-
-
-def _listen(path):
-    os.umask(0o077)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
-    listener.listen(_BACKLOG)
-    return listener
 
 
 def _tell(message):

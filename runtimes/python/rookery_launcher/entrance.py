@@ -11,6 +11,8 @@ import signal
 import socket
 import sys
 
+from rookery_runtime import unix_path
+
 from . import access, inside, process, waiting
 
 _BACKLOG = 128
@@ -25,9 +27,7 @@ def main():
     path = json.loads(sys.stdin.readline())["socket"]
     os.umask(0o077)
     _forget(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
-    listener.listen(_BACKLOG)
+    listener = unix_path.listen(path, _BACKLOG)
     process.Title().set("rookery: entrance")
     os.write(_READY, b"{\"ok\": true}\n")
     os.close(_READY)

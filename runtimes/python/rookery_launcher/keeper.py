@@ -17,6 +17,8 @@ import sys
 import time
 import traceback
 
+from rookery_runtime import unix_path
+
 from . import cgroups, etc, frames, layers, process, rehearsal, sandbox, spare, syscalls, user_process, waiting
 from . import plan as plan_module
 from .failure import LayerFailure
@@ -240,14 +242,10 @@ class _Keeper:
 
 
 def _connect(path):
-    # Through a descriptor of the directory, so that the path is short enough for any data directory.
-    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect("/proc/self/fd/%d/%s" % (directory, os.path.basename(path)))
-        return connection
-    finally:
-        os.close(directory)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with unix_path.short(path) as place:
+        connection.connect(place)
+    return connection
 
 
 def _make_plan(config):

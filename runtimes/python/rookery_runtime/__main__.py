@@ -5,6 +5,7 @@ import socket
 import sys
 
 import rookery_runtime
+from rookery_runtime import unix_path
 
 _BACKLOG = 128
 
@@ -14,11 +15,9 @@ def _listen_unix(path):
         os.unlink(path)
     except FileNotFoundError:
         pass
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
+    listener = unix_path.listen(path, _BACKLOG)
     # Who may connect is decided by the directory's mode and by the secret: the control plane is often another user.
     os.chmod(path, 0o666)
-    listener.listen(_BACKLOG)
     return listener
 
 

@@ -4,10 +4,9 @@ that serves HTTP on port 8000 instead is called over HTTP. What it does first de
 """
 import os
 import signal
-import socket
 import time
 
-from . import http_bridge
+from . import http_bridge, unix_path
 from .http_program import HttpProgram
 
 _STEP_SECONDS = 0.005
@@ -33,11 +32,9 @@ def serve(path, secret, argv, variables):
 
 
 def _listen(path):
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(path)
+    listener = unix_path.listen(path, _BACKLOG)
     # Who may connect is decided by the directory's mode and by the secret.
     os.chmod(path, 0o666)
-    listener.listen(_BACKLOG)
     return listener
 
 

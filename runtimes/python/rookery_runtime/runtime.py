@@ -69,6 +69,7 @@ class Runtime(object):
         process.make_main_module()
         process.read_environment()
         interrupt.install()
+        self._pid = os.getpid()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_sigterm)
         # A signal that comes just before the main thread waits would else be handled after that wait.
@@ -280,7 +281,11 @@ class Runtime(object):
 
     # The end.
 
-    def _on_sigterm(self, _signal_number, _frame):
+    def _on_sigterm(self, number, _frame):
+        if os.getpid() != self._pid:  # Python 3.6 tells nobody of a fork
+            self._leave_signals()
+            os.kill(os.getpid(), number)
+            return
         self.control.post(self.control.stop, _SIGTERM_GRACE_SECONDS)
 
     def _pre_stop(self):
@@ -305,8 +310,21 @@ class Runtime(object):
             log_exception('an exit function failed', failure)
         return error
 
+    def _leave_signals(self):
+        """
+        In a child of the user's code: signals mean what they mean to any program. What the instance does with them would write into the
+        child's own files, whose descriptors have the numbers of the instance's by then.
+        """
+        descriptor = signal.set_wakeup_fd(-1)
+        if descriptor not in (-1, self.reader.wake_descriptor()):
+            signal.set_wakeup_fd(descriptor)
+        for number, usual in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+            if signal.getsignal(number) == self._on_sigterm:
+                signal.signal(number, usual)
+
     def _close_in_child(self):
         """A child of the user's code must not keep the instance's connections open, nor answer on them."""
+        self._leave_signals()
         for descriptor in self.reader.descriptors() + self.control.descriptors() + list(self.connections):
             try:
                 os.close(descriptor)

@@ -333,6 +333,67 @@ class Initialization(unittest.TestCase):
             data, _ = runtime.init('logging.handler')
             self.assertIs(data.call().value, True)
 
+    def test_signals_end_a_forked_child_as_any_program_and_are_none_of_the_instance(self):
+        code = '''
+            import os, signal, sys, tempfile, threading, time
+            def end_of(child):
+                for _ in range(2000):
+                    pid, status = os.waitpid(child, os.WNOHANG)
+                    if pid:
+                        return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                    time.sleep(0.01)
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return 'does not end'
+            def fork(run):
+                ready, told = os.pipe()
+                child = os.fork()
+                if child == 0:
+                    try:
+                        os._exit(run(told))
+                    except KeyboardInterrupt:
+                        os._exit(130)
+                    finally:
+                        os._exit(1)
+                os.close(told)
+                os.read(ready, 1)
+                os.close(ready)
+                return child
+            def wait(told):
+                os.write(told, b'.')
+                while True:
+                    time.sleep(60)
+            def on_usr1(*_ignored):
+                pass
+            def write_nothing(told):
+                signal.signal(signal.SIGUSR1, on_usr1)
+                files = [tempfile.TemporaryFile() for _ in range(20)]
+                os.kill(os.getpid(), signal.SIGUSR1)
+                sizes = [os.fstat(file.fileno()).st_size for file in files]
+                os.write(told, b'.')
+                return sum(sizes)
+            def killed(number, found):
+                child = fork(wait)
+                os.kill(child, number)
+                found.append(end_of(child))
+            def handler(event, context):
+                found = []
+                killed(signal.SIGTERM, found)
+                thread = threading.Thread(target=killed, args=(signal.SIGTERM, found))
+                thread.start()
+                thread.join()
+                killed(signal.SIGINT, found)
+                found.append(end_of(fork(write_nothing)))
+                return found
+        '''
+        with RuntimeProcess({'main.py': code}) as runtime:
+            data, _ = runtime.init()
+            self.assertEqual(data.call(None).value, [-15, -15, 130, 0])
+            # It lives on, and its own signals are still its own.
+            self.assertEqual(data.call(None).value, [-15, -15, 130, 0])
+            runtime.process.terminate()
+            self.assertEqual(runtime.process.wait(30), 0)
+
     def test_main_is_an_empty_module_and_children_of_multiprocessing_work(self):
         code = '''
             import __main__, multiprocessing, pickle, inspect, sys

@@ -5,8 +5,8 @@ import unittest
 from rookery_launcher import syscalls, user_limits
 
 
-def in_child(call):
-    """What `call` returns in a child, as a text; `<its error>` when it fails."""
+def in_child(call, meanwhile=lambda child: None):
+    """What `call` returns in a child, as a text; `<its error>` when it fails. `meanwhile` is done here, for the child's pid."""
     receiver, sender = os.pipe()
     child = os.fork()
     if child == 0:
@@ -18,6 +18,7 @@ def in_child(call):
             os.write(sender, said.encode())
             os._exit(0)
     os.close(sender)
+    meanwhile(child)
     with os.fdopen(receiver) as source:
         said = source.read()
     os.waitpid(child, 0)
@@ -28,21 +29,7 @@ def offered(use):
     """What `use` returns in a process that was offered a namespace and has taken it."""
     def make():
         offer = user_limits.Offer()
-        receiver, sender = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                said = str(use(offer.take()))
-            except OSError as error:
-                said = '<%s>' % (error.strerror or error)
-            finally:
-                os.write(sender, said.encode())
-                os._exit(0)
-        os.close(sender)
-        offer.make(child)
-        os.waitpid(child, 0)
-        with os.fdopen(receiver) as source:
-            return source.read()
+        return in_child(lambda: use(offer.take()), offer.make)
 
     return in_child(make)
 

@@ -76,14 +76,14 @@ describe('agent create: the error table', () => {
     await using frontend = testFrontend();
     for (const cause of [
       failedPrecondition('invalid function: runtime go is not available: no Go SDK'),
-      failedPrecondition('no Docker image specified', { body: { advice: 'name one' } }),
+      failedPrecondition('no Docker image specified', { advice: 'name one' }),
       failedPrecondition('deploy dir is empty'),
       unavailable('docker is not available: no daemon'),
     ]) {
       frontend.instances.onCreate = () => Promise.reject(cause);
       expect(await create(frontend, createBody())).toMatchObject({
         status: 500,
-        body: { code: 500, message: `failed to create agent: ${cause.message}`, ...cause.body },
+        body: { code: 500, message: `failed to create agent: ${cause.message}` },
       });
     }
   });

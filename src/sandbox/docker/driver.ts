@@ -359,9 +359,7 @@ async function installationOf(dockerDir: string): Promise<string> {
 
 function noImage(): ServiceError {
   return failedPrecondition('no Docker image specified', {
-    body: {
-      advice:
-        'Name one in rootfs.imageurl, of the create request or of the registered function: one that the daemon has (docker images) or can pull.',
-    },
+    advice:
+      'Name one in rootfs.imageurl, of the create request or of the registered function: one that the daemon has (docker images) or can pull.',
   });
 }

@@ -1,13 +1,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import type { Environment } from '../../core/environment.ts';
-import { messageOf, unavailable } from '../../core/error.ts';
+import { unavailable } from '../../core/error.ts';
 import { within } from '../../lib/deadline.ts';
+import { wordsOf } from '../host/child-words.ts';
 import { Interpreters } from '../host/interpreters.ts';
 
 const BOOT = 'import sys; sys.path.insert(0, sys.argv[1]); from rookery_launcher import {module}; {module}.main()';
 const READY_TIMEOUT_MS = 15_000;
-const MAX_ANSWER_BYTES = 64 * 1024;
 /** Room for the title that the program writes over its command line. */
 const TITLE_ROOM = ' '.repeat(64);
 
@@ -54,7 +54,7 @@ export class HostProgram {
     this.#child = child;
     this.#module = module;
     child.stdin?.on('error', () => undefined);
-    this.#said = whatItSays(child);
+    this.#said = wordsOf(child, 'the Python of this host');
     this.#said.catch(() => undefined);
     // It ends with its standard input or with its container, and nobody waits for it.
     child.unref();
@@ -95,22 +95,4 @@ function parse(text: string): { readonly ok?: boolean; readonly message?: string
   } catch {
     return null;
   }
-}
-
-/** What it writes to descriptor 3 before it closes it. */
-function whatItSays(child: ChildProcess): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let text = '';
-    const ready = child.stdio[3] as Readable;
-    ready.setEncoding('utf8');
-    ready.on('data', (part: string) => {
-      text += part;
-      if (text.length > MAX_ANSWER_BYTES) ready.destroy();
-    });
-    ready.on('error', reject);
-    ready.on('close', () => resolve(text));
-    child.on('error', error =>
-      reject(unavailable(`the Python of this host cannot be run: ${messageOf(error)}`, { cause: error })),
-    );
-  });
 }

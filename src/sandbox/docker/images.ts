@@ -76,11 +76,13 @@ export class Images {
         this.#pullTimeoutMs,
       )) as Readable;
       const failure = await this.#follow(reference, stream);
-      if (failure !== null) throw cannotPull(reference, explain(failure, auth));
+      if (failure !== null) throw cannotPull(reference, explain(failure, auth), new Error(failure));
     } catch (error) {
       const cause = statusOf(error) !== null ? daemonMessage(error) : stream?.errored?.message;
-      const failure = cause === undefined ? error : cannotPull(reference, explain(cause, auth), error);
-      this.#logger.warn({ image: reference, err: failure }, 'an image could not be pulled');
+      const why = (said: string) => (stream?.errored === late ? said : explain(said, auth));
+      const failure = cause === undefined ? error : cannotPull(reference, why(cause), new Error(cause));
+      const said = failure instanceof Error && failure.cause instanceof Error ? failure.cause.message : undefined;
+      this.#logger.warn({ image: reference, err: failure, said }, 'an image could not be pulled');
       throw failure;
     } finally {
       clearTimeout(timer);
@@ -112,10 +114,22 @@ export class Images {
   }
 }
 
-/** Without the hint nobody would guess why a registry that everybody may read refuses. */
+/** What a failure is, by words of the daemon that no registry chooses. */
+const REASONS: readonly (readonly [RegExp, string])[] = [
+  [/unauthorized|denied|authenti|authoriz|HTTP 40[13]/i, 'the registry refused access'],
+  [/manifest unknown|not found|unknown blob|HTTP 404/i, 'the registry does not have it'],
+  [/verification failed|unmarshal|unsupported|invalid/i, 'what the registry sent is no image'],
+  [/no such host|refused|timeout|unreachable|EOF|reset|HTTPS client/i, 'the registry could not be reached'],
+];
+
+/**
+ * Why an image could not be pulled. The daemon tells what it was answered, and it asks whatever address a registry leads it to: of a registry that
+ * nobody named its text is for the log alone.
+ */
 function explain(failure: string, { isTrusted, registry }: PullAuth): string {
-  if (isTrusted || !/unauthorized|denied|authenti|authoriz|401|403/i.test(failure)) return failure;
-  return `${failure} (it was asked without a token, because the setting docker.registries does not name ${registry})`;
+  if (isTrusted) return failure;
+  const reason = REASONS.find(([words]) => words.test(failure))?.[1] ?? 'it failed';
+  return `${reason} (it was asked without a token and its own words are in the log only, because the setting docker.registries does not name ${registry})`;
 }
 
 function cannotPull(reference: string, why: string, cause?: unknown): Error {

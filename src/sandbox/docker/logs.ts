@@ -2,9 +2,11 @@ import type { Readable } from 'node:stream';
 import { onAbort } from '../../lib/linked-signal.ts';
 import type { LogRequest } from '../driver.ts';
 import { type Engine, statusOf } from './engine.ts';
+import { FirstLines, LastLines, LogLines } from './log-lines.ts';
 import { FrameSplitter, type StreamFrame } from './multiplex.ts';
 
-const NEWLINE = 0x0a;
+/** Of the last lines, before they are read a second time instead. */
+const MAX_KEPT_BYTES = 1024 * 1024;
 
 /**
  * The lines of a container's log. The daemon keeps a line that is longer than 16 KiB in pieces, and counts pieces when it is asked for
@@ -21,13 +23,8 @@ export async function* readLogs(
     yield* readTail(engine, container, request.tail, request, signal);
     return;
   }
-  const stream = await open(engine, container, request, request.tail);
-  if (stream === null) return;
   const lines = new LogLines();
-  for await (const frames of framesOf(stream, signal)) {
-    const whole = Buffer.concat(frames.flatMap(frame => lines.push(frame)));
-    if (whole.length > 0) yield whole;
-  }
+  for await (const pieces of linesOf(engine, container, request, lines, signal)) yield Buffer.concat(pieces);
   if (!signal.aborted) yield* lines.end();
 }
 
@@ -40,19 +37,42 @@ async function* readTail(
   signal: AbortSignal,
 ): AsyncIterable<Buffer> {
   for (const tail of [count + 1, null]) {
-    const stream = await open(engine, container, request, tail);
-    if (stream === null) return;
     const lines = new LogLines();
-    const kept: Buffer[] = [];
-    for await (const frames of framesOf(stream, signal)) {
-      for (const frame of frames) kept.push(...lines.push(frame));
-      if (kept.length > count) kept.splice(0, kept.length - count);
-    }
+    const last = new LastLines(count, MAX_KEPT_BYTES);
+    for await (const pieces of linesOf(engine, container, { ...request, tail }, lines, signal)) last.push(pieces);
     if (lines.hadPieces && tail !== null) continue;
-    kept.push(...lines.end());
-    const whole = Buffer.concat(kept.slice(-count));
-    if (whole.length > 0 && !signal.aborted) yield whole;
+    last.push(lines.end());
+    const { kept } = last;
+    if (signal.aborted) return;
+    if (kept !== null) {
+      if (kept.length > 0) yield kept;
+      return;
+    }
+    // Too much to keep it for a reader that may be slow: it is read again, from where the last lines begin.
+    const again = new LogLines();
+    const skipped = new FirstLines(last.lines - count);
+    for await (const pieces of linesOf(engine, container, { ...request, tail }, again, signal)) {
+      const shown = Buffer.concat(skipped.without(pieces));
+      if (shown.length > 0) yield shown;
+    }
+    if (!signal.aborted) yield* skipped.without(again.end());
     return;
+  }
+}
+
+/** What a container's log has, as lines or pieces of long ones; nothing when it is gone. */
+async function* linesOf(
+  engine: Engine,
+  container: string,
+  request: LogRequest,
+  lines: LogLines,
+  signal: AbortSignal,
+): AsyncIterable<readonly Buffer[]> {
+  const stream = await open(engine, container, request, request.tail);
+  if (stream === null) return;
+  for await (const frames of framesOf(stream, signal)) {
+    const pieces = frames.flatMap(frame => lines.push(frame));
+    if (pieces.length > 0) yield pieces;
   }
 }
 
@@ -114,30 +134,5 @@ async function* framesOf(stream: Readable, signal: AbortSignal): AsyncIterable<r
   } finally {
     letGo();
     stream.destroy();
-  }
-}
-
-/** Puts the pieces of each output's lines together. */
-class LogLines {
-  readonly #open: Record<'stdout' | 'stderr', Buffer[]> = { stdout: [], stderr: [] };
-  /** Whether a piece came that was no whole line. */
-  hadPieces = false;
-
-  /** The line that the piece completes, when it does. */
-  push({ isStderr, data }: StreamFrame): readonly Buffer[] {
-    const open = this.#open[isStderr ? 'stderr' : 'stdout'];
-    if (data.at(-1) !== NEWLINE) {
-      this.hadPieces = true;
-      open.push(data);
-      return [];
-    }
-    return [Buffer.concat([...open.splice(0), data])];
-  }
-
-  /** Lines that never ended, ended. */
-  end(): readonly Buffer[] {
-    return [this.#open.stdout, this.#open.stderr].flatMap(open =>
-      open.length === 0 ? [] : [Buffer.concat([...open.splice(0), Buffer.from('\n')])],
-    );
   }
 }

@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../core/error.ts';
+import { Rounds } from '../../lib/rounds.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxSpec } from '../driver.ts';
 
@@ -39,12 +40,12 @@ const ORDER_FILE = 'disk.json';
 export class DiskWatch {
   readonly #options: DiskWatchOptions;
   readonly #orders = new Map<string, DiskOrder>();
-  #timer: NodeJS.Timeout | undefined;
-  #isClosed = false;
+  readonly #rounds: Rounds;
 
   constructor(options: DiskWatchOptions) {
     this.#options = options;
-    void this.#adopt().finally(() => this.#schedule());
+    this.#rounds = new Rounds(options.intervalMs ?? INTERVAL_MS, () => this.#round());
+    void this.#adopt().finally(() => this.#rounds.start());
   }
 
   /** Of a sandbox that has just started. It is written down beside it, for a server that adopts it. */
@@ -67,8 +68,8 @@ export class DiskWatch {
   }
 
   close(): void {
-    this.#isClosed = true;
-    clearTimeout(this.#timer);
+    // A measurement that runs ends by itself, and harms nobody.
+    void this.#rounds.close();
   }
 
   async #adopt(): Promise<void> {
@@ -83,16 +84,9 @@ export class DiskWatch {
     }
   }
 
-  #schedule(): void {
-    if (this.#isClosed) return;
-    this.#timer = setTimeout(() => {
-      void this.#round().finally(() => this.#schedule());
-    }, this.#options.intervalMs ?? INTERVAL_MS).unref();
-  }
-
   async #round(): Promise<void> {
     for (const [instanceId, { maxMb, places }] of [...this.#orders]) {
-      if (this.#isClosed) return;
+      if (this.#rounds.isClosed) return;
       try {
         const usedMb = Math.ceil((await diskUsage(places)) / MEBIBYTE);
         if (usedMb <= maxMb || !this.#orders.delete(instanceId)) continue;

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { LIMITS } from '../../core/limits.ts';
 import { LogLines } from './log-lines.ts';
 
 const stored = (atMs: number, text: string) => `${String(atMs).padStart(13, '0')} ${text}`;
@@ -49,5 +50,41 @@ describe('LogLines', () => {
     const lines = new LogLines(2);
     const all = [1, 2, 3].map(atMs => stored(atMs, `${atMs}\n`)).join('');
     expect(lines.push(Buffer.from(all)).toString()).toBe('2\n3\n');
+  });
+
+  describe('a line that is too long to wait for', () => {
+    const size = 16 * 1024;
+    const long = 'x'.repeat(5 * LIMITS.logLineBytes);
+    const piecesOf = (text: string, sinceMs: number | null) => {
+      const lines = new LogLines(sinceMs);
+      const pieces: Buffer[] = [];
+      lines.beginFile();
+      for (let at = 0; at < text.length; at += size) pieces.push(lines.push(Buffer.from(text.slice(at, at + size))));
+      pieces.push(lines.end());
+      return pieces;
+    };
+
+    test.each([
+      ['between others', stored(5, `${long}\n`)],
+      ['that never ends', `${stored(5, long)}`],
+    ])('comes in pieces that are bounded, and nothing of it is lost: %s', (_title, middle) => {
+      const pieces = piecesOf(`${stored(1, 'before\n')}${middle}`, null);
+      expect(Buffer.concat(pieces).toString()).toBe(`before\n${long}\n`);
+      expect(Math.max(...pieces.map(piece => piece.length))).toBeLessThanOrEqual(LIMITS.logLineBytes + size);
+    });
+
+    test('is left out as a whole when it is too old', () => {
+      const text = stored(1, `${long}\n`) + stored(3, `${long}\n`) + stored(2, 'y\n') + stored(4, 'z\n');
+      expect(Buffer.concat(piecesOf(text, 3)).toString()).toBe(`${long}\nz\n`);
+    });
+
+    test('goes on in the next file', () => {
+      const lines = new LogLines(null);
+      lines.beginFile();
+      const shown = [lines.push(Buffer.from(stored(1, long)))];
+      lines.beginFile();
+      shown.push(lines.push(Buffer.from(`0000000000002+end\n${stored(3, 'next\n')}`)));
+      expect(Buffer.concat(shown).toString()).toBe(`${long}end\nnext\n`);
+    });
   });
 });

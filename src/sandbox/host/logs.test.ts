@@ -2,9 +2,11 @@ import { appendFileSync, mkdtempSync, renameSync, rmSync, writeFileSync } from '
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { LIMITS } from '../../core/limits.ts';
 import type { LogRequest } from '../driver.ts';
 import { readLogs } from './logs.ts';
 
+const MEBIBYTE = 1024 * 1024;
 const NEVER = new Promise<never>(() => undefined);
 const line = (text: string, atMs = 1000) => `${String(atMs).padStart(13, '0')} ${text}\n`;
 
@@ -118,5 +120,25 @@ describe('readLogs', () => {
     end();
     await following;
     expect(seen).toBe(`${expected}last\n`);
+  });
+
+  test.each([
+    ['short lines', line('y'.repeat(20))],
+    ['lines of some kilobytes', line('y'.repeat(5000))],
+    ['one line without an end', 'y'],
+  ])('many who follow and do not read hold a chunk each: %s', async (_title, text) => {
+    const readers = 200;
+    write('log', `${line('first')}0000000001000 ${text.repeat(Math.ceil((4 * MEBIBYTE) / text.length))}`);
+    const gone = new AbortController();
+    const request = { tail: null, sinceMs: null, follow: true };
+    const before = process.memoryUsage().arrayBuffers;
+    const following = Array.from({ length: readers }, () =>
+      readLogs(directory, request, NEVER, gone.signal)[Symbol.asyncIterator](),
+    );
+    for (const each of following) for (let chunk = 0; chunk < 3; chunk++) expect((await each.next()).done).toBe(false);
+    const perReader = (process.memoryUsage().arrayBuffers - before) / readers;
+    gone.abort();
+    await Promise.all(following.map(each => each.return?.()));
+    expect(perReader).toBeLessThan(3 * LIMITS.logChunkBytes + LIMITS.logLineBytes);
   });
 });

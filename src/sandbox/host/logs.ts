@@ -1,13 +1,20 @@
-import { type FileHandle, open } from 'node:fs/promises';
+import { type FileHandle, open, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { LIMITS } from '../../core/limits.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
+import { Turns } from '../../lib/turns.ts';
 import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.ts';
 import type { LogRequest } from '../driver.ts';
 import { continuesLine, LogLines, PREFIX_BYTES } from './log-lines.ts';
 
-const CHUNK_BYTES = 256 * 1024;
+/** What a reader that rests holds is a chunk, and what is left of a line. */
+const CHUNK_BYTES = LIMITS.logChunkBytes;
+/** Between two looks of one follower: code that writes all the time is read in larger pieces then, not more often. */
+const LOOK_GAP_MS = 20;
+/** Of all readers: many who read at once hold nobody else up. */
+const CHUNKS_IN_A_TURN = 4;
 /** Newest first. */
-const FILES = ['log', 'log.1', 'log.2'];
+const FILES = ['log', 'log.1', 'log.2'] as const;
 const NEWLINE = 0x0a;
 
 /** A log file that is held open, so that a rotation meanwhile loses nothing. */
@@ -18,9 +25,19 @@ interface OpenFile {
   position: number;
 }
 
+/** What one reader of a log reads with. */
+interface Reading {
+  readonly lines: LogLines;
+  /** For each chunk again; null: each chunk has its own. */
+  readonly memory: Buffer | null;
+  readonly signal: AbortSignal;
+}
+
+const turns = new Turns(CHUNKS_IN_A_TURN);
+
 /**
  * The lines of a sandbox's log. With `follow` it goes on, woken by the file system, until `ended` settles and all is read, or
- * `signal` aborts. A sandbox that is gone has no lines.
+ * `signal` aborts; a chunk is good until the next one is asked for then. A sandbox that is gone has no lines.
  */
 export async function* readLogs(
   directory: string,
@@ -32,12 +49,16 @@ export async function* readLogs(
   const files = await openAll(directory);
   try {
     const lines = new LogLines(request.sinceMs);
+    const memory = request.follow ? Buffer.allocUnsafeSlow(CHUNK_BYTES) : null;
+    const reading: Reading = { lines, memory, signal };
     const first = request.tail === null ? 0 : await skipToTail(files, request.tail);
-    for (const file of files.slice(first)) yield* readFile(file, lines, signal);
+    for (const file of files.slice(first)) yield* readFile(file, reading);
     while (changes !== null && !signal.aborted) {
       // Asked before the last read: what was written before the end is in the files by then.
       const isLast = changes.hasEnded;
-      yield* readNew(directory, files, lines, signal);
+      const newest = files.at(-1);
+      if (!isLast && newest !== undefined && (await isNewest(directory, newest))) yield* readFile(newest, reading);
+      else yield* readNew(directory, files, reading);
       if (isLast) break;
       await changes.next();
     }
@@ -63,10 +84,11 @@ async function openAll(directory: string): Promise<OpenFile[]> {
   return files;
 }
 
-async function* readFile(file: OpenFile, lines: LogLines, signal: AbortSignal): AsyncIterable<Buffer> {
+async function* readFile(file: OpenFile, { lines, memory, signal }: Reading): AsyncIterable<Buffer> {
   while (!signal.aborted) {
+    await turns.next();
     const { bytesRead, buffer } = await file.handle.read(
-      Buffer.allocUnsafe(CHUNK_BYTES),
+      memory ?? Buffer.allocUnsafe(CHUNK_BYTES),
       0,
       CHUNK_BYTES,
       file.position,
@@ -76,19 +98,23 @@ async function* readFile(file: OpenFile, lines: LogLines, signal: AbortSignal): 
     file.position += bytesRead;
     const whole = lines.push(buffer.subarray(0, bytesRead));
     if (whole.length > 0) yield whole;
+    if (bytesRead < CHUNK_BYTES) return;
   }
 }
 
+/** Whether nothing has been rotated since: nearly always, and then one look is all that a change costs. */
+async function isNewest(directory: string, { inode }: OpenFile): Promise<boolean> {
+  return await stat(join(directory, FILES[0])).then(
+    ({ ino }) => ino === inode,
+    () => false,
+  );
+}
+
 /** What has been written since, in the newest of `files` and in the files that came after it. */
-async function* readNew(
-  directory: string,
-  files: OpenFile[],
-  lines: LogLines,
-  signal: AbortSignal,
-): AsyncIterable<Buffer> {
+async function* readNew(directory: string, files: OpenFile[], reading: Reading): AsyncIterable<Buffer> {
   const newest = files.at(-1);
   const now = await openAll(directory);
-  if (newest !== undefined) yield* readFile(newest, lines, signal);
+  if (newest !== undefined) yield* readFile(newest, reading);
   const known = now.findIndex(file => file.inode === newest?.inode);
   for (const [index, file] of now.entries()) {
     if (index <= known) {
@@ -96,7 +122,7 @@ async function* readNew(
       continue;
     }
     files.push(file);
-    yield* readFile(file, lines, signal);
+    yield* readFile(file, reading);
   }
   // The files that rotated away are read.
   for (const file of files.splice(0, Math.max(0, files.length - FILES.length))) await file.handle.close();
@@ -116,6 +142,7 @@ async function skipToTail(files: readonly OpenFile[], count: number): Promise<nu
     let end = index === files.length - 1 && (await lastByte(file, size)) === NEWLINE ? size - 1 : size;
     while (end > 0) {
       const bytes = Math.min(CHUNK_BYTES, end);
+      await turns.next();
       const { buffer } = await file.handle.read(Buffer.allocUnsafe(bytes), 0, bytes, end - bytes);
       for (
         let at = buffer.lastIndexOf(NEWLINE, bytes - 1);
@@ -156,7 +183,9 @@ class Changes {
   #hasChanged = false;
   #hasEnded = false;
   readonly #letGo: () => void;
+  #nextLookMs = 0;
   #wake: (() => void) | undefined;
+  readonly #signal: AbortSignal;
 
   constructor(directory: string, ended: Promise<unknown>, signal: AbortSignal) {
     const changed = () => {
@@ -167,6 +196,7 @@ class Changes {
       this.#hasEnded = true;
       changed();
     };
+    this.#signal = signal;
     ended.then(end, end);
     this.#letGo = onAbort(signal, changed);
     try {
@@ -188,6 +218,11 @@ class Changes {
         this.#wake = resolve;
       });
     }
+    const restMs = this.#nextLookMs - performance.now();
+    if (restMs > 0 && !this.#hasEnded && !this.#signal.aborted) {
+      await new Promise(resolve => setTimeout(resolve, restMs));
+    }
+    this.#nextLookMs = performance.now() + LOOK_GAP_MS;
     this.#hasChanged = false;
   }
 

@@ -1,16 +1,13 @@
 import { join } from 'node:path';
-import type { Environment } from '../../core/environment.ts';
 import { deadlineExceeded, type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
-import type { HostPathPolicy } from '../../core/host-path.ts';
 import { within } from '../../lib/deadline.ts';
-import type { Removals } from '../../lib/removals.ts';
-import type { Logger } from '../../telemetry/logger.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
-import { type DiskOptions, UNBOUNDED_DISK } from '../host/disk-watch.ts';
+import { UNBOUNDED_DISK } from '../host/disk-watch.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 import type { SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
 import { type NetworkOptions, SHARED_NETWORK } from '../host/network.ts';
+import type { PythonHostOptions } from '../host/options.ts';
 import { findPythonDir } from '../host/python-dir.ts';
 import {
   isolationOf,
@@ -30,31 +27,9 @@ const GIVE_UP_TIMEOUT_MS = 5_000;
 const DEFAULT_SPARES = 4;
 const DEFAULT_IDLE_EXIT_MS = 300_000;
 
-export interface ProcessDriverOptions {
-  /** The server's data directory (resolved): sockets, logs and state of sandboxes are in `run` below it. */
-  readonly dataDir: string;
-  /** What may not be mounted, checked again when it is. */
-  readonly mountPolicy: HostPathPolicy;
-  readonly removals: Removals;
-  /** Not bounded when absent. */
-  readonly disk?: DiskOptions;
-  readonly logger: Logger;
-  /** Sandboxes without code that are kept ready per interpreter in use. */
-  readonly spares?: number;
-  /** That of the server: where interpreters are looked for. */
-  readonly environment: Environment;
-  /** A Python version (`3.11`) → the path of its interpreter. */
-  readonly pythons?: Readonly<Record<string, string>>;
-  /** Versions whose launcher `warm` starts. */
-  readonly warm?: readonly string[];
-  /** Layers of isolation to do without (`mount`, `cgroup.cpu`, …; `namespaces`, `cgroup`: all of that kind). */
-  readonly disable?: readonly string[];
+export interface ProcessDriverOptions extends PythonHostOptions {
   /** How long a launcher without instances outlives a server that was killed. */
   readonly launcherIdleExitMs?: number;
-  /** The host's network, but for sandboxes that cannot share it, when absent. */
-  readonly network?: NetworkOptions;
-  /** The directory of `rookery_launcher` and `rookery_runtime`; this installation's when absent. */
-  readonly pythonDir?: string;
 }
 
 const NAMESPACES = ['mount', 'pid', 'ipc', 'uts', 'user', 'user_limits', 'net'];

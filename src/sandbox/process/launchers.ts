@@ -1,8 +1,7 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Readable } from 'node:stream';
 import type { Environment } from '../../core/environment.ts';
 import { messageOf, unavailable } from '../../core/error.ts';
 
@@ -11,6 +10,7 @@ import { within } from '../../lib/deadline.ts';
 import { openFilesLimit } from '../../lib/open-files-limit.ts';
 import { isTaken } from '../../lib/system-errors.ts';
 import type { Logger } from '../../telemetry/logger.ts';
+import { wordsOf } from '../host/child-words.ts';
 import { sweepGroups } from '../host/control-groups.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 import { type Interpreter, Interpreters } from '../host/interpreters.ts';
@@ -232,7 +232,7 @@ export class Launchers {
       };
       child.stdin?.on('error', () => undefined);
       child.stdin?.end(JSON.stringify(config));
-      const said = await within(firstLine(child), READY_TIMEOUT_MS, 'the launcher did not start in time');
+      const said = await within(wordsOf(child, 'the launcher'), READY_TIMEOUT_MS, 'the launcher did not start in time');
       if (said === '') {
         const text = (await readFile(logPath, 'utf8')).trim().split('\n').slice(-3).join(' ');
         throw unavailable(
@@ -276,23 +276,6 @@ async function retire(control: FrameSocket): Promise<void> {
   } finally {
     control.close();
   }
-}
-
-/** What it writes to descriptor 3 before it closes it; empty when it ended without a word. */
-function firstLine(child: ChildProcess): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let text = '';
-    const ready = child.stdio[3] as Readable;
-    ready.setEncoding('utf8');
-    ready.on('data', (part: string) => {
-      text += part;
-    });
-    ready.on('error', reject);
-    ready.on('close', () => resolve(text));
-    child.on('error', error =>
-      reject(unavailable(`the launcher cannot be run: ${messageOf(error)}`, { cause: error })),
-    );
-  });
 }
 
 async function fingerprintOf(pythonDir: string): Promise<string> {

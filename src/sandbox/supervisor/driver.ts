@@ -1,17 +1,14 @@
 import { createHash } from 'node:crypto';
 import { join } from 'node:path';
-import type { Environment } from '../../core/environment.ts';
 import { type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
-import type { HostPathPolicy } from '../../core/host-path.ts';
 import { within } from '../../lib/deadline.ts';
-import type { Removals } from '../../lib/removals.ts';
-import type { Logger } from '../../telemetry/logger.ts';
 import type { ListedSandbox, ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
-import { type DiskOptions, UNBOUNDED_DISK } from '../host/disk-watch.ts';
+import { UNBOUNDED_DISK } from '../host/disk-watch.ts';
 import { readState, type SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
 import { Interpreters } from '../host/interpreters.ts';
 import { type NetworkOptions, SHARED_NETWORK } from '../host/network.ts';
+import type { PythonHostOptions } from '../host/options.ts';
 import { findPythonDir } from '../host/python-dir.ts';
 import {
   isolationOf,
@@ -36,35 +33,13 @@ const START_TRIES = 3;
 const GIVE_UP_TIMEOUT_MS = 5_000;
 const DEFAULT_SPARES = 2;
 
-export interface SupervisorDriverOptions {
-  /** The server's data directory (resolved): sockets, logs and state of sandboxes are in `run/supervisor` below it. */
-  readonly dataDir: string;
-  /** What may not be mounted, checked again when it is. */
-  readonly mountPolicy: HostPathPolicy;
-  readonly removals: Removals;
-  /** Not bounded when absent. */
-  readonly disk?: DiskOptions;
-  readonly logger: Logger;
+export interface SupervisorDriverOptions extends PythonHostOptions {
   /** `unix:///path`, `http://host:port`, `http://user:password@host:port`. */
   readonly url: string;
   /** A file with `user:password`. */
   readonly credentialsFile: string | null;
   /** Where supervisord reads sections of programs from. */
   readonly includeDir: string;
-  /** Sandboxes without code that are kept ready per interpreter in use. */
-  readonly spares?: number;
-  /** Versions of which `warm` makes some. */
-  readonly warm?: readonly string[];
-  /** That of the server: where interpreters are looked for. */
-  readonly environment: Environment;
-  /** A Python version (`3.11`) → the path of its interpreter. */
-  readonly pythons?: Readonly<Record<string, string>>;
-  /** The host's network, but for sandboxes that cannot share it, when absent. */
-  readonly network?: NetworkOptions;
-  /** Layers of isolation to do without, as of the process driver. */
-  readonly disable?: readonly string[];
-  /** The directory of `rookery_launcher` and `rookery_runtime`; this installation's when absent. */
-  readonly pythonDir?: string;
 }
 
 /**

@@ -1,8 +1,10 @@
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { watchDirectory } from './watch-directory.ts';
+import { describeWith } from '../../test/probe.ts';
+import { watchTree } from './watch-tree.ts';
 
 let root: string;
 let seen: Set<string>;
@@ -16,7 +18,7 @@ beforeEach(() => {
   writeFileSync(join(root, 'package/a.py'), '1');
   seen = new Set();
   failures = [];
-  watching = watchDirectory(
+  watching = watchTree(
     root,
     path => path.startsWith('node_modules'),
     path => seen.add(path),
@@ -68,4 +70,44 @@ test('what is ignored is not looked into, and a directory that goes is no failur
   await isSeen('last');
   expect([...seen].filter(path => path.startsWith('node_modules'))).toEqual([]);
   expect(failures).toEqual([]);
+});
+
+describeWith(['namespaces'], 'where the kernel has no watch left for this user', () => {
+  test.each([
+    ['instances', 'max_inotify_instances', 0],
+    ['watches', 'max_inotify_watches', 0],
+    ['watches after the first', 'max_inotify_watches', 1],
+  ])('%s: it is said, and changes, new directories and removals are seen all the same', (_title, limit, most) => {
+    const program = join(root, 'program.mts');
+    const module = JSON.stringify(new URL('watch-tree.ts', import.meta.url).href);
+    writeFileSync(
+      program,
+      `import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { watchTree } from ${module};
+process.chdir(${JSON.stringify(root)});
+const waiting = new Map<string, () => void>();
+const seen = (path: string) => new Promise<void>(resolve => waiting.set(path, resolve));
+const watching = watchTree(process.cwd(), path => path.startsWith('node_modules'), path => waiting.get(path)?.(), error => console.log(error.message));
+const change = async (path: string, act: () => void) => { const told = seen(path); act(); await told; };
+await change('package/a.py', () => writeFileSync('package/a.py', 'longer'));
+await change('more/b.py', () => { mkdirSync('more'); writeFileSync('more/b.py', ''); });
+await change('package', () => rmSync('package', { recursive: true }));
+watching.close();
+console.log('seen');
+`,
+    );
+    // Of a user namespace only: nobody else's watches are touched.
+    const script = `echo ${most} > /proc/sys/user/${limit} && exec "$0" --import tsx ${program}`;
+    const said = execFileSync('unshare', [
+      '--user',
+      '--map-root-user',
+      'sh',
+      '-c',
+      script,
+      process.execPath,
+    ]).toString();
+    expect(said).toMatch(
+      /^the kernel has no watch left for this user \(E.+\). It is looked at every 1 s instead; .+\nseen\n$/,
+    );
+  });
 });

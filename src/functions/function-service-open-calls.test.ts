@@ -1,0 +1,98 @@
+import { describe, expect, it, vi } from 'vitest';
+import { settle } from '../../test/fakes/fake-clock.ts';
+import { running, ServiceHarness, servedFunction, URN } from '../../test/functions/harness.ts';
+import { unavailable } from '../core/error.ts';
+import { OpenCallBytes } from '../instances/open-call-bytes.ts';
+
+describe('the bodies of calls that wait', () => {
+  const big = () => ({ header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.alloc(600, '1') });
+  const full = { number: 150510, message: 'the memory for open calls is full', retryAfterSeconds: 1 };
+  /** One instance that is busy. */
+  async function busy() {
+    const openCallBytes = new OpenCallBytes(1000);
+    const harness = new ServiceHarness({ openCallBytes });
+    harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
+    const { instance } = await running(harness);
+    return { harness, instance, openCallBytes };
+  }
+
+  it('take from the memory of open calls: above it a call is refused at once, and a small one still waits', async () => {
+    const { harness, instance, openCallBytes } = await busy();
+    const waiting = harness.invoke({ call: big() });
+    await expect(harness.invoke({ call: big() })).rejects.toMatchObject(full);
+    const small = harness.invoke();
+    expect(openCallBytes.taken).toBe(602);
+    for (let each = 0; each < 3; each++) {
+      await settle();
+      instance.calls[0]?.finish();
+    }
+    await Promise.all([waiting, small]);
+    expect(openCallBytes.taken).toBe(0);
+  });
+
+  it('take from what agents and their calls left, and leave it to them', async () => {
+    const { harness, instance, openCallBytes } = await busy();
+    openCallBytes.take(500);
+    await expect(harness.invoke({ call: big() })).rejects.toMatchObject(full);
+    openCallBytes.give(500);
+    const waiting = harness.invoke({ call: big() });
+    expect(openCallBytes.fits(500)).toBe(false);
+    instance.calls[0]?.finish();
+    await settle();
+    instance.calls[0]?.finish();
+    await waiting;
+  });
+
+  it('are the instance’s from the turn on in which it gets them: nobody takes their room in between', async () => {
+    const { harness, instance, openCallBytes } = await busy();
+    const waiting = harness.invoke({
+      call: big(),
+      beforeRun: async () => {
+        await settle();
+        expect(openCallBytes.taken).toBe(600);
+      },
+    });
+    const seen: number[] = [];
+    const call = instance.call.bind(instance);
+    instance.call = sent => {
+      seen.push(openCallBytes.taken);
+      return call(sent);
+    };
+    instance.calls[0]?.finish();
+    await vi.waitFor(() => expect(seen).toHaveLength(1));
+    instance.calls[0]?.finish();
+    await waiting;
+    expect(seen).toEqual([0]);
+  });
+
+  it('are given back when the wait is too long, the caller leaves, or what comes before the run fails', async () => {
+    const { harness, instance, openCallBytes } = await busy();
+    const leaving = new AbortController();
+    const left = harness.invoke({ call: { ...big(), signal: leaving.signal } });
+    leaving.abort();
+    await expect(left).rejects.toThrow('the caller went away');
+    expect(openCallBytes.taken).toBe(0);
+    const late = harness.invoke({ call: big() });
+    await harness.clock.advance(30_001);
+    await expect(late).rejects.toMatchObject({ number: 150431 });
+    expect(openCallBytes.taken).toBe(0);
+    const unwritten = harness.invoke({
+      call: big(),
+      beforeRun: async () => {
+        throw unavailable('the disk is full');
+      },
+    });
+    await settle();
+    instance.calls[0]?.finish();
+    await expect(unwritten).rejects.toThrow('the disk is full');
+    expect(openCallBytes.taken).toBe(0);
+  });
+
+  it('are given back when no instance can be started', async () => {
+    const openCallBytes = new OpenCallBytes(1000);
+    const harness = new ServiceHarness({ openCallBytes });
+    harness.launcher.failure = unavailable('no room');
+    await expect(harness.invoke({ call: big() })).rejects.toThrow('no room');
+    expect(openCallBytes.taken).toBe(0);
+  });
+});

@@ -1,0 +1,110 @@
+import { describe, expect, it, vi } from 'vitest';
+import { settle } from '../../test/fakes/fake-clock.ts';
+import { call, FakeInstance, running, ServiceHarness, URN } from '../../test/functions/harness.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
+
+describe('ways into an instance', () => {
+  it('are those of its sandbox, for its tenant; another id, or another tenant’s, is no instance', async () => {
+    const harness = new ServiceHarness();
+    const { instanceId } = await call(harness);
+    const inside = {} as SandboxAccess;
+    const instance = harness.launcher.launched[0] as FakeInstance & { access?: () => SandboxAccess };
+    expect(() => harness.service.access(null, instanceId)).toThrow('have no ways in');
+    instance.access = () => inside;
+    expect(harness.service.access(null, instanceId)).toBe(inside);
+    expect(harness.service.access(instance.urn.split(':')[3] ?? '', instanceId)).toBe(inside);
+    expect(harness.service.access('other', instanceId)).toBeNull();
+    expect(harness.service.access(null, 'i9')).toBeNull();
+  });
+});
+
+describe('logs', () => {
+  const request = { tail: null, sinceMs: null, follow: false, instanceId: null };
+  const textOf = async (chunks: AsyncIterable<Buffer>) => {
+    let text = '';
+    for await (const chunk of chunks) text += chunk;
+    return text;
+  };
+
+  it('of all instances, each line with its instance; of one as they are; unknown ones are told', async () => {
+    const harness = new ServiceHarness();
+    const calls = [await running(harness), await running(harness)];
+    const signal = new AbortController().signal;
+    expect(await textOf(await harness.service.logs(URN, null, request, signal))).toBe(
+      '[i1] line of i1\n[i1] another\n[i2] line of i2\n[i2] another\n',
+    );
+    expect(await textOf(await harness.service.logs(URN, null, { ...request, instanceId: 'i2' }, signal))).toBe(
+      'line of i2\nanother\n',
+    );
+    await expect(harness.service.logs(URN, null, { ...request, instanceId: 'i9' }, signal)).rejects.toMatchObject({
+      number: 200404,
+    });
+    for (const { instance } of calls) instance.calls[0]?.finish();
+  });
+
+  it('a follower hears of instances that start later, until it leaves', async () => {
+    const harness = new ServiceHarness();
+    const leaving = new AbortController();
+    const chunks = await harness.service.logs(URN, null, { ...request, follow: true }, leaving.signal);
+    const text = textOf(chunks);
+    await call(harness);
+    await settle();
+    leaving.abort();
+    expect(await text).toBe('[i1] line of i1\n[i1] another\n');
+  });
+
+  describe('nobody is told of new instances', () => {
+    const followed = { ...request, follow: true };
+    /** Whether a log is opened for an instance that starts now. */
+    const isTold = async (harness: ServiceHarness) => {
+      const opened = vi.spyOn(FakeInstance.prototype, 'logs');
+      await call(harness);
+      await settle();
+      const count = opened.mock.calls.length;
+      opened.mockRestore();
+      return count > 0;
+    };
+
+    it('whose caller left during the look-up', async () => {
+      const harness = new ServiceHarness();
+      const leaving = new AbortController();
+      let open = () => {};
+      harness.catalog.gate = new Promise(resolve => {
+        open = resolve;
+      });
+      const chunks = harness.service.logs(URN, null, followed, leaving.signal);
+      await settle();
+      leaving.abort();
+      open();
+      expect(await textOf(await chunks)).toBe('');
+      expect(await isTold(harness)).toBe(false);
+    });
+
+    it('who never reads', async () => {
+      const harness = new ServiceHarness();
+      await harness.service.logs(URN, null, followed, new AbortController().signal);
+      expect(await isTold(harness)).toBe(false);
+    });
+
+    it('who stops reading, though its request is not over', async () => {
+      const harness = new ServiceHarness();
+      const instance = (await running(harness)).instance;
+      for await (const chunk of await harness.service.logs(URN, null, followed, new AbortController().signal)) {
+        expect(chunk.toString()).toContain('line of i1');
+        break;
+      }
+      expect(await isTold(harness)).toBe(false);
+      instance.calls[0]?.finish();
+    });
+
+    it('who left while it read', async () => {
+      const harness = new ServiceHarness();
+      const leaving = new AbortController();
+      const text = textOf(await harness.service.logs(URN, null, followed, leaving.signal));
+      await settle();
+      leaving.abort();
+      await text;
+      expect(await isTold(harness)).toBe(false);
+    });
+  });
+});

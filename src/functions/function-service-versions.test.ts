@@ -1,0 +1,164 @@
+import { describe, expect, it } from 'vitest';
+import { settle } from '../../test/fakes/fake-clock.ts';
+import {
+  call,
+  FakeInstance,
+  FUNCTION_URN,
+  running,
+  ServiceHarness,
+  servedFunction,
+  URN,
+} from '../../test/functions/harness.ts';
+
+describe('versions in memory', () => {
+  it('a warm call asks no registry, whatever spelling it uses', async () => {
+    const harness = new ServiceHarness();
+    await call(harness);
+    await call(harness);
+    expect(harness.catalog.finds).toBe(1);
+  });
+
+  it('calls that come while a version is read share the read', async () => {
+    const harness = new ServiceHarness();
+    const calls = [harness.invoke(), harness.invoke(), harness.invoke()];
+    await settle();
+    for (const { calls: open } of harness.launcher.launched) open[0]?.finish();
+    await Promise.all(calls);
+    expect(harness.catalog.finds).toBe(1);
+  });
+
+  it('the first call after a change is served by what is true after it', async () => {
+    const harness = new ServiceHarness();
+    await harness.service.start();
+    const old = await call(harness);
+    harness.catalog.put(servedFunction({ revisionId: 'r2' }));
+    const { result, instance } = await running(harness);
+    expect(instance.revisionId).toBe('r2');
+    instance.calls[0]?.finish();
+    expect((await result).instanceId).not.toBe(old.instanceId);
+    // The old one had nothing to do any more.
+    expect(harness.launcher.launched[0]?.isStopped).toBe(true);
+  });
+
+  it('a change while a version is read does not leave the old one behind', async () => {
+    const harness = new ServiceHarness();
+    await harness.service.start();
+    let open!: () => void;
+    harness.catalog.gate = new Promise(resolve => {
+      open = resolve;
+    });
+    const result = harness.invoke();
+    await settle();
+    harness.catalog.put(servedFunction({ revisionId: 'r2' }));
+    open();
+    await settle();
+    const [instance] = harness.launcher.launched;
+    expect(instance?.revisionId).toBe('r2');
+    instance?.calls[0]?.finish();
+    await result;
+  });
+
+  it('an update while calls run loses none: the old revision drains', async () => {
+    const harness = new ServiceHarness();
+    await harness.service.start();
+    const { result, instance } = await running(harness);
+    harness.catalog.put(servedFunction({ revisionId: 'r2' }));
+    await settle();
+    expect(instance.isStopped).toBe(false);
+    instance.calls[0]?.finish();
+    expect((await result).outcome.ok).toBe(true);
+    await settle();
+    expect(instance.isStopped).toBe(true);
+  });
+
+  it('a delete while calls run loses none; later calls find no function', async () => {
+    const harness = new ServiceHarness();
+    await harness.service.start();
+    const { result, instance } = await running(harness);
+    harness.catalog.remove(URN);
+    await expect(harness.invoke()).rejects.toMatchObject({ code: 'not_found', number: 150424 });
+    instance.calls[0]?.finish();
+    expect((await result).outcome.ok).toBe(true);
+    await settle();
+    expect(instance.isStopped).toBe(true);
+    expect(harness.service.instances(null)).toEqual([]);
+  });
+
+  it('an old revision is not kept by a session that may come again', async () => {
+    const harness = new ServiceHarness();
+    await harness.service.start();
+    await call(harness, { sent: { 'x-instance-session': '{"sessionID":"s","sessionTTL":3600}' } });
+    harness.catalog.put(servedFunction({ revisionId: 'r2' }));
+    await settle();
+    expect(harness.launcher.launched[0]?.isStopped).toBe(true);
+  });
+
+  it('the minimum is started at the start and after a change, without a call', async () => {
+    const harness = new ServiceHarness();
+    harness.catalog.functions.set(URN, servedFunction({}, { minInstances: 2 }));
+    await harness.service.start();
+    await settle();
+    expect(harness.launcher.live).toHaveLength(2);
+    harness.catalog.put(servedFunction({ revisionId: 'r2' }, { minInstances: 1 }));
+    await settle();
+    expect(harness.launcher.live.map(({ revisionId }) => revisionId)).toEqual(['r2']);
+  });
+
+  it('unused versions are forgotten when there are too many, used ones are not', async () => {
+    const harness = new ServiceHarness({ maxRemembered: 2 });
+    const urns = ['v1', 'v2', 'v3', 'v4'].map(version => `${FUNCTION_URN}:${version}`);
+    for (const urn of urns) harness.catalog.functions.set(urn, servedFunction({ urn }));
+    await call(harness);
+    for (const urn of urns) await harness.service.check(urn, null);
+    expect(harness.catalog.finds).toBe(5);
+    await call(harness);
+    await harness.service.check(urns.at(-1) ?? '', null);
+    expect(harness.catalog.finds).toBe(5);
+    await harness.service.check(urns[0] ?? '', null);
+    expect(harness.catalog.finds).toBe(6);
+  });
+
+  it('instances of an earlier server are taken over when their revision still counts, and ended otherwise', async () => {
+    const harness = new ServiceHarness();
+    const key = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };
+    const good = new FakeInstance('good', servedFunction(), key);
+    const old = new FakeInstance('old', servedFunction({ revisionId: 'r0' }), key);
+    const orphan = new FakeInstance('orphan', servedFunction({ urn: `${FUNCTION_URN}:gone` }), key);
+    harness.launcher.adoptable.push(good, old, orphan);
+    await harness.service.start();
+    await settle();
+    expect([good.isStopped, old.isStopped, orphan.isStopped]).toEqual([false, true, true]);
+    const result = harness.invoke();
+    await settle();
+    good.calls[0]?.finish();
+    expect((await result).instanceId).toBe('good');
+  });
+});
+
+describe('after a restart', () => {
+  const key = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };
+
+  it('what was taken over is the minimum: nothing is started beside it', async () => {
+    const harness = new ServiceHarness();
+    harness.catalog.functions.set(URN, servedFunction({}, { minInstances: 2, maxInstances: 2 }));
+    harness.launcher.adoptable.push(new FakeInstance('a', servedFunction(), key));
+    harness.launcher.adoptable.push(new FakeInstance('b', servedFunction(), key));
+    await harness.service.start();
+    await settle();
+    expect(harness.service.instances(null).map(({ instance }) => instance.id)).toEqual(['a', 'b']);
+  });
+
+  it('a call that came before does not pass the maximum', async () => {
+    const harness = new ServiceHarness();
+    harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
+    const { result, instance } = await running(harness);
+    const earlier = new FakeInstance('a', servedFunction(), key);
+    harness.launcher.adoptable.push(earlier);
+    await harness.service.start();
+    await settle();
+    expect(harness.service.instances(null)).toHaveLength(1);
+    expect(earlier.isStopped).toBe(true);
+    instance.calls[0]?.finish();
+    await result;
+  });
+});

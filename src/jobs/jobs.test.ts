@@ -1,0 +1,215 @@
+import { describe, expect, test, vi } from 'vitest';
+import { JobsHarness, TENANT } from '../../test/jobs/harness.ts';
+import { failedPrecondition, unavailable } from '../core/error.ts';
+
+/** Opens when the test says so. */
+function gate(): { readonly opened: Promise<void>; open(): void } {
+  let open!: () => void;
+  const opened = new Promise<void>(resolve => {
+    open = resolve;
+  });
+  return { opened, open };
+}
+
+const startsOf = ({ driver }: JobsHarness, count: number) => vi.waitFor(() => expect(driver.starts.length).toBe(count));
+
+describe('a job ends as its command ends', () => {
+  test.each([
+    [0, 'SUCCEEDED'],
+    [3, 'FAILED'],
+  ] as const)('with exit code %d it is %s, and nothing of it is left', async (code, status) => {
+    await using jobs = await JobsHarness.open();
+    await jobs.submit('a');
+    await jobs.exit('a', code);
+    expect(await jobs.untilEnded('a')).toMatchObject({ status, exitCode: code, attempt: 1 });
+    await jobs.untilNothingIsLeft();
+  });
+
+  test('also when it has ended before its start is over', async () => {
+    await using jobs = await JobsHarness.open();
+    jobs.driver.exitsAtOnce = 4;
+    await jobs.submit('a');
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'FAILED', exitCode: 4 });
+    await jobs.untilNothingIsLeft();
+  });
+
+  test('one that fails is run again as often as it asked for, each time in a new sandbox', async () => {
+    await using jobs = await JobsHarness.open();
+    jobs.driver.exitsAtOnce = 1;
+    await jobs.submit('a', { 'rookery.retries': '2', 'rookery.retry_delay_ms': '1' });
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'FAILED', attempt: 3 });
+    expect(new Set(jobs.driver.starts.map(({ instanceId }) => instanceId)).size).toBe(3);
+    await jobs.untilNothingIsLeft();
+  });
+});
+
+describe('a start that fails', () => {
+  test('for good fails the job with the reason, without another attempt', async () => {
+    await using jobs = await JobsHarness.open();
+    jobs.driver.faults.startError = failedPrecondition('no such directory');
+    await jobs.submit('a', { 'rookery.retries': '2' });
+    expect(await jobs.untilEnded('a')).toMatchObject({
+      status: 'FAILED',
+      message: expect.stringContaining('Job could not be started: no such directory'),
+      exitCode: null,
+    });
+    expect(jobs.driver.starts).toHaveLength(1);
+    expect(jobs.driver.instanceIds).toEqual([]);
+  });
+
+  test('for a reason that may pass is tried again, which is no attempt of the job', async () => {
+    await using jobs = await JobsHarness.open();
+    jobs.driver.faults.startError = unavailable('the machine is short of processes');
+    await jobs.submit('a');
+    await vi.waitFor(async () => {
+      expect((await jobs.job('a')).message).toContain('is tried again: the machine is short of processes');
+    });
+    jobs.driver.faults.startError = undefined;
+    await jobs.exit('a', 0);
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
+  });
+
+  test('leaves the others alone', async () => {
+    await using jobs = await JobsHarness.open();
+    await jobs.submit('good');
+    await jobs.until('good', 'RUNNING');
+    jobs.driver.faults.startError = failedPrecondition('no');
+    await jobs.submit('bad');
+    await jobs.untilEnded('bad');
+    await jobs.exit('good', 0);
+    expect((await jobs.untilEnded('good')).status).toBe('SUCCEEDED');
+  });
+});
+
+describe('a driver that does not answer', () => {
+  test('while a job runs: it is RUNNING until the driver tells how it ended', async () => {
+    await using jobs = await JobsHarness.open();
+    await jobs.submit('a');
+    const instance = await jobs.instanceOf('a');
+    const wait = vi.spyOn(jobs.driver, 'wait').mockRejectedValueOnce(unavailable('away'));
+    // The wait that is open goes on; that of the next server is the one that fails.
+    await jobs.restartServer();
+    await vi.waitFor(() => expect(wait.mock.calls.length).toBeGreaterThan(1));
+    expect((await jobs.job('a')).status).toBe('RUNNING');
+    jobs.driver.kill(instance, { code: 0, signal: null });
+    expect((await jobs.untilEnded('a')).status).toBe('SUCCEEDED');
+    await jobs.untilNothingIsLeft();
+  });
+
+  test('when a server starts: a job that runs is not given up, and starts no second time', async () => {
+    await using jobs = await JobsHarness.open();
+    await jobs.submit('a');
+    const instance = await jobs.instanceOf('a');
+    await jobs.stopServer();
+    jobs.driver.faults.away = 'it restarts';
+    await jobs.startServer();
+    expect((await jobs.job('a')).status).toBe('RUNNING');
+    jobs.driver.faults.away = undefined;
+    jobs.driver.kill(instance, { code: 0, signal: null });
+    expect((await jobs.untilEnded('a')).status).toBe('SUCCEEDED');
+    expect(jobs.driver.starts).toHaveLength(1);
+  });
+
+  test('to a start: a stop of the job meanwhile ends it, and nothing of it is left', async () => {
+    await using jobs = await JobsHarness.open();
+    const { opened, open } = gate();
+    jobs.driver.faults.startGate = opened;
+    await jobs.submit('a');
+    await startsOf(jobs, 1);
+    expect(await jobs.service.jobs.stop(TENANT, 'a')).toBe(true);
+    open();
+    expect((await jobs.untilEnded('a')).status).toBe('STOPPED');
+    await jobs.untilNothingIsLeft();
+  });
+
+  test('to a removal: it is removed later', async () => {
+    await using jobs = await JobsHarness.open();
+    jobs.driver.faults.removeFailures = 1;
+    await jobs.submit('a');
+    await jobs.exit('a', 0);
+    await jobs.untilEnded('a');
+    await jobs.untilNothingIsLeft();
+  });
+});
+
+describe('a stop', () => {
+  test('ends a job that runs; of one that is over it changes nothing', async () => {
+    await using jobs = await JobsHarness.open();
+    await jobs.submit('a');
+    await jobs.until('a', 'RUNNING');
+    expect(await jobs.service.jobs.stop(TENANT, 'a')).toBe(true);
+    expect((await jobs.untilEnded('a')).status).toBe('STOPPED');
+    expect(await jobs.service.jobs.stop(TENANT, 'a')).toBe(false);
+    await jobs.untilNothingIsLeft();
+  });
+
+  test('that its driver ignores leaves the job RUNNING, and can be asked for again', async () => {
+    await using jobs = await JobsHarness.open();
+    await jobs.submit('a');
+    await jobs.until('a', 'RUNNING');
+    jobs.driver.faults.stopFailures = 1;
+    await jobs.service.jobs.stop(TENANT, 'a');
+    await vi.waitFor(() => expect(jobs.driver.faults.stopFailures).toBe(0));
+    expect((await jobs.job('a')).status).toBe('RUNNING');
+    await jobs.service.jobs.stop(TENANT, 'a');
+    expect((await jobs.untilEnded('a')).status).toBe('STOPPED');
+    await jobs.untilNothingIsLeft();
+  });
+
+  test('that its driver ignored is asked for by the next server', async () => {
+    await using jobs = await JobsHarness.open();
+    await jobs.submit('a');
+    await jobs.until('a', 'RUNNING');
+    jobs.driver.faults.stopFailures = 1;
+    await jobs.service.jobs.stop(TENANT, 'a');
+    await vi.waitFor(() => expect(jobs.driver.faults.stopFailures).toBe(0));
+    await jobs.restartServer();
+    expect((await jobs.untilEnded('a')).status).toBe('STOPPED');
+  });
+});
+
+describe('a restart of the server', () => {
+  test('finds a job that runs, and one that ended meanwhile with its exit code', async () => {
+    await using jobs = await JobsHarness.open();
+    for (const id of ['runs', 'ended']) await jobs.submit(id);
+    const [running, ended] = [await jobs.instanceOf('runs'), await jobs.instanceOf('ended')];
+    await jobs.stopServer();
+    jobs.driver.kill(ended, { code: 7, signal: null });
+    await jobs.startServer();
+    expect(await jobs.untilEnded('ended')).toMatchObject({ status: 'FAILED', exitCode: 7 });
+    expect(await jobs.job('runs')).toMatchObject({ status: 'RUNNING', instanceId: running });
+    await jobs.exit('runs', 0);
+    expect((await jobs.untilEnded('runs')).status).toBe('SUCCEEDED');
+    expect(jobs.driver.starts).toHaveLength(2);
+    await jobs.untilNothingIsLeft();
+  });
+
+  test('while a job waits to be tried again loses nothing of it', async () => {
+    await using jobs = await JobsHarness.open();
+    jobs.driver.faults.startError = unavailable('not yet');
+    await jobs.submit('a');
+    await vi.waitFor(async () => expect((await jobs.job('a')).message).toContain('is tried again'));
+    jobs.driver.faults.startError = undefined;
+    await jobs.restartServer();
+    await jobs.exit('a', 0);
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
+  });
+
+  test('in the middle of a start runs the command once', async () => {
+    await using jobs = await JobsHarness.open();
+    const { opened, open } = gate();
+    jobs.driver.faults.startGate = opened;
+    jobs.driver.faults.obeysAbort = false;
+    await jobs.submit('a');
+    await startsOf(jobs, 1);
+    const stopping = jobs.stopServer();
+    open();
+    await stopping;
+    await jobs.startServer();
+    const running = await jobs.instanceOf('a');
+    expect(jobs.driver.runningIds).toEqual([running]);
+    await jobs.exit('a', 0);
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
+    await jobs.untilNothingIsLeft();
+  });
+});

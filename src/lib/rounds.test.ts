@@ -1,0 +1,44 @@
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { Rounds } from './rounds.ts';
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+test('a round begins so long after the end of the one before, and two never overlap', async () => {
+  const ends: (() => void)[] = [];
+  const rounds = new Rounds(1000, () => new Promise<void>(resolve => ends.push(resolve)));
+  rounds.start();
+  await vi.advanceTimersByTimeAsync(999);
+  expect(ends).toHaveLength(0);
+  await vi.advanceTimersByTimeAsync(10_000);
+  expect(ends).toHaveLength(1);
+  ends[0]?.();
+  await vi.advanceTimersByTimeAsync(999);
+  expect(ends).toHaveLength(1);
+  await vi.advanceTimersByTimeAsync(1);
+  expect(ends).toHaveLength(2);
+});
+
+test('closing waits for the round that runs, and none begins behind it', async () => {
+  let end!: () => void;
+  let begun = 0;
+  const rounds = new Rounds(1000, () => {
+    begun += 1;
+    return new Promise<void>(resolve => {
+      end = resolve;
+    });
+  });
+  rounds.start();
+  await vi.advanceTimersByTimeAsync(1000);
+  let isClosed = false;
+  const closing = rounds.close().then(() => {
+    isClosed = true;
+  });
+  await vi.advanceTimersByTimeAsync(5000);
+  expect([isClosed, rounds.isClosed, begun]).toEqual([false, true, 1]);
+  end();
+  await closing;
+  await rounds.close();
+  rounds.start();
+  expect([begun, vi.getTimerCount()]).toEqual([1, 0]);
+});

@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest';
+import { Turns } from './turns.ts';
+
+test('so many begin in one turn, in the order in which they came, and others have their turn between', async () => {
+  const turns = new Turns(2);
+  const seen: string[] = [];
+  const all = Array.from({ length: 5 }, (_, index) => turns.next().then(() => seen.push(String(index))));
+  for (let turn = 0; turn < 3; turn++) {
+    await new Promise(resolve => setImmediate(resolve));
+    seen.push('|');
+  }
+  await Promise.all(all);
+  expect(seen.join('').replaceAll(/\|+/g, '|')).toBe('01|23|4|');
+});
+
+test('who comes when all had their turn waits for one turn only', async () => {
+  const turns = new Turns(1);
+  for (let count = 0; count < 3; count++) await turns.next();
+  expect(
+    await Promise.race([turns.next().then(() => 'begun'), new Promise(resolve => setTimeout(resolve, 10_000))]),
+  ).toBe('begun');
+});

@@ -1,0 +1,24 @@
+import type { ChildProcess } from 'node:child_process';
+import type { Readable } from 'node:stream';
+import { messageOf, unavailable } from '../../core/error.ts';
+
+const MAX_CHARS = 64 * 1024;
+
+/**
+ * Everything that a child writes to its descriptor 3 before it closes it; empty when it ended without a word, cut when it says too much. Fails
+ * with `unavailable` when it cannot be run: `who` it is begins the sentence.
+ */
+export function wordsOf(child: ChildProcess, who: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = '';
+    const said = child.stdio[3] as Readable;
+    said.setEncoding('utf8');
+    said.on('data', (part: string) => {
+      text += part;
+      if (text.length > MAX_CHARS) said.destroy();
+    });
+    said.on('error', reject);
+    said.on('close', () => resolve(text));
+    child.on('error', error => reject(unavailable(`${who} cannot be run: ${messageOf(error)}`, { cause: error })));
+  });
+}

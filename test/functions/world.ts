@@ -1,0 +1,106 @@
+import { ServiceError } from '../../src/core/error.ts';
+import { Capacity } from '../../src/functions/capacity.ts';
+import type { Lease } from '../../src/functions/group.ts';
+import type { ServiceInstance } from '../../src/functions/member.ts';
+import type { GroupKey, ServicePolicy, SessionRequest } from '../../src/functions/policy.ts';
+import { type AcquireOptions, Service } from '../../src/functions/service.ts';
+import { FakeClock } from '../fakes/fake-clock.ts';
+import { machineOf } from './harness.ts';
+
+export const HOME: GroupKey = { cpuMillis: 1000, memoryMb: 512, customResources: '', label: '', sessionContext: '' };
+export const POLICY: ServicePolicy = {
+  concurrency: 2,
+  minInstances: 0,
+  maxInstances: 4,
+  scaleDownMs: 1000,
+  slaQuotaMs: null,
+  maxWaiting: 100,
+  oneshot: false,
+  labels: new Map(),
+};
+
+export class FakeInstance implements ServiceInstance {
+  readonly id: string;
+  readonly key: GroupKey;
+  running = 0;
+  stopped = false;
+  wasStuck = false;
+  #end!: (reason: string) => void;
+  readonly ended = new Promise<string>(resolve => {
+    this.#end = resolve;
+  });
+  readonly #onGone: () => void;
+  constructor(id: string, key: GroupKey, onGone: () => void) {
+    this.id = id;
+    this.key = key;
+    this.#onGone = onGone;
+  }
+  async stop(isStuck = false) {
+    this.stopped = true;
+    this.wasStuck = isStuck;
+    this.kill('stopped');
+  }
+  kill(reason: string) {
+    this.#onGone();
+    this.#end(reason);
+  }
+}
+
+/** A service over instances and a clock that the test drives. */
+export class World {
+  readonly clock: FakeClock;
+  readonly alive = new Set<FakeInstance>();
+  readonly starting: { key: GroupKey; ok(): void; fail(error: Error): void }[] = [];
+  started = 0;
+  /** Starts end at once unless a test holds them. */
+  holdStarts = false;
+  failStarts: Error | undefined;
+  readonly service: Service;
+
+  constructor(
+    policy: Partial<ServicePolicy> = {},
+    machine: Partial<ConstructorParameters<typeof Capacity>[0]> = {},
+    capacity = new Capacity({
+      maxInstances: 1000,
+      maxInstancesPerTenant: 1000,
+      machine: machineOf(4000, 4096),
+      ...machine,
+    }),
+    home = HOME,
+    clock = new FakeClock(),
+  ) {
+    this.clock = clock;
+    this.service = new Service({ ...POLICY, ...policy }, home, {
+      tenant: 't',
+      clock: this.clock,
+      capacity,
+      start: key => this.#start(key),
+    });
+  }
+
+  #start(key: GroupKey): Promise<ServiceInstance> {
+    return new Promise((resolve, reject) => {
+      const start = {
+        key,
+        ok: () => {
+          const instance = new FakeInstance(`i${++this.started}`, key, () => this.alive.delete(instance));
+          this.alive.add(instance);
+          resolve(instance);
+        },
+        fail: reject,
+      };
+      if (this.holdStarts) this.starting.push(start);
+      else if (this.failStarts) start.fail(this.failStarts);
+      else start.ok();
+    });
+  }
+
+  acquire(options: Partial<AcquireOptions> = {}, key: Partial<GroupKey> = {}): Promise<Lease> {
+    const lease = this.service.acquire({ ...HOME, ...key }, { maxWaitMs: 30_000, ...options });
+    lease.catch(() => undefined);
+    return lease;
+  }
+}
+
+export const session = (id: string, concurrency = 1, ttlMs = 0): SessionRequest => ({ id, concurrency, ttlMs });
+export const numberOf = (error: unknown) => (error instanceof ServiceError ? error.number : undefined);

@@ -1,0 +1,180 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { vi } from 'vitest';
+import { isEnded, type Job, type JobStatus, readJobSubmission } from '../../src/core/job.ts';
+import { Instances } from '../../src/instances/instances.ts';
+import { Ledger } from '../../src/instances/ledger.ts';
+import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
+import { createJobs, type JobService } from '../../src/jobs/create-jobs.ts';
+import { Removals } from '../../src/lib/removals.ts';
+import type { SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
+import { type Database, openDatabase } from '../../src/storage/database.ts';
+import { type DurableWrites, openDurableWrites } from '../../src/storage/durable.ts';
+import { FakeDriver } from '../fakes/fake-driver.ts';
+
+export const TENANT = 'default';
+const MACHINE = { cpuMillis: 4000, memoryMb: 16_384, processes: 32_768 };
+
+/** A driver whose sandboxes may end before their start is over. */
+class JobDriver extends FakeDriver {
+  /** How the next sandbox has ended by then. */
+  exitsAtOnce: number | undefined;
+
+  override async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
+    const started = await super.start(spec, signal);
+    if (this.exitsAtOnce !== undefined) this.kill(spec.instanceId, { code: this.exitsAtOnce, signal: null });
+    return started;
+  }
+}
+
+interface Server {
+  readonly instances: Instances;
+  readonly service: JobService;
+  readonly removals: Removals;
+}
+
+/** Jobs as a server has them, over a driver and a database that outlive it. */
+export class JobsHarness {
+  readonly driver = new JobDriver();
+  readonly database: Database;
+  readonly #writes: DurableWrites;
+  readonly #dataDir = mkdtempSync(join(tmpdir(), 'rk-jobs-'));
+  #server: Server | undefined;
+
+  private constructor(database: Database, writes: DurableWrites) {
+    this.database = database;
+    this.#writes = writes;
+  }
+
+  static async open(): Promise<JobsHarness> {
+    const database = await openDatabase(':memory:');
+    const harness = new JobsHarness(database, await openDurableWrites(database, ':memory:'));
+    await harness.startServer();
+    return harness;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.driver.faults.away = undefined;
+    this.driver.faults.stopFailures = 0;
+    await this.stopServer();
+    await this.driver.dispose();
+    await this.#writes.close();
+    await this.database.destroy();
+    rmSync(this.#dataDir, { recursive: true, force: true });
+  }
+
+  get service(): JobService {
+    if (this.#server === undefined) throw new Error('no server runs');
+    return this.#server.service;
+  }
+
+  async startServer(): Promise<void> {
+    const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
+    const { database, driver } = this;
+    const instances = new Instances(database, {
+      drivers: async () => driver,
+      sweptDrivers: ['fake'],
+      nodeId: 'node-1',
+      log,
+      createTimeoutMs: 60_000,
+      orphanGraceMs: 0,
+      reconcileIntervalMs: 3_600_000,
+    });
+    const removals = new Removals({ directory: join(this.#dataDir, 'leftovers'), report: () => undefined });
+    const service = createJobs({
+      database,
+      writes: this.#writes,
+      instances,
+      ledger: new Ledger({
+        machine: MACHINE,
+        overcommit: { cpu: 100, memory: 100, processes: 100 },
+        openCallBytes: new OpenCallBytes(1024 * 1024),
+      }),
+      driver: async () => driver,
+      dataDir: this.#dataDir,
+      removals,
+      nodeId: 'node-1',
+      python: async () => Promise.reject(new Error('no Python is needed here')),
+      openHostPath: null,
+      sandbox: { maxProcesses: 64, network: 'host', requireIsolation: false },
+      environment: {},
+      pipEnvironment: {},
+      cpuMillis: 1000,
+      memoryMb: 256,
+      limits: { maxRunning: 100, maxRunningPerTenant: 100, cpuMillis: 100_000, memoryMb: 1_000_000, custom: {} },
+      maxOpen: 1000,
+      maxOpenPerTenant: 1000,
+      maxPackageBytes: 1024 * 1024,
+      unpack: { maxBytes: 1024 * 1024, maxEntries: 100 },
+      startTimeoutMs: 60_000,
+      setupTimeoutMs: 60_000,
+      stopGraceMs: 0,
+      keepMs: 3_600_000,
+      keepCount: 1000,
+      metrics: { started: () => undefined, attempted: () => undefined, ended: () => undefined },
+      log,
+    });
+    this.#server = { instances, service, removals };
+    await instances.start();
+    await service.start();
+  }
+
+  /** As a server ends: what runs lives on. */
+  async stopServer(): Promise<void> {
+    if (this.#server === undefined) return;
+    const { service, instances, removals } = this.#server;
+    this.#server = undefined;
+    await service.close(null);
+    await instances.close('the server is stopping');
+    removals.close();
+  }
+
+  async restartServer(): Promise<void> {
+    await this.stopServer();
+    await this.startServer();
+  }
+
+  /** `rules`: what its metadata says, `rookery.retries` and the like. */
+  async submit(id: string, rules: Record<string, string> = {}): Promise<void> {
+    const body = { entrypoint: 'true', submission_id: id, metadata: rules };
+    await this.service.jobs.submit(TENANT, readJobSubmission(body, ''));
+  }
+
+  job(id: string): Promise<Job> {
+    return this.service.jobs.get(TENANT, id);
+  }
+
+  async until(id: string, status: JobStatus): Promise<Job> {
+    return await vi.waitFor(async () => {
+      const job = await this.job(id);
+      if (job.status !== status) throw new Error(`expected ${status}, it is ${job.status}: ${job.message}`);
+      return job;
+    });
+  }
+
+  async untilEnded(id: string): Promise<Job> {
+    return await vi.waitFor(async () => {
+      const job = await this.job(id);
+      if (!isEnded(job.status)) throw new Error(`it is ${job.status}: ${job.message}`);
+      return job;
+    });
+  }
+
+  /** The instance of a job that runs. */
+  async instanceOf(id: string): Promise<string> {
+    return (await this.until(id, 'RUNNING')).instanceId;
+  }
+
+  /** The command of a job that runs ends with this code. */
+  async exit(id: string, code: number): Promise<void> {
+    this.driver.kill(await this.instanceOf(id), { code, signal: null });
+  }
+
+  /** Every sandbox is removed. */
+  async untilNothingIsLeft(): Promise<void> {
+    await vi.waitFor(() => {
+      if (this.driver.instanceIds.length > 0) throw new Error(`left: ${this.driver.instanceIds.join(', ')}`);
+    });
+  }
+}

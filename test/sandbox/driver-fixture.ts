@@ -1,0 +1,100 @@
+import { randomUUID } from 'node:crypto';
+import { mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { ENGINE_STATE } from '../../src/core/host-path.ts';
+import type { SandboxDriver, SandboxSpec } from '../../src/sandbox/driver.ts';
+import { SILENT } from '../../src/telemetry/logger.ts';
+import { removalsIn } from '../parts/removals.ts';
+import type { DriverEntries, DriverUnderTest } from '../suites/sandbox-driver.ts';
+
+export const CODE = join(import.meta.dirname, 'code');
+
+const BEHAVIOURS: DriverEntries = {
+  echo: 'behaviours.echo',
+  count: 'behaviours.count',
+  exit: 'behaviours.exit',
+  printLines: 'behaviours.print_lines',
+  real: {
+    killSelf: 'behaviours.kill_self',
+    environment: 'behaviours.environment',
+    process: 'behaviours.process',
+    write: 'behaviours.write',
+    read: 'behaviours.read',
+    eatMemory: 'behaviours.eat_memory',
+    forkBomb: 'behaviours.fork_bomb',
+    leaveChildren: 'behaviours.leave_children',
+  },
+};
+
+/** Drivers of one kind over a data directory of their own, and what they start. */
+export abstract class DriverFixture<D extends SandboxDriver, Options> {
+  readonly dataDir: string;
+  /** Where the behaviours are inside. */
+  readonly codePath: string;
+  readonly #drivers: D[] = [];
+
+  constructor(dataDir: string, codePath: string) {
+    this.dataDir = dataDir;
+    this.codePath = codePath;
+    mkdirSync(dataDir, { recursive: true });
+  }
+
+  protected abstract make(options: Partial<Options>): D;
+
+  driver(options: Partial<Options> = {}): D {
+    const driver = this.make(options);
+    this.#drivers.push(driver);
+    return driver;
+  }
+
+  spec(changes: Partial<SandboxSpec> = {}): SandboxSpec {
+    return {
+      instanceId: randomUUID(),
+      tenant: 'default',
+      command: { kind: 'python', version: '3.11' },
+      secret: randomUUID(),
+      rootfs: { type: 'host', imageUrl: 'test', user: '' },
+      env: { HOME: '/tmp', PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' },
+      workingDir: '/',
+      mounts: [{ source: CODE, target: this.codePath, readonly: true }],
+      ports: [],
+      cpuMillis: 1000,
+      memoryMb: 256,
+      maxProcesses: 256,
+      maxOpenFiles: 4096,
+      network: 'host',
+      requireIsolation: false,
+      ...changes,
+    };
+  }
+
+  /** For the suites of drivers; what stands behind it ends after it. */
+  underTest(user: DriverUnderTest['user'], behind?: { dispose(): Promise<void> }): DriverUnderTest {
+    return {
+      driver: this.driver(),
+      entries: BEHAVIOURS,
+      codePath: this.codePath,
+      spec: () => this.spec(),
+      reopen: () => this.driver(),
+      user,
+      dispose: async () => {
+        await this.dispose();
+        await behind?.dispose();
+      },
+    };
+  }
+
+  async dispose(): Promise<void> {
+    const last = this.driver();
+    for (const { handle } of await last.list()) await last.remove(handle);
+    for (const driver of this.#drivers) await driver.close();
+    rmSync(this.dataDir, { recursive: true, force: true });
+  }
+
+  /** What every driver is given. */
+  protected common() {
+    const { dataDir } = this;
+    const mountPolicy = { closed: [dataDir, ...ENGINE_STATE], allow: null };
+    return { environment: process.env, dataDir, mountPolicy, removals: removalsIn(dataDir), logger: SILENT };
+  }
+}

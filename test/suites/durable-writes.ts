@@ -1,0 +1,102 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { PoolSpec } from '../../src/core/pool.ts';
+import { createPools, removePools } from '../../src/registry/pool-writes.ts';
+import { type Database, openDatabase } from '../../src/storage/database.ts';
+import type { DurableWrites } from '../../src/storage/durable.ts';
+import { listPools } from '../../src/storage/pools.ts';
+
+export interface OpenWrites {
+  /** For reads. */
+  readonly database: Database;
+  readonly writes: DurableWrites;
+  /** As a service ends: the writes first. */
+  close(): Promise<unknown>;
+}
+
+const pool = (id: string) => ({ id, group: 'g' }) as PoolSpec;
+
+/** The contract `DurableWrites` as tests, with the durable writes that the service has (`works.ts`), to a database in a file. */
+export function describeDurableWrites(title: string, open: (file: string) => Promise<OpenWrites>): void {
+  describe(`durable writes, ${title}`, () => {
+    let directory: string;
+    let file: string;
+    let opened: OpenWrites;
+    let isClosed: boolean;
+
+    beforeEach(async () => {
+      directory = await mkdtemp(join(tmpdir(), 'rk-writes-'));
+      file = join(directory, 'a.db');
+      opened = await open(file);
+      isClosed = false;
+    });
+    afterEach(async () => {
+      if (!isClosed) await opened.close();
+      await rm(directory, { recursive: true });
+    });
+    const close = () => {
+      isClosed = true;
+      return opened.close();
+    };
+    const create = (...ids: string[]) => opened.writes.write(createPools, ids.map(pool));
+    const remove = (id: string) => opened.writes.write(removePools, { id, group: '' });
+    const idsIn = async (database: Database) =>
+      (await listPools(database, { id: '', group: '' }, 1000, 0)).pools.map(({ spec }) => spec.id).sort();
+
+    test('what a write has answered is what the next read finds', async () => {
+      for (let round = 0; round < 50; round++) {
+        expect(await create(`p${round}`)).toEqual([true]);
+        expect(await idsIn(opened.database)).toHaveLength(round + 1);
+      }
+    });
+
+    test('writes at one time are all done, each with its own answer', async () => {
+      const ids = Array.from({ length: 200 }, (_, index) => `p${String(index % 100).padStart(3, '0')}`);
+      const answers = await Promise.all(ids.map(id => create(id)));
+      expect(answers.flat().filter(Boolean)).toHaveLength(100);
+      expect(await idsIn(opened.database)).toEqual(ids.slice(0, 100));
+    });
+
+    test('writes of one turn are done in the order in which they were asked for', async () => {
+      const answers = Array.from({ length: 100 }, () => [create('a'), remove('a')]).flat();
+      expect(await Promise.all(answers)).toEqual(Array.from({ length: 100 }, () => [[true], undefined]).flat());
+      expect(await idsIn(opened.database)).toEqual([]);
+    });
+
+    test('the error of a work comes through with its code and number, and nothing of the work is there', async () => {
+      await expect(remove('a')).rejects.toMatchObject({
+        ...{ code: 'not_found', number: 4120, message: expect.stringContaining('pool does not exist') },
+      });
+      expect(opened.writes.problem()).toBeNull();
+      expect(await create('a')).toEqual([true]);
+    });
+
+    test('a work that fails in the middle is undone whole, and touches none of those that wait with it', async () => {
+      // The second of its pools is none.
+      const broken = opened.writes.write(createPools, [pool('undone'), null as unknown as PoolSpec]);
+      const outcomes = await Promise.allSettled([create('a'), broken, create('b'), remove('nobody'), create('c')]);
+      expect(outcomes.map(({ status }) => status)).toEqual([
+        ...['fulfilled', 'rejected', 'fulfilled', 'rejected', 'fulfilled'],
+      ]);
+      expect(await idsIn(opened.database)).toEqual(['a', 'b', 'c']);
+    });
+
+    test('close waits for the writes that were taken in', async () => {
+      const ids = Array.from({ length: 100 }, (_, index) => `p${index}`);
+      const writes = Promise.all(ids.map(id => create(id)));
+      await close();
+      expect((await writes).flat()).toEqual(ids.map(() => true));
+    });
+
+    test('what was acknowledged is there when the database is opened again', async () => {
+      await create('a', 'b');
+      await remove('a');
+      await close();
+      const again = await openDatabase(file);
+      expect(await idsIn(again)).toEqual(['b']);
+      await again.destroy();
+    });
+  });
+}
