@@ -8,6 +8,7 @@ import { removeLocalToken, writeLocalToken } from './config/local-token.ts';
 import type { Environment } from './core/environment.ts';
 import { checkHostPath, type HostPathPolicy } from './core/host-path.ts';
 import type { SandboxType } from './core/instance.ts';
+import { LIMITS } from './core/limits.ts';
 import { createFrontend } from './frontend/app.ts';
 import { AsyncCalls } from './functions/async-calls.ts';
 import type { Machine } from './functions/capacity.ts';
@@ -126,7 +127,7 @@ async function assemble(
   const ledger = new Ledger({
     machine: await machineSize(),
     overcommit: config.overcommit,
-    openCallBytes: new OpenCallBytes(config.maxOpenCallMb * MEBIBYTE),
+    openCallBytes: openCallBytes(config),
   });
   const driverOf = (name: SandboxType) => drivers.get(name);
   const instances = new Instances(database, {
@@ -174,6 +175,7 @@ async function assemble(
   metrics.readJobsFrom(() => jobs.jobs.byStatus());
   const agents = new Agents({ ...sandboxes, maxWaitingCalls: config.maxWaitingCalls });
   metrics.readGaugesFrom(agents);
+  metrics.readPromisesFrom(() => ({ ...ledger.promised.by, limit: ledger.promised.limit }));
 
   const functions = new FunctionService({
     catalog: createCatalog(registry, database, executors),
@@ -307,6 +309,12 @@ async function assemble(
 async function createVerifier({ auth, localToken }: Config, dataDir: DataDir): Promise<TokenVerifier | null> {
   if (auth !== null) return createJwtVerifier(auth);
   return localToken ? createLocalTokenVerifier(await writeLocalToken(dataDir.path)) : null;
+}
+
+/** With authentication on, no tenant's calls take more than half of the memory for open calls, and at least one body of the largest size. */
+function openCallBytes({ maxOpenCallMb, auth }: Config): OpenCallBytes {
+  const max = maxOpenCallMb * MEBIBYTE;
+  return new OpenCallBytes(max, auth === null ? null : Math.max(max / 2, LIMITS.invokeBodyBytes));
 }
 
 /** The ledger as instances of functions ask it. */

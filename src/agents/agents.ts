@@ -358,15 +358,20 @@ export class Agents implements AgentInstances {
     if (this.#isStopping) throw serverStopping();
     const { openCallBytes } = this.#options.ledger;
     const bodyBytes = call.body.length;
-    if (!openCallBytes.fits(bodyBytes)) throw openCallsFull();
+    const share = openCallBytes.shareOf(tenant);
+    if (!openCallBytes.fits(bodyBytes, share)) {
+      share?.release();
+      throw openCallsFull();
+    }
     let live: LiveInstance;
-    openCallBytes.take(bodyBytes);
+    openCallBytes.take(bodyBytes, share);
     try {
       live = await this.#adoptMissing(tenant, id, failedBecause =>
         failedBecause === undefined ? instanceNotFound(id) : instanceFailed(id, failedBecause),
       );
     } finally {
-      openCallBytes.give(bodyBytes);
+      openCallBytes.give(bodyBytes, share);
+      share?.release();
     }
     return await live.call(call);
   }

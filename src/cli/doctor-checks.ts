@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import type { Config } from '../config/config.ts';
 import { messageOf } from '../core/error.ts';
+import { runsImages } from '../core/sandbox-types.ts';
 
 /** One finding. `fail` means that the service cannot do its work here; `warn` that something of it is missing. */
 export interface Finding {
@@ -142,7 +143,7 @@ export function driverFinding(
 function sharedByUser(name: string, isolation: readonly string[]): readonly string[] {
   const counted =
     'share what the kernel gives one user of watches of files (inotify): one can take all of them from the others';
-  if (name === 'docker') {
+  if (runsImages(name)) {
     return [
       `Containers of one user of the host (root, where there is no rootfs.user) ${counted}. User namespaces of the daemon do not change that.`,
     ];

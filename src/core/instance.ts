@@ -31,7 +31,7 @@ export interface InstanceSpec {
   readonly ports: readonly PortSpec[];
   readonly cpuMillis: number;
   readonly memoryMb: number;
-  /** What the caller and the function set; the platform's own names are added by the scheduler. */
+  /** What the caller and the function set; the platform's own names are added by `instances/sandbox-spec.ts`. */
   readonly env: Readonly<Record<string, string>>;
   /** Absolute host path, `''` when none: mounted at `/home/<user>`, or `/workspace` without a user. */
   readonly workspace: string;
@@ -63,7 +63,7 @@ export type InstanceStatus = 'CREATING' | 'RUNNING' | 'STOPPING' | 'FAILED';
 
 /** An instance as everyone but its driver sees it. */
 export interface Instance {
-  /** UUID, chosen by the scheduler. */
+  /** UUID, chosen by the service. */
   readonly id: string;
   readonly spec: InstanceSpec;
   readonly status: InstanceStatus;

@@ -3,7 +3,6 @@ import { errorDocs } from '../http/docs.ts';
 
 /** What the documents of files, terminals and byte channels share. */
 export const bytes = Type.String({ format: 'binary' });
-export const flag = (description: string) => Type.Boolean({ default: false, description });
 export const errors = {
   400: errorDocs('The request is wrong, or what is at the path is not what is needed; the message says why.'),
   403: errorDocs('The role is not enough, or the sandbox’s user may not do this.'),

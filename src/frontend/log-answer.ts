@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { messageOf } from '../core/error.ts';
 import { answerController } from '../http/caller.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
-import { badQuery, type Query, queryFlag, queryInteger, queryText } from './query.ts';
+import { badQuery, flag, integer, parsed, type Query, type QueryOf, readQuery } from './query.ts';
 
 const TEXT = 'text/plain; charset=utf-8';
 
@@ -83,22 +83,12 @@ async function writeAll(raw: ServerResponse, chunks: AsyncIterable<Buffer>, sign
   }
 }
 
-/** `tail`, `since` and `follow`. Fails with `invalid_request`. */
-export function readLogRequest(query: Query, nowMs: number): LogRequest {
-  return {
-    tail: queryInteger(query, 'tail', { min: 0, max: Number.MAX_SAFE_INTEGER }) ?? null,
-    sinceMs: readSince(queryText(query, 'since'), nowMs),
-    follow: queryFlag(query, 'follow'),
-  };
-}
-
 const RFC3339 = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})$/;
 const DURATION = /^(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+$/;
 const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** A moment (RFC 3339), or how long ago (`10m`, `1h30m`). Fails with `invalid_request`. */
-function readSince(text: string | undefined, nowMs: number): number | null {
-  if (text === undefined) return null;
+function readSince(text: string, nowMs: number): number {
   if (DURATION.test(text)) {
     const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)];
     return nowMs - parts.reduce((sum, [, count, unit]) => sum + Number(count) * (UNIT_MS[unit as string] as number), 0);
@@ -108,4 +98,28 @@ function readSince(text: string | undefined, nowMs: number): number | null {
   const moment = RFC3339.test(stamp) ? Date.parse(stamp) : Number.NaN;
   if (Number.isNaN(moment)) throw badQuery('since', 'a moment (RFC 3339) or a duration like 10m', text);
   return moment;
+}
+
+/** What may be asked of a log. */
+export const LOG_QUERY = {
+  tail: integer({ min: 0, max: Number.MAX_SAFE_INTEGER }, null, {
+    description: 'The last n lines; of several instances, of each one.',
+  }),
+  since: parsed<number | null>(
+    {
+      anyOf: [
+        { type: 'string', format: 'date-time' },
+        { type: 'string', pattern: '^([0-9]{1,5}(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' },
+      ],
+    },
+    null,
+    text => readSince(text, Date.now()),
+  ),
+  follow: flag('Go on until the caller leaves; of a function, with instances that start later.'),
+};
+
+/** Fails with `invalid_request`. */
+export function readLogRequest(query: Query): LogRequest {
+  const { tail, since, follow } = readQuery<QueryOf<typeof LOG_QUERY>>(LOG_QUERY, query);
+  return { tail, sinceMs: since, follow };
 }

@@ -1,30 +1,94 @@
 import { invalidRequest, type ServiceError } from '../core/error.ts';
+import type { Range, Schema } from '../core/kind.ts';
 
 /** Query parameters as they were sent: a repeated one is a list. */
 export type Query = Readonly<Record<string, string | string[] | undefined>>;
 
+/** One parameter of a query: how it is read, and how OpenAPI shows it. */
+export interface Parameter<T> {
+  /** Fails with `invalid_request`. */
+  readonly read: (query: Query, name: string) => T;
+  readonly schema: Schema;
+  readonly isRequired?: boolean;
+}
+
+export type Parameters<T> = { readonly [K in keyof T]: Parameter<T[K]> };
+
+/** The type that a table of parameters reads. */
+export type QueryOf<P> = { -readonly [K in keyof P]: P[K] extends Parameter<infer T> ? T : never };
+
+/** A text that `parse` understands, or fails for; `absent` when there is none. */
+export function parsed<T>(schema: Schema, absent: T, parse: (text: string, name: string) => T): Parameter<T> {
+  return {
+    schema,
+    read: (query, name) => {
+      const text = queryText(query, name);
+      return text === undefined ? absent : parse(text, name);
+    },
+  };
+}
+
+/** Any text; undefined when it is absent. */
+export function anyText(schema: Schema = {}): Parameter<string | undefined> {
+  return parsed<string | undefined>({ type: 'string', ...schema }, undefined, text => text);
+}
+
+export function integer<T>(range: Range, absent: T, schema: Schema = {}): Parameter<number | T> {
+  const shown = typeof absent === 'number' ? { default: absent } : {};
+  return parsed<number | T>(
+    { type: 'integer', minimum: range.min, maximum: range.max, ...shown, ...schema },
+    absent,
+    (text, name) => {
+      const number = Number(text);
+      if (/^\d+$/.test(text) && number >= range.min && number <= range.max) return number;
+      throw badQuery(name, `an integer from ${range.min} to ${range.max}`, text);
+    },
+  );
+}
+
+export function flag(description?: string): Parameter<boolean> {
+  const schema = { type: 'boolean', default: false, ...(description === undefined ? {} : { description }) };
+  return parsed(schema, false, (text, name) => {
+    if (text === 'true' || text === 'false') return text === 'true';
+    throw badQuery(name, 'true or false', text);
+  });
+}
+
+/** One that has to be there. */
+export function required<T>(parameter: Parameter<T>): Parameter<NonNullable<T>> {
+  return {
+    schema: parameter.schema,
+    isRequired: true,
+    read: (query, name) => {
+      const value = parameter.read(query, name) ?? undefined;
+      if (value === undefined) throw invalidRequest(`invalid query: ${name} is required`);
+      return value;
+    },
+  };
+}
+
+/** Every parameter, read in the order of the table. Fails with `invalid_request` at the first wrong one. */
+export function readQuery<T extends object>(parameters: Parameters<T>, query: Query): T {
+  const names = Object.keys(parameters) as (keyof T & string)[];
+  return Object.fromEntries(names.map(name => [name, parameters[name].read(query, name)])) as T;
+}
+
+/** As the documentation of a route has it. */
+export function describeQuery<T extends object>(parameters: Parameters<T>): Schema {
+  const entries = Object.entries(parameters) as [string, Parameter<unknown>][];
+  const needed = entries.filter(([, { isRequired }]) => isRequired).map(([name]) => name);
+  return {
+    type: 'object',
+    ...(needed.length === 0 ? {} : { required: needed }),
+    properties: Object.fromEntries(entries.map(([name, { schema }]) => [name, schema])),
+  };
+}
+
 /** The value of a parameter; undefined when it is absent or empty. Fails with `invalid_request` when it is repeated. */
-export function queryText(query: Query, name: string): string | undefined {
+function queryText(query: Query, name: string): string | undefined {
   const value = query[name];
   if (Array.isArray(value)) throw badQuery(name, 'given once', value.join(', '));
   return value === '' ? undefined : value;
-}
-
-export function queryInteger(query: Query, name: string, range: { min: number; max: number }): number | undefined {
-  const value = queryText(query, name);
-  if (value === undefined) return undefined;
-  const number = Number(value);
-  if (!/^\d+$/.test(value) || number < range.min || number > range.max) {
-    throw badQuery(name, `an integer from ${range.min} to ${range.max}`, value);
-  }
-  return number;
-}
-
-export function queryFlag(query: Query, name: string): boolean {
-  const value = queryText(query, name);
-  if (value === undefined || value === 'false') return false;
-  if (value === 'true') return true;
-  throw badQuery(name, 'true or false', value);
 }
 
 /** `invalid query: <name> must be <expected>, got "<value>"` */

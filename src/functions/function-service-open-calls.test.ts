@@ -8,8 +8,7 @@ describe('the bodies of calls that wait', () => {
   const big = () => ({ header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.alloc(600, '1') });
   const full = { number: 150510, message: 'the memory for open calls is full', retryAfterSeconds: 1 };
   /** One instance that is busy. */
-  async function busy() {
-    const openCallBytes = new OpenCallBytes(1000);
+  async function busy(openCallBytes = new OpenCallBytes(1000)) {
     const harness = new ServiceHarness({ openCallBytes });
     harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
     const { instance } = await running(harness);
@@ -27,6 +26,19 @@ describe('the bodies of calls that wait', () => {
       instance.calls[0]?.finish();
     }
     await Promise.all([waiting, small]);
+    expect(openCallBytes.taken).toBe(0);
+  });
+
+  it('of one tenant do not get all of it where tenants are told apart', async () => {
+    const { harness, instance, openCallBytes } = await busy(new OpenCallBytes(2000, 1000));
+    const waiting = harness.invoke({ call: big() });
+    await expect(harness.invoke({ call: big() })).rejects.toMatchObject(full);
+    expect(openCallBytes.fits(1000, openCallBytes.shareOf('other'))).toBe(true);
+    for (let each = 0; each < 2; each++) {
+      await settle();
+      instance.calls[0]?.finish();
+    }
+    await waiting;
     expect(openCallBytes.taken).toBe(0);
   });
 

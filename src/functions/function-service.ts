@@ -258,8 +258,7 @@ export class FunctionService {
   ): Promise<FunctionResult> {
     // Without a wait, and without a promise, when a place is free.
     const placed = this.#placeNow(service, key, headers) ?? (await this.#place(fn, service, key, headers, call));
-    const { lease, placeMs } = placed;
-    let { heldBytes } = placed;
+    const { lease, placeMs, held } = placed;
     const instance = lease.instance as ServingInstance;
     const interrupts = headers.session && this.#interruptible(fn.urn, headers.session.id, call.signal);
     const leftBehind = new LeftBehind(lease, this.#options.clock);
@@ -275,11 +274,8 @@ export class FunctionService {
       if (beforeRun) await beforeRun();
       onPlaced?.(instance.id);
       isSent = call.signal?.aborted !== true;
-      if (heldBytes > 0) {
-        // The instance counts them in this same turn: nobody gets them in between.
-        this.#options.openCallBytes.give(heldBytes);
-        heldBytes = 0;
-      }
+      // The instance counts the body in this same turn: nobody gets its bytes in between.
+      held();
       // Field by field, here and below: spreading costs more than the rest of this function.
       const outcome = await instance.call({
         header: call.header,
@@ -302,19 +298,20 @@ export class FunctionService {
       else lease.release('done');
       throw withNumber(error, call.signal?.aborted ?? false);
     } finally {
-      if (heldBytes > 0) this.#options.openCallBytes.give(heldBytes);
+      held();
       interrupts?.end();
     }
   }
 
   #placeNow(service: Service, key: GroupKey, headers: FunctionCallHeaders) {
     const lease = service.tryAcquire(key, headers.session);
-    if (!lease || (lease.instance as ServingInstance).isConnected) return lease && { lease, placeMs: 0, heldBytes: 0 };
+    if (!lease || (lease.instance as ServingInstance).isConnected)
+      return lease && { lease, placeMs: 0, held: NOTHING_HELD };
     lease.release('replace');
     return undefined;
   }
 
-  /** A place on an instance whose connection stands. The body counts while it is waited for, and on until the caller gives `heldBytes` back. */
+  /** A place on an instance whose connection stands. The body counts while it is waited for, and on until the caller calls `held`. */
   async #place(
     fn: ServedFunction,
     service: Service,
@@ -322,16 +319,31 @@ export class FunctionService {
     headers: FunctionCallHeaders,
     { body, signal }: FunctionInvocation['call'],
   ) {
-    const { openCallBytes } = this.#options;
-    const heldBytes = body.length;
-    if (!openCallBytes.fits(heldBytes)) throw openCallsFull();
-    openCallBytes.take(heldBytes);
+    const held = this.#hold(fn.tenant, body.length);
     try {
-      return { ...(await this.#placeLater(fn, service, key, { session: headers.session, signal })), heldBytes };
+      return { ...(await this.#placeLater(fn, service, key, { session: headers.session, signal })), held };
     } catch (error) {
-      openCallBytes.give(heldBytes);
+      held();
       throw error;
     }
+  }
+
+  /** Counts a body that waits. Fails with `resource_exhausted`; what it returns gives it back, once. */
+  #hold(tenant: string, bytes: number): () => void {
+    const { openCallBytes } = this.#options;
+    const share = openCallBytes.shareOf(tenant);
+    if (!openCallBytes.fits(bytes, share)) {
+      share?.release();
+      throw openCallsFull();
+    }
+    openCallBytes.take(bytes, share);
+    let isHeld = true;
+    return () => {
+      if (!isHeld) return;
+      isHeld = false;
+      openCallBytes.give(bytes, share);
+      share?.release();
+    };
   }
 
   async #placeLater(
@@ -407,6 +419,7 @@ async function* inTurn(sources: readonly AsyncIterable<Buffer>[]): AsyncGenerato
   for (const source of sources) yield* source;
 }
 
+const NOTHING_HELD = () => undefined;
 const NO_START = { startMs: 0, loadMs: 0 };
 
 /** The group that a call belongs to. Fails with `failed_precondition` (150444, 4037) when there can be none. */

@@ -29,7 +29,7 @@ export interface ServingInstance extends ServiceInstance {
   access?(): SandboxAccess | undefined;
 }
 
-/** Starts and finds service instances; the scheduler's side of the function service. */
+/** Starts and finds service instances; as `Instances` does it for the function service. */
 export interface ServiceLauncher {
   /** Fails with `CodeFailure` when the code cannot be loaded, `ServiceError` otherwise; nothing is left then. */
   launch(fn: ServedFunction, key: GroupKey): Promise<ServingInstance>;

@@ -1,5 +1,6 @@
 import type { ServiceError } from '../core/error.ts';
 import { endsWithin } from '../lib/deadline.ts';
+import type { TenantShare } from '../lib/tenant-shares.ts';
 import type { OpenCallBytes } from './open-call-bytes.ts';
 import { openCallsFull, tooManyWaiting } from './refusals.ts';
 
@@ -15,25 +16,34 @@ export class CallRoom {
     this.#bytes = bounds.bytes;
   }
 
+  shareOf(tenant: string): TenantShare | null {
+    return this.#bytes.shareOf(tenant);
+  }
+
   get openCalls(): number {
     return this.#calls;
   }
 
   /** Why a call with this body may not be taken by an instance of which `waiting` calls wait and `unsentBytes` are unsent; undefined: it may. */
-  refusal(waiting: number, unsentBytes: number, bodyBytes: number): ServiceError | undefined {
+  refusal(
+    waiting: number,
+    unsentBytes: number,
+    bodyBytes: number,
+    share: TenantShare | null = null,
+  ): ServiceError | undefined {
     if (waiting >= this.maxWaitingCalls) return tooManyWaiting();
     const bytes = this.#bytes;
-    return bytes.fits(bodyBytes) && unsentBytes + bodyBytes <= bytes.max ? undefined : openCallsFull();
+    return bytes.fits(bodyBytes, share) && unsentBytes + bodyBytes <= bytes.max ? undefined : openCallsFull();
   }
 
-  enter(bodyBytes: number): void {
+  enter(bodyBytes: number, share: TenantShare | null = null): void {
     this.#calls++;
-    this.#bytes.take(bodyBytes);
+    this.#bytes.take(bodyBytes, share);
   }
 
-  leave(bodyBytes: number): void {
+  leave(bodyBytes: number, share: TenantShare | null = null): void {
     this.#calls--;
-    this.#bytes.give(bodyBytes);
+    this.#bytes.give(bodyBytes, share);
     if (this.#calls === 0) this.#onIdle?.();
   }
 

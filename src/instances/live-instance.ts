@@ -1,6 +1,7 @@
 import { USER_CODES } from '../core/codes.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
 import { withDeadline, within } from '../lib/deadline.ts';
+import type { TenantShare } from '../lib/tenant-shares.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/instances.ts';
@@ -60,6 +61,7 @@ export class LiveInstance {
   readonly #concurrency: number;
   readonly #maxCallMs: number;
   readonly #room: CallRoom;
+  readonly #share: TenantShare | null;
   readonly #log: InstanceLog;
   #channel: Channel;
   #resolveEnded!: (ending: Ending) => void;
@@ -87,6 +89,7 @@ export class LiveInstance {
     this.#concurrency = options.concurrency;
     this.#maxCallMs = options.maxCallMs;
     this.#room = options.room;
+    this.#share = options.room.shareOf(options.tenant);
     this.#log = options.log;
     this.#channel = options.channel;
     this.ended = new Promise(resolve => {
@@ -120,13 +123,13 @@ export class LiveInstance {
     const channel = this.#channel;
     if (this.#overBecause !== undefined) return Promise.reject(unavailable(this.#overBecause));
     const bodyBytes = call.body.length;
-    const refusal = this.#room.refusal(this.#waiting, channel.unsentBytes, bodyBytes);
+    const refusal = this.#room.refusal(this.#waiting, channel.unsentBytes, bodyBytes, this.#share);
     if (refusal !== undefined) return Promise.reject(refusal);
-    this.#room.enter(bodyBytes);
+    this.#room.enter(bodyBytes, this.#share);
     const running = channel.isClosed ? this.#callLater(channel, call) : channel.call(call);
     return running.then(
       outcome => {
-        this.#room.leave(bodyBytes);
+        this.#room.leave(bodyBytes, this.#share);
         return outcome;
       },
       (error: unknown) => this.#callFailed(error, channel, bodyBytes),
@@ -153,7 +156,7 @@ export class LiveInstance {
     try {
       throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
     } finally {
-      this.#room.leave(bodyBytes);
+      this.#room.leave(bodyBytes, this.#share);
     }
   }
 
@@ -319,6 +322,7 @@ export class LiveInstance {
   #finish(because: string): boolean {
     if (this.#overBecause !== undefined) return false;
     this.#overBecause = because;
+    this.#share?.release();
     this.#watching.abort();
     return true;
   }

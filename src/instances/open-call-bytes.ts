@@ -1,28 +1,40 @@
+import { type TenantShare, TenantShares } from '../lib/tenant-shares.ts';
+
 /**
  * The memory that the bodies of open calls take together: of those that instances have, and of those that wait for an instance. One for a
  * process, whatever the calls are for.
  */
 export class OpenCallBytes {
   readonly max: number;
+  readonly #shares: TenantShares | null;
   #taken = 0;
 
-  constructor(max: number) {
+  /** `maxOfTenant`: what the calls of one tenant may take of it; null: tenants are not told apart. */
+  constructor(max: number, maxOfTenant: number | null = null) {
     this.max = max;
+    this.#shares = maxOfTenant === null ? null : new TenantShares(maxOfTenant);
   }
 
   get taken(): number {
     return this.#taken;
   }
 
-  fits(bytes: number): boolean {
-    return this.#taken + bytes <= this.max;
+  /** The part of a tenant, for whoever takes for it often; to be released once. null: tenants are not told apart. */
+  shareOf(tenant: string): TenantShare | null {
+    return this.#shares?.of(tenant) ?? null;
   }
 
-  take(bytes: number): void {
+  fits(bytes: number, share: TenantShare | null = null): boolean {
+    return this.#taken + bytes <= this.max && (share === null || share.fits(bytes));
+  }
+
+  take(bytes: number, share: TenantShare | null = null): void {
     this.#taken += bytes;
+    share?.take(bytes);
   }
 
-  give(bytes: number): void {
+  give(bytes: number, share: TenantShare | null = null): void {
     this.#taken -= bytes;
+    share?.give(bytes);
   }
 }

@@ -55,6 +55,14 @@ export const METRICS = {
     help: 'Instances that run and can be called.',
     labels: {},
   },
+  rookery_promised: {
+    type: 'gauge',
+    help: 'What the machine has promised to instances that may run, beside what it may promise (owner `limit`): see the settings `overcommit.*`.',
+    labels: {
+      owner: 'agent, function, job, build, or `limit`',
+      resource: 'cpu_millis, memory_mb or processes',
+    },
+  },
   rookery_function_invocation_seconds: {
     type: 'histogram',
     help: 'Calls of functions as services and how long each took, waiting included.',

@@ -15,6 +15,13 @@ export interface EntryMetrics {
   render(tenant: string | null): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
+/** What is promised to one kind of owner (`Size` of `instances/ledger.ts`). */
+interface Promised {
+  readonly cpuMillis: number;
+  readonly memoryMb: number;
+  readonly processes: number;
+}
+
 /** What is reported of starts and ends (`InstanceMetrics` of `instances/contract.ts`). */
 export interface InstanceMetrics {
   created(driver: string, outcome: 'created' | 'failed', durationMs: number): void;
@@ -60,6 +67,8 @@ export interface Metrics {
   uncaught(): void;
   /** Where the gauges are read, from now on: the agents have them. Until then they are 0. */
   readGaugesFrom(gauges: Gauges): void;
+  /** Where what the machine has promised is counted, by owner and for `limit`. */
+  readPromisesFrom(read: () => Readonly<Record<string, Promised>>): void;
   /** Where the states of service instances are counted. */
   readFunctionInstancesFrom(count: () => ReadonlyMap<string, number>): void;
   /** Where the jobs that are not over are counted, by status. */
@@ -75,6 +84,7 @@ const MAX_FUNCTION_LABELS = 1000;
 export function createMetrics(options: { readonly version: string }): Metrics {
   const registry = new Registry();
   let gauges: Gauges | undefined;
+  let promises: (() => Readonly<Record<string, Promised>>) | undefined;
   let functionInstances: (() => ReadonlyMap<string, number>) | undefined;
   let leftovers: (() => number) | undefined;
   let openJobs: (() => Readonly<Record<string, number>>) | undefined;
@@ -91,6 +101,13 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   gauge('rookery_build_info', set => set(1, { version: options.version, node: process.version }));
   gauge('rookery_live_instances', set => set(gauges?.liveInstances ?? 0));
   gauge('rookery_open_calls', set => set(gauges?.openCalls ?? 0));
+  gauge('rookery_promised', set => {
+    for (const [owner, promised] of Object.entries(promises?.() ?? {})) {
+      set(promised.cpuMillis, { owner, resource: 'cpu_millis' });
+      set(promised.memoryMb, { owner, resource: 'memory_mb' });
+      set(promised.processes, { owner, resource: 'processes' });
+    }
+  });
   const requests = histogram('rookery_http_request_seconds', registry);
   const calls = histogram('rookery_invocation_seconds', registry);
   const creates = histogram('rookery_create_seconds', registry);
@@ -162,6 +179,9 @@ export function createMetrics(options: { readonly version: string }): Metrics {
     },
     readGaugesFrom(given) {
       gauges = given;
+    },
+    readPromisesFrom(read) {
+      promises = read;
     },
     readFunctionInstancesFrom(count) {
       functionInstances = count;

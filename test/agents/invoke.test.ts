@@ -1,6 +1,6 @@
 import { expect, test, vi } from 'vitest';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
-import { gate, Harness, TENANT } from './harness.ts';
+import { callOf, gate, Harness, specOf, TENANT } from './harness.ts';
 
 test('10 parallel calls of one agent run strictly one after another in order of arrival', async () => {
   await using harness = await Harness.open();
@@ -76,6 +76,21 @@ test('bodies of open calls are bounded in bytes, over all instances', async () =
   expect((await taken).ok).toBe(true);
   expect((await harness.invoke(b, {}, { body })).ok).toBe(true);
   expect(harness.agents.openCalls).toBe(0);
+});
+
+test('one tenant does not get all of that memory where tenants are told apart', async () => {
+  await using harness = await Harness.open({ openCallBytes: new OpenCallBytes(2000, 1000) });
+  const held = gate();
+  harness.driver.handlers.set('held', () => held.opened);
+  const [a, b] = [await harness.create('a', { handler: 'held' }), await harness.create('b', { handler: 'held' })];
+  const other = await harness.agents.create({ spec: specOf('c', { tenant: 'other', handler: 'held' }) });
+  const body = Buffer.from(JSON.stringify('x'.repeat(600)));
+  const taken = harness.invoke(a, {}, { body });
+  await expect(harness.invoke(b, {}, { body })).rejects.toMatchObject({ message: 'the memory for open calls is full' });
+  const theirs = harness.agents.invoke('other', other.id, callOf({}, { body }));
+  held.open();
+  expect([(await taken).ok, (await theirs).ok]).toEqual([true, true]);
+  expect((await harness.invoke(b, {}, { body })).ok).toBe(true);
 });
 
 test('a call beyond its time ends, is cancelled inside, and the instance stays', async () => {

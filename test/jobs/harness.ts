@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { vi } from 'vitest';
-import { isEnded, type Job, type JobStatus, submissionOf } from '../../src/core/job.ts';
+import { isEnded, type Job, type JobStatus, readJobSubmission } from '../../src/core/job.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger } from '../../src/instances/ledger.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
@@ -138,7 +138,7 @@ export class JobsHarness {
   /** `rules`: what its metadata says, `rookery.retries` and the like. */
   async submit(id: string, rules: Record<string, string> = {}): Promise<void> {
     const body = { entrypoint: 'true', submission_id: id, metadata: rules };
-    await this.service.jobs.submit(TENANT, submissionOf(body, ''));
+    await this.service.jobs.submit(TENANT, readJobSubmission(body, ''));
   }
 
   job(id: string): Promise<Job> {

@@ -12,13 +12,14 @@ import {
 } from '../../core/agent.ts';
 import { invalidRequest } from '../../core/error.ts';
 import { checkSources, type FindPath, type HostPathPolicy } from '../../core/host-path.ts';
-import type { Instance, InstanceSpec, InstanceStatus } from '../../core/instance.ts';
+import type { Instance, InstanceSpec } from '../../core/instance.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { readRequest } from '../../http/request.ts';
 import { stepFailed } from '../errors.ts';
-import { badQuery, type Query, queryInteger, queryText } from '../query.ts';
+import { type Query, readQuery } from '../query.ts';
 import { AGENT_DOCS } from './docs.ts';
+import { DELETE_QUERY, LIST_QUERY } from './queries.ts';
 import { agentRecord } from './record.ts';
 
 export interface AgentRoutesOptions {
@@ -34,9 +35,6 @@ interface ById {
   Params: { instanceId: string };
   Querystring: Query;
 }
-
-const STATUSES: readonly InstanceStatus[] = ['CREATING', 'RUNNING', 'STOPPING', 'FAILED'];
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /** Create, get, list, delete and restart of agent instances. */
 export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions): void {
@@ -64,15 +62,7 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
     '/api/agent',
     { config: { access: 'read', docs: AGENT_DOCS.list } },
     async request => {
-      const { query, tenant } = request;
-      const page = await instances.list({
-        tenant,
-        namespace: queryText(query, 'namespace'),
-        name: queryText(query, 'name'),
-        status: readStatus(query),
-        limit: queryInteger(query, 'limit', { min: 1, max: LIMITS.agentList.max }) ?? LIMITS.agentList.default,
-        cursor: readCursor(query),
-      });
+      const page = await instances.list({ tenant: request.tenant, ...readQuery(LIST_QUERY, request.query) });
       return { code: 200, instances: page.instances.map(agentRecord), next_cursor: page.nextCursor };
     },
   );
@@ -81,7 +71,8 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
     '/api/agent/:instanceId',
     { config: { access: 'write', docs: AGENT_DOCS.delete } },
     async request => {
-      const graceMs = readGraceMs(request.query);
+      const { grace } = readQuery(DELETE_QUERY, request.query);
+      const graceMs = grace === null ? null : Math.round(grace * 1000);
       try {
         await instances.delete(request.tenant, request.params.instanceId, graceMs);
       } catch (error) {
@@ -132,29 +123,4 @@ function readIdempotency(
     .update(`${tenant}\n`)
     .update(body ?? '');
   return { key, requestHash: hash.digest('hex') };
-}
-
-function readStatus(query: Query): InstanceStatus | undefined {
-  const value = queryText(query, 'status');
-  if (value === undefined) return undefined;
-  const status = STATUSES.find(one => one === value);
-  if (status === undefined) throw badQuery('status', `one of ${STATUSES.join(', ')}`, value);
-  return status;
-}
-
-function readCursor(query: Query): string | null {
-  const value = queryText(query, 'cursor');
-  if (value === undefined) return null;
-  if (!UUID.test(value)) throw badQuery('cursor', 'the next_cursor of a page before', value);
-  return value;
-}
-
-function readGraceMs(query: Query): number | null {
-  const value = queryText(query, 'grace');
-  if (value === undefined) return null;
-  const max = LIMITS.deleteGraceMaxSeconds;
-  const seconds = Number(value);
-  if (!/^\d+(\.\d+)?(e[+-]?\d{1,3})?$/i.test(value) || seconds > max)
-    throw badQuery('grace', `seconds from 0 to ${max}`, value);
-  return Math.round(seconds * 1000);
 }

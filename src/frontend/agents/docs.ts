@@ -4,6 +4,9 @@ import { EXEC } from '../../core/exec.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
+import { LOG_QUERY } from '../log-answer.ts';
+import { describeQuery } from '../query.ts';
+import { DELETE_QUERY, LIST_QUERY } from './queries.ts';
 import {
   AgentCreated,
   AgentDeleted,
@@ -62,20 +65,7 @@ export const AGENT_DOCS = {
     tags,
     operationId: 'listAgents',
     summary: 'List agent instances, ordered by id',
-    querystring: Type.Object({
-      namespace: Type.Optional(Type.String({ description: 'Exact.' })),
-      name: Type.Optional(Type.String({ description: 'Exact.' })),
-      status: Type.Optional(Type.Enum(['CREATING', 'RUNNING', 'STOPPING', 'FAILED'])),
-      limit: Type.Optional(
-        Type.Integer({ minimum: 1, maximum: LIMITS.agentList.max, default: LIMITS.agentList.default }),
-      ),
-      cursor: Type.Optional(
-        Type.String({
-          pattern: '^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?$',
-          description: 'The `next_cursor` of the page before.',
-        }),
-      ),
-    }),
+    querystring: describeQuery(LIST_QUERY),
     response: { 200: json('One page.', AgentList) },
   },
   delete: {
@@ -84,16 +74,7 @@ export const AGENT_DOCS = {
     summary: 'Delete an agent instance',
     description: 'Runs `pre_stop`, ends and removes the sandbox.',
     params: byId,
-    querystring: Type.Object({
-      grace: Type.Optional(
-        Type.Number({
-          minimum: 0,
-          maximum: LIMITS.deleteGraceMaxSeconds,
-          description:
-            'Seconds for `pre_stop` and the end; default: the larger of 10 and the registered pre_stop time.',
-        }),
-      ),
-    }),
+    querystring: describeQuery(DELETE_QUERY),
     response: { 200: json('It is gone.', AgentDeleted), ...unknown },
   },
   restart: {
@@ -138,18 +119,7 @@ export const AGENT_DOCS = {
     operationId: 'agentLogs',
     summary: 'What the user’s code wrote',
     params: byId,
-    querystring: Type.Object({
-      tail: Type.Optional(
-        Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description: 'The last n lines.' }),
-      ),
-      since: Type.Optional(
-        Type.Union([
-          Type.String({ format: 'date-time' }),
-          Type.String({ pattern: '^([0-9]+(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' }),
-        ]),
-      ),
-      follow: Type.Optional(Type.Boolean({ default: false, description: 'Go on until the caller leaves.' })),
-    }),
+    querystring: describeQuery(LOG_QUERY),
     response: { 200: text('The lines.'), ...unknown, ...busy },
   },
   exec: {

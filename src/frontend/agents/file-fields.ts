@@ -2,7 +2,8 @@ import { LIMITS } from '../../core/limits.ts';
 
 /** What `mode` has to be, for sentences. */
 export const MODE_TEXT = 'permission bits in octal, such as 644 or 0755';
-const MODE = /^(?:0o?)?[0-7]{1,3}$/;
+export const MODE_PATTERN = '^(0o?)?[0-7]{1,3}$';
+const MODE = new RegExp(MODE_PATTERN);
 
 /** Permission bits; null: the default. Fails with what `wrong` makes of the text. */
 export function readMode(text: string | undefined, wrong: (text: string) => Error): number | null {

@@ -1,14 +1,14 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
-import { invalidRequest } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { answerController } from '../../http/caller.ts';
 import type { FileEntry } from '../../sandbox/access.ts';
-import { badQuery, type Query, queryFlag, queryInteger, queryText } from '../query.ts';
-import { formatMode, MODE_TEXT, pathProblem, readMode } from './file-fields.ts';
+import { type Query, readQuery } from '../query.ts';
+import { formatMode } from './file-fields.ts';
 import { sendFile } from './files-download.ts';
 import { receiveFile } from './files-upload.ts';
 import { FILE_DOCS } from './io-docs.ts';
+import { DOWNLOAD_QUERY, FILES_QUERY, MKDIR_QUERY } from './queries.ts';
 
 interface ById {
   Params: { instanceId: string };
@@ -46,7 +46,7 @@ export function addFileRoutes(app: FastifyInstance, instances: AgentInstances): 
     `${files}/download`,
     { config: { access: 'read', longLived: true, costly: 'scan', docs: FILE_DOCS.download } },
     async (request, reply) => {
-      const path = requiredPath(request.query);
+      const { path } = readQuery(DOWNLOAD_QUERY, request.query);
       const { signal } = stillness(reply);
       const access = await accessOf(request);
       return await sendFile(request, reply, { path, file: await access.openFile(path, signal) });
@@ -57,8 +57,8 @@ export function addFileRoutes(app: FastifyInstance, instances: AgentInstances): 
     `${files}/list`,
     { config: { access: 'read', costly: 'scan', docs: FILE_DOCS.list } },
     async (request, reply) => {
-      const path = requiredPath(request.query);
-      const maxDepth = readDepth(request.query);
+      const { path, recursive, max_depth } = readQuery(FILES_QUERY, request.query);
+      const maxDepth = recursive ? (max_depth ?? LIMITS.fileList.maxDepth) : 1;
       const { signal } = stillness(reply);
       const access = await accessOf(request);
       const { maxEntries } = LIMITS.fileList;
@@ -68,10 +68,7 @@ export function addFileRoutes(app: FastifyInstance, instances: AgentInstances): 
   );
 
   app.post<ById>(`${files}/mkdir`, { config: { access: 'write', docs: FILE_DOCS.mkdir } }, async (request, reply) => {
-    const { query } = request;
-    const path = requiredPath(query);
-    const mode = readMode(queryText(query, 'mode'), value => badQuery('mode', MODE_TEXT, value));
-    const recursive = queryFlag(query, 'recursive');
+    const { path, mode, recursive } = readQuery(MKDIR_QUERY, request.query);
     const { signal } = stillness(reply);
     const access = await accessOf(request);
     await access.makeDirectory(path, { mode, recursive }, signal);
@@ -84,21 +81,6 @@ function stillness(reply: FastifyReply): AbortController {
   const controller = answerController(reply.raw);
   reply.raw.setTimeout(LIMITS.fileIdleMs, () => reply.raw.destroy());
   return controller;
-}
-
-function requiredPath(query: Query): string {
-  const path = queryText(query, 'path');
-  if (path === undefined) throw invalidRequest('invalid query: path is required');
-  const problem = pathProblem(path);
-  if (problem !== undefined) throw invalidRequest(`invalid query: path ${problem}`);
-  return path;
-}
-
-function readDepth(query: Query): number {
-  const { maxDepth } = LIMITS.fileList;
-  const depth = queryInteger(query, 'max_depth', { min: 1, max: maxDepth });
-  if (!queryFlag(query, 'recursive')) return 1;
-  return depth ?? maxDepth;
 }
 
 function fileRecord({ path, type, sizeBytes, mode, modifiedAtMs }: FileEntry) {

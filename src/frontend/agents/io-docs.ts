@@ -2,17 +2,14 @@ import { Type } from 'typebox';
 import { LIMITS } from '../../core/limits.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
-import { bytes, errors, flag, upgrade } from '../io-docs.ts';
+import { bytes, errors, upgrade } from '../io-docs.ts';
+import { describeQuery } from '../query.ts';
+import { DOWNLOAD_QUERY, FILES_QUERY, MKDIR_QUERY } from './queries.ts';
+import { TERMINAL_QUERY } from './terminal-query.ts';
 
 const tags = ['agent'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 const byId = Type.Object({ instanceId: Type.String({ description: 'The `instance_id` of the create.' }) });
-const path = Type.String({
-  minLength: 1,
-  pattern: '^[^\\u0000]+$',
-  description: 'A path inside the sandbox; a relative one begins at its working directory.',
-});
-const mode = Type.String({ pattern: '^(0o?)?[0-7]{1,3}$', description: 'Permission bits in octal.' });
 const Ok = Type.Literal(200);
 
 const fileHeaders = { 'X-File-Mode': Type.String({ description: 'Permission bits in octal.' }) };
@@ -46,7 +43,7 @@ export const FILE_DOCS = {
     summary: 'Read a file inside the sandbox',
     description: 'One range (`Range`, `If-Range`) and conditions (`If-None-Match`, `If-Modified-Since`) are heeded.',
     params: byId,
-    querystring: Type.Object({ path }),
+    querystring: describeQuery(DOWNLOAD_QUERY),
     response: {
       200: {
         description: 'The file.',
@@ -68,17 +65,7 @@ export const FILE_DOCS = {
     operationId: 'listFiles',
     summary: 'List a directory inside the sandbox, ordered by path',
     params: byId,
-    querystring: Type.Object({
-      path,
-      recursive: Type.Optional(flag('What is in its directories too. Symbolic links are not followed.')),
-      max_depth: Type.Optional(
-        Type.Integer({
-          minimum: 1,
-          maximum: LIMITS.fileList.maxDepth,
-          description: `With \`recursive\`: 1 = what is in the directory itself; default ${LIMITS.fileList.maxDepth}.`,
-        }),
-      ),
-    }),
+    querystring: describeQuery(FILES_QUERY),
     response: {
       200: json(
         'What is in it.',
@@ -105,11 +92,7 @@ export const FILE_DOCS = {
     operationId: 'makeDirectory',
     summary: 'Make a directory inside the sandbox',
     params: byId,
-    querystring: Type.Object({
-      path,
-      mode: Type.Optional(mode),
-      recursive: Type.Optional(flag('Its parents too; one that is there already is no failure.')),
-    }),
+    querystring: describeQuery(MKDIR_QUERY),
     response: { 200: json('It is there.', Type.Object({ code: Ok, path: Type.String() })), ...errors },
   },
 } as const satisfies Record<string, RouteDocs>;
@@ -121,20 +104,6 @@ export const TERMINAL_DOCS: RouteDocs = {
   summary: 'Run a command inside the sandbox over a WebSocket, with or without a terminal',
   description: 'The messages are described in docs/sandbox-io.md.',
   params: byId,
-  querystring: Type.Object({
-    command: Type.Optional(
-      Type.String({
-        description:
-          'Given once: run by `/bin/sh -c`, or a JSON list of arguments. Given several times: each is an argument. Default: a login shell.',
-      }),
-    ),
-    tty: Type.Optional(flag('With a terminal.')),
-    cols: Type.Optional(Type.Integer({ minimum: 1, maximum: 65_535, default: 80 })),
-    rows: Type.Optional(Type.Integer({ minimum: 1, maximum: 65_535, default: 24 })),
-    working_dir: Type.Optional(
-      Type.String({ description: 'Default: the working directory of the sandbox; a relative one counts from it.' }),
-    ),
-    env: Type.Optional(Type.String({ description: '`NAME=value`, added to its environment; may be repeated.' })),
-  }),
+  querystring: describeQuery(TERMINAL_QUERY),
   response: { ...upgrade, ...errors },
 };

@@ -15,7 +15,7 @@ export function addLogsRoute(app: FastifyInstance, instances: AgentInstances): v
     '/api/agent/:instanceId/logs',
     { config: { access: 'read', longLived: true, costly: 'scan', docs: AGENT_DOCS.logs } },
     async (request, reply) => {
-      const wanted = readLogRequest(request.query, Date.now());
+      const wanted = readLogRequest(request.query);
       const { tenant, params } = request;
       if (request.method === 'HEAD') {
         await instances.get(tenant, params.instanceId);

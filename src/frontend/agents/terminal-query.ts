@@ -1,7 +1,7 @@
 import { environmentNameProblem } from '../../core/environment.ts';
 import { invalidRequest } from '../../core/error.ts';
 import type { OpenExecRequest } from '../../sandbox/access.ts';
-import { badQuery, type Query, queryFlag, queryInteger, queryText } from '../query.ts';
+import { badQuery, flag, integer, parsed, type Query, type QueryOf, readQuery } from '../query.ts';
 
 /** What is started when nothing is asked for: a login shell, the better one that is there. */
 const LOGIN_SHELL = ['/bin/sh', '-c', 'if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi'];
@@ -9,18 +9,47 @@ const DEFAULT_SIZE = { columns: 80, rows: 24 };
 const SIZE = { min: 1, max: 65_535 };
 const TERM = 'xterm-256color';
 
-/** The query of a terminal. Fails with `invalid_request`. */
+/** The query of a terminal, in the order in which it is checked. */
+export const TERMINAL_QUERY = {
+  tty: flag('With a terminal.'),
+  cols: integer(SIZE, DEFAULT_SIZE.columns),
+  rows: integer(SIZE, DEFAULT_SIZE.rows),
+  working_dir: parsed(
+    {
+      type: 'string',
+      description: 'Default: the working directory of the sandbox; a relative one counts from it.',
+    },
+    '',
+    (text, name) => {
+      if (text.includes('\0')) throw invalidRequest(`invalid query: ${name} must not contain a NUL character`);
+      return text;
+    },
+  ),
+  command: {
+    schema: {
+      type: 'string',
+      description:
+        'Given once: run by `/bin/sh -c`, or a JSON list of arguments. Given several times: each is an argument. Default: a login shell.',
+    },
+    read: readCommand,
+  },
+  env: {
+    schema: { type: 'string', description: '`NAME=value`, added to its environment; may be repeated.' },
+    read: readEnvironment,
+  },
+};
+
+/** Fails with `invalid_request`. */
 export function readOpenExec(query: Query): OpenExecRequest {
-  const hasTerminal = queryFlag(query, 'tty');
-  const columns = queryInteger(query, 'cols', SIZE) ?? DEFAULT_SIZE.columns;
-  const rows = queryInteger(query, 'rows', SIZE) ?? DEFAULT_SIZE.rows;
-  const workingDir = queryText(query, 'working_dir') ?? '';
-  if (workingDir.includes('\0')) throw invalidRequest('invalid query: working_dir must not contain a NUL character');
+  const { tty, cols, rows, working_dir, command, env } = readQuery<QueryOf<typeof TERMINAL_QUERY>>(
+    TERMINAL_QUERY,
+    query,
+  );
   return {
-    argv: readCommand(query),
-    workingDir,
-    env: { ...(hasTerminal ? { TERM } : {}), ...readEnvironment(query) },
-    terminal: hasTerminal ? { columns, rows } : null,
+    argv: command,
+    workingDir: working_dir,
+    env: { ...(tty ? { TERM } : {}), ...env },
+    terminal: tty ? { columns: cols, rows } : null,
   };
 }
 
@@ -29,7 +58,7 @@ function readCommand(query: Query): readonly string[] {
   const given = listOf(query.command);
   const [first] = given;
   if (first === undefined || (given.length === 1 && first === '')) return LOGIN_SHELL;
-  const argv = given.length > 1 ? given : parsed(first);
+  const argv = given.length > 1 ? given : parsedList(first);
   if (argv === null) return ['/bin/sh', '-c', withoutNul(first)];
   if (argv.length === 0 || argv[0] === '') throw badQuery('command', 'a command that names a program', given.join(' '));
   for (const argument of argv) withoutNul(argument);
@@ -37,7 +66,7 @@ function readCommand(query: Query): readonly string[] {
 }
 
 /** Null when it is not a JSON list. */
-function parsed(text: string): string[] | null {
+function parsedList(text: string): string[] | null {
   if (!text.startsWith('[')) return null;
   let value: unknown;
   try {

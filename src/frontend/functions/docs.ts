@@ -3,8 +3,12 @@ import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
 import { TENANT_PATTERN } from '../../core/tenant.ts';
 import { Warnings } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
+import { LOG_QUERY } from '../log-answer.ts';
+import { anyText, describeQuery } from '../query.ts';
 
 const tags = ['function service'];
+/** Whose log; the rest is asked as of any log. */
+export const INSTANCE_QUERY = { instance: anyText({ description: 'The id of one instance.' }) };
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 const Failure = Type.Object({
   code: Type.Integer(),
@@ -145,21 +149,7 @@ export const FUNCTION_DOCS = {
     description:
       'Of all instances that run now, with the beginning of the id of each one before its lines; of one with `instance`. What an instance wrote goes with it.',
     params: byUrn,
-    querystring: Type.Object({
-      instance: Type.Optional(Type.String({ description: 'The id of one instance.' })),
-      tail: Type.Optional(
-        Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description: 'The last lines of each instance.' }),
-      ),
-      since: Type.Optional(
-        Type.Union([
-          Type.String({ format: 'date-time' }),
-          Type.String({ pattern: '^([0-9]{1,5}(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' }),
-        ]),
-      ),
-      follow: Type.Optional(
-        Type.Boolean({ description: 'Go on until the caller leaves; instances that start later join.' }),
-      ),
-    }),
+    querystring: describeQuery({ ...INSTANCE_QUERY, ...LOG_QUERY }),
     response: {
       200: { description: 'The lines.', content: { 'text/plain': { schema: Type.String() } } },
       400: failed(`Not a functionVersionUrn, or a bad query (${SERVICE_CODES.badCall.code}).`),

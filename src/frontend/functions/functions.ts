@@ -3,8 +3,8 @@ import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
 import { notFound } from '../../core/error.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { LogAnswers, readLogRequest } from '../log-answer.ts';
-import { type Query, queryText } from '../query.ts';
-import { FUNCTION_DOCS } from './docs.ts';
+import { type Query, readQuery } from '../query.ts';
+import { FUNCTION_DOCS, INSTANCE_QUERY } from './docs.ts';
 import { functionFailure, sendFunctionFailure } from './errors.ts';
 import { addFunctionInvokeRoutes, type FunctionRoutesOptions, readUrn } from './invoke.ts';
 
@@ -91,8 +91,8 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
       const urn = readUrn(request.params.urn);
       const tenant = ownTenantOnly ? request.tenant : null;
       const wanted = {
-        ...readLogRequest(request.query, Date.now()),
-        instanceId: queryText(request.query, 'instance') ?? null,
+        ...readLogRequest(request.query),
+        instanceId: readQuery(INSTANCE_QUERY, request.query).instance ?? null,
       };
       if (request.method === 'HEAD') {
         await functions.check(urn, tenant);

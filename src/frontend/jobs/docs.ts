@@ -1,8 +1,10 @@
 import { Type } from 'typebox';
 import { JOB_SCHEDULE, JOB_SUBMIT } from '../../core/job.ts';
 import { Warnings } from '../../http/docs.ts';
+import { describeQuery, flag } from '../query.ts';
 
 const tags = ['job'];
+export const JOB_LOG_QUERY = { follow: flag() };
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 const text = (description: string) => ({ description, content: { 'text/plain': { schema: Type.String() } } });
 const texts = Type.Record(Type.String(), Type.String());
@@ -122,7 +124,7 @@ export const JOB_DOCS = {
     operationId: 'getJobLogs',
     summary: 'The log of a job, as it is now; with `follow=true` as text, on until the job is over',
     params: byId,
-    querystring: Type.Object({ follow: Type.Optional(Type.Boolean()) }),
+    querystring: describeQuery(JOB_LOG_QUERY),
     response: {
       200: {
         description: 'stdout and stderr.',

@@ -8,8 +8,8 @@ import { readRequest } from '../../http/request.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import type { JobService } from '../../jobs/create-jobs.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
-import { type Query, queryFlag } from '../query.ts';
-import { JOB_DOCS } from './docs.ts';
+import { type Query, readQuery } from '../query.ts';
+import { JOB_DOCS, JOB_LOG_QUERY } from './docs.ts';
 import { answerErrorsAsText } from './errors.ts';
 import { addPackageRoutes } from './packages.ts';
 import { addScheduleRoutes } from './schedules.ts';
@@ -86,7 +86,7 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
   });
   add('GET', '/api/jobs/:id/logs', 'read', JOB_DOCS.logs, async ({ tenant, params, query }, reply) => {
     const left = answerController(reply.raw);
-    if (!queryFlag(query, 'follow')) {
+    if (!readQuery(JOB_LOG_QUERY, query).follow) {
       return sendJsonText(reply, 'logs', await jobs.log(tenant, params.id, left.signal));
     }
     reply.raw.once(

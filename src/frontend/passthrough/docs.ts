@@ -1,12 +1,20 @@
 import { Type } from 'typebox';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
-import { bytes, errors, flag, upgrade } from '../io-docs.ts';
+import { bytes, errors, upgrade } from '../io-docs.ts';
+import { anyText, describeQuery, flag, integer, required } from '../query.ts';
 
 const channel = ['byte channels'];
-const target = {
-  instance: Type.String({ minLength: 1, description: 'The id of an agent, or of an instance of a function.' }),
-  port: Type.Integer({ minimum: 1, maximum: 65_535, description: 'A TCP port on 127.0.0.1 inside the sandbox.' }),
+/** Where a channel leads. */
+export const TARGET_QUERY = {
+  instance: required(anyText({ minLength: 1, description: 'The id of an agent, or of an instance of a function.' })),
+  port: required(
+    integer({ min: 1, max: 65_535 }, undefined, { description: 'A TCP port on 127.0.0.1 inside the sandbox.' }),
+  ),
+};
+export const TUNNEL_QUERY = {
+  ...TARGET_QUERY,
+  half_close: flag('The end of what comes from inside is told by a message.'),
 };
 const unreachable = {
   400: errors[400],
@@ -22,7 +30,7 @@ const http = (operationId: string, method: string): RouteDocs => ({
   description:
     'Method, path, query, headers and body go through as they are, both ways, but for what belongs to the service: `instance`, `port` and `token` of the query, tokens and tenants. Every other method, and upgrades such as WebSockets, go through too.',
   params: Type.Object({ '*': Type.String({ description: 'The path inside.' }) }),
-  querystring: Type.Object(target),
+  querystring: describeQuery(TARGET_QUERY),
   response: {
     200: { description: 'What the server answers, whatever its status.', content: { '*/*': { schema: bytes } } },
     ...unreachable,
@@ -36,10 +44,7 @@ export const PASSTHROUGH_DOCS = {
     operationId: 'openTunnel',
     summary: 'Bytes to and from a port inside a sandbox, over a WebSocket',
     description: 'Binary messages are the bytes, both ways. docs/sandbox-io.md says how each side ends.',
-    querystring: Type.Object({
-      ...target,
-      half_close: Type.Optional(flag('The end of what comes from inside is told by a message.')),
-    }),
+    querystring: describeQuery(TUNNEL_QUERY),
     response: { ...upgrade, ...unreachable },
   },
   http: {

@@ -8,9 +8,9 @@ import { answerController } from '../../http/caller.ts';
 import type { TokenVerifier } from '../../http/credentials.ts';
 import { within } from '../../lib/deadline.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
-import { type Query, queryFlag, queryInteger, queryText } from '../query.ts';
+import { type Query, readQuery } from '../query.ts';
 import { answerUpgradeRequired, SocketLives } from '../web-socket.ts';
-import { PASSTHROUGH_DOCS } from './docs.ts';
+import { PASSTHROUGH_DOCS, TARGET_QUERY, TUNNEL_QUERY } from './docs.ts';
 import { platformTokens, queryForSandbox } from './headers.ts';
 import { passRequest } from './http.ts';
 import { serveTunnel, type Tunnel } from './tunnel.ts';
@@ -39,11 +39,11 @@ export function addPassthroughRoutes(app: FastifyInstance, options: PassthroughO
   app.server.prependListener('upgrade', (request, _socket, head) => heads.set(request, head));
 
   const pass = async (request: Request, reply: FastifyReply): Promise<FastifyReply> => {
-    const { port, instanceId } = readTarget(request.query);
+    const { port, instance } = readQuery(TARGET_QUERY, request.query);
     const tokens = await platformTokens(request.raw, options.auth);
     const path = pathInside(request.raw.url ?? '', tokens);
     const left = request.ws ? lives.begin(request) : answerController(reply.raw);
-    const access = await options.access(request.tenant, instanceId);
+    const access = await options.access(request.tenant, instance);
     try {
       const connection = await dial(access, port, left);
       left.signal.addEventListener('abort', () => connection.destroy(), { once: true });
@@ -89,15 +89,14 @@ function addTunnelRoute(app: FastifyInstance, options: PassthroughOptions, lives
     // Before the handshake, so that what is wrong is an ordinary answer.
     preHandler: async (request, reply) => {
       if (!request.ws) return answerUpgradeRequired(reply);
-      const { port, instanceId } = readTarget(request.query);
-      const hasHalves = queryFlag(request.query, 'half_close');
+      const { port, instance, half_close } = readQuery(TUNNEL_QUERY, request.query);
       const left = lives.begin(request);
-      const access = await options.access(request.tenant, instanceId);
+      const access = await options.access(request.tenant, instance);
       try {
         const connection = await dial(access, port, left);
         connection.on('error', () => undefined);
         left.signal.addEventListener('abort', () => connection.destroy(), { once: true });
-        tunnels.set(request.raw, { connection, hasHalves, signal: left.signal });
+        tunnels.set(request.raw, { connection, hasHalves: half_close, signal: left.signal });
         return undefined;
       } catch (error) {
         return answerUnreachable(reply, error);
@@ -109,14 +108,6 @@ function addTunnelRoute(app: FastifyInstance, options: PassthroughOptions, lives
       if (tunnel) void serveTunnel(socket, request, tunnel);
     },
   });
-}
-
-function readTarget(query: Query): { readonly instanceId: string; readonly port: number } {
-  const instanceId = queryText(query, 'instance');
-  if (instanceId === undefined) throw invalidRequest('invalid query: instance is required');
-  const port = queryInteger(query, 'port', { min: 1, max: 65_535 });
-  if (port === undefined) throw invalidRequest('invalid query: port is required');
-  return { instanceId, port };
 }
 
 /** What stands behind the prefix, as it was sent. */

@@ -11,6 +11,14 @@ describe('LogLines', () => {
     expect(lines.push(Buffer.from(stored(1, 'one\n') + stored(2, 'two\n'))).toString()).toBe('one\ntwo\n');
   });
 
+  test('keeps what has not ended when the memory of a chunk is used again', () => {
+    const lines = new LogLines(null);
+    const memory = Buffer.alloc(100);
+    const push = (bytes: string) => lines.push(memory.subarray(0, memory.write(bytes))).toString();
+    expect(push(stored(1, 'first')) + push(' and more') + push(' than that\n')).toBe('first and more than that\n');
+    expect(push(stored(2, 'one\n') + stored(3, 'two')) + push(' and a half\n')).toBe('one\ntwo and a half\n');
+  });
+
   test('gives the same however the bytes are cut', () => {
     const texts = fc.array(fc.string({ unit: fc.constantFrom('a', 'ü', ' ', '+', '1') }), { maxLength: 8 });
     fc.assert(

@@ -46,11 +46,10 @@ export class LogLines {
     }
     const end = data.lastIndexOf(NEWLINE) + 1;
     if (end === 0) {
-      this.#keep(data);
+      this.#keep(Buffer.from(data));
       return this.#partBytes > LIMITS.logLineBytes ? this.#piece() : EMPTY;
     }
     const whole = this.#take(data.subarray(0, end));
-    // A copy: the chunk belongs to the lines before it.
     if (end < data.length) this.#keep(Buffer.from(data.subarray(end)));
     return this.#strip(whole);
   }
@@ -61,6 +60,7 @@ export class LogLines {
     return this.#strip(this.#take(Buffer.from('\n')));
   }
 
+  /** `data` has to be a copy: the chunk belongs to its reader, who uses its memory again. */
   #keep(data: Buffer): void {
     if (data.length === 0) return;
     this.#parts.push(data);

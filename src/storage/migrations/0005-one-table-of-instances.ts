@@ -63,9 +63,18 @@ const NO_SANDBOX = JSON.stringify({
   warnings: [],
 });
 
-/** Agents, instances of functions, jobs and builds get one table, whoever owns them. */
+/**
+ * Agents, instances of functions, jobs and builds get one table, whoever owns them. All of it or nothing, and once: a server that is killed
+ * before the migration is noted runs it again.
+ */
 export async function up(unknownDb: Kysely<unknown>): Promise<void> {
-  const db = unknownDb as Kysely<Tables>;
+  const tables = await unknownDb.introspection.getTables();
+  const instances = tables.find(({ name }) => name === 'instances');
+  if (instances?.columns.some(({ name }) => name === 'owner_kind')) return;
+  await (unknownDb as Kysely<Tables>).transaction().execute(moveAll);
+}
+
+async function moveAll(db: Kysely<Tables>): Promise<void> {
   const text = (name: string) =>
     db.schema
       .alterTable('instances')
@@ -78,12 +87,6 @@ export async function up(unknownDb: Kysely<unknown>): Promise<void> {
       .execute();
   for (const name of ['owner_kind', 'owner_key', 'sandbox_type']) await text(name);
   for (const name of ['epoch', 'cpu_millis', 'memory_mb', 'concurrency', 'max_call_ms']) await number(name);
-  await moveAgents(db);
-  await db.schema.alterTable('instances').dropColumn('restarts').execute();
-  await moveInstancesOfFunctions(db);
-  await db.schema.dropTable('service_instances').execute();
-  await moveJobs(db);
-  await db.schema.alterTable('jobs').dropColumn('handle').execute();
   // Only agents have names.
   await db.schema.dropIndex('instances_name').execute();
   await db.schema
@@ -94,6 +97,12 @@ export async function up(unknownDb: Kysely<unknown>): Promise<void> {
     .where(sql.ref('owner_kind'), '=', 'agent')
     .execute();
   await db.schema.createIndex('instances_node').on('instances').column('node_id').execute();
+  await moveAgents(db);
+  await db.schema.alterTable('instances').dropColumn('restarts').execute();
+  await moveInstancesOfFunctions(db);
+  await db.schema.dropTable('service_instances').execute();
+  await moveJobs(db);
+  await db.schema.alterTable('jobs').dropColumn('handle').execute();
 }
 
 async function moveAgents(db: Kysely<Tables>): Promise<void> {
