@@ -44,7 +44,7 @@ export interface AgentInstances {
 
   exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult>;
 
-  /** Ways into the sandbox of a RUNNING instance (`not_found` otherwise; `failed_precondition` when its driver has none). */
+  /** Ways into the sandbox of a RUNNING instance. Fails with `failed_precondition` otherwise, as `exec` does, and when its driver has none. */
   access(tenant: string, id: string): Promise<SandboxAccess>;
 
   /** Also for a FAILED instance, whose logs are kept until it is deleted. */

@@ -1,12 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import type { AgentInstances, CreateInstance, InstanceQuery } from '../../src/agents/contract.ts';
-import { alreadyExists, failedPrecondition, notFound, type ServiceError } from '../../src/core/error.ts';
+import { instanceFailed, keyUsed, nameTaken, notRunning } from '../../src/agents/refusals.ts';
+import { failedPrecondition, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
+import { instanceNotFound } from '../../src/instances/refusals.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
 import type { SandboxAccess } from '../../src/sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest } from '../../src/sandbox/driver.ts';
 
-/** The scheduler's contract in memory, so that an entry can be tested alone; what user code does is set by the test. */
+interface Creating {
+  readonly planned: Instance;
+  readonly created: Promise<Instance>;
+  readonly requestHash: string | undefined;
+}
+
+/** The contract of `AgentInstances` in memory (`test/suites/agent-instances.ts`), so that an entry can be tested alone; what user code does is set by the test. */
 export class MemoryInstances implements AgentInstances {
   readonly calls: { id: string; call: Call }[] = [];
   readonly deletes: { id: string; graceMs: number | null }[] = [];
@@ -25,29 +33,51 @@ export class MemoryInstances implements AgentInstances {
   });
   onLogs: (request: LogRequest, signal: AbortSignal) => AsyncIterable<Buffer> = async function* () {};
   readonly #instances = new Map<string, Instance>();
-  readonly #keys = new Map<string, { id: string; requestHash: string }>();
+  /** Names and idempotency keys that are taken, also by what is still being created. */
+  readonly #creating = new Map<string, Creating>();
+  readonly #keys = new Map<string, Creating>();
 
   async create(request: CreateInstance): Promise<Instance> {
     const { spec, idempotency } = request;
-    const known = idempotency && this.#keys.get(idempotency.key);
-    if (known && known.requestHash !== idempotency.requestHash) {
-      throw alreadyExists(`idempotency key ${idempotency.key} was used with another request`);
+    const key = JSON.stringify([spec.tenant, idempotency?.key]);
+    const known = idempotency && this.#keys.get(key);
+    if (known) {
+      if (known.requestHash !== idempotency.requestHash) throw keyUsed(idempotency.key);
+      return this.#find(spec.tenant, (await known.created).id);
     }
-    if (known) return this.#find(spec.tenant, known.id);
-    for (const other of this.#instances.values()) {
-      const { tenant, namespace, name } = other.spec;
-      if (tenant === spec.tenant && namespace === spec.namespace && name === spec.name) {
-        throw alreadyExists(`agent ${namespace}/${name} already exists`, { body: { instance_id: other.id } });
-      }
+    const name = JSON.stringify([spec.tenant, spec.namespace, spec.name]);
+    const holder = this.#holderOf(spec) ?? this.#creating.get(name)?.planned;
+    if (holder) throw nameTaken(holder);
+    const planned = newInstance(spec);
+    const created = this.#create(request, planned);
+    const creating = { planned, created, requestHash: idempotency?.requestHash };
+    this.#creating.set(name, creating);
+    if (idempotency) this.#keys.set(key, creating);
+    try {
+      return await created;
+    } catch (error) {
+      this.#keys.delete(key);
+      throw error;
+    } finally {
+      this.#creating.delete(name);
     }
-    const instance = { ...newInstance(spec), ...(await this.onCreate(request)) };
-    this.#instances.set(instance.id, instance);
-    if (idempotency) this.#keys.set(idempotency.key, { id: instance.id, requestHash: idempotency.requestHash });
-    return instance;
+  }
+
+  async #create(request: CreateInstance, planned: Instance): Promise<Instance> {
+    return this.put({ ...planned, ...(await this.onCreate(request)) });
+  }
+
+  #holderOf(spec: InstanceSpec): Instance | undefined {
+    return [...this.#instances.values()].find(
+      ({ spec: { tenant, namespace, name } }) =>
+        tenant === spec.tenant && namespace === spec.namespace && name === spec.name,
+    );
   }
 
   async invoke(tenant: string, id: string, call: Call): Promise<CallOutcome> {
-    if (this.#find(tenant, id).status !== 'RUNNING') throw notFound(`instance not found: ${id}`);
+    const { status, statusReason } = this.#find(tenant, id);
+    if (status === 'FAILED') throw instanceFailed(id, statusReason);
+    if (status !== 'RUNNING') throw instanceNotFound(id);
     this.calls.push({ id, call });
     return await this.onInvoke(call);
   }
@@ -66,7 +96,9 @@ export class MemoryInstances implements AgentInstances {
   async list(query: InstanceQuery) {
     this.queries.push(query);
     const instances = [...this.#instances.values()]
-      .filter(({ spec }) => spec.tenant === query.tenant)
+      .filter(({ spec, status }) => spec.tenant === query.tenant && (query.status ?? status) === status)
+      .filter(({ spec }) => (query.namespace ?? spec.namespace) === spec.namespace)
+      .filter(({ spec }) => (query.name ?? spec.name) === spec.name)
       .sort((a, b) => (a.id < b.id ? -1 : 1))
       .filter(({ id }) => query.cursor === null || id > query.cursor);
     const page = instances.slice(0, query.limit);
@@ -77,21 +109,22 @@ export class MemoryInstances implements AgentInstances {
     this.#find(tenant, id);
     this.deletes.push({ id, graceMs });
     this.#instances.delete(id);
+    for (const [key, { planned }] of this.#keys) if (planned.id === id) this.#keys.delete(key);
   }
 
   async restart(tenant: string, id: string): Promise<Instance> {
-    const instance = { ...this.#find(tenant, id), status: 'RUNNING' as const };
+    const instance = { ...this.#find(tenant, id), status: 'RUNNING' as const, statusReason: '' };
     return this.put({ ...instance, restarts: instance.restarts + 1 });
   }
 
   async exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
-    this.#find(tenant, id);
+    this.#running(tenant, id);
     this.execs.push(request);
     return await this.onExec(request, signal);
   }
 
   async access(tenant: string, id: string): Promise<SandboxAccess> {
-    this.#find(tenant, id);
+    this.#running(tenant, id);
     if (this.inside === null) throw failedPrecondition('this test has no sandboxes');
     return this.inside;
   }
@@ -110,8 +143,12 @@ export class MemoryInstances implements AgentInstances {
 
   #find(tenant: string, id: string): Instance {
     const instance = this.#instances.get(id);
-    if (instance?.spec.tenant !== tenant) throw notFound(`instance not found: ${id}`);
+    if (instance?.spec.tenant !== tenant) throw instanceNotFound(id);
     return instance;
+  }
+
+  #running(tenant: string, id: string): void {
+    if (this.#find(tenant, id).status !== 'RUNNING') throw notRunning(id);
   }
 }
 
