@@ -27,7 +27,7 @@ export interface Reconciled {
   adopt(record: InstanceRecord): Promise<unknown>;
   /** Removes what is left of an instance that nobody needs, and its row. */
   discard(record: InstanceRecord, driver: SandboxDriver, handles: readonly SandboxHandle[]): Promise<void>;
-  /** Nothing of its sandbox is left. */
+  /** Nothing of its sandbox runs any more. */
   removed(record: InstanceRecord): void;
   /** What takes calls for it in this process is not what its row says. */
   letGo(record: InstanceRecord): void;
@@ -193,7 +193,10 @@ export class Reconciler {
         return;
       case 'FAILED':
         if (!keepsEnded) await this.#discard(now, driver, listed);
-        else await this.#stopRemains(driver, now, listed);
+        else {
+          await this.#stopRemains(driver, now, listed);
+          this.#instances.removed(now);
+        }
     }
   }
 

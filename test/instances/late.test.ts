@@ -185,6 +185,18 @@ describe('what is being ended', () => {
     expect(await bed.rows()).toEqual([]);
     expect(agentsHold(bed.server)).toEqual(NOTHING);
   });
+
+  test('a restart that could not remove the old sandbox counts until the next look finds that nothing of it runs', async () => {
+    await using bed = await Everybody.open();
+    const id = await bed.createAgent();
+    bed.driver.faults.removeFailures = 1;
+    await expect(bed.server.agents.restart(TENANT, id)).rejects.toMatchObject({ code: 'unavailable' });
+    expect(agentsHold(bed.server)).toEqual(ONE_AGENT);
+    await bed.untilInOrder();
+    expect(agentsHold(bed.server)).toEqual(NOTHING);
+    await bed.server.agents.restart(TENANT, id);
+    expect(agentsHold(bed.server)).toEqual(ONE_AGENT);
+  });
 });
 
 describe('after a restart', () => {

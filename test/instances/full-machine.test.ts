@@ -1,0 +1,142 @@
+import { afterEach, expect, test, vi } from 'vitest';
+import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
+import { FunctionService } from '../../src/functions/function-service.ts';
+import { type GroupKey, SYSTEM_CLOCK } from '../../src/functions/policy.ts';
+import { TENANT } from '../agents/harness.ts';
+import { FakeCatalog, servedFunction, URN } from '../functions/harness.ts';
+import { Everybody, type Server } from './everybody.ts';
+
+/** Four agents, two jobs or four instances of functions. */
+const SMALL = {
+  machine: { cpuMillis: 1_000_000, memoryMb: 512, processes: 1_000_000 },
+  overcommit: { cpu: 1, memory: 1, processes: 1 },
+};
+
+const memoryOf = ({ ledger }: Server) =>
+  Object.fromEntries(Object.entries(ledger.promised.by).map(([kind, { memoryMb }]) => [kind, memoryMb]));
+
+let services: FunctionService[] = [];
+afterEach(async () => {
+  for (const service of services) await service.close(0);
+  services = [];
+});
+
+/** A service of functions over the same instances and the same ledger. */
+async function serviceOf(bed: Everybody): Promise<FunctionService> {
+  const { ledger, launcher } = bed.server;
+  const sizeOf = ({ cpuMillis, memoryMb }: GroupKey) => ({ cpuMillis, memoryMb, processes: 64 });
+  const catalog = new FakeCatalog();
+  catalog.put(servedFunction({ handler: 'echo', code: { storage: 'local', path: bed.directory } }));
+  const service = new FunctionService({
+    catalog,
+    launcher,
+    clock: SYSTEM_CLOCK,
+    capacity: {
+      maxInstances: 100,
+      maxInstancesPerTenant: 100,
+      machine: {
+        isLargeEnough: key => ledger.isWithinMachine(key),
+        isFull: key => ledger.refusal(sizeOf(key)) !== undefined,
+        take: key => ledger.take('function', sizeOf(key)),
+        give: key => ledger.give('function', sizeOf(key)),
+        onGiven: listener => ledger.onGiven(listener),
+      },
+    },
+    maxWaitMs: 30_000,
+    maxWaitingPerTenant: 100,
+    openCallBytes: ledger.openCallBytes,
+    log: { info: () => undefined, warn: () => undefined },
+  });
+  services.push(service);
+  await service.start();
+  return service;
+}
+
+function invoke(service: FunctionService) {
+  const call = { header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.from('7') };
+  return service.invoke({ urn: URN, tenant: null, headers: readFunctionCallHeaders({}), call });
+}
+
+test('an agent that does not fit is refused, says who holds the machine, and leaves nothing', async () => {
+  await using bed = await Everybody.open({ machine: SMALL });
+  for (let count = 0; count < 4; count++) await bed.createAgent();
+  await expect(bed.createAgent()).rejects.toMatchObject({
+    code: 'resource_exhausted',
+    message: expect.stringContaining(
+      'no memory left to promise: 128 of 512 MiB are asked for, and held are agents 512',
+    ),
+    retryAfterSeconds: 5,
+  });
+  expect((await bed.rows()).map(({ status }) => status)).toEqual(Array.from({ length: 4 }, () => 'RUNNING'));
+  await bed.untilInOrder();
+});
+
+test('a job waits in its queue, and starts when agents are deleted', async () => {
+  await using bed = await Everybody.open({ machine: SMALL });
+  const agents = [];
+  for (let count = 0; count < 4; count++) agents.push(await bed.createAgent());
+  const job = await bed.submitJob();
+  await bed.server.agents.delete(TENANT, agents[0] as string, 0);
+  expect((await bed.job(job)).status).toBe('PENDING');
+  expect(memoryOf(bed.server)).toEqual({ agent: 384, function: 0, job: 0, build: 0 });
+  await bed.server.agents.delete(TENANT, agents[1] as string, 0);
+  const { instanceId } = await bed.untilJob(job, 'RUNNING');
+  expect(memoryOf(bed.server)).toEqual({ agent: 256, function: 0, job: 256, build: 0 });
+  await expect(bed.createAgent()).rejects.toThrow('held are agents 256, jobs 256');
+  bed.driver.kill(instanceId, { code: 0, signal: null });
+  await bed.untilJob(job, 'SUCCEEDED');
+  await vi.waitFor(() => expect(memoryOf(bed.server).job).toBe(0));
+  await bed.createAgent();
+});
+
+test('a job waits for an agent that ends by itself, too', async () => {
+  await using bed = await Everybody.open({ machine: SMALL });
+  const agents = [];
+  for (let count = 0; count < 3; count++) agents.push(await bed.createAgent());
+  const job = await bed.submitJob();
+  expect((await bed.job(job)).status).toBe('PENDING');
+  bed.driver.kill(agents[0] as string);
+  await bed.untilJob(job, 'RUNNING');
+});
+
+test('the call of a function waits for an instance, and is served when an agent is deleted', async () => {
+  await using bed = await Everybody.open({ machine: SMALL });
+  const service = await serviceOf(bed);
+  const agents = [];
+  for (let count = 0; count < 4; count++) agents.push(await bed.createAgent());
+  let isServed = false;
+  const call = invoke(service).finally(() => {
+    isServed = true;
+  });
+  await vi.waitFor(() => expect(bed.server.ledger.openCallBytes.taken).toBeGreaterThan(0));
+  await bed.server.instances.reconcile();
+  expect(isServed).toBe(false);
+  expect(bed.driver.starts).toHaveLength(4);
+  await bed.server.agents.delete(TENANT, agents[0] as string, 0);
+  const { outcome } = await call;
+  expect(outcome.ok && outcome.data.toString()).toBe('7');
+  expect(memoryOf(bed.server)).toEqual({ agent: 384, function: 128, job: 0, build: 0 });
+  await service.close(0);
+});
+
+test('a build counts beside the job that waits for it, until it ends', async () => {
+  await using bed = await Everybody.open({ machine: SMALL });
+  bed.driver.buildsEnd = false;
+  const job = await bed.submitJob(['left-pad']);
+  await vi.waitFor(() => expect(bed.driver.runningIds).toHaveLength(1));
+  expect(memoryOf(bed.server)).toEqual({ agent: 0, function: 0, job: 256, build: 256 });
+  await expect(bed.createAgent()).rejects.toThrow('held are jobs 256, builds of environments 256');
+  bed.driver.kill(bed.driver.runningIds[0] as string, { code: 0, signal: null });
+  await bed.untilJob(job, 'RUNNING');
+  expect(memoryOf(bed.server)).toEqual({ agent: 0, function: 0, job: 256, build: 0 });
+});
+
+test('what is found after a restart counts whatever the limits say', async () => {
+  await using bed = await Everybody.open();
+  for (let count = 0; count < 6; count++) await bed.createAgent();
+  await bed.untilJob(await bed.submitJob(), 'RUNNING');
+  await bed.server.close();
+  await bed.startServer({ machine: SMALL });
+  expect(memoryOf(bed.server)).toEqual({ agent: 768, function: 0, job: 256, build: 0 });
+  await expect(bed.createAgent()).rejects.toMatchObject({ code: 'resource_exhausted' });
+});

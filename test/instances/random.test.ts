@@ -1,0 +1,103 @@
+import fc from 'fast-check';
+import { expect, test, vi } from 'vitest';
+import { ServiceError } from '../../src/core/error.ts';
+import type { ServingInstance } from '../../src/functions/launcher.ts';
+import { TENANT } from '../agents/harness.ts';
+import { Everybody } from './everybody.ts';
+
+/** What owners do and what happens to them; `n` says to which. */
+const STEPS: Readonly<Record<string, (model: Model, n: number) => Promise<unknown>>> = {
+  create: ({ bed }) => bed.createAgent(),
+  delete: (model, n) => model.withAgent(n, id => model.bed.server.agents.delete(TENANT, id, 0)),
+  restart: (model, n) => model.withAgent(n, id => model.bed.server.agents.restart(TENANT, id)),
+  call: (model, n) => model.withAgent(n, id => model.bed.call(id)),
+  launch: async model => void model.functions.push(await model.bed.launchFunction()),
+  stop: async (model, n) => {
+    const known = [...model.functions, ...model.bed.server.adopted];
+    await known[n % (known.length || 1)]?.stop();
+  },
+  submit: ({ bed }) => bed.submitJob(),
+  build: ({ bed }, n) => bed.submitJob([`package-${n}`]),
+  exit: async ({ bed: { driver } }, n) => {
+    const id = driver.runningIds[n % (driver.runningIds.length || 1)];
+    if (id !== undefined) driver.kill(id, { code: n % 2, signal: null });
+  },
+  drop: async ({ bed: { driver } }, n) => {
+    const id = driver.runningIds[n % (driver.runningIds.length || 1)];
+    if (id !== undefined) driver.dropConnections(id);
+  },
+  'a stop fails': async ({ bed: { driver } }) => void driver.faults.stopFailures++,
+  'a removal fails': async ({ bed: { driver } }) => void driver.faults.removeFailures++,
+  'a write fails': async ({ bed: { server } }, n) => {
+    const at = server.steps.taken.length + n;
+    server.steps.fateOf = (index, name) => (index === at && name.startsWith('write') ? 'fails' : 'passes');
+  },
+  look: ({ bed }) => bed.server.instances.reconcile(),
+};
+
+class Model {
+  readonly bed: Everybody;
+  readonly functions: ServingInstance[] = [];
+
+  constructor(bed: Everybody) {
+    this.bed = bed;
+  }
+
+  async withAgent(n: number, act: (id: string) => Promise<unknown>): Promise<void> {
+    const agents = (await this.bed.rows()).filter(({ owner }) => owner.kind === 'agent');
+    const agent = agents[n % (agents.length || 1)];
+    if (agent !== undefined) await act(agent.id);
+  }
+
+  /** A step that its server does not live to end is over with it. */
+  async take(name: string, n: number): Promise<void> {
+    const { steps } = this.bed.server;
+    const step = (STEPS[name] as (typeof STEPS)[string])(this, n).catch(error => {
+      // Refusals and failed writes are fine; anything else is a mistake of ours.
+      if (!steps.isDead) expect(error).toBeInstanceOf(ServiceError);
+    });
+    await Promise.race([step, steps.died]);
+  }
+}
+
+const STEP = fc.record({ name: fc.constantFrom(...Object.keys(STEPS)), n: fc.nat(10) });
+/** What is done at one moment, and what then becomes of the server. */
+const ROUNDS = fc.array(
+  fc.record({
+    steps: fc.array(STEP, { minLength: 1, maxLength: 6, size: 'max' }),
+    end: fc.constantFrom('stays', 'stays', 'restarts', 'is killed', 'is killed at once'),
+    turns: fc.nat(30),
+  }),
+  { minLength: 1, maxLength: 6, size: 'max' },
+);
+
+test('whatever agents, functions, jobs and builds do, and whatever becomes of the server, rows, sandboxes and ledger agree', async () => {
+  await fc.assert(
+    fc.asyncProperty(ROUNDS, async rounds => {
+      await using bed = await Everybody.open();
+      const model = new Model(bed);
+      for (const { steps, end, turns } of rounds) {
+        const taken = Promise.all(steps.map(({ name, n }) => model.take(name, n)));
+        if (end === 'is killed at once') for (let turn = 0; turn < turns; turn++) await new Promise(setImmediate);
+        else await taken;
+        if (end === 'stays') continue;
+        if (end === 'restarts') await bed.server.close();
+        else bed.server.steps.kill();
+        await taken;
+        model.functions.splice(0);
+        await bed.startServer();
+      }
+      Object.assign(bed.driver.faults, { stopFailures: 0, removeFailures: 0 });
+      bed.server.steps.fateOf = () => 'passes';
+      await bed.untilInOrder();
+      await vi.waitFor(async () => {
+        const running = (await bed.rows()).filter(({ status }) => status === 'RUNNING');
+        const memoryOf = (kind: string) =>
+          running.filter(({ owner }) => owner.kind === kind).reduce((sum, { memoryMb }) => sum + memoryMb, 0);
+        const { agent, job, build } = bed.server.ledger.promised.by;
+        expect([agent.memoryMb, job.memoryMb, build.memoryMb]).toEqual([memoryOf('agent'), memoryOf('job'), 0]);
+      });
+    }),
+    { numRuns: 25, interruptAfterTimeLimit: 8_000, endOnFailure: true },
+  );
+});
