@@ -53,7 +53,7 @@ function newLauncher(): SandboxLauncher {
     nodeId: 'node-1',
     log,
     createTimeoutMs: 10_000,
-    adoption: { answerMs: 100, silenceMs: 500 },
+    adoption: { answerMs: 2_000, silenceMs: 3_000 },
     orphanGraceMs: 0,
     reconcileIntervalMs: 3_600_000,
   });
