@@ -11,8 +11,8 @@ export interface Answer {
     readonly message?: string;
     readonly data?: unknown;
   };
-  /** The header `X-Advice`, `''` without one. */
-  readonly advice: string;
+  /** The header `X-Advice`. */
+  readonly advice?: string;
 }
 
 /** A served Rookery with a code directory of Python handlers, and short ways to ask it. Everything goes with `dispose`. */
@@ -62,7 +62,12 @@ export class Bed {
       ...(more.signal ? { signal: more.signal } : {}),
     });
     const text = await answer.text();
-    return { status: statusCode, body: text === '' ? {} : JSON.parse(text), advice: String(headers['x-advice'] ?? '') };
+    const advice = headers['x-advice'];
+    return {
+      status: statusCode,
+      body: text === '' ? {} : JSON.parse(text),
+      ...(typeof advice === 'string' ? { advice } : {}),
+    };
   }
 
   createBody(name: string, handler: string, spec: Readonly<Record<string, unknown>> = {}, more: object = {}): object {

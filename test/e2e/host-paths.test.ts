@@ -66,7 +66,7 @@ async function use(way: Way, path: string, on: Bed): Promise<Answer> {
     const url = `${on.server.frontendUrl}/api/jobs/`;
     const body = JSON.stringify({ entrypoint: 'true', runtime_env });
     const answer = await fetch(url, { method: 'POST', body, ...me });
-    return { status: answer.status, body: { message: await answer.text() }, advice: '' };
+    return { status: answer.status, body: { message: await answer.text() } };
   }
   if (way === 'mount' || way === 'workspace') {
     const more = way === 'mount' ? { mounts: [{ source: path, target: '/code' }] } : { workspace: path, mounts: [] };

@@ -273,7 +273,8 @@ class Soak {
   #rows(): { id: string; handle: string }[] {
     const database = new DatabaseSync(databaseOf(this.#bed), { readOnly: true });
     try {
-      return database.prepare('select id, handle from service_instances').all() as { id: string; handle: string }[];
+      const owned = "select id, handle from instances where owner_kind = 'function' and handle is not null";
+      return database.prepare(owned).all() as { id: string; handle: string }[];
     } finally {
       database.close();
     }
