@@ -67,12 +67,13 @@ describe('agent invoke: the error table', () => {
     });
   });
 
-  test('404: a FAILED instance', async () => {
+  test('404: a FAILED instance, with why it FAILED', async () => {
     await using frontend = testFrontend();
-    frontend.instances.put({ ...AGENT, status: 'FAILED' });
+    frontend.instances.put({ ...AGENT, status: 'FAILED', statusReason: 'instance exited: exit code 3' });
+    const about = `instance not found: ${AGENT.id}: it is FAILED (instance exited: exit code 3); `;
     expect(await invoke(frontend, '{}')).toMatchObject({
       status: 404,
-      body: { code: 404, message: `instance not found: ${AGENT.id}` },
+      body: { code: 404, message: expect.stringContaining(about) },
     });
   });
 
