@@ -18,7 +18,7 @@ export default defineConfig({
     // As long as `test/parts/patience.ts` has it for `vi.waitFor`.
     expect: { poll: { timeout: 10_000 } },
     setupFiles: 'test/parts/patience.ts',
-    // Tests start real servers, launchers and sandboxes: more workers than cores would only make them wait for each other.
+    // Tests start real servers, zygotes and sandboxes: more workers than cores would only make them wait for each other.
     maxWorkers: Math.min(4, availableParallelism()),
     projects: [
       {

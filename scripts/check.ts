@@ -15,7 +15,7 @@ interface Check {
 }
 
 /** Python code that runs inside sandboxes; each of them must be readable by Python 3.6. */
-const PYTHON_PACKAGES = ['rookery_runtime', 'rookery_launcher'].map(name => `runtimes/python/${name}`);
+const PYTHON_PACKAGES = ['rookery_runtime', 'rookery_zygote'].map(name => `runtimes/python/${name}`);
 
 const checks: readonly Check[] = [
   {

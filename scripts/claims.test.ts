@@ -26,7 +26,7 @@ describe('a claim', () => {
     expect(judgeClaims([CLAIM], run, [])).toEqual({ notShown: [], failures: [] });
   });
 
-  test('whose test was skipped is told by its name, with the part that is missing', () => {
+  test('whose test was skipped is reported by its name, with the part that is missing', () => {
     const run = report(CLAIM.file, ['the door of a is shut', 'skipped', 'walls [skipped, docker: no daemon]']);
     expect(judgeClaims([CLAIM], run, ['go'])).toEqual({
       notShown: ['claim not shown on this machine: Nobody gets out (docker: no daemon)'],
@@ -66,7 +66,7 @@ describe('a claim', () => {
     ]);
   });
 
-  test('of a suite is shown by any file that runs it; a sandbox that cannot have it is no loss, a missing part is told', () => {
+  test('of a suite is shown by any file that runs it; a sandbox that cannot have it is no loss, a missing part is reported', () => {
     const passed = report('test/sandbox/process.test.ts', ['a link leads nowhere', 'passed']);
     const cannot = report('test/sandbox/supervisor.test.ts', ['a link leads nowhere', 'pending', 'supervisord']);
     const missing = report('test/sandbox/docker.test.ts', [

@@ -58,7 +58,7 @@ async function demo(): Promise<void> {
   const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts'], { capture: true });
   if (build.code !== 0) throw new Error(`the build failed:\n${build.output}`);
 
-  // Its launcher starts with the service; otherwise the first create would wait for it.
+  // Its zygote starts with the service; otherwise the first create would wait for it.
   let server = await Served.start({ args: ['--set', `process.warm=${python.version}`] });
   // Ctrl-C reaches the server as well; its agent would live on.
   process.once('SIGINT', () => void server.remove().finally(() => process.exit(130)));

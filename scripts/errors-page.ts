@@ -23,7 +23,7 @@ const SECTIONS: readonly { readonly where: NumericCode['where']; readonly title:
     where: 'function service',
     title: 'Function service',
     intro:
-      'Calls that are refused for lack of room carry `Retry-After`. ' +
+      'Calls that are refused for lack of capacity carry `Retry-After`. ' +
       `With ${RETRIED} the call has not begun: an asynchronous call is tried again by the service.`,
   },
 ];

@@ -13,7 +13,7 @@ interface Generated {
   readonly make: () => Promise<string>;
 }
 
-const LAUNCHER = 'runtimes/python/rookery_launcher';
+const ZYGOTE = 'runtimes/python/rookery_zygote';
 
 /** A new generated file is a line here. */
 const GENERATED: readonly Generated[] = [
@@ -23,7 +23,7 @@ const GENERATED: readonly Generated[] = [
   { file: 'docs/cli.md', make: cliPage },
   { file: 'docs/errors.md', make: async () => (await import('./errors-page.ts')).errorsPage() },
   { file: 'docs/limits.md', make: async () => (await import('./limits-page.ts')).limitsPage() },
-  { file: `${LAUNCHER}/container_filter.json`, make: containerFilter },
+  { file: `${ZYGOTE}/container_filter.json`, make: containerFilter },
   { file: 'openapi/frontend.json', make: async () => (await import('./openapi.ts')).openApiDocument('frontend') },
   { file: 'openapi/meta.json', make: async () => (await import('./openapi.ts')).openApiDocument('meta') },
 ];
@@ -59,7 +59,7 @@ async function cliPage(): Promise<string> {
 
 async function containerFilter(): Promise<string> {
   const run = promisify(execFile);
-  const { stdout } = await run('python3', ['-B', '-m', 'rookery_launcher.container_filter'], {
+  const { stdout } = await run('python3', ['-B', '-m', 'rookery_zygote.container_filter'], {
     cwd: join(root, 'runtimes/python'),
   });
   return stdout;

@@ -70,7 +70,7 @@ async function runVitest(reportFile: string): Promise<Tally> {
   return tally;
 }
 
-/** The directories of unit tests below runtimes/python: tests, tests_launcher … */
+/** The directories of unit tests below runtimes/python: tests, tests_zygote … */
 function pythonSuites(): readonly string[] {
   return readdirSync(PYTHON_ROOT, { withFileTypes: true })
     .filter(entry => entry.isDirectory() && entry.name.startsWith('tests'))

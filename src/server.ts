@@ -16,7 +16,7 @@ import { CodeStore } from './functions/code/code-store.ts';
 import { FunctionService } from './functions/function-service.ts';
 import { type GroupKey, SYSTEM_CLOCK } from './functions/policy.ts';
 import { createCatalog } from './functions/registry-catalog.ts';
-import { SandboxLauncher } from './functions/sandbox-launcher.ts';
+import { SandboxStarter } from './functions/sandbox-starter.ts';
 import { deliverWebhook } from './functions/webhook.ts';
 import type { TokenVerifier } from './http/credentials.ts';
 import { createJwtVerifier } from './http/jwt.ts';
@@ -44,7 +44,7 @@ import type { Logger } from './telemetry/logger.ts';
 import { createMetrics } from './telemetry/metrics.ts';
 import { createTracer } from './telemetry/tracer.ts';
 import { VERSION } from './version.ts';
-import { WORKS } from './works.ts';
+import { WRITE_OPERATIONS } from './write-operations.ts';
 
 export interface Server {
   /** Counts an error that nobody caught. */
@@ -72,7 +72,7 @@ export async function createServer(config: Config, logger: Logger): Promise<Serv
   for (const notice of dataDir.notices) logger.warn({ dataDir: dataDir.path }, notice);
   let stores: Stores | undefined;
   try {
-    stores = await openStores(dataDir.databaseFile, { works: WORKS, program: WRITE_PROGRAM });
+    stores = await openStores(dataDir.databaseFile, { operations: WRITE_OPERATIONS, program: WRITE_PROGRAM });
     return await begin(config, logger, dataDir, stores);
   } catch (error) {
     dataDir.release(await stores?.close(() => dataDir.end()));
@@ -80,7 +80,7 @@ export async function createServer(config: Config, logger: Logger): Promise<Serv
   }
 }
 
-/** What can be told to be wrong is told before anything that runs is touched. */
+/** Everything that can be seen to be wrong is reported before anything that runs is touched. */
 async function begin(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
   const { database, refuseWrites } = stores;
   const nodeId = await dataDir.nodeId(await listNodeIds(database));
@@ -154,7 +154,7 @@ async function assemble(
     requireIsolation: config.requireIsolation,
     hostEnvironment: environment,
   };
-  const launcher = new SandboxLauncher({
+  const starter = new SandboxStarter({
     ...sandboxes,
     openCallBytes: ledger.openCallBytes,
     codeStore: createCodeStore(config, mountPolicy, removals),
@@ -179,7 +179,7 @@ async function assemble(
 
   const functions = new FunctionService({
     catalog: createCatalog(registry, database, executors),
-    launcher,
+    starter,
     clock: SYSTEM_CLOCK,
     capacity: {
       maxInstances: config.functions.maxInstances,

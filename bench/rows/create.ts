@@ -3,7 +3,7 @@ import { atLeast, atMost, delay, type Measurement, percentile } from '../measure
 import { dockerRunMs } from './docker-run.ts';
 
 const EVENT = { name: 'Ada' };
-/** What a person does between two creates; it lets the server make its next spare, as it does for one create at a time. */
+/** What a person does between two creates; it lets the server make its next worker, as it does for one create at a time. */
 const PAUSE_MS = 20;
 
 /** From the request to the first result of code that has never run, one at a time. */

@@ -80,7 +80,7 @@ export const functionColdStart: Row = {
       await response.text();
       tookMs.push(performance.now() - startedAt);
       if (response.status !== 200) throw new Error(`a cold start answered ${response.status}`);
-      // As a person would; the server makes its next spare meanwhile.
+      // As a person would; the server makes its next worker meanwhile.
       await delay(40);
     }
     const counted = tookMs.slice(3);
@@ -99,8 +99,8 @@ export const functionColdStart: Row = {
 
 const PEAK_CALLERS = 100;
 const OVERLOAD_CALLERS = 500;
-/** The room holds what the peak needs beside the running calls. */
-const ROOM = 72;
+/** The queue holds what the peak needs beside the running calls. */
+const QUEUE = 72;
 /** What a refused caller waits before it comes again: as `Retry-After` asks for, or a tenth of that. */
 const HEEDING_PAUSE_MS = 1000;
 const HASTY_PAUSE_MS = 100;
@@ -115,7 +115,7 @@ export const functionOverload: Row = {
       concurrentNum: CALLERS / INSTANCES,
       minInstance: INSTANCES,
       maxInstance: INSTANCES,
-      autoScaleConfig: { burstScaleNum: ROOM },
+      autoScaleConfig: { burstScaleNum: QUEUE },
     });
     await ready(() => readyInstances(rookery, path), INSTANCES);
     const common = { url: rookery.url, paths: [path], body: BODY, durationMs: bed.roundMs };

@@ -56,7 +56,7 @@ export const idleMemory: Row = {
   },
 };
 
-/** 200 agents that nobody calls, over ten seconds: theirs, the server's and the launcher's processor time. */
+/** 200 agents that nobody calls, over ten seconds: theirs, the server's and the zygote's processor time. */
 export const idleCpu: Row = {
   name: 'idle-cpu',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -65,24 +65,24 @@ export const idleCpu: Row = {
     const windowMs = bed.isQuick ? 3000 : 10_000;
     const ids = await rookery.createMany(count);
     const agents = new Set<number>();
-    const launchers = new Set<number>();
+    const zygotes = new Set<number>();
     for (const id of ids) {
       for (const pid of await processesOf(rookery, id)) agents.add(pid);
       const [sandbox] = await processesOf(rookery, id);
-      const launcher = parentOf(sandbox ?? 0);
-      if (launcher > 1) launchers.add(launcher);
+      const zygote = parentOf(sandbox ?? 0);
+      if (zygote > 1) zygotes.add(zygote);
     }
-    await delay(2000); // creates and answers are over, spares are made again
-    const all = new Set([...agents, ...launchers]);
+    await delay(2000); // creates and answers are over, workers are made again
+    const all = new Set([...agents, ...zygotes]);
     const serverPid = [rookery.served.pid];
     const before = [cpuSeconds(all), cpuSeconds(serverPid)] as const;
     await delay(windowMs);
     const used = [cpuSeconds(all) - before[0], cpuSeconds(serverPid) - before[1]] as const;
     await rookery.deleteAll(ids);
-    bed.raw['idle-cpu'] = { count, windowMs, agentsAndLaunchersSeconds: used[0], serverSeconds: used[1] };
+    bed.raw['idle-cpu'] = { count, windowMs, agentsAndZygotesSeconds: used[0], serverSeconds: used[1] };
     return [
       {
-        what: `${count} idle agents, their launchers and the server, share of one core`,
+        what: `${count} idle agents, their zygotes and the server, share of one core`,
         value: ((used[0] + used[1]) / (windowMs / 1000)) * 100,
         unit: '%',
         target: atMost('value', 1),

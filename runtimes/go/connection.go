@@ -43,7 +43,7 @@ type connection struct {
 	queuedCalls  int
 	queuedBytes  int
 	ended        bool
-	room         *sync.Cond
+	drained         *sync.Cond
 	paused       bool
 	earlyCancels earlyCancels
 }

@@ -39,17 +39,17 @@ func (s *server) admit(c *call) (runs bool, refusal *errorMessage, err error) {
 	c.place = s.queue.PushBack(c)
 	c.conn.queuedCalls++
 	c.conn.queuedBytes += len(c.event)
-	return false, nil, s.waitForRoom(c.conn)
+	return false, nil, s.waitForCapacity(c.conn)
 }
 
-// waitForRoom keeps the reader of a connection from reading while too much of it waits.
-func (s *server) waitForRoom(conn *connection) error {
-	if conn.room == nil {
-		conn.room = sync.NewCond(&s.lock)
+// waitForCapacity keeps the reader of a connection from reading while too much of it waits.
+func (s *server) waitForCapacity(conn *connection) error {
+	if conn.drained == nil {
+		conn.drained = sync.NewCond(&s.lock)
 	}
 	for !conn.ended && (conn.queuedCalls >= maxQueuedCalls || conn.queuedBytes > maxQueuedBytes) {
 		conn.paused = true
-		conn.room.Wait()
+		conn.drained.Wait()
 	}
 	conn.paused = false
 	if conn.ended {
@@ -65,11 +65,11 @@ func (s *server) dequeue(c *call) {
 	c.conn.queuedCalls--
 	c.conn.queuedBytes -= len(c.event)
 	if c.conn.paused {
-		c.conn.room.Signal()
+		c.conn.drained.Signal()
 	}
 }
 
-// nextCall gives a free place to the call that waits longest, or takes the place back. With the lock.
+// nextCall gives a free slot to the call that waits longest, or takes the slot back. With the lock.
 func (s *server) nextCall() *call {
 	first := s.queue.Front()
 	if first == nil || s.state == stateStopping {

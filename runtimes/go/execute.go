@@ -17,7 +17,7 @@ type outcome struct {
 	failure *errorMessage
 }
 
-// runCalls runs a call that holds a place, and then those that wait for one, until none does.
+// runCalls runs a call that holds a slot, and then those that wait for one, until none does.
 func (s *server) runCalls(c *call) {
 	for c != nil {
 		c = s.runCall(c)
@@ -77,7 +77,7 @@ func asSequence(value any) (iter.Seq[any], bool) {
 	return nil, false
 }
 
-// finish answers a call whose code has ended and takes the next one that waits into its place.
+// finish answers a call whose code has ended and takes the next one that waits into its slot.
 func (s *server) finish(c *call, result outcome, started time.Time) (next *call) {
 	micros := time.Since(started).Microseconds()
 	// In this order: a goroutine that the handler has left behind either sees the end or is waited for.

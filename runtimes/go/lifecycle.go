@@ -170,7 +170,7 @@ func (s *server) tellIdle() {
 	}
 }
 
-// stop ends the instance within its grace. `c` is told, nil for nobody; a second stop only waits for the end of the first.
+// stop ends the instance within its grace. `c` learns of it, nil for nobody; a second stop only waits for the end of the first.
 func (s *server) stop(c *connection, grace time.Duration) {
 	s.lock.Lock()
 	if c != nil {

@@ -22,7 +22,7 @@ import (
 // Handler answers a call. The event is the JSON that the caller sent, and the handler's own. The value is turned into JSON:
 // a json.RawMessage is taken as it is, an iter.Seq[any] is streamed, or collected into an array for a caller who takes no
 // stream. The context ends when the call is cancelled, its caller goes away, or the handler has returned. Go code cannot be
-// interrupted: a handler that does not look at its context keeps its place until it returns.
+// interrupted: a handler that does not look at its context keeps its slot until it returns.
 type Handler func(ctx context.Context, event json.RawMessage) (any, error)
 
 // Hook is an initializer or a pre_stop function.

@@ -46,7 +46,7 @@ type server struct {
 	// Set by INIT, before the state becomes ready.
 	facts *facts
 
-	// The calls that run, at most `concurrency`, and those that wait for a place, in the order of their arrival.
+	// The calls that run, at most `concurrency`, and those that wait for a slot, in the order of their arrival.
 	running     int
 	concurrency int
 	queue       list.List
@@ -233,7 +233,7 @@ func (s *server) leave(c *connection) {
 	s.decideReading()
 }
 
-// readData serves a data connection. Whoever reads a call that has a place runs it at once: a hand-over would cost its
+// readData serves a data connection. Whoever reads a call that has a slot runs it at once: a hand-over would cost its
 // caller a wake-up.
 func (s *server) readData(c *connection) {
 	for {
@@ -443,8 +443,8 @@ func (s *server) endData(c *connection, err error) {
 			delete(c.calls, id)
 		}
 	}
-	if c.room != nil {
-		c.room.Broadcast()
+	if c.drained != nil {
+		c.drained.Broadcast()
 	}
 	s.lock.Unlock()
 	for _, open := range cancelled {

@@ -2,7 +2,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
-import { CallRoom } from '../instances/call-room.ts';
+import { CallLimiter } from '../instances/call-limiter.ts';
 import type { DriverSource, InstanceLog } from '../instances/contract.ts';
 import type { Instances, Start } from '../instances/instances.ts';
 import type { Ledger } from '../instances/ledger.ts';
@@ -67,7 +67,7 @@ export class Agents implements AgentInstances {
   readonly #options: AgentsOptions;
   readonly #now: () => number;
   readonly #instances: Instances;
-  readonly #room: CallRoom;
+  readonly #limiter: CallLimiter;
   readonly #operations: Operations;
   /** A call looks here and nowhere else. */
   readonly #live: ReadonlyMap<string, LiveInstance>;
@@ -79,14 +79,14 @@ export class Agents implements AgentInstances {
     this.#options = options;
     this.#now = options.now ?? Date.now;
     this.#instances = options.instances;
-    this.#room = new CallRoom({
+    this.#limiter = new CallLimiter({
       maxWaitingCalls: options.maxWaitingCalls,
       bytes: options.ledger.openCallBytes,
     });
     this.#operations = new Operations(id => this.#instances.hold(id));
     this.#live = this.#instances.liveOf('agent');
     this.#instances.own('agent', {
-      room: this.#room,
+      limiter: this.#limiter,
       adopted: (_live, record) => this.#take(record),
       ended: sandbox => this.#give(sandbox),
     });
@@ -98,7 +98,7 @@ export class Agents implements AgentInstances {
 
   /** Calls that run or wait. */
   get openCalls(): number {
-    return this.#room.openCalls;
+    return this.#limiter.openCalls;
   }
 
   /**
@@ -109,7 +109,7 @@ export class Agents implements AgentInstances {
     this.#isStopping = true;
     this.#operations.abortStarts(serverStopping());
     const unanswered = await this.#instances.settle('agent');
-    await Promise.all([this.#operations.settled(), this.#room.idle(graceMs)]);
+    await Promise.all([this.#operations.settled(), this.#limiter.idle(graceMs)]);
     if (stopAgents) await this.#deleteAll();
     const agentsLeft = this.#live.size + (stopAgents ? 0 : unanswered);
     this.#instances.detach('agent', serverStopping().message);
@@ -235,7 +235,7 @@ export class Agents implements AgentInstances {
         const operation = this.#operations.of(holder.stored.id);
         if (operation?.kind === 'create') return await operation.done;
         if (holder.stored.status !== 'CREATING' || holder.stored.epoch > 1) return toInstance(holder.stored);
-        // An earlier server was making it: nobody was told of it, and it will go.
+        // An earlier server was making it: nobody learned of it, and it will go.
         this.#instances.reconcileSoon();
         throw createUndone(idempotency.key);
       }

@@ -26,7 +26,7 @@ export interface AgentInstances {
    */
   invoke(tenant: string, id: string, call: Call): Promise<CallOutcome>;
 
-  /** What `invoke` would be refused with now whatever the call says; undefined when it would not be, or when that cannot be told at once. */
+  /** What `invoke` would be refused with now whatever the call says; undefined when it would not be, or when that cannot be known at once. */
   refusal(tenant: string, id: string): ServiceError | undefined;
 
   get(tenant: string, id: string): Promise<Instance>;

@@ -35,7 +35,7 @@ const DOING = { create: 'created', restart: 'restarted', delete: 'deleted' } as 
 export const isBeing = (doing: keyof typeof DOING, id: string) =>
   alreadyExists(`instance ${id} is being ${DOING[doing]}`);
 
-/** What a start is told that a delete has ended; nobody was told of an instance that was being created. */
+/** The answer to a start that a delete has ended; nobody learned of an instance that was being created. */
 export const deletedMeanwhile = (doing: 'create' | 'restart', id: string) =>
   doing === 'create'
     ? unavailable('the instance was deleted while it was starting')

@@ -132,7 +132,7 @@ async function startTar({ client, base }: Remote, directory: string, args: reado
       else reject(new CliError(`The connection broke (${reason.toString() || `code ${code}`}).`, EXIT.unreachable));
     });
   });
-  // Whoever asks is told; nobody may ask.
+  // Whoever asks learns it; nobody may ask.
   ended.catch(() => undefined);
   receive(socket, output, text => {
     const message = JSON.parse(text) as { type?: string; returncode?: number };
@@ -190,7 +190,7 @@ async function packFile(
   const entry = pack.entry({ ...header, type: 'file', size });
   if (size === 0) entry.end(Buffer.alloc(0));
   else {
-    // No more than its length was when it was told.
+    // No more than its length was when it was sent.
     const content = createReadStream(path, { end: size - 1, highWaterMark: 256 * 1024 });
     content.on('data', chunk => progress.addBytes(chunk.length));
     await pipeline(content, entry);

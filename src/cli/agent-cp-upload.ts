@@ -71,7 +71,7 @@ async function sendFile(
   progress: CopyProgress,
 ): Promise<void> {
   if (!stats.isFile()) throw new CliError(`${source} is neither a file nor a directory.`);
-  // No more than its length was when it was told.
+  // No more than its length was when it was sent.
   const content =
     stats.size === 0 ? Readable.from([]) : createReadStream(source, { end: stats.size - 1, highWaterMark: 256 * 1024 });
   await sendContent(remote, { path: target, mode: modeOf(stats), name, content, bytes: stats.size }, progress);

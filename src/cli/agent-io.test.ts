@@ -118,7 +118,7 @@ describe('agent cp into an agent', () => {
     expectTree(join(it.root, 'other'), false);
   });
 
-  test('a directory that cannot be written, by tar or before, is told', async () => {
+  test('a directory that cannot be written, by tar or before, is reported', async () => {
     await using it = await bed();
     makeTree(it.here);
     it.inside.programs.set('tar', ['sh', '-c', 'echo "no room left" >&2; exit 2']);
@@ -141,7 +141,7 @@ describe('agent cp into an agent', () => {
     expect(statSync(join(it.root, 'e')).size).toBe(0);
   });
 
-  test('what goes wrong is told', async () => {
+  test('what goes wrong is reported', async () => {
     await using it = await bed();
     writeFileSync(join(it.here, 'a'), 'a');
     const missing = await it.agent(['cp', join(it.here, 'none'), 'hello:/x']);
@@ -233,7 +233,7 @@ describe('agent cp out of an agent', () => {
     expect(readdirSync(join(it.here, 'elsewhere'))).toEqual([]);
   });
 
-  test('what tar could not read is told', async () => {
+  test('what tar could not read is reported', async () => {
     await using it = await bed();
     mkdirSync(join(it.root, 'd'));
     it.inside.programs.set('tar', ['sh', '-c', 'echo "cannot open: x" >&2; head -c 1024 /dev/zero; exit 2']);
@@ -266,7 +266,7 @@ describe('agent cp out of an agent', () => {
     expect(readFileSync(join(it.here, 'a'), 'utf8')).toBe('old');
   });
 
-  test('what goes wrong is told', async () => {
+  test('what goes wrong is reported', async () => {
     await using it = await bed();
     expect(await it.agent(['cp', 'hello:/none', it.here])).toMatchObject({
       code: 1,
@@ -354,13 +354,13 @@ describe('agent shell', () => {
     expect(terminal.setRaw).not.toHaveBeenCalled();
   });
 
-  test('what the service refuses is told', async () => {
+  test('what the service refuses is reported', async () => {
     await using it = await bed();
     const ran = await it.agent(['shell', 'hello', '--', '/no/such/program']);
     expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('/no/such/program') });
   });
 
-  test('a connection that ends without an exit code is told', async () => {
+  test('a connection that ends without an exit code is reported', async () => {
     await using it = await bed();
     const running = it.agent(['shell', 'hello', '--', 'sleep', '1000']);
     await vi.waitFor(() => expect(it.inside.running).toBe(1));
@@ -431,7 +431,7 @@ describe('agent port-forward', () => {
     expect(ran).toMatchObject({ code: 2, err: expect.stringContaining('[LOCAL:]REMOTE') });
   });
 
-  test('a port that is taken here is told', async () => {
+  test('a port that is taken here is reported', async () => {
     await using it = await bed();
     const { port } = it.app.server.address() as { port: number };
     const ran = await it.agent(['port-forward', 'hello', `${port}:80`]);

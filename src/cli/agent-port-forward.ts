@@ -81,7 +81,7 @@ async function carry(io: Io, client: Client, socket: Socket, path: string): Prom
     await sendBinary(channel, socket);
     await send(channel, END);
   } catch (error) {
-    // A refused channel is told; one that broke has told why when it closed.
+    // A refused channel is reported; one that broke has said why when it closed.
     if (error instanceof CliError && !io.signal.aborted) io.err.write(`${error.message}\n`);
     socket.destroySoon();
   }

@@ -353,7 +353,7 @@ describe('agent logs', () => {
     expect(service.last.url).toBe(`/api/agent/${ID}/logs?tail=5&since=10m&follow=true`);
   });
 
-  test('a connection that breaks is told: exit code 69', async () => {
+  test('a connection that breaks is reported: exit code 69', async () => {
     await using service = await StubService.start((_, response) => {
       response.writeHead(200, { 'content-length': '100' }).write('one\n', () => response.destroy());
     });

@@ -148,7 +148,7 @@ export class Client {
     );
     return await new Promise((resolve, reject) => {
       socket.once('open', () => {
-        // What came with the handshake would be told before anybody can listen.
+        // Messages that came with the handshake would be lost: nobody can listen yet.
         socket.pause();
         resolve(socket);
       });

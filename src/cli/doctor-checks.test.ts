@@ -189,7 +189,7 @@ describe('python', () => {
     expect((await pythonFinding(only(), { ...config, defaultExecutor: 'docker' })).status).toBe('warn');
   });
 
-  test('one that jobs are to have and that is not here is told, with its setting', async () => {
+  test('one that jobs are to have and that is not here is reported, with its setting', async () => {
     const jobs = { ...config.jobs, python: '3.99' };
     expect(await pythonFinding(only('3.11'), { ...config, jobs })).toMatchObject({
       status: 'warn',
@@ -201,7 +201,7 @@ describe('python', () => {
     });
   });
 
-  test('one that is configured and does not work is told', async () => {
+  test('one that is configured and does not work is reported', async () => {
     const process = { ...config.process, pythons: { '3.12': '/nowhere' } };
     const finding = await pythonFinding(only('3.11'), { ...config, process });
     expect(finding).toMatchObject({ status: 'warn', notes: ['runtime python3.12 is not available'] });

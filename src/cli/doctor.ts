@@ -62,7 +62,7 @@ async function checkPythons(config: Config, environment: Environment): Promise<F
   return pythonFinding(version => interpreters.find(version), config);
 }
 
-/** In a data directory of their own, so that a running service and its launchers are left alone. */
+/** In a data directory of their own, so that a running service and its zygotes are left alone. */
 async function probeDrivers(config: Config, environment: Environment): Promise<readonly Finding[]> {
   const [
     { driverFinding },

@@ -31,7 +31,7 @@ const END_TIMEOUT_MS = 30_000;
 /** What changes by itself or is nobody's code: caches, hidden files, what editors leave behind. */
 const IGNORED = /(^|\/)(\.|__pycache__|node_modules)|(~|\.pyc|\.swp)$/;
 
-/** `function dev`: registers, watches, calls and prints until it is told to end, then deletes. */
+/** `function dev`: registers, watches, calls and prints until it is asked to end, then deletes. */
 export async function develop(io: Io, dir: string, options: DevOptions): Promise<void> {
   const directory = await codeDirectory(dir);
   const event = options.data === undefined ? null : await readJsonArgument(io, options.data);

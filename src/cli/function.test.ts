@@ -177,7 +177,7 @@ describe('function', () => {
     ['update', 'hello:v1', 'names a version'],
     ['publish', `${URN}:v1`, 'names a version'],
     ['versions', 'hello:v1', 'names a version'],
-  ])('%s %s is told before anything is sent: it %s', async (command, name, why) => {
+  ])('%s %s is reported before anything is sent: it %s', async (command, name, why) => {
     await cli(...REGISTER);
     expect(await cli('function', command, name)).toMatchObject({ code: 2, err: expect.stringContaining(why) });
     expect((await meta.send('GET', '/functions')).body.result.total).toBe(1);
@@ -292,7 +292,7 @@ describe('pool', () => {
     ]);
   });
 
-  test('every problem of every pool is told at once, and nothing is created', async () => {
+  test('every problem of every pool is reported at once, and nothing is created', async () => {
     const path = await file('pools.yaml', '- {id: A}\n- {id: b, size: -1}\n');
     const { code, err } = await cli('pool', 'create', '-f', path);
     expect(code).toBe(2);

@@ -22,7 +22,7 @@ export function register(program: Command, context: Context): void {
   addFunctionFlags(add('register'))
     .summary('register a function')
     .description(
-      'Registers a function and prints the URN of its latest version. Everything that is wrong is told at once.\n\n' +
+      'Registers a function and prints the URN of its latest version. Everything that is wrong is reported at once.\n\n' +
         '  rookery function register hello --code ./hello --handler handler.handle\n' +
         '  rookery function register -f function.yaml',
     )

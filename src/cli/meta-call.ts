@@ -36,7 +36,7 @@ export function metaFailure({ message, code }: MetaAnswer): CliError {
 }
 
 /**
- * Does it for each, one after another: what the service refuses of one does not keep the others, and all failures are told together.
+ * Does it for each, one after another: what the service refuses of one does not keep the others, and all failures are reported together.
  * A service that cannot be reached, or does not know the caller, ends it.
  */
 export async function forEach<T>(items: readonly T[], act: (item: T) => Promise<void>): Promise<void> {

@@ -15,7 +15,7 @@ export function register(program: Command, context: Context): void {
   add('create')
     .summary('create pools')
     .description(
-      'Creates a pool, or all pools of a file. Everything that is wrong with them is told at once, and then nothing is sent. What is sent ' +
+      'Creates a pool, or all pools of a file. Everything that is wrong with them is reported at once, and then nothing is sent. What is sent ' +
         'stands alone: those that the service could create are printed, whatever became of the others.\n\n' +
         '  rookery pool create small --size 2 --cpu 500m --memory 512Mi\n' +
         '  rookery pool create -f pools.yaml',

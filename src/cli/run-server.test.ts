@@ -179,7 +179,7 @@ describe('runServer', () => {
     }
   });
 
-  test('a close that fails is told: exit code 1', async () => {
+  test('a close that fails is reported: exit code 1', async () => {
     const run = setUp();
     run.start.resolve(URLS);
     run.signal();

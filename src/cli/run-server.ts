@@ -47,7 +47,7 @@ const CLOSE_MARGIN_MS = 15_000;
 const STOP_AGENTS_MARGIN_MS = 60_000;
 
 /**
- * Runs the server until it is told to stop, and answers the exit code. A second signal ends it at once.
+ * Runs the server until it is asked to stop, and answers the exit code. A second signal ends it at once.
  * Fails with what `start` failed with, after closing what it had opened.
  */
 export async function runServer(server: Server, options: RunOptions): Promise<number> {

@@ -14,7 +14,7 @@ interface Watching {
 /**
  * Calls `changed` with the path (relative to `root`) of everything below `root` that is written, made, renamed or removed. Each directory is
  * watched, not each file: editors write beside a file and rename, and a watch of the file would go with the old one. What `isIgnored` names
- * is not looked into. Where the kernel has no watch left for this user, `failed` is told so, and all of it is looked at every second instead.
+ * is not looked into. Where the kernel has no watch left for this user, `failed` hears of it, and all of it is looked at every second instead.
  */
 export function watchTree(
   root: string,
@@ -111,7 +111,7 @@ function stateOf(root: string, isIgnored: (path: string) => boolean): ReadonlyMa
         const path = join(directory, entry.name);
         const told = relative(root, path);
         if (isIgnored(told)) continue;
-        // A directory changes with what is in it, which is told itself.
+        // A directory changes with what is in it, which is reported itself.
         const { ino, mtimeMs, size } = lstatSync(path);
         states.set(told, entry.isDirectory() ? String(ino) : `${ino} ${mtimeMs} ${size}`);
         if (entry.isDirectory()) waiting.push(path);

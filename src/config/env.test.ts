@@ -145,7 +145,7 @@ describe('paths that are the service’s own', () => {
 });
 
 describe('what is wrong', () => {
-  test('everything is told at once, each with what was expected and where', async () => {
+  test('everything is reported at once, each with what was expected and where', async () => {
     const yaml = 'prot: 80\nport: "80"\njwt:\n  secretfile: x\nlog: 5\n';
     const sets = ['a', 'slowcallms=5', 'metaPort=70000'];
     const problems = await problemsOf({ yaml, sets, environment: { ROOKERY_ENABLE_FUNC_TOKEN_AUHT: '1' } });
@@ -236,7 +236,7 @@ describe('contradictions', () => {
     expect((await load({ flags: { ...flags, metaHost: '10.0.0.1', insecure: 'true' } })).port).toBe(7);
   });
 
-  test('those of settings of different kinds are told together: values, ports, keys', async () => {
+  test('those of settings of different kinds are reported together: values, ports, keys', async () => {
     const flags = { port: '7', metaPort: '7', enable_func_token_auth: 'true', 'jwt.secret': 'short' };
     const problems = (await problemsOf({ flags, yaml: 'jwt:\n  issuer: 5\n' })).join('\n');
     for (const part of ['port and metaPort', 'jwt.secret has 5 bytes', 'jwt.issuer must be'])

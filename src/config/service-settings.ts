@@ -17,7 +17,7 @@ export const SERVICE_SETTINGS = {
   dataDir: path({
     default: '',
     defaultText: '/var/lib/rookery as root, else $XDG_DATA_HOME/rookery or ~/.local/share/rookery',
-    doc: 'Where the service keeps its database, the logs of instances and the sockets of its launchers. It is created when it is missing. Two services never share one.',
+    doc: 'Where the service keeps its database, the logs of instances and the sockets of its zygotes. It is created when it is missing. Two services never share one.',
     example: '/srv/rookery',
     flag: '--data-dir <dir>',
   }),
@@ -152,7 +152,7 @@ export const SERVICE_SETTINGS = {
     min: 0,
     max: 3_600_000,
     unit: 'milliseconds',
-    doc: 'How long running calls may go on once the service was told to stop (SIGTERM). A second signal ends it at once.',
+    doc: 'How long running calls may go on once the service was asked to stop (SIGTERM). A second signal ends it at once.',
     example: '10000',
   }),
   defaultExecutor: choice(INSTALLED_SANDBOX_TYPES, {

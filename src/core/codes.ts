@@ -118,13 +118,13 @@ export const USER_CODES = {
 
 /** What the function service itself answers a call with. */
 export const SERVICE_CODES = {
-  badSession: ofService(4037, 400, 'A session header is wrong, or asks for more places than an instance has.'),
+  badSession: ofService(4037, 400, 'A session header is wrong, or asks for more slots than an instance has.'),
   unknownFunction: {
     ...ofService(150424, 404, '', { standsFor: 'not_found' }),
     text: 'function metadata not found',
   },
   instanceEnded: ofService(150427, 500, 'The instance ended while it ran the call.'),
-  queueFull: ofService(150429, 429, 'The waiting room is full, and the function has its largest number of instances.', {
+  queueFull: ofService(150429, 429, 'The queue is full, and the function has its largest number of instances.', {
     standsFor: 'resource_exhausted',
     isRetried: true,
   }),
@@ -139,7 +139,7 @@ export const SERVICE_CODES = {
   machineFull: ofService(
     150510,
     429,
-    'The waiting room is full, and the machine or the tenant has no room for another instance; or the memory for the bodies of open calls is full.',
+    'The queue is full, and the machine or the tenant has no capacity for another instance; or the memory for the bodies of open calls is full.',
     { isRetried: true },
   ),
   badCall: ofService(200400, 400, 'The call is wrong: no URN, a kind that cannot be invoked, a bad header or body.', {

@@ -51,7 +51,7 @@ describe('headers of a function invocation', () => {
     expect(read({ 'x-pool-label': '["a","b"]' }).poolLabels).toEqual(['a', 'b']);
   });
 
-  it('X-Instance-Session is a bare id, or JSON with places and time to live', () => {
+  it('X-Instance-Session is a bare id, or JSON with slots and time to live', () => {
     expect(read({ 'x-instance-session': 's1' }).session).toEqual({ id: 's1', concurrency: 1, ttlMs: 0 });
     expect(read({ 'x-instance-session': '{"sessionID":"s1","sessionTTL":5,"concurrency":-1}' }).session).toEqual({
       id: 's1',

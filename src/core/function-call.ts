@@ -26,7 +26,7 @@ export interface FunctionCallHeaders {
 export interface SessionHeader {
   /** 1 to 63 characters. */
   readonly id: string;
-  /** Places of an instance that are kept for it; −1 = the whole instance. */
+  /** Slots of an instance that are kept for it; −1 = the whole instance. */
   readonly concurrency: number;
   /** How long they are kept after its last call, milliseconds. */
   readonly ttlMs: number;

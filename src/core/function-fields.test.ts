@@ -54,7 +54,7 @@ test('null counts as absent, unknown fields are ignored', () => {
   expect(specOf({ ...nulls, ...SMALLEST, unknown: 1 })).toEqual(specOf(SMALLEST));
 });
 
-test('values of any shape have at most 100 levels, and a wrong value that is deeper is told too', () => {
+test('values of any shape have at most 100 levels, and a wrong value that is deeper is reported too', () => {
   const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels));
   const problemOf = (changes: Record<string, unknown>) => problemsOf({ ...SMALLEST, ...changes }).join('; ');
   const tooDeep = 'must have at most 100 levels of arrays and objects';
@@ -67,7 +67,7 @@ test('values of any shape have at most 100 levels, and a wrong value that is dee
   expect(problemOf({ minInstance: nested(200_000) })).toContain('minInstance must be an integer');
 });
 
-test('every problem is told at once', () => {
+test('every problem is reported at once', () => {
   expect(
     problemsOf({ name: 'hello', kind: 'faas', cpu: '500', memory: 15, timeout: 0, rootfs: { ports: ['x'] } }),
   ).toEqual([

@@ -197,7 +197,7 @@ describe('mounts.allow', () => {
     },
   );
 
-  test('whether a path exists is told only where it may be had', async () => {
+  test('whether a path exists is reported only where it may be had', async () => {
     await expect(allowed('/data/code/gone')).rejects.toThrow('mount source does not exist: /data/code/gone');
     for (const path of ['/home/gone', '/data/code/out/gone'])
       await expect(allowed(path)).rejects.toThrow(message(path));

@@ -39,7 +39,7 @@ test.each([
   expect(() => read(body)).toThrow(sentence);
 });
 
-test('a body that is not JSON is told by the parser', () => {
+test('a body that is not JSON is reported by the parser', () => {
   expect(() => readBody(Buffer.from('{'))).toThrow(/^invalid request body: /);
   expect(() => readBody(undefined)).toThrow(/^invalid request body: /);
 });

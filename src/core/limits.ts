@@ -3,70 +3,58 @@
  * Sources: S = the specification, D = the decisions. Settings (what an operator may change) live in `config/`.
  */
 export const LIMITS = {
-  /** D§1: create and meta bodies. */
+  /** Create and meta bodies. */
   requestBodyBytes: 1024 * 1024,
-  /** D§1: invoke bodies. */
+  /** Invoke bodies. */
   invokeBodyBytes: 6 * 1024 * 1024,
-  /** D§8: what a handler may return, as JSON. */
+  /** What a handler may return, as JSON. */
   responseBodyBytes: 6 * 1024 * 1024,
-  /** D§1: X-Trace-Id is cut to this many characters. */
+  /** X-Trace-Id is cut to this many characters. */
   traceIdChars: 128,
-  /** D§3 */
   agentNameChars: 128,
-  /** D§3 */
   idempotencyKeyChars: 128,
-  /** D§3 */
   idempotencyKeepMs: 24 * 60 * 60 * 1000,
-  /** D§3 */
   cpuMillis: { min: 1, max: 1_000_000, default: 1000 },
-  /** D§3 */
   memoryMb: { min: 16, max: 1_073_741_824, default: 2048 },
-  /** D§3: page size of the agent list. */
+  /** Page size of the agent list. */
   agentList: { default: 100, max: 1000 },
-  /** D§3: how long one inline call may take, waiting included. */
+  /** How long one inline call may take, waiting included. */
   inlineInvokeTimeoutMs: 900_000,
-  /** D§4: `extendedTimeout.initializer`, the default; inline instances have it always. */
+  /** `extendedTimeout.initializer`, the default; inline instances have it always. */
   initializerTimeoutMs: 30_000,
-  /** D§3: the least time that a delete gives to `pre_stop` and the end. */
+  /** The least time that a delete gives to `pre_stop` and the end. */
   deleteGraceMs: 10_000,
   /** What `?grace=` of a delete may be at most. */
   deleteGraceMaxSeconds: 86_400,
-  /** D§3 */
   execTimeoutSeconds: { default: 300, max: 86_400 },
   /** How much of an exec's stdout and of its stderr is kept, each. */
   execOutputBytes: 8 * 1024 * 1024,
-  /** D§3: open files of a process. */
+  /** Open files of a process. */
   openFiles: 4096,
-  /** D§3: log file of an instance, and how many of them. */
+  /** Log file of an instance, and how many of them. */
   logFileBytes: 10 * 1024 * 1024,
   logFiles: 3,
-  /** D§4 */
   functionTimeoutSeconds: { default: 900, max: 8_640_000 },
-  /** D§4 */
   functionPreStopSeconds: 180,
-  /** D§4 */
   functionDescriptionChars: 1024,
-  /** D§4: `minInstance` and `maxInstance` of a function, and of a reservation's cluster. */
+  /** `minInstance` and `maxInstance` of a function, and of a reservation's cluster. */
   functionInstances: { defaultMin: 0, defaultMax: 100, max: 1000 },
-  /** D§4: `concurrentNum`. */
+  /** `concurrentNum`. */
   functionConcurrency: { default: 100, max: 1000 },
-  /** D§4 */
   publishedVersions: 8,
   /** S: labels of reserved instances per function version. */
   reservedLabels: 100,
-  /** D§4 */
   reservedLabelChars: 63,
   clusterIdChars: 64,
-  /** D§4: page size of the lists of functions and versions. */
+  /** Page size of the lists of functions and versions. */
   functionList: { default: 1000, max: 1000 },
   /** One argument, or one variable, of a program: Linux takes 128 KiB. */
   jobEntrypointBytes: 128_000,
   /** As JSON; the job finds both in one variable. */
   jobSettingsBytes: 128_000,
   jobNesting: 100,
-  /** D§5 */
   poolList: { default: 10, max: 1000 },
-  /** D§3: one file of an upload. */
+  /** One file of an upload. */
   fileUploadBytes: 512 * 1024 * 1024,
   /** A path inside a sandbox, in bytes: what Linux allows. */
   filePathBytes: 4096,

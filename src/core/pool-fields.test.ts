@@ -63,7 +63,7 @@ test('both spellings of the recycle label are read', () => {
   }
 });
 
-test('every problem of a pool is told at once, of labels and sizes too', () => {
+test('every problem of a pool is reported at once, of labels and sizes too', () => {
   const body = { id: 'A', size: 3, max_size: 2, labels: { 'a b': 'c', 'svc-idle-to-recycle': 'x' } };
   expect(readPool(body)).toEqual({
     ok: false,

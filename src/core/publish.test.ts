@@ -8,7 +8,7 @@ test('revisionId is required, everything else may be absent, null or empty', () 
   expect(readPublish({})).toEqual({ ok: false, problems: ['revisionId is required'] });
 });
 
-test('wrong types, unknown kinds and long descriptions are told together', () => {
+test('wrong types, unknown kinds and long descriptions are reported together', () => {
   expect(readPublish({ revisionId: 1, versionNumber: 2, versionDesc: 'x'.repeat(1025), kind: 'x' })).toEqual({
     ok: false,
     problems: [

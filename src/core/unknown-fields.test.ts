@@ -51,7 +51,7 @@ describe('a create of an agent tells each field that it does not know', () => {
     expect(ofAgent(spec({ cpu: 1, memory: 16, handler: 'h', codePath: '/c' }))).toEqual([]);
   });
 
-  test('thousands of them are told in an answer of readable size', () => {
+  test('thousands of them are reported in an answer of readable size', () => {
     const many = Object.fromEntries(Array.from({ length: 5000 }, (_, index) => [`zz${index}`.repeat(50), 1]));
     const warnings = ofAgent({ ...AGENT, ...many });
     expect(warnings).toHaveLength(21);

@@ -23,7 +23,7 @@ export const CLOSE = {
 const PING_MS = 30_000;
 const MAX_REASON_BYTES = 123;
 
-/** The WebSockets of an entry. When it closes, they are told why; the plugin itself would only hang up. */
+/** The WebSockets of an entry. When it closes, they learn why; the plugin itself would only hang up. */
 export function addWebSockets(app: FastifyInstance): void {
   app.register(websocket, {
     options: { maxPayload: LIMITS.socketMessageBytes },

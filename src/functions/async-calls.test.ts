@@ -10,10 +10,10 @@ import { AsyncCalls, type AsyncCallsOptions } from './async-calls.ts';
 import type { FunctionInvocation, FunctionResult } from './function-service.ts';
 import { deliverWebhook } from './webhook.ts';
 
-/** A call that was handed to the function service and waits for a place. */
+/** A call that was handed to the function service and waits for a slot. */
 interface Handed {
   readonly invocation: FunctionInvocation;
-  /** It gets its place, and ends with this. */
+  /** It gets its slot, and ends with this. */
   run(value: unknown): Promise<void>;
   refuse(error: Error): void;
 }
@@ -88,7 +88,7 @@ async function next(): Promise<Handed> {
 const statusOf = async (calls: AsyncCalls, id: string) => (await calls.get(null, id)).status;
 
 describe('a call', () => {
-  it('is queued until it has its place, then processing, then completed with its result', async () => {
+  it('is queued until it has its slot, then processing, then completed with its result', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission({ event: { n: 1 } }));
     const call = await next();
@@ -121,7 +121,7 @@ describe('a call', () => {
     await expect(calls.get(null, 'nosuch')).rejects.toMatchObject({ number: 200404 });
   });
 
-  it('that found no place has not run: it tries again, and fails only when it is too old', async () => {
+  it('that found no slot has not run: it tries again, and fails only when it is too old', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission());
     (await next()).refuse(unavailable('no instance was free', { number: 150431 }));
@@ -156,7 +156,7 @@ describe('bounds', () => {
     await expect.poll(() => calls.submit(submission()).catch(() => '')).toMatch(/-/);
   });
 
-  it('calls that wait for a place are few for each function, and others go on beside them', async () => {
+  it('calls that wait for a slot are few for each function, and others go on beside them', async () => {
     const calls = asyncCalls({ maxRunning: 8 });
     for (let n = 0; n < 20; n++) await calls.submit(submission({ urn: 'urn:stuck' }));
     await calls.submit(submission({ tenant: 'b', urn: 'urn:free' }));
@@ -262,7 +262,7 @@ describe('webhooks', () => {
     await expect.poll(() => statusOf(calls, second)).toBe('completed');
   });
 
-  it('an end that was not told when the server ended is told by the next, once', async () => {
+  it('an end that was not reported when the server ended is reported by the next, once', async () => {
     const before = asyncCalls({ deliver: () => new Promise(() => undefined) });
     const id = await before.submit(submission({ webhookUrl: url() }));
     await (await next()).run('done');
@@ -275,7 +275,7 @@ describe('webhooks', () => {
     expect(posted.length).toBe(1);
   });
 
-  it('calls that a crash interrupted are told too', async () => {
+  it('calls that a crash interrupted are reported too', async () => {
     const before = asyncCalls();
     const id = await before.submit(submission({ webhookUrl: url() }));
     await (await next()).invocation.beforeRun?.();
@@ -334,7 +334,7 @@ describe('while the disk is full', () => {
     expect(handed).toEqual([]);
   });
 
-  it('a call whose mark as running was written although nobody was told runs once', async () => {
+  it('a call whose mark as running was written although nobody learned of it runs once', async () => {
     const { writes } = fullDisk();
     let isLost = true;
     const lossy: DurableWrites = {

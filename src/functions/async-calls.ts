@@ -21,7 +21,7 @@ import {
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import { mayPass, untilWritten } from '../storage/until-written.ts';
-import { AsyncLanes, type QueuedCall } from './async-lanes.ts';
+import { AsyncQueue, type QueuedCall } from './async-queue.ts';
 import { AsyncUsage } from './async-usage.ts';
 import type { FunctionInvocation, FunctionResult } from './function-service.ts';
 
@@ -34,7 +34,7 @@ export interface AsyncCallsOptions {
   /** Calls that wait or run, over all tenants, and of one tenant. */
   readonly maxOpen: number;
   readonly maxOpenPerTenant: number;
-  /** Calls that run, or wait for a place on an instance, at the same moment. */
+  /** Calls that run, or wait for a slot on an instance, at the same moment. */
   readonly maxRunning: number;
   /** How long a result can be read, and how long a call may wait before it fails. */
   readonly keepMs: number;
@@ -63,10 +63,10 @@ export interface AsyncSubmission {
 }
 
 const RETRIED: ReadonlySet<number> = new Set(CALL_CODES.filter(row => row.isRetried).map(row => row.code));
-/** How long the calls of a function rest after its waiting room was full. */
-const FULL_ROOM_PAUSE_MS = 500;
+/** How long the calls of a function rest after its queue was full. */
+const FULL_QUEUE_PAUSE_MS = 500;
 const SWEEP_MS = 60_000;
-/** Ends that are told to webhooks at one moment; above it running calls wait with theirs. */
+/** Ends that webhooks hear of at one moment; above it running calls wait with theirs. */
 const MAX_DELIVERIES = 256;
 /** On the disk: events that wait and results that are kept; one tenant may have a quarter. */
 const MAX_BYTES = 4 * 1024 * 1024 * 1024;
@@ -75,17 +75,17 @@ interface CallEnd {
   /** JSON text. */
   readonly result?: string;
   readonly error?: { readonly code: number; readonly message: string };
-  /** It failed before it had a place, and for a reason that may pass. */
+  /** It failed before it had a slot, and for a reason that may pass. */
   readonly mayPass?: boolean;
 }
 
 /**
- * The durable queue behind `X-Invoke-Type: async`. A call is on the disk before it is acknowledged, and marked once it has its place and
+ * The durable queue behind `X-Invoke-Type: async`. A call is on the disk before it is acknowledged, and marked once it has its slot and
  * before it runs: after a crash those that waited run, and those that ran are `failed` with an unknown outcome. Each runs at most once.
  */
 export class AsyncCalls {
   readonly #options: AsyncCallsOptions;
-  readonly #lanes: AsyncLanes;
+  readonly #queue: AsyncQueue;
   readonly #usage: AsyncUsage;
   readonly #running = new Set<Promise<void>>();
   readonly #deliveries = new Set<Promise<void>>();
@@ -99,8 +99,8 @@ export class AsyncCalls {
   constructor(options: AsyncCallsOptions) {
     this.#options = options;
     const { maxRunning } = options;
-    // Whatever one tenant's functions are stuck in, others find room to run.
-    this.#lanes = new AsyncLanes({
+    // Whatever one tenant's functions are stuck in, others find capacity to run.
+    this.#queue = new AsyncQueue({
       maxUnplacedPerFunction: Math.max(1, Math.min(16, Math.floor(maxRunning / 4))),
       maxUnplacedPerTenant: Math.max(1, Math.floor(maxRunning / 2)),
     });
@@ -117,7 +117,7 @@ export class AsyncCalls {
     await failProcessingAsyncCalls(database, error, this.#now());
     for (const { id, tenant, urn, created_at_ms } of await listQueuedAsyncCalls(database)) {
       this.#usage.opened(tenant);
-      this.#lanes.push({ id, tenant, urn, createdAtMs: created_at_ms });
+      this.#queue.push({ id, tenant, urn, createdAtMs: created_at_ms });
     }
     await this.#dropOld();
     this.#pump();
@@ -162,7 +162,7 @@ export class AsyncCalls {
       this.#usage.stored(tenant, -body.length);
       throw error;
     }
-    this.#lanes.push({ id, tenant, urn, createdAtMs });
+    this.#queue.push({ id, tenant, urn, createdAtMs });
     this.#pump();
     return id;
   }
@@ -189,7 +189,7 @@ export class AsyncCalls {
 
   #pump(): void {
     while (!this.#isStopping && this.#running.size < this.#options.maxRunning) {
-      const next = this.#lanes.take();
+      const next = this.#queue.take();
       if (!next) return;
       const running = this.#run(next)
         .catch((error: unknown) => {
@@ -208,8 +208,8 @@ export class AsyncCalls {
   async #run(queued: QueuedCall): Promise<void> {
     const { database, durable, invoke } = this.#options;
     let isPlaced = false;
-    const place = () => {
-      if (!isPlaced) this.#lanes.placed(queued);
+    const countPlaced = () => {
+      if (!isPlaced) this.#queue.placed(queued);
       isPlaced = true;
     };
     let end: CallEnd;
@@ -225,12 +225,12 @@ export class AsyncCalls {
       // On the disk before it runs: a crash from then on must not run it again.
       const beforeRun = async () => {
         if (!(await this.#claim(queued.id))) throw failedPrecondition('it is not queued any more');
-        place();
+        countPlaced();
         this.#pump();
       };
       const call = { header, body: Buffer.from(row.body) };
       end = await this.#outcomeOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun }));
-      // What the disk did not let begin goes back to the queue, rather than hold an instance until there is room.
+      // A call that the disk did not let begin goes back to the queue, rather than hold an instance until there is room.
       const mayPass = end.mayPass === true || this.#maybeClaimed.has(queued.id);
       if (!isPlaced && mayPass && this.#mayTryAgain(queued)) {
         this.#putBack(queued, end.error?.code);
@@ -238,7 +238,7 @@ export class AsyncCalls {
         return;
       }
     } finally {
-      place();
+      countPlaced();
     }
     const outcome = {
       status: end.error ? ('failed' as const) : ('completed' as const),
@@ -277,21 +277,21 @@ export class AsyncCalls {
   }
 
   #putBack(queued: QueuedCall, code: number | undefined): void {
-    this.#lanes.putBack(queued);
-    // Whoever waited for an instance in vain has waited long enough; a full room is asked again a little later.
+    this.#queue.putBack(queued);
+    // Whoever waited for an instance in vain has waited long enough; a full queue is asked again a little later.
     if (code === SERVICE_CODES.waitedTooLong.code || this.#isStopping) return;
-    this.#lanes.pause(queued, true);
+    this.#queue.pause(queued, true);
     const pause = setTimeout(() => {
       this.#pauses.delete(pause);
-      this.#lanes.pause(queued, false);
+      this.#queue.pause(queued, false);
       this.#pump();
-    }, FULL_ROOM_PAUSE_MS).unref();
+    }, FULL_QUEUE_PAUSE_MS).unref();
     this.#pauses.add(pause);
   }
 
   /**
-   * Tells the end of a call to the address that wants to hear of it; one that was not told when the server ended is told by the
-   * next, while its result is kept. Waits only when too many are being told.
+   * Tells the end of a call to the address that wants to hear of it; one that was not reported when the server ended is reported by the
+   * next, while its result is kept. Waits only when too many are being sent.
    */
   async #deliver(id: string, url: string): Promise<void> {
     const { deliver } = this.#options;

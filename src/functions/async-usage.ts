@@ -54,7 +54,7 @@ export class AsyncUsage {
     add(this.#bytesOf, tenant, bytes);
   }
 
-  /** What the store says that it holds takes the place of what was counted. */
+  /** The count of the store replaces what was counted here. */
   setStored(bytesOf: readonly { readonly tenant: string; readonly bytes: number }[]): void {
     this.#bytes = 0;
     this.#bytesOf.clear();

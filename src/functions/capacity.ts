@@ -22,7 +22,7 @@ export interface Machine {
 /** Someone who holds instances and may want more. */
 export interface CapacityUser {
   readonly tenant: string;
-  /** There is room again. */
+  /** There is capacity again. */
   onCapacity(): void;
   /** Ends one idle instance that nobody is entitled to; false when it has none. */
   evictIdle(): boolean;
@@ -41,7 +41,7 @@ export class Capacity {
   readonly #users = new Set<CapacityUser>();
   /** Who was refused, how many instances it wanted, and of which size. */
   readonly #refused = new Map<CapacityUser, { readonly wanted: number; readonly key: GroupKey }>();
-  /** Idle instances that are ending to make room. */
+  /** Idle instances that are ending to give capacity back. */
   #leaving = 0;
   readonly #perTenant = new Map<string, number>();
   #taken = 0;
@@ -75,8 +75,8 @@ export class Capacity {
   }
 
   /**
-   * Takes room for one of the `wanted` instances. When there is none, idle instances of others are ended, now or as soon as there are any
-   * (`isWanted`), and `user` is told when that is done.
+   * Takes capacity for one of the `wanted` instances. When there is none, idle instances of others are ended, now or as soon as there are any
+   * (`isWanted`), and `user` hears of it when that is done.
    */
   tryTake(user: CapacityUser, wanted: number, key: GroupKey): boolean {
     if (this.isFull(user, key)) {
@@ -92,7 +92,7 @@ export class Capacity {
     return true;
   }
 
-  /** Whether an instance of `holder` that is idle should end, because somebody waits for its room. */
+  /** Whether an instance of `holder` that is idle should end, because somebody waits for its capacity. */
   isWanted(holder: CapacityUser): boolean {
     if (this.#refused.size === 0 || this.#lacks() <= 0) return false;
     for (const [user, { key }] of this.#refused) {
@@ -102,7 +102,7 @@ export class Capacity {
   }
 
   /**
-   * Instances that others want whose calls have waited since `sinceMs` at least, and for whom `holder` can make room, beyond the room
+   * Instances that others want whose calls have waited since `sinceMs` at least, and for whom `holder` can give capacity back, beyond the capacity
    * that is being made.
    */
   lackedSince(sinceMs: number, holder: CapacityUser): number {
@@ -115,7 +115,7 @@ export class Capacity {
     return lacked;
   }
 
-  /** An instance of somebody ends to make room. */
+  /** An instance of somebody ends to give capacity back. */
   yielded(): void {
     this.#leaving += 1;
   }
@@ -164,7 +164,7 @@ export class Capacity {
     return this.#taken >= this.#options.maxInstances || this.#options.machine.isFull(key);
   }
 
-  /** Instances that somebody still waits for, beyond the room that is being made. */
+  /** Instances that somebody still waits for, beyond the capacity that is being given back. */
   #lacks(): number {
     let wanted = -this.#leaving;
     for (const [user, refused] of this.#refused) {

@@ -55,7 +55,7 @@ describe('the bodies of calls that wait', () => {
     await waiting;
   });
 
-  it('are the instance’s from the turn on in which it gets them: nobody takes their room in between', async () => {
+  it('are the instance’s from the turn on in which it gets them: nobody takes their capacity in between', async () => {
     const { harness, instance, openCallBytes } = await busy();
     const waiting = harness.invoke({
       call: big(),
@@ -103,7 +103,7 @@ describe('the bodies of calls that wait', () => {
   it('are given back when no instance can be started', async () => {
     const openCallBytes = new OpenCallBytes(1000);
     const harness = new ServiceHarness({ openCallBytes });
-    harness.launcher.failure = unavailable('no room');
+    harness.starter.failure = unavailable('no room');
     await expect(harness.invoke({ call: big() })).rejects.toThrow('no room');
     expect(openCallBytes.taken).toBe(0);
   });

@@ -8,7 +8,7 @@ describe('ways into an instance', () => {
     const harness = new ServiceHarness();
     const { instanceId } = await call(harness);
     const inside = {} as SandboxAccess;
-    const instance = harness.launcher.launched[0] as FakeInstance & { access?: () => SandboxAccess };
+    const instance = harness.starter.launched[0] as FakeInstance & { access?: () => SandboxAccess };
     expect(() => harness.service.access(null, instanceId)).toThrow('have no ways in');
     instance.access = () => inside;
     expect(harness.service.access(null, instanceId)).toBe(inside);
@@ -26,7 +26,7 @@ describe('logs', () => {
     return text;
   };
 
-  it('of all instances, each line with its instance; of one as they are; unknown ones are told', async () => {
+  it('of all instances, each line with its instance; of one as they are; unknown ones are reported', async () => {
     const harness = new ServiceHarness();
     const calls = [await running(harness), await running(harness)];
     const signal = new AbortController().signal;
@@ -53,7 +53,7 @@ describe('logs', () => {
     expect(await text).toBe('[i1] line of i1\n[i1] another\n');
   });
 
-  describe('nobody is told of new instances', () => {
+  describe('nobody learns of new instances', () => {
     const followed = { ...request, follow: true };
     /** Whether a log is opened for an instance that starts now. */
     const isTold = async (harness: ServiceHarness) => {

@@ -22,7 +22,7 @@ describe('versions in memory', () => {
     const harness = new ServiceHarness();
     const calls = [harness.invoke(), harness.invoke(), harness.invoke()];
     await settle();
-    for (const { calls: open } of harness.launcher.launched) open[0]?.finish();
+    for (const { calls: open } of harness.starter.launched) open[0]?.finish();
     await Promise.all(calls);
     expect(harness.catalog.finds).toBe(1);
   });
@@ -37,7 +37,7 @@ describe('versions in memory', () => {
     instance.calls[0]?.finish();
     expect((await result).instanceId).not.toBe(old.instanceId);
     // The old one had nothing to do any more.
-    expect(harness.launcher.launched[0]?.isStopped).toBe(true);
+    expect(harness.starter.launched[0]?.isStopped).toBe(true);
   });
 
   it('a change while a version is read does not leave the old one behind', async () => {
@@ -52,7 +52,7 @@ describe('versions in memory', () => {
     harness.catalog.put(servedFunction({ revisionId: 'r2' }));
     open();
     await settle();
-    const [instance] = harness.launcher.launched;
+    const [instance] = harness.starter.launched;
     expect(instance?.revisionId).toBe('r2');
     instance?.calls[0]?.finish();
     await result;
@@ -90,7 +90,7 @@ describe('versions in memory', () => {
     await call(harness, { sent: { 'x-instance-session': '{"sessionID":"s","sessionTTL":3600}' } });
     harness.catalog.put(servedFunction({ revisionId: 'r2' }));
     await settle();
-    expect(harness.launcher.launched[0]?.isStopped).toBe(true);
+    expect(harness.starter.launched[0]?.isStopped).toBe(true);
   });
 
   it('the minimum is started at the start and after a change, without a call', async () => {
@@ -98,10 +98,10 @@ describe('versions in memory', () => {
     harness.catalog.functions.set(URN, servedFunction({}, { minInstances: 2 }));
     await harness.service.start();
     await settle();
-    expect(harness.launcher.live).toHaveLength(2);
+    expect(harness.starter.live).toHaveLength(2);
     harness.catalog.put(servedFunction({ revisionId: 'r2' }, { minInstances: 1 }));
     await settle();
-    expect(harness.launcher.live.map(({ revisionId }) => revisionId)).toEqual(['r2']);
+    expect(harness.starter.live.map(({ revisionId }) => revisionId)).toEqual(['r2']);
   });
 
   it('unused versions are forgotten when there are too many, used ones are not', async () => {
@@ -124,7 +124,7 @@ describe('versions in memory', () => {
     const good = new FakeInstance('good', servedFunction(), key);
     const old = new FakeInstance('old', servedFunction({ revisionId: 'r0' }), key);
     const orphan = new FakeInstance('orphan', servedFunction({ urn: `${FUNCTION_URN}:gone` }), key);
-    harness.launcher.adoptable.push(good, old, orphan);
+    harness.starter.adoptable.push(good, old, orphan);
     await harness.service.start();
     await settle();
     expect([good.isStopped, old.isStopped, orphan.isStopped]).toEqual([false, true, true]);
@@ -141,8 +141,8 @@ describe('after a restart', () => {
   it('what was taken over is the minimum: nothing is started beside it', async () => {
     const harness = new ServiceHarness();
     harness.catalog.functions.set(URN, servedFunction({}, { minInstances: 2, maxInstances: 2 }));
-    harness.launcher.adoptable.push(new FakeInstance('a', servedFunction(), key));
-    harness.launcher.adoptable.push(new FakeInstance('b', servedFunction(), key));
+    harness.starter.adoptable.push(new FakeInstance('a', servedFunction(), key));
+    harness.starter.adoptable.push(new FakeInstance('b', servedFunction(), key));
     await harness.service.start();
     await settle();
     expect(harness.service.instances(null).map(({ instance }) => instance.id)).toEqual(['a', 'b']);
@@ -153,7 +153,7 @@ describe('after a restart', () => {
     harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
     const { result, instance } = await running(harness);
     const earlier = new FakeInstance('a', servedFunction(), key);
-    harness.launcher.adoptable.push(earlier);
+    harness.starter.adoptable.push(earlier);
     await harness.service.start();
     await settle();
     expect(harness.service.instances(null)).toHaveLength(1);

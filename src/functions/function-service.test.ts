@@ -12,17 +12,17 @@ describe('where the time went', () => {
     const late = harness.invoke();
     await settle();
     await harness.clock.advance(510);
-    harness.launcher.launched[1]?.calls[0]?.finish();
+    harness.starter.launched[1]?.calls[0]?.finish();
     expect((await late).timings).toMatchObject({ queueMs: expect.closeTo(500 - 7, -1), startMs: 5, loadMs: 2 });
     first.instance.calls[0]?.finish();
     await first.result;
   });
 });
 
-it('an instance that cannot be started is 150500 wherever it is told', async () => {
+it('an instance that cannot be started is 150500 wherever it is reported', async () => {
   const observed: string[] = [];
   const harness = new ServiceHarness({ observe: (_tenant, _name, code) => observed.push(code) });
-  harness.launcher.failure = unavailable('the driver is away');
+  harness.starter.failure = unavailable('the driver is away');
   await expect(harness.invoke()).rejects.toMatchObject({ number: 150500, message: 'the driver is away' });
   expect(observed).toEqual(['150500']);
 });
@@ -63,11 +63,11 @@ describe('labels', () => {
     harness.catalog.reservations.set(URN, new Map([['gold', { min: 1, max: 1 }]]));
     harness.catalog.tell(URN);
     await settle();
-    expect(harness.launcher.live.map(({ key }) => key.label)).toEqual(['gold']);
+    expect(harness.starter.live.map(({ key }) => key.label)).toEqual(['gold']);
     const { instance } = await running(harness, { sent });
     const second = harness.invoke({ sent });
     await settle();
-    expect(harness.launcher.launched).toHaveLength(1);
+    expect(harness.starter.launched).toHaveLength(1);
     instance.calls[0]?.finish();
     await settle();
     instance.calls[0]?.finish();
@@ -84,7 +84,7 @@ describe('labels', () => {
     harness.catalog.reservations.set(URN, new Map([['gold', { min: 2, max: 2 }]]));
     harness.catalog.tell(URN);
     await settle();
-    expect(harness.launcher.live).toHaveLength(2);
+    expect(harness.starter.live).toHaveLength(2);
     instance.calls[0]?.finish();
     expect((await result).instanceId).toBe(instance.id);
   });
@@ -94,7 +94,7 @@ describe('calls', () => {
   it('an instance that broke before the call was sent is not the call’s failure', async () => {
     const harness = new ServiceHarness();
     await call(harness);
-    const broken = harness.launcher.launched[0];
+    const broken = harness.starter.launched[0];
     if (broken) broken.isConnected = false;
     const { result, instance } = await running(harness);
     expect(instance.id).toBe('i2');
@@ -140,12 +140,12 @@ describe('calls', () => {
 
   it('code that cannot be loaded is an outcome of each call that waited for it', async () => {
     const harness = new ServiceHarness();
-    harness.launcher.failure = new CodeFailure({ code: 4001, message: 'no module' });
+    harness.starter.failure = new CodeFailure({ code: 4001, message: 'no module' });
     expect(await harness.invoke()).toMatchObject({ outcome: { ok: false, code: 4001, text: 'no module' } });
     expect(harness.observed).toEqual(['4001']);
   });
 
-  it('a place of a caller who left is free once its handler has ended', async () => {
+  it('a slot of a caller who left is free once its handler has ended', async () => {
     const harness = new ServiceHarness();
     harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
     const caller = new AbortController();
@@ -175,17 +175,17 @@ describe('calls', () => {
     const next = harness.invoke();
     await harness.clock.advance(2_001);
     expect(left.instance.isStopped).toBe(true);
-    harness.launcher.launched[1]?.calls[0]?.finish();
+    harness.starter.launched[1]?.calls[0]?.finish();
     expect((await next).instanceId).toBe('i2');
   });
 
-  it('what is to be done before the run is done with the place held; when it fails, the call never runs', async () => {
+  it('what is to be done before the run is done with the slot held; when it fails, the call never runs', async () => {
     const harness = new ServiceHarness();
     const refused = harness.invoke({ beforeRun: () => Promise.reject(new Error('not ours')) });
     await expect(refused).rejects.toThrow('not ours');
-    expect(harness.launcher.launched[0]?.calls).toHaveLength(0);
+    expect(harness.starter.launched[0]?.calls).toHaveLength(0);
     await call(harness);
-    expect(harness.launcher.launched).toHaveLength(1);
+    expect(harness.starter.launched).toHaveLength(1);
   });
 
   it('oneshot: every call has an instance of its own, which ends', async () => {
@@ -195,7 +195,7 @@ describe('calls', () => {
     const second = await call(harness);
     expect(first.instanceId).not.toBe(second.instanceId);
     await settle();
-    expect(harness.launcher.live).toHaveLength(0);
+    expect(harness.starter.live).toHaveLength(0);
   });
 
   it('an instance larger than the machine is refused at once: 150510', async () => {
@@ -222,7 +222,7 @@ describe('sessions', () => {
     await Promise.all([held.result, other.result]);
   });
 
-  it('what is not known is told: end and interrupt', async () => {
+  it('what is not known is reported: end and interrupt', async () => {
     const harness = new ServiceHarness();
     expect(await harness.service.endSession(URN, null, 's1')).toBe(false);
     expect(await harness.service.interruptSession(URN, null, 's1')).toBe(false);
@@ -231,7 +231,7 @@ describe('sessions', () => {
     expect(await harness.service.endSession(URN, null, 's1')).toBe(false);
   });
 
-  it('more places than an instance has: 4037', async () => {
+  it('more slots than an instance has: 4037', async () => {
     const harness = new ServiceHarness();
     const tooMany = { 'x-instance-session': '{"sessionID":"s","concurrency":2}' };
     await expect(harness.invoke({ sent: tooMany })).rejects.toMatchObject({ number: 4037 });
@@ -251,7 +251,7 @@ describe('the end', () => {
     await result;
     await closing;
     expect(instance.isStopped).toBe(true);
-    expect(harness.launcher.isClosed).toBe(true);
+    expect(harness.starter.isClosed).toBe(true);
   });
 
   it('a call that does not end is not waited for', async () => {

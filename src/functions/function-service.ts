@@ -11,25 +11,25 @@ import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import { CodeFailure } from './failure.ts';
 import type { Lease } from './group.ts';
-import type { ServiceLauncher, ServingInstance } from './launcher.ts';
 import { LeftBehind } from './left-behind.ts';
 import { LogMerge, prefixed } from './log-merge.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
 import { type FunctionServiceLog, type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
 import type { Service } from './service.ts';
+import type { InstanceStarter, ServingInstance } from './starter.ts';
 
 export interface FunctionServiceOptions {
   readonly catalog: FunctionCatalog;
-  readonly launcher: ServiceLauncher;
+  readonly starter: InstanceStarter;
   readonly clock: ServiceClock;
   readonly capacity: CapacityOptions;
-  /** The longest that a call waits for a place; the function's timeout when that is shorter. */
+  /** The longest that a call waits for a slot; the function's timeout when that is shorter. */
   readonly maxWaitMs: number;
   /** Waiting calls of one tenant over all its functions. */
   readonly maxWaitingPerTenant: number;
   /** Shared with everybody else who holds bodies of open calls. */
   readonly openCallBytes: OpenCallBytes;
-  /** Told of every call of a version that is there. `timings` are null when it got no place. */
+  /** Told of every call of a version that is there. `timings` are null when it got no slot. */
   readonly observe?: (tenant: string, name: string, code: string, seconds: number, timings: CallTimings | null) => void;
   /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
   readonly maxRemembered?: number;
@@ -52,9 +52,9 @@ export interface FunctionInvocation {
   readonly tenant: string | null;
   readonly headers: FunctionCallHeaders;
   readonly call: Omit<Call, 'timeoutMs' | 'onChunk' | 'onLateEnd'>;
-  /** Awaited once the call has its place, before it is sent; what it fails with is what the call fails with. */
+  /** Awaited once the call has its slot, before it is sent; what it fails with is what the call fails with. */
   readonly beforeRun?: () => Promise<void>;
-  /** Told once the call has its place, before the handler runs. */
+  /** Told once the call has its slot, before the handler runs. */
   readonly onPlaced?: (instanceId: string) => void;
   /** Makes it a stream. `grant` says how much of it the reader has taken, so the handler may send as much again. */
   readonly onEvent?: (event: Buffer, grant: (bytes: number) => void) => void;
@@ -67,8 +67,8 @@ export interface FunctionResult {
   readonly timings: CallTimings;
 }
 
-/** A place that turned out to be on a broken instance before the call was sent is given up this often. */
-const MAX_PLACES = 8;
+/** A slot that turned out to be on a broken instance before the call was sent is given up this often. */
+const MAX_SLOTS_TRIED = 8;
 
 /** Invokes versions of functions as services: finds the version, groups its instances, and places each call. */
 export class FunctionService {
@@ -90,7 +90,7 @@ export class FunctionService {
   /** Lets calls that still run end for at most `graceMs`, then ends every instance. */
   async close(graceMs: number): Promise<void> {
     await this.#versions.close(graceMs);
-    await this.#options.launcher.close();
+    await this.#options.starter.close();
   }
 
   /**
@@ -104,7 +104,7 @@ export class FunctionService {
     const startMs = performance.now();
     let result: FunctionResult;
     try {
-      result = await this.#run(served, placeFor(served, invocation.headers), invocation);
+      result = await this.#run(served, groupFor(served, invocation.headers), invocation);
     } catch (error) {
       if (!(error instanceof CodeFailure)) {
         const code = invocation.call.signal?.aborted ? 'cancelled' : codeOf(error);
@@ -126,7 +126,7 @@ export class FunctionService {
 
   /**
    * What a call that asks for nothing special would be refused with now, because too many wait; undefined when it would not be, or
-   * when that cannot be told at once. A refusal is counted as one.
+   * when that cannot be known at once. A refusal is counted as one.
    */
   refusal(urn: string, tenant: string | null): ServiceError | undefined {
     const served = this.#versions.find(urn);
@@ -153,7 +153,7 @@ export class FunctionService {
   /** Whether a version is there and may be called by `tenant`, with these headers. Fails as `invoke` does. */
   async check(urn: string, tenant: string | null, headers: FunctionCallHeaders = PLAIN_CALL): Promise<ServedFunction> {
     const served = await this.#find(urn, tenant);
-    placeFor(served, headers);
+    groupFor(served, headers);
     return served.fn;
   }
 
@@ -165,9 +165,13 @@ export class FunctionService {
     for (const { fn, service } of this.#versions.all) {
       if (urn !== null && fn.urn !== urn) continue;
       for (const group of service.groups) {
-        for (const member of group.members) {
-          if (!member.instance) continue;
-          found.push({ instance: member.instance as ServingInstance, state: member.state, inFlight: member.inFlight });
+        for (const replica of group.replicas) {
+          if (!replica.instance) continue;
+          found.push({
+            instance: replica.instance as ServingInstance,
+            state: replica.state,
+            inFlight: replica.inFlight,
+          });
         }
       }
     }
@@ -256,8 +260,8 @@ export class FunctionService {
     key: GroupKey,
     { headers, call, onPlaced, beforeRun, onEvent }: FunctionInvocation,
   ): Promise<FunctionResult> {
-    // Without a wait, and without a promise, when a place is free.
-    const placed = this.#placeNow(service, key, headers) ?? (await this.#place(fn, service, key, headers, call));
+    // Without a wait, and without a promise, when a slot is free.
+    const placed = this.#slotNow(service, key, headers) ?? (await this.#slot(fn, service, key, headers, call));
     const { lease, placeMs, held } = placed;
     const instance = lease.instance as ServingInstance;
     const interrupts = headers.session && this.#interruptible(fn.urn, headers.session.id, call.signal);
@@ -303,7 +307,7 @@ export class FunctionService {
     }
   }
 
-  #placeNow(service: Service, key: GroupKey, headers: FunctionCallHeaders) {
+  #slotNow(service: Service, key: GroupKey, headers: FunctionCallHeaders) {
     const lease = service.tryAcquire(key, headers.session);
     if (!lease || (lease.instance as ServingInstance).isConnected)
       return lease && { lease, placeMs: 0, held: NOTHING_HELD };
@@ -311,8 +315,8 @@ export class FunctionService {
     return undefined;
   }
 
-  /** A place on an instance whose connection stands. The body counts while it is waited for, and on until the caller calls `held`. */
-  async #place(
+  /** A slot on an instance whose connection stands. The body counts while it is waited for, and on until the caller calls `held`. */
+  async #slot(
     fn: ServedFunction,
     service: Service,
     key: GroupKey,
@@ -321,7 +325,7 @@ export class FunctionService {
   ) {
     const held = this.#hold(fn.tenant, body.length);
     try {
-      return { ...(await this.#placeLater(fn, service, key, { session: headers.session, signal })), held };
+      return { ...(await this.#slotLater(fn, service, key, { session: headers.session, signal })), held };
     } catch (error) {
       held();
       throw error;
@@ -346,7 +350,7 @@ export class FunctionService {
     };
   }
 
-  async #placeLater(
+  async #slotLater(
     fn: ServedFunction,
     service: Service,
     key: GroupKey,
@@ -356,7 +360,7 @@ export class FunctionService {
     const maxWaitMs = Math.min(this.#options.maxWaitMs, fn.timeoutMs);
     for (let attempt = 0; ; attempt++) {
       const lease = await this.#acquire(fn, service, key, { ...asked, maxWaitMs });
-      if ((lease.instance as ServingInstance).isConnected || attempt === MAX_PLACES) {
+      if ((lease.instance as ServingInstance).isConnected || attempt === MAX_SLOTS_TRIED) {
         return { lease, placeMs: this.#options.clock.now() - startedMs - lease.queueMs };
       }
       // It died and the news has not come round yet: the call has not been sent, so it may go elsewhere.
@@ -423,7 +427,7 @@ const NOTHING_HELD = () => undefined;
 const NO_START = { startMs: 0, loadMs: 0 };
 
 /** The group that a call belongs to. Fails with `failed_precondition` (150444, 4037) when there can be none. */
-function placeFor(served: Served, headers: FunctionCallHeaders): GroupKey {
+function groupFor(served: Served, headers: FunctionCallHeaders): GroupKey {
   if (headers === PLAIN_CALL) return served.service.homeKey;
   const { fn, labels } = served;
   if (headers.label !== '' && !labels.has(headers.label)) {

@@ -1,9 +1,9 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
-import type { Member, ServiceInstance, Session } from './member.ts';
 import type { GroupKey, ServicePolicy, SessionRequest } from './policy.ts';
+import type { Replica, ServiceInstance, Session } from './replica.ts';
 
-/** A place on an instance, taken by one call until `release`. */
+/** A slot on an instance, taken by one call until `release`. */
 export interface Lease {
   readonly instance: ServiceInstance;
   /** How long the call waited for it, milliseconds. */
@@ -11,7 +11,7 @@ export interface Lease {
   /** True when the instance was started after the call had arrived. */
   readonly cold: boolean;
   /**
-   * Gives the place back, once. `done`: the instance is good. `replace`: it may be stuck (a handler that timed out), so it gets
+   * Gives the slot back, once. `done`: the instance is good. `replace`: it may be stuck (a handler that timed out), so it gets
    * no more calls and ends when its last one has.
    */
   release(outcome: 'done' | 'replace'): void;
@@ -20,8 +20,8 @@ export interface Lease {
 interface Waiter {
   readonly session: SessionRequest | undefined;
   readonly sinceMs: number;
-  /** Places that it needs on one instance. */
-  readonly places: number;
+  /** Slots that it needs on one instance. */
+  readonly slots: number;
   grant(lease: Lease): void;
   fail(error: Error): void;
 }
@@ -32,25 +32,25 @@ export interface GroupOwner {
   now(): number;
   /** Something changed that may call for more or fewer instances. */
   rescale(group: Group): void;
-  /** A member of the group has no call any more; cheap, since it comes after every call of a quiet service. */
+  /** A replica of the group has no call any more; cheap, since it comes after every call of a quiet service. */
   becameIdle(group: Group): void;
-  stopMember(member: Member): void;
-  /** Whether an instance of the group, though calls wait for it, makes room for others whose calls have waited longer. */
+  stopReplica(replica: Replica): void;
+  /** Whether an instance of the group, though calls wait for it, gives capacity back for others whose calls have waited longer. */
   givesWay(group: Group): boolean;
 }
 
-/** Sessions whose places were given back are remembered for their instance; above this many the oldest are forgotten. */
+/** Sessions whose slots were given back are remembered for their instance; above this many the oldest are forgotten. */
 const MAX_REMEMBERED_SESSIONS = 10_000;
 
 /**
- * The interchangeable instances of one version, and the calls that wait for a place on one of them.
+ * The interchangeable instances of one version, and the calls that wait for a slot on one of them.
  *
  * Pure bookkeeping: it starts nothing and knows no time but the owner's. Waiting calls are served strictly in order, except those
  * that are bound to one instance by their session: they wait for that instance alone.
  */
 export class Group {
   readonly key: GroupKey;
-  readonly members: Member[] = [];
+  readonly replicas: Replica[] = [];
   readonly sessions = new Map<string, Session>();
   readonly #owner: GroupOwner;
   readonly #waiting = new Set<Waiter>();
@@ -84,31 +84,31 @@ export class Group {
 
   /** Instances that count against the maximum: everything that is not gone. */
   get size(): number {
-    return this.members.length;
+    return this.replicas.length;
   }
 
-  count(state: Member['state']): number {
+  count(state: Replica['state']): number {
     let count = 0;
-    for (const member of this.members) if (member.state === state) count += 1;
+    for (const replica of this.replicas) if (replica.state === state) count += 1;
     return count;
   }
 
-  /** A place now, or undefined when the call must wait. Never overtakes a call that waits for any instance. */
-  tryPlace(session: SessionRequest | undefined, sinceMs: number): Lease | undefined {
-    if (session) return this.#placeSession(session, sinceMs, this.#hasUnbound());
+  /** A slot now, or undefined when the call must wait. Never overtakes a call that waits for any instance. */
+  tryTakeSlot(session: SessionRequest | undefined, sinceMs: number): Lease | undefined {
+    if (session) return this.#slotForSession(session, sinceMs, this.#hasUnbound());
     if (this.isBusy) return undefined;
-    const member = this.#leastLoaded(1);
-    return member && this.#takeShared(member, undefined, sinceMs);
+    const replica = this.#leastLoaded(1);
+    return replica && this.#takeShared(replica, undefined, sinceMs);
   }
 
-  /** Waits for a place until it is granted, failed, or called off with the returned function. */
+  /** Waits for a slot until it is granted, failed, or called off with the returned function. */
   wait(
     session: SessionRequest | undefined,
     sinceMs: number,
     grant: (lease: Lease) => void,
     fail: (error: Error) => void,
   ) {
-    const waiter: Waiter = { session, sinceMs, places: this.#placesOf(session), grant, fail };
+    const waiter: Waiter = { session, sinceMs, slots: this.#slotsOf(session), grant, fail };
     this.#waiting.add(waiter);
     if (session) this.#waitingForSession += 1;
     return () => {
@@ -116,15 +116,15 @@ export class Group {
     };
   }
 
-  /** Gives free places to those who wait, oldest first. */
+  /** Gives free slots to those who wait, oldest first. */
   serve(): void {
     let blocked = false;
     for (const waiter of this.#waiting) {
       const bound = this.#isBound(waiter.session);
       if (blocked && !bound) continue;
       const lease = waiter.session
-        ? this.#placeSession(waiter.session, waiter.sinceMs, false)
-        : this.#placePlain(waiter.sinceMs);
+        ? this.#slotForSession(waiter.session, waiter.sinceMs, false)
+        : this.#slotForPlain(waiter.sinceMs);
       if (lease) {
         this.#leave(waiter);
         waiter.grant(lease);
@@ -145,53 +145,53 @@ export class Group {
     }
   }
 
-  /** Places that waiting calls need and that no living instance can promise them; `dueMs` leaves out those that came later, null nobody. */
+  /** Slots that waiting calls need and that no living instance can promise them; `dueMs` leaves out those that came later, null nobody. */
   demandInstances(dueMs: number | null): number {
     const { concurrency } = this.#owner.policy;
     if (this.#waitingForSession === 0 && dueMs === null) return Math.ceil(this.#waiting.size / concurrency);
-    let places = 0;
+    let slots = 0;
     const sessions = new Map<string, { kept: number; calls: number }>();
-    for (const { session, sinceMs, places: wanted } of this.#waiting) {
+    for (const { session, sinceMs, slots: wanted } of this.#waiting) {
       if (dueMs !== null && sinceMs > dueMs) break;
-      if (session === undefined) places += 1;
+      if (session === undefined) slots += 1;
       else if (!this.#isBound(session)) {
         const { kept, calls } = sessions.get(session.id) ?? { kept: 0, calls: 0 };
         sessions.set(session.id, { kept: Math.max(kept, wanted), calls: calls + 1 });
       }
     }
     // All calls of one session go to one instance, however many they are.
-    for (const { kept, calls } of sessions.values()) places += Math.min(concurrency, Math.max(kept, calls));
-    return Math.ceil(places / concurrency);
+    for (const { kept, calls } of sessions.values()) slots += Math.min(concurrency, Math.max(kept, calls));
+    return Math.ceil(slots / concurrency);
   }
 
-  /** A member left: its sessions may bind to another. */
-  forget(member: Member): void {
-    const index = this.members.indexOf(member);
-    if (index >= 0) this.members.splice(index, 1);
-    this.#unbindAll(member);
+  /** A replica left: its sessions may bind to another. */
+  forget(replica: Replica): void {
+    const index = this.replicas.indexOf(replica);
+    if (index >= 0) this.replicas.splice(index, 1);
+    this.#unbindAll(replica);
   }
 
-  /** No call of its sessions comes to it any more. One that has been bound to another member meanwhile stays there. */
-  #unbindAll(member: Member): void {
-    for (const session of member.sessions.values()) {
+  /** No call of its sessions comes to it any more. One that has been bound to another replica meanwhile stays there. */
+  #unbindAll(replica: Replica): void {
+    for (const session of replica.sessions.values()) {
       if (this.sessions.get(session.id) === session) this.sessions.delete(session.id);
     }
-    member.sessions.clear();
+    replica.sessions.clear();
   }
 
-  /** Gives back the places of sessions whose time is over; true when there were any. */
+  /** Gives back the slots of sessions whose time is over; true when there were any. */
   expireSessions(): boolean {
     const now = this.#owner.now();
     let expired = false;
     for (const session of this.sessions.values()) {
       if (session.reserved === 0 || session.running > 0 || session.lastUsedMs + session.ttlMs > now) continue;
-      session.member.reserve(session, 0);
+      session.replica.reserve(session, 0);
       expired = true;
     }
     return expired;
   }
 
-  /** When the next session's time is over; undefined when none keeps places. */
+  /** When the next session's time is over; undefined when none keeps slots. */
   nextSessionEndMs(): number | undefined {
     let next: number | undefined;
     for (const session of this.sessions.values()) {
@@ -206,24 +206,24 @@ export class Group {
     const session = this.sessions.get(id);
     if (!session) return false;
     this.sessions.delete(id);
-    session.member.sessions.delete(id);
-    // Places in use become shared ones until their calls end.
-    session.member.sharedInUse += session.inUse;
-    session.member.reservedInUse -= session.inUse;
-    session.member.reserve(session, 0);
+    session.replica.sessions.delete(id);
+    // Slots in use become shared ones until their calls end.
+    session.replica.sharedInUse += session.inUse;
+    session.replica.reservedInUse -= session.inUse;
+    session.replica.reserve(session, 0);
     session.inUse = 0;
     this.serve();
     this.#owner.rescale(this);
     return true;
   }
 
-  #placesOf(session: SessionRequest | undefined): number {
+  #slotsOf(session: SessionRequest | undefined): number {
     if (!session) return 1;
     return session.concurrency === -1 ? this.#owner.policy.concurrency : Math.max(1, session.concurrency);
   }
 
   #isBound(request: SessionRequest | undefined): boolean {
-    return request !== undefined && this.sessions.get(request.id)?.member.state === 'ready';
+    return request !== undefined && this.sessions.get(request.id)?.replica.state === 'ready';
   }
 
   /** Whether a call waits for whichever instance is free first: those that come wait behind it. */
@@ -243,47 +243,47 @@ export class Group {
     return false;
   }
 
-  #leastLoaded(places: number): Member | undefined {
-    let best: Member | undefined;
-    for (const member of this.members) {
-      if (member.state === 'ready' && member.free >= places && (!best || member.inFlight < best.inFlight))
-        best = member;
+  #leastLoaded(slots: number): Replica | undefined {
+    let best: Replica | undefined;
+    for (const replica of this.replicas) {
+      if (replica.state === 'ready' && replica.free >= slots && (!best || replica.inFlight < best.inFlight))
+        best = replica;
     }
     return best;
   }
 
-  #placePlain(sinceMs: number): Lease | undefined {
-    const member = this.#leastLoaded(1);
-    return member && this.#takeShared(member, undefined, sinceMs);
+  #slotForPlain(sinceMs: number): Lease | undefined {
+    const replica = this.#leastLoaded(1);
+    return replica && this.#takeShared(replica, undefined, sinceMs);
   }
 
-  #placeSession(request: SessionRequest, sinceMs: number, mustNotOvertake: boolean): Lease | undefined {
+  #slotForSession(request: SessionRequest, sinceMs: number, mustNotOvertake: boolean): Lease | undefined {
     const session = this.sessions.get(request.id);
     if (!session) {
-      const member = mustNotOvertake ? undefined : this.#leastLoaded(this.#placesOf(request));
-      return member && this.#takeReserved(this.#bind(request, member), sinceMs);
+      const replica = mustNotOvertake ? undefined : this.#leastLoaded(this.#slotsOf(request));
+      return replica && this.#takeReserved(this.#bind(request, replica), sinceMs);
     }
-    const member = session.member;
-    if (member.state !== 'ready') return undefined;
-    if (session.reserved === 0 && member.free >= this.#placesOf(request))
-      member.reserve(session, this.#placesOf(request));
+    const replica = session.replica;
+    if (replica.state !== 'ready') return undefined;
+    if (session.reserved === 0 && replica.free >= this.#slotsOf(request))
+      replica.reserve(session, this.#slotsOf(request));
     session.ttlMs = request.ttlMs;
     if (session.inUse < session.reserved) return this.#takeReserved(session, sinceMs);
-    return member.free > 0 ? this.#takeShared(member, session, sinceMs) : undefined;
+    return replica.free > 0 ? this.#takeShared(replica, session, sinceMs) : undefined;
   }
 
-  #bind(request: SessionRequest, member: Member): Session {
+  #bind(request: SessionRequest, replica: Replica): Session {
     const session: Session = {
       id: request.id,
-      member,
+      replica,
       reserved: 0,
       inUse: 0,
       running: 0,
       ttlMs: request.ttlMs,
       lastUsedMs: this.#owner.now(),
     };
-    member.reserve(session, this.#placesOf(request));
-    member.sessions.set(session.id, session);
+    replica.reserve(session, this.#slotsOf(request));
+    replica.sessions.set(session.id, session);
     this.sessions.set(session.id, session);
     if (this.sessions.size > MAX_REMEMBERED_SESSIONS) this.#forgetOldestSession();
     return session;
@@ -293,41 +293,41 @@ export class Group {
     for (const session of this.sessions.values()) {
       if (session.running > 0 || session.reserved > 0) continue;
       this.sessions.delete(session.id);
-      session.member.sessions.delete(session.id);
+      session.replica.sessions.delete(session.id);
       return;
     }
   }
 
-  #takeShared(member: Member, session: Session | undefined, sinceMs: number): Lease {
-    member.sharedInUse += 1;
+  #takeShared(replica: Replica, session: Session | undefined, sinceMs: number): Lease {
+    replica.sharedInUse += 1;
     if (session) session.running += 1;
-    return this.#lease(member, session, sinceMs, () => {
-      member.sharedInUse -= 1;
+    return this.#lease(replica, session, sinceMs, () => {
+      replica.sharedInUse -= 1;
     });
   }
 
   #takeReserved(session: Session, sinceMs: number): Lease {
-    const member = session.member;
+    const replica = session.replica;
     session.inUse += 1;
     session.running += 1;
-    member.reservedInUse += 1;
-    return this.#lease(member, session, sinceMs, () => {
-      // After `endSession` the place had become a shared one.
+    replica.reservedInUse += 1;
+    return this.#lease(replica, session, sinceMs, () => {
+      // After `endSession` the slot had become a shared one.
       if (session.inUse > 0) {
         session.inUse -= 1;
-        member.reservedInUse -= 1;
-      } else member.sharedInUse -= 1;
+        replica.reservedInUse -= 1;
+      } else replica.sharedInUse -= 1;
     });
   }
 
-  #lease(member: Member, session: Session | undefined, sinceMs: number, giveBack: () => void): Lease {
-    const instance = member.instance;
-    if (!instance) throw new Error('a place on an instance that is not there');
+  #lease(replica: Replica, session: Session | undefined, sinceMs: number, giveBack: () => void): Lease {
+    const instance = replica.instance;
+    if (!instance) throw new Error('a slot on an instance that is not there');
     let released = false;
     return {
       instance,
       queueMs: this.#owner.now() - sinceMs,
-      cold: member.readyAtMs >= sinceMs,
+      cold: replica.readyAtMs >= sinceMs,
       release: outcome => {
         if (released) return;
         released = true;
@@ -335,43 +335,43 @@ export class Group {
         if (session) {
           session.running -= 1;
           session.lastUsedMs = this.#owner.now();
-          if (session.running === 0 && session.ttlMs === 0) member.reserve(session, 0);
+          if (session.running === 0 && session.ttlMs === 0) replica.reserve(session, 0);
         }
-        this.#released(member, outcome);
+        this.#released(replica, outcome);
       },
     };
   }
 
-  #released(member: Member, outcome: 'done' | 'replace'): void {
+  #released(replica: Replica, outcome: 'done' | 'replace'): void {
     if (outcome === 'done') {
       this.failures = 0;
-      member.servedWell = true;
+      replica.servedWell = true;
     }
-    if (outcome === 'replace') member.isStuck = true;
+    if (outcome === 'replace') replica.isStuck = true;
     const isOver = outcome === 'replace' || this.#owner.policy.oneshot;
-    if (member.state === 'ready' && (isOver || (member.reservedPlaces === 0 && this.#owner.givesWay(this)))) {
-      member.state = 'draining';
-      this.#unbindAll(member);
+    if (replica.state === 'ready' && (isOver || (replica.reservedSlots === 0 && this.#owner.givesWay(this)))) {
+      replica.state = 'draining';
+      this.#unbindAll(replica);
     }
-    if (member.inFlight === 0) {
-      member.idleSinceMs = this.#owner.now();
-      if (member.state === 'draining') this.#owner.stopMember(member);
+    if (replica.inFlight === 0) {
+      replica.idleSinceMs = this.#owner.now();
+      if (replica.state === 'draining') this.#owner.stopReplica(replica);
     }
     if (this.#waiting.size > 0) this.serve();
     if (this.#waiting.size > 0) this.#owner.rescale(this);
-    else if (member.inFlight === 0) this.#owner.becameIdle(this);
+    else if (replica.inFlight === 0) this.#owner.becameIdle(this);
   }
 }
 
-const ROOM_FULL = {
+const QUEUE_FULL = {
   maximum: { number: SERVICE_CODES.queueFull.code, why: 'all instances are busy' },
   machine: { number: SERVICE_CODES.machineFull.code, why: 'the machine has no room for another instance' },
   starting: { number: SERVICE_CODES.queueFull.code, why: 'further instances are starting' },
 } as const;
 
-/** The room in which calls wait is full: tell the caller at once, and why. */
-export function waitingRoomFull(cause: keyof typeof ROOM_FULL, waiting: number): ServiceError {
-  const { number, why } = ROOM_FULL[cause];
+/** The queue is full: the caller hears it at once, and why. */
+export function queueFull(cause: keyof typeof QUEUE_FULL, waiting: number): ServiceError {
+  const { number, why } = QUEUE_FULL[cause];
   return resourceExhausted(`${why} and ${waiting} calls are waiting already`, { number, retryAfterSeconds: 1 });
 }
 

@@ -5,7 +5,7 @@ import type { ServiceClock } from './policy.ts';
 const LEFT_BEHIND_MS = 2_000;
 
 /**
- * The place of a call whose caller left. It is given back when the handler has really ended, or its next call would wait behind the
+ * The slot of a call whose caller left. It is given back when the handler has really ended, or its next call would wait behind the
  * old one; a handler that does not heed the cancellation costs its instance.
  */
 export class LeftBehind {

@@ -52,7 +52,7 @@ test('all that nobody reads has one bound: who held the most for the longest is 
   await expect(most.next()).rejects.toThrow('too many logs are followed and not read');
   for (let count = 0; count < 20; count++) expect((await least.next()).value).toEqual(CHUNK);
   await least.return(undefined);
-  // What was held is free again.
+  // Held memory is free again.
   const again = new LogMerge(over.signal);
   for (let each = 0; each < 9; each++) again.add(endless().source);
   await someTurns();

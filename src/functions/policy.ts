@@ -36,11 +36,11 @@ export function formatGroupKey(key: GroupKey): string {
   return JSON.stringify([key.cpuMillis, key.memoryMb, key.customResources, key.label, key.sessionContext]);
 }
 
-/** What a call asks of its place. */
+/** What a call asks of its slot. */
 export interface SessionRequest {
   /** 1 to 63 characters. */
   readonly id: string;
-  /** Places of one instance that are kept for the session; −1 = the whole instance. */
+  /** Slots of one instance that are kept for the session; −1 = the whole instance. */
   readonly concurrency: number;
   /** How long they are kept after its last call, milliseconds. */
   readonly ttlMs: number;

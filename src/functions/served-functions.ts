@@ -4,9 +4,9 @@ import { formatUrn, parseUrn } from '../core/urn.ts';
 import { endsWithin } from '../lib/deadline.ts';
 import type { Capacity } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
-import type { ServiceLauncher, ServingInstance } from './launcher.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
 import { Service } from './service.ts';
+import type { InstanceStarter, ServingInstance } from './starter.ts';
 
 export interface FunctionServiceLog {
   info(fields: object, message: string): void;
@@ -15,7 +15,7 @@ export interface FunctionServiceLog {
 
 export interface ServedFunctionsOptions {
   readonly catalog: FunctionCatalog;
-  readonly launcher: ServiceLauncher;
+  readonly starter: InstanceStarter;
   readonly clock: ServiceClock;
   readonly capacity: Capacity;
   readonly log: FunctionServiceLog;
@@ -72,9 +72,9 @@ export class ServedFunctions {
 
   /** Takes over the instances of an earlier server and starts what is to be warm. Never rejects. */
   async start(): Promise<void> {
-    const { catalog, launcher } = this.#options;
+    const { catalog, starter } = this.#options;
     this.#stopListening = catalog.onChange((functionUrn, mayBeWarm) => this.#changed(functionUrn, mayBeWarm));
-    for (const instance of await launcher.adopt(late => void this.#inheritLate(late))) this.#inherit(instance);
+    for (const instance of await starter.adopt(late => void this.#inheritLate(late))) this.#inherit(instance);
     // A version takes over what it has before it starts what it lacks.
     for (const urn of [...this.#inherited.keys()]) await this.#settle(urn);
     await this.#warmUp(null);
@@ -173,7 +173,7 @@ export class ServedFunctions {
   }
 
   #newService(fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Service {
-    const { clock, capacity, launcher, log } = this.#options;
+    const { clock, capacity, starter, log } = this.#options;
     const home: GroupKey = {
       cpuMillis: fn.cpuMillis,
       memoryMb: fn.memoryMb,
@@ -186,8 +186,8 @@ export class ServedFunctions {
       clock,
       capacity,
       start: async key => {
-        const instance = await launcher.launch(fn, key).catch((error: unknown) => {
-          // What keeps instances ready has no caller who would be told.
+        const instance = await starter.launch(fn, key).catch((error: unknown) => {
+          // Instances that are kept ready have no caller who would hear of it.
           log.warn({ urn: fn.urn, reason: messageOf(error) }, 'an instance of a function could not be started');
           throw asStartFailure(error);
         });
@@ -255,7 +255,7 @@ export class ServedFunctions {
     await this.#settle(instance.urn);
   }
 
-  /** What no version takes over is not needed any more. */
+  /** An instance that no version takes over is not needed any more. */
   async #settle(urn: string): Promise<void> {
     if (!this.#inherited.has(urn)) return;
     await this.load(urn).catch(() => undefined);
@@ -302,7 +302,7 @@ export class ServedFunctions {
   }
 }
 
-/** What keeps an instance from starting has a code of its own, unless it is the user's code. */
+/** A failed start has a code of its own, unless the user's code fails it. */
 function asStartFailure(error: unknown): unknown {
   if (!(error instanceof ServiceError) || error.number !== undefined) return error;
   const { code, message, cause, retryAfterSeconds } = error;

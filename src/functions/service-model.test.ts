@@ -61,9 +61,9 @@ describe('service: model', () => {
               // A session that has just ended may leave one that rested long: its end is due in this moment.
               const isDue = group.cancelTimer !== undefined && group.timerAtMs >= nowMs && group.timerAtMs <= nowMs + 1;
               if (group.waiting > 0 || isDue) continue;
-              const restedTooLong = group.members.filter(
-                ({ state, inFlight, reservedPlaces, idleSinceMs }) =>
-                  state === 'ready' && inFlight + reservedPlaces === 0 && nowMs > idleSinceMs + POLICY.scaleDownMs,
+              const restedTooLong = group.replicas.filter(
+                ({ state, inFlight, reservedSlots, idleSinceMs }) =>
+                  state === 'ready' && inFlight + reservedSlots === 0 && nowMs > idleSinceMs + POLICY.scaleDownMs,
               );
               const { labels, minInstances } = world.service.policy;
               const { label, sessionContext } = group.key;
@@ -80,8 +80,8 @@ describe('service: model', () => {
                 instance.running += 1;
                 const id = options.session && `${options.session.id}/${key.label}/${key.sessionContext}`;
                 const bound = id && sticky.get(id);
-                const takesCalls = [...world.service.groups].some(({ members }) =>
-                  members.some(member => member.instance === bound && member.state === 'ready'),
+                const takesCalls = [...world.service.groups].some(({ replicas }) =>
+                  replicas.some(replica => replica.instance === bound && replica.state === 'ready'),
                 );
                 if (bound && takesCalls && !bound.stopped && !draining.has(bound)) expect(instance).toBe(bound);
                 if (id) sticky.set(id, instance);

@@ -23,7 +23,7 @@ describe('service: sessions', () => {
     expect(again.instance.id).toBe('i2');
   });
 
-  it('keeps its places for it until ttl after its last call, and is not scaled down as long', async () => {
+  it('keeps its slots for it until ttl after its last call, and is not scaled down as long', async () => {
     const world = new World({ concurrency: 2, maxInstances: 1, scaleDownMs: 100 });
     (await world.acquire({ session: session('a', 2, 5000) })).release('done');
     const other = world.acquire();
@@ -54,7 +54,7 @@ describe('service: sessions', () => {
     await later;
   });
 
-  it('a session that went on elsewhere stays there when its old instance ends, and its places are given back in their time', async () => {
+  it('a session that went on elsewhere stays there when its old instance ends, and its slots are given back in their time', async () => {
     const world = new World({ concurrency: 2, maxInstances: 2, scaleDownMs: 1000 });
     const [other, old] = [await world.acquire(), await world.acquire({ session: session('s', 1, 500) })];
     const waiting = world.acquire({ session: session('s', 1, 500) });
@@ -69,7 +69,7 @@ describe('service: sessions', () => {
     expect(world.alive.size).toBe(0);
   });
 
-  it('ending a session frees its places at once', async () => {
+  it('ending a session frees its slots at once', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1 });
     (await world.acquire({ session: session('a', 1, 60_000) })).release('done');
     const other = world.acquire();

@@ -35,7 +35,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(6);
   });
 
-  it('gives a waiting call whichever comes first: a freed place', async () => {
+  it('gives a waiting call whichever comes first: a freed slot', async () => {
     const world = new World({ concurrency: 1 });
     const first = await world.acquire();
     world.holdStarts = true;
@@ -64,7 +64,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('an instance that becomes idle ends at once when another group waits for its place under the maximum', async () => {
+  it('an instance that becomes idle ends at once when another group waits for its slot under the maximum', async () => {
     const world = new World({ concurrency: 1, maxInstances: 2, scaleDownMs: 60_000 });
     const leases = [await world.acquire(), await world.acquire()];
     const other = world.acquire({}, { sessionContext: 'c' });
@@ -75,7 +75,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(2);
   });
 
-  it('an instance that a session gave free ends at once when another group waits for its place', async () => {
+  it('an instance that a session gave free ends at once when another group waits for its slot', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1, scaleDownMs: 60_000 });
     (await world.acquire({ session: session('a', 1, 5000) })).release('done');
     const other = world.acquire({}, { sessionContext: 'c' });
@@ -83,7 +83,7 @@ describe('service: starting', () => {
     expect((await other).instance.id).toBe('i2');
   });
 
-  it('an instance that becomes idle ends at once when another function waits for its room on the machine', async () => {
+  it('an instance that becomes idle ends at once when another function waits for its capacity on the machine', async () => {
     const capacity = new Capacity({
       maxInstances: 2,
       maxInstancesPerTenant: 2,
@@ -103,7 +103,7 @@ describe('service: starting', () => {
     ['another group of the function', 1],
     ['another function', 2],
   ])(
-    'a group that is never idle does not starve %s: who waited clearly longer gets the next room',
+    'a group that is never idle does not starve %s: who waited clearly longer gets the next capacity',
     async (_title, services) => {
       const capacity = new Capacity({
         maxInstances: 1,
@@ -155,7 +155,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('what was taken over counts towards the minimum, and what the maximum leaves no room for ends', async () => {
+  it('what was taken over counts towards the minimum, and what the maximum leaves no capacity for ends', async () => {
     const world = new World({ minInstances: 2, maxInstances: 2 });
     const earlier = ['a', 'b', 'c'].map(id => new FakeInstance(id, HOME, () => undefined));
     for (const instance of earlier) world.service.adopt(HOME, instance);
@@ -238,7 +238,7 @@ describe('service: refusals', () => {
     expect(world.service.waiting).toBe(0);
   });
 
-  it('150429 at once when the waiting room is full at maxInstances', async () => {
+  it('150429 at once when the queue is full at maxInstances', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1, maxWaiting: 1 });
     await world.acquire();
     void world.acquire();
@@ -255,14 +255,14 @@ describe('service: refusals', () => {
     }
   });
 
-  it('150510 at once when the room is full and the machine has no room', async () => {
+  it('150510 at once when the queue is full and the machine has no capacity', async () => {
     const world = new World({ concurrency: 1, maxWaiting: 1 }, { maxInstances: 1 });
     await world.acquire();
     void world.acquire();
     await expect(world.acquire()).rejects.toSatisfy(error => numberOf(error) === 150510);
   });
 
-  it('150429 when the room is full while instances start that there is room for', async () => {
+  it('150429 when the queue is full while instances start that there is capacity for', async () => {
     const world = new World({ concurrency: 1, maxWaiting: 1 });
     world.holdStarts = true;
     void world.acquire();
@@ -299,7 +299,7 @@ describe('service: refusals', () => {
     expect((await other).instance.id).toBe('i2');
   });
 
-  it('when instances keep dying before they end a call well, callers are told at once why, as it is', async () => {
+  it('when instances keep dying before they end a call well, callers learn at once why, as it is', async () => {
     const world = new World();
     for (let death = 0; death < 4; death++) {
       const lease = world.acquire();
@@ -310,7 +310,7 @@ describe('service: refusals', () => {
     await expect(world.acquire()).rejects.toMatchObject({ number: 150427, message: 'instance exited: exit code 7' });
   });
 
-  it('a caller that leaves frees its place in the room', async () => {
+  it('a caller that leaves frees its slot in the queue', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1, maxWaiting: 1 });
     await world.acquire();
     const leaving = new AbortController();

@@ -3,10 +3,10 @@ import { failedPrecondition, type ServiceError, unavailable } from '../core/erro
 import { backoffMs } from '../lib/backoff.ts';
 import type { CallSignal } from '../runtime/channel.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
-import { Group, type GroupOwner, type Lease, noneMayRun, waitedTooLong, waitingRoomFull } from './group.ts';
-import { Member, type ServiceInstance } from './member.ts';
+import { Group, type GroupOwner, type Lease, noneMayRun, queueFull, waitedTooLong } from './group.ts';
 import { formatGroupKey, type GroupKey, type ServiceClock, type ServicePolicy, type SessionRequest } from './policy.ts';
-import { SharedRoom } from './shared-room.ts';
+import { Quota } from './quota.ts';
+import { Replica, type ServiceInstance } from './replica.ts';
 
 export interface ServicePorts {
   readonly tenant: string;
@@ -19,7 +19,7 @@ export interface ServicePorts {
 export interface AcquireOptions {
   readonly session?: SessionRequest | undefined;
   readonly signal?: CallSignal | undefined;
-  /** How long the call may wait for a place. */
+  /** How long the call may wait for a slot. */
   readonly maxWaitMs: number;
 }
 
@@ -27,7 +27,7 @@ export interface AcquireOptions {
 const BACKOFF = { firstMs: 250, longestMs: 30_000 };
 /**
  * Calls of a function whose instances died early wait for the next start when it comes sooner than this; and calls that have waited this
- * much longer than others get one of their instances' room.
+ * much longer than others get the capacity of one of their instances.
  */
 const MAX_PATIENCE_MS = 1_000;
 /** An instance that dies sooner than this, before it ended a call well, counts as a failed start. */
@@ -37,14 +37,14 @@ const EARLY_DEATH_MS = 10_000;
  * All instances of one revision of one function version: decides where a call runs, how many instances there are, and what waits.
  *
  * Holds at every moment: no instance has more than `concurrency` calls; groups without a label have together at most
- * `maxInstances`, a label at most its own maximum; a call waits in a bounded room for a bounded time; starts are never more than
+ * `maxInstances`, a label at most its own maximum; a call waits in a bounded queue for a bounded time; starts are never more than
  * the waiting calls need beside what is starting already.
  */
 export class Service implements GroupOwner, CapacityUser {
   readonly tenant: string;
   readonly #ports: ServicePorts;
   readonly #groups = new Map<string, Group>();
-  readonly #sharedRoom = new SharedRoom(this.#groups, () => this.#policy);
+  readonly #quota = new Quota(this.#groups, () => this.#policy);
   /** The group that `minInstances` is for. */
   readonly #homeKey: GroupKey;
   readonly #homeText: string;
@@ -75,7 +75,7 @@ export class Service implements GroupOwner, CapacityUser {
     return this.#policy;
   }
 
-  /** Calls that wait for a place. */
+  /** Calls that wait for a slot. */
   get waiting(): number {
     return this.#waiting;
   }
@@ -107,42 +107,42 @@ export class Service implements GroupOwner, CapacityUser {
   }
 
   /**
-   * A place for one call. Fails with `resource_exhausted` (150429, 150510: the room is full), `unavailable` (150431: waited too long; or the
+   * A slot for one call. Fails with `resource_exhausted` (150429, 150510: the queue is full), `unavailable` (150431: waited too long; or the
    * caller went away) or what made starting fail (`CodeFailure`, `ServiceError`).
    */
   async acquire(key: GroupKey, options: AcquireOptions): Promise<Lease> {
     const sinceMs = this.now();
     const group = this.#group(key);
-    return group.tryPlace(options.session, sinceMs) ?? (await this.#waitForPlace(group, options, sinceMs));
+    return group.tryTakeSlot(options.session, sinceMs) ?? (await this.#waitForSlot(group, options, sinceMs));
   }
 
-  /** A place that is free now; undefined when the call would have to wait. */
+  /** A slot that is free now; undefined when the call would have to wait. */
   tryAcquire(key: GroupKey, session: SessionRequest | undefined): Lease | undefined {
-    return this.#groups.get(this.#textOf(key))?.tryPlace(session, this.now());
+    return this.#groups.get(this.#textOf(key))?.tryTakeSlot(session, this.now());
   }
 
   /** What a call that asks for nothing special would be refused with now, because too many wait; undefined when it would not be. */
   refusal(): ServiceError | undefined {
     if (this.#waiting < this.#policy.maxWaiting) return undefined;
     const group = this.#groups.get(this.#homeText);
-    return group?.isBusy ? this.#roomFull(group) : undefined;
+    return group?.isBusy ? this.#queueFull(group) : undefined;
   }
 
   /**
-   * Takes over an instance that ran before this service did (after a restart of the server), or ends it when the maximum leaves no room.
+   * Takes over an instance that ran before this service did (after a restart of the server), or ends it when the maximum leaves no capacity.
    * To be followed by `start`, which starts what is still missing then.
    */
   adopt(key: GroupKey, instance: ServiceInstance): void {
     const group = this.#group(key);
-    if (this.#room(group) <= 0) {
+    if (this.#quotaLeft(group) <= 0) {
       this.#dropIfEmpty(group);
       void instance.stop();
       return;
     }
-    const member = new Member(this.#policy.concurrency);
+    const replica = new Replica(this.#policy.concurrency);
     this.#ports.capacity.take(this, key);
-    group.members.push(member);
-    this.#join(group, member, instance);
+    group.replicas.push(replica);
+    this.#join(group, replica, instance);
     group.serve();
   }
 
@@ -158,7 +158,7 @@ export class Service implements GroupOwner, CapacityUser {
   endAll(): void {
     for (const group of this.#groups.values()) {
       group.failWaiting(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
-      for (const member of group.members) if (member.instance) this.stopMember(member);
+      for (const replica of group.replicas) if (replica.instance) this.stopReplica(replica);
     }
   }
 
@@ -198,22 +198,22 @@ export class Service implements GroupOwner, CapacityUser {
   }
 
   /** It counts until `ended` says that it is gone: the maximum holds for what runs, not for what is wanted. */
-  stopMember(member: Member): void {
-    if (member.state === 'stopping') return;
-    member.state = 'stopping';
-    void member.instance?.stop(member.isStuck);
+  stopReplica(replica: Replica): void {
+    if (replica.state === 'stopping') return;
+    replica.state = 'stopping';
+    void replica.instance?.stop(replica.isStuck);
   }
 
   becameIdle(group: Group): void {
     const armed = group.cancelTimer !== undefined && group.timerAtMs <= this.now() + this.#policy.scaleDownMs;
-    if (!armed || this.#draining || group.waiting > 0 || this.#isRoomWanted(group)) this.rescale(group);
+    if (!armed || this.#draining || group.waiting > 0 || this.#isCapacityWanted(group)) this.rescale(group);
   }
 
   /** Brings the number of instances to what waits, what is kept warm and what may be. */
   rescale(group: Group): void {
     group.cancelTimer?.();
     group.cancelTimer = undefined;
-    this.#sharedRoom.forget(group);
+    this.#quota.forget(group);
     if (group.expireSessions()) group.serve();
     this.#startFor(group);
     this.#scaleDown(group);
@@ -237,7 +237,7 @@ export class Service implements GroupOwner, CapacityUser {
     return group;
   }
 
-  #waitForPlace(group: Group, options: AcquireOptions, sinceMs: number): Promise<Lease> {
+  #waitForSlot(group: Group, options: AcquireOptions, sinceMs: number): Promise<Lease> {
     const refusal = this.#refuse(group, options);
     if (refusal) {
       this.#dropIfEmpty(group);
@@ -276,18 +276,18 @@ export class Service implements GroupOwner, CapacityUser {
     });
   }
 
-  /** Why a call that found no place may not even wait. */
+  /** Why a call that found no slot may not even wait. */
   #refuse(group: Group, options: AcquireOptions): Error | undefined {
     if (options.signal?.aborted) return unavailable('the caller went away');
     if (!this.#ports.capacity.fits(group.key)) {
-      // No waiting would help, unlike where a room is full.
+      // No waiting would help, unlike where a queue is full.
       return failedPrecondition(
         `an instance with cpu ${group.key.cpuMillis} and memory ${group.key.memoryMb} is larger than the machine`,
         { number: SERVICE_CODES.machineFull.code, retryAfterSeconds: 60 },
       );
     }
-    if (this.#sharedRoom.maximum(group.key.label) === 0) return noneMayRun(group.key.label);
-    if (this.#waiting >= this.#policy.maxWaiting) return this.#roomFull(group);
+    if (this.#quota.maximum(group.key.label) === 0) return noneMayRun(group.key.label);
+    if (this.#waiting >= this.#policy.maxWaiting) return this.#queueFull(group);
     // While starts are held back after failures and nothing else can serve it, waiting would only hide the reason. What one call did to
     // its instance is another call's reason only once it goes on.
     if (!group.lastFailure || group.size > 0) return undefined;
@@ -295,9 +295,9 @@ export class Service implements GroupOwner, CapacityUser {
     return pauseMs > (group.diedEarly ? MAX_PATIENCE_MS : 0) ? group.lastFailure : undefined;
   }
 
-  #roomFull(group: Group): ServiceError {
-    if (this.#room(group) <= 0) return waitingRoomFull('maximum', this.#waiting);
-    return waitingRoomFull(this.#ports.capacity.isFull(this, group.key) ? 'machine' : 'starting', this.#waiting);
+  #queueFull(group: Group): ServiceError {
+    if (this.#quotaLeft(group) <= 0) return queueFull('maximum', this.#waiting);
+    return queueFull(this.#ports.capacity.isFull(this, group.key) ? 'machine' : 'starting', this.#waiting);
   }
 
   #minimum(group: Group): number {
@@ -314,8 +314,8 @@ export class Service implements GroupOwner, CapacityUser {
   }
 
   /** How many more instances this group may have. */
-  #room(group: Group): number {
-    return this.#sharedRoom.left(group.key.label);
+  #quotaLeft(group: Group): number {
+    return this.#quota.left(group.key.label);
   }
 
   #startFor(group: Group): void {
@@ -329,43 +329,43 @@ export class Service implements GroupOwner, CapacityUser {
     const forMinimum = this.#minimum(group) - starting - group.count('ready');
     let missing = Math.max(demand - starting, forMinimum);
     while (missing > 0) {
-      if (this.#room(group) <= 0) {
-        this.#sharedRoom.refused(group, missing);
+      if (this.#quotaLeft(group) <= 0) {
+        this.#quota.refused(group, missing);
         this.#evictForMaximum(group);
         return;
       }
       if (!this.#ports.capacity.fits(group.key) || !this.#ports.capacity.tryTake(this, missing, group.key)) return;
       missing -= 1;
-      this.#startMember(group);
+      this.#startReplica(group);
     }
   }
 
-  #startMember(group: Group): void {
-    const member = new Member(this.#policy.concurrency);
-    group.members.push(member);
+  #startReplica(group: Group): void {
+    const replica = new Replica(this.#policy.concurrency);
+    group.replicas.push(replica);
     this.#ports.start(group.key).then(
-      instance => this.#ready(group, member, instance),
-      (error: unknown) => this.#startFailed(group, member, error instanceof Error ? error : new Error(String(error))),
+      instance => this.#ready(group, replica, instance),
+      (error: unknown) => this.#startFailed(group, replica, error instanceof Error ? error : new Error(String(error))),
     );
   }
 
-  #ready(group: Group, member: Member, instance: ServiceInstance): void {
-    this.#join(group, member, instance);
+  #ready(group: Group, replica: Replica, instance: ServiceInstance): void {
+    this.#join(group, replica, instance);
     group.serve();
     this.rescale(group);
   }
 
-  #join(group: Group, member: Member, instance: ServiceInstance): void {
+  #join(group: Group, replica: Replica, instance: ServiceInstance): void {
     const now = this.now();
-    member.instance = instance;
-    member.state = 'ready';
-    member.readyAtMs = now;
-    member.idleSinceMs = now;
-    void instance.ended.then(reason => this.#ended(group, member, reason));
+    replica.instance = instance;
+    replica.state = 'ready';
+    replica.readyAtMs = now;
+    replica.idleSinceMs = now;
+    void instance.ended.then(reason => this.#ended(group, replica, reason));
   }
 
-  #startFailed(group: Group, member: Member, error: Error): void {
-    group.forget(member);
+  #startFailed(group: Group, replica: Replica, error: Error): void {
+    group.forget(replica);
     this.#ports.capacity.give(this, group.key);
     this.#backOff(group, error, false);
     // Nothing is there or on its way that could serve them: tell them why instead of letting them wait for the next try.
@@ -373,12 +373,12 @@ export class Service implements GroupOwner, CapacityUser {
     this.rescale(group);
   }
 
-  #ended(group: Group, member: Member, reason: string): void {
-    const early = member.state === 'ready' && !member.servedWell && this.now() - member.readyAtMs < EARLY_DEATH_MS;
-    group.forget(member);
+  #ended(group: Group, replica: Replica, reason: string): void {
+    const early = replica.state === 'ready' && !replica.servedWell && this.now() - replica.readyAtMs < EARLY_DEATH_MS;
+    group.forget(replica);
     this.#ports.capacity.give(this, group.key);
     if (early) this.#backOff(group, unavailable(reason, { number: SERVICE_CODES.instanceEnded.code }), true);
-    // A sibling group may have waited for its place under the maximum: whoever waited longest first.
+    // A sibling group may have waited for its slot under the maximum: whoever waited longest first.
     const since = (one: Group) => one.oldestWaitingSinceMs ?? Number.MAX_VALUE;
     const groups = [...this.#groups.values()].filter(one => one === group || this.#wants(one));
     for (const one of groups.sort((a, b) => since(a) - since(b))) this.rescale(one);
@@ -395,14 +395,14 @@ export class Service implements GroupOwner, CapacityUser {
 
   #scaleDown(group: Group): void {
     if (group.waiting > 0) return;
-    this.#yieldRoom(group);
+    this.#yieldCapacity(group);
     const now = this.now();
-    const idle = group.members.filter(member => this.#isIdle(member));
+    const idle = group.replicas.filter(replica => this.#isIdle(replica));
     let spare = group.count('ready') + group.count('starting') - this.#minimum(group);
-    for (const member of idle.sort((a, b) => a.idleSinceMs - b.idleSinceMs)) {
+    for (const replica of idle.sort((a, b) => a.idleSinceMs - b.idleSinceMs)) {
       if (spare <= 0) return;
-      if (!this.#draining && now - member.idleSinceMs < this.#policy.scaleDownMs) return;
-      this.stopMember(member);
+      if (!this.#draining && now - replica.idleSinceMs < this.#policy.scaleDownMs) return;
+      this.stopReplica(replica);
       spare -= 1;
     }
   }
@@ -419,9 +419,9 @@ export class Service implements GroupOwner, CapacityUser {
     const { slaQuotaMs } = this.#policy;
     if (oldest !== undefined && slaQuotaMs !== null && oldest + slaQuotaMs > now) consider(oldest + slaQuotaMs);
     if (group.waiting === 0 && group.count('ready') + group.count('starting') > this.#minimum(group)) {
-      for (const member of group.members) {
-        if (this.#isIdle(member)) {
-          consider(Math.max(now, member.idleSinceMs + this.#policy.scaleDownMs));
+      for (const replica of group.replicas) {
+        if (this.#isIdle(replica)) {
+          consider(Math.max(now, replica.idleSinceMs + this.#policy.scaleDownMs));
         }
       }
     }
@@ -430,29 +430,29 @@ export class Service implements GroupOwner, CapacityUser {
     group.cancelTimer = this.#ports.clock.after(Math.max(1, next - now), () => this.rescale(group));
   }
 
-  #isIdle(member: Member): boolean {
-    if (member.state !== 'ready' || member.inFlight > 0) return false;
-    // While it drains no call can come for a session: the places that are kept for one would only keep the instance.
-    return member.reservedPlaces === 0 || this.#draining;
+  #isIdle(replica: Replica): boolean {
+    if (replica.state !== 'ready' || replica.inFlight > 0) return false;
+    // While it drains no call can come for a session: the slots that are kept for one would only keep the instance.
+    return replica.reservedSlots === 0 || this.#draining;
   }
 
   givesWay(group: Group): boolean {
-    // A call that waits for a place here may be as old as those elsewhere; only who waited clearly longer comes first.
+    // A call that waits for a slot here may be as old as those elsewhere; only who waited clearly longer comes first.
     const sinceMs = Math.min(this.now(), group.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) - MAX_PATIENCE_MS;
-    if (this.#sharedRoom.lackedSince(sinceMs, group) > 0) return group.count('ready') > this.#minimum(group);
+    if (this.#quota.lackedSince(sinceMs, group) > 0) return group.count('ready') > this.#minimum(group);
     if (this.#ports.capacity.lackedSince(sinceMs, this) <= 0 || group.count('ready') <= this.#minimum(group))
       return false;
     this.#ports.capacity.yielded();
     return true;
   }
 
-  #isRoomWanted(group: Group): boolean {
-    return this.#sharedRoom.isLacking(group.key.label) || this.#ports.capacity.isWanted(this);
+  #isCapacityWanted(group: Group): boolean {
+    return this.#quota.isLacking(group.key.label) || this.#ports.capacity.isWanted(this);
   }
 
-  /** An idle instance keeps no room that calls of another group, or of another function, wait for. */
-  #yieldRoom(group: Group): void {
-    while (this.#sharedRoom.isLacking(group.key.label)) if (!this.#evictFrom(group)) return;
+  /** An idle instance keeps no capacity that calls of another group, or of another function, wait for. */
+  #yieldCapacity(group: Group): void {
+    while (this.#quota.isLacking(group.key.label)) if (!this.#evictFrom(group)) return;
     while (this.#ports.capacity.isWanted(this)) {
       if (!this.#evictFrom(group)) return;
       this.#ports.capacity.yielded();
@@ -462,16 +462,16 @@ export class Service implements GroupOwner, CapacityUser {
   #evictForMaximum(group: Group): void {
     for (const other of this.#groups.values()) {
       if (other === group || other.key.label !== group.key.label) continue;
-      while (this.#sharedRoom.isLacking(group.key.label)) if (!this.#evictFrom(other)) break;
+      while (this.#quota.isLacking(group.key.label)) if (!this.#evictFrom(other)) break;
     }
   }
 
   /** Ends one idle instance that its group is not entitled to keep. */
   #evictFrom(group: Group): boolean {
     if (group.waiting > 0 || group.count('ready') <= this.#minimum(group)) return false;
-    for (const member of group.members) {
-      if (this.#isIdle(member)) {
-        this.stopMember(member);
+    for (const replica of group.replicas) {
+      if (this.#isIdle(replica)) {
+        this.stopReplica(replica);
         return true;
       }
     }
@@ -483,7 +483,7 @@ export class Service implements GroupOwner, CapacityUser {
     // The memory of failures outlives the instances for as long as the pause lasts.
     if (this.now() < group.backoffUntilMs) return;
     group.cancelTimer?.();
-    this.#sharedRoom.forget(group);
+    this.#quota.forget(group);
     this.#groups.delete(formatGroupKey(group.key));
   }
 

@@ -56,7 +56,7 @@ export function createAccessLog({ entry, log, slowMs }: AccessLogOptions) {
   return (request: LoggedRequest, status: number, elapsedMs: number): void => {
     const slow = elapsedMs >= slowMs && request.route.longLived !== true;
     const { failure } = request;
-    // A probe that is told "not ready" is an answer, not a failure.
+    // To tell a probe "not ready" is an answer, not a failure.
     const failed = status >= 400 && (request.route.access !== 'public' || failure !== null);
     if ((!failed && !slow) || !mayWrite()) return;
     const fields = {

@@ -50,7 +50,7 @@ class Caller {
 }
 
 test.each([
-  ['by the lane', { path: INVOKE, length: 6 * MEBIBYTE, chunked: false }],
+  ['by the fast path', { path: INVOKE, length: 6 * MEBIBYTE, chunked: false }],
   ['by the router', { path: '/api/agent', length: MEBIBYTE, chunked: false }],
 ])('unfinished bodies are refused above the budget with 429 and Retry-After: %s', async (_, request) => {
   await using frontend = testFrontend({ bounds: BOUNDS });

@@ -97,7 +97,7 @@ export class Bodies {
       this.#end(body, tooLarge(body.maxBytes));
       return;
     }
-    if (!this.#hasRoom(body.tenant, length)) {
+    if (!this.#hasCapacity(body.tenant, length)) {
       this.#end(
         body,
         resourceExhausted('too many request bodies are being received, try again later', { retryAfterSeconds: 1 }),
@@ -109,7 +109,7 @@ export class Bodies {
     body.add(chunk);
   }
 
-  #hasRoom(tenant: string, bytes: number): boolean {
+  #hasCapacity(tenant: string, bytes: number): boolean {
     const { maxBytes } = this.#options;
     const fits = () =>
       this.#held + bytes <= maxBytes && (this.#heldByTenant.get(tenant) ?? 0) + bytes <= maxBytes * TENANT_SHARE;

@@ -77,7 +77,7 @@ test('requests that are sent ahead of their answers are answered in order, up to
   await vi.waitFor(() => expect(release).toHaveLength(LIMITS.pipelinedRequests + 1), 20_000);
   for (const each of release.splice(0)) each();
   await vi.waitFor(() => expect(text.match(/HTTP\/1.1 200/g)).toHaveLength(LIMITS.pipelinedRequests + 1), 20_000);
-  // Its places are free again.
+  // Its slots are free again.
   good.write(request.repeat(10));
   await vi.waitFor(() => expect(release).toHaveLength(10), 20_000);
   good.destroy();

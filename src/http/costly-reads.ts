@@ -4,7 +4,7 @@ import { LIMITS } from '../core/limits.ts';
 import type { CostlyRead } from './route-config.ts';
 
 /** Counts the open reads of one kind. */
-class Places {
+class Slots {
   readonly #bounds: { readonly perTenant: number; readonly inAll: number };
   readonly #ofTenant = new Map<string, number>();
   #open = 0;
@@ -13,7 +13,7 @@ class Places {
     this.#bounds = bounds;
   }
 
-  /** Takes a place and returns the function that gives it back; null when there is none. */
+  /** Takes a slot and returns the function that gives it back; null when there is none. */
   take(tenant: string): (() => void) | null {
     const ofTenant = this.#ofTenant.get(tenant) ?? 0;
     if (this.#open >= this.#bounds.inAll || ofTenant >= this.#bounds.perTenant) return null;
@@ -33,13 +33,13 @@ class Places {
  * answer is 429 with `Retry-After`.
  */
 export function boundCostlyReads(app: FastifyInstance): void {
-  const places: Readonly<Record<CostlyRead, Places>> = {
-    scan: new Places(LIMITS.openScans),
-    follow: new Places(LIMITS.openFollowers),
+  const slots: Readonly<Record<CostlyRead, Slots>> = {
+    scan: new Slots(LIMITS.openScans),
+    follow: new Slots(LIMITS.openFollowers),
   };
   const bound = (request: FastifyRequest, reply: FastifyReply, done: (error?: Error) => void) => {
     const kind = kindOf(request);
-    const giveBack = places[kind].take(request.tenant);
+    const giveBack = slots[kind].take(request.tenant);
     if (giveBack === null) {
       const text = kind === 'scan' ? 'too many lists and logs are being read' : 'too many logs are being followed';
       done(resourceExhausted(`${text}, try again later`, { retryAfterSeconds: 1 }));

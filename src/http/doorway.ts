@@ -45,7 +45,7 @@ export class Doorway {
     }) as Server['emit'];
   }
 
-  /** What waits passes, in the order of its arrival. */
+  /** Waiting requests pass, in the order of their arrival. */
   open(): void {
     delete (this.#server as Partial<Pick<Server, 'emit'>>).emit;
     for (const { pass } of [...this.#waiting]) pass();

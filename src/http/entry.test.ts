@@ -384,7 +384,7 @@ describe('faults', () => {
     ]);
   });
 
-  test('what is not HTTP is told so, in JSON', async () => {
+  test('what is not HTTP gets an answer that says so, in JSON', async () => {
     await using frontend = testFrontend();
     const { port } = new URL(await frontend.listen());
     const text = await new Promise<string>((resolve, reject) => {

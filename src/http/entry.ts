@@ -14,9 +14,9 @@ import { boundCostlyReads } from './costly-reads.ts';
 import type { TokenVerifier } from './credentials.ts';
 import { documentRoute } from './docs.ts';
 import { Doorway } from './doorway.ts';
+import { FastPath } from './fast-path.ts';
 import { createGate, isRefusal, type Verdict } from './gate.ts';
 import { createHostRule, type HostRuleOptions } from './host-rule.ts';
-import { Lane } from './lane.ts';
 import { addMasking } from './masking.ts';
 import { hidingOwnPaths } from './own-paths.ts';
 import type {} from './route-config.ts';
@@ -177,8 +177,8 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     metrics.uncaught();
     options.log.error({ entry: options.name, traceId, err: error }, 'a fault on the way of one request, which fails');
   };
-  const lane = new Lane({ gate, bodies, connections, metrics, accessLog, uncaught, hide });
-  app.decorate('lane', lane);
+  const fastPath = new FastPath({ gate, bodies, connections, metrics, accessLog, uncaught, hide });
+  app.decorate('fastPath', fastPath);
   const [route] = app.server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
   if (route === undefined) throw new TypeError('the router does not listen to the server');
   app.server.off('request', route);
@@ -189,7 +189,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
       return;
     }
     try {
-      if (!lane.take(request, response)) route(request, response);
+      if (!fastPath.take(request, response)) route(request, response);
     } catch (error) {
       uncaught(error, traceIdOf(request.headers));
       answerFault(response);
@@ -269,7 +269,7 @@ function answerError(error: Error, request: FastifyRequest, reply: FastifyReply,
   }
   if (status >= 400 && status < 500) {
     request.failure = error.message;
-    // What is left of the body may never come.
+    // The rest of the body may never come.
     if (error instanceof BodyError) reply.header('Connection', 'close');
     reply.code(status).send(refusal(status, `invalid request: ${error.message}`).body);
     return;
@@ -283,7 +283,7 @@ function answerError(error: Error, request: FastifyRequest, reply: FastifyReply,
   sendError(reply, fault, options.errors(fault, request));
 }
 
-/** What is not HTTP, is too long, or takes too long never becomes a request. */
+/** Bytes that are not HTTP, too many, or too slow never become a request. */
 function answerClientError(error: NodeJS.ErrnoException, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();

@@ -11,7 +11,7 @@ export type HeaderList = readonly string[];
 /** Above it, copying the bytes into a text costs more than a second buffer in the write. */
 export const SMALL_ANSWER_BYTES = 16 * 1024;
 
-/** Who is told what becomes of exchanges. */
+/** Who learns what becomes of exchanges. */
 export interface ExchangeHost {
   /** Its answer has been written. */
   answered(exchange: Exchange): void;
@@ -22,7 +22,7 @@ export interface ExchangeHost {
 }
 
 /**
- * One request of a hot route and its answer, whichever way the request came: by the lane, or by the router. The answer is
+ * One request of a hot route and its answer, whichever way the request came: by the fast path, or by the router. The answer is
  * written as one piece, since what lies between a handler and node costs more than a warm call.
  */
 export class Exchange {
@@ -78,11 +78,11 @@ export class Exchange {
   /** Takes a request out of the router's hands; its hooks still run when the answer has been written. */
   static ofRouter(request: FastifyRequest, reply: FastifyReply): Exchange {
     reply.hijack();
-    const { lane } = request.server;
+    const { fastPath } = request.server;
     const exchange = new Exchange(request.raw, reply.raw, request.route, request.traceId, {
       answered() {},
-      uncaught: (error, traceId) => lane.uncaught(error, traceId),
-      hide: text => lane.hide(text),
+      uncaught: (error, traceId) => fastPath.uncaught(error, traceId),
+      hide: text => fastPath.hide(text),
     });
     exchange.tenant = request.tenant;
     exchange.body = request.body as Buffer | undefined;

@@ -82,7 +82,7 @@ describe('a fault on one request’s way fails that request only', () => {
   });
 
   test.each<[string, string]>([
-    ['by the lane', INVOKE],
+    ['by the fast path', INVOKE],
     ['by the router', '/api/agent'],
   ])('a check of tokens that rejects with anything: %s', async (_, path) => {
     await using frontend = testFrontend({
@@ -96,7 +96,7 @@ describe('a fault on one request’s way fails that request only', () => {
   });
 
   test.each<[string, string]>([
-    ['by the lane', INVOKE],
+    ['by the fast path', INVOKE],
     ['by the router', '/api/agent'],
   ])('an identity that is none: %s', async (_, path) => {
     await using frontend = testFrontend({

@@ -11,13 +11,13 @@ export interface HotRoute {
   readonly config: FastifyContextConfig;
   /** Answers at once what would be refused whatever its body says, and then returns true; else nothing has happened. */
   readonly early?: (exchange: Exchange, parameter: string) => boolean;
-  /** Answers the exchange, now or later. What it throws is answered by `refuse`. */
+  /** Answers the exchange, now or later. `refuse` answers what it throws. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
   /** Answers with an error, in the form of this route. */
   readonly refuse: (exchange: Exchange, error: unknown) => void;
 }
 
-/** A `POST` that is called very often: the router knows it as any other, and what is plain takes the lane past the router. */
+/** A `POST` that is called very often: the router knows it as any other, and what is plain takes the fast path past the router. */
 export function addHotRoute(app: FastifyInstance, hotRoute: HotRoute): void {
   const { url, parameter, bodyLimit, config, early, refuse } = hotRoute;
   // Answers of these routes pass no hook that masks: a role that only reads has no business here.
@@ -26,14 +26,14 @@ export function addHotRoute(app: FastifyInstance, hotRoute: HotRoute): void {
     try {
       hotRoute.handle(exchange, value);
     } catch (error) {
-      if (!(error instanceof ServiceError)) app.lane.uncaught(error, exchange.traceId);
+      if (!(error instanceof ServiceError)) app.fastPath.uncaught(error, exchange.traceId);
       if (!exchange.isAnswered) refuse(exchange, error);
     }
   };
   app.post<{ Params: Record<string, string> }>(url, { bodyLimit, config }, (request, reply) => {
     handle(Exchange.ofRouter(request, reply), parameter === null ? '' : (request.params[parameter] ?? ''));
   });
-  app.lane.add({
+  app.fastPath.add({
     pattern: new RegExp(`^${parameter === null ? url : url.replace(`:${parameter}`, '([A-Za-z0-9_.@:$-]+)')}$`),
     bodyLimit,
     route: { ...config, url },

@@ -1,7 +1,7 @@
 import type { FastifyContextConfig } from 'fastify';
 import type { ServiceError } from '../core/error.ts';
 import type { Access, Role } from './credentials.ts';
-import type { Lane } from './lane.ts';
+import type { FastPath } from './fast-path.ts';
 
 /** The documentation of a route: what OpenAPI shows. Nothing at run time looks at it, so it can neither coerce nor drop a field. */
 export interface RouteDocs {
@@ -40,7 +40,7 @@ declare module 'fastify' {
   }
   interface FastifyInstance {
     /** The short way to hot routes; `addHotRoute` puts one on it. */
-    lane: Lane;
+    fastPath: FastPath;
   }
   interface FastifyRequest {
     route: Route;

@@ -90,7 +90,7 @@ async function connect(handle: SandboxHandle, secret: string, signal: AbortSigna
       await delay(RETRY_MS, undefined, { signal }).catch(() => undefined);
     }
   }
-  // What kept us from asking says nothing about it.
+  // A failure to ask says nothing about it.
   if (shortage !== undefined) throw unavailable(`the instance cannot be asked now: ${why}`, { cause: shortage });
   return { dead: `${CONNECTION_LOST}: ${why}` };
 }

@@ -84,7 +84,7 @@ export class Adoptions {
         if (isLate && live) log.info({ instanceId: id }, 'an instance answered late, and serves again');
       },
       (error: unknown) => {
-        // Whoever waited is told; after that nobody is.
+        // Whoever waited learns it; after that nobody does.
         if (!isLate || controller.signal.aborted) return;
         log.warn({ instanceId: id, err: error }, 'an instance could not be adopted');
         onLost();

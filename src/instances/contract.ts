@@ -1,7 +1,7 @@
 import type { OwnerKind, SandboxType } from '../core/instance.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { InstanceRef } from '../storage/instances.ts';
-import type { CallRoom } from './call-room.ts';
+import type { CallLimiter } from './call-limiter.ts';
 import type { LiveInstance } from './live-instance.ts';
 import type { InstanceRecord } from './rows.ts';
 
@@ -23,7 +23,7 @@ export interface InstanceMetrics {
 /** Whoever asks for instances of one kind and hears what becomes of them. Its methods do not throw. */
 export interface InstanceOwner {
   /** Bounds of the calls of its instances. */
-  readonly room: CallRoom;
+  readonly limiter: CallLimiter;
   /** One of an earlier server runs and answers: found at the start, or later when it was slow to answer. */
   adopted?(live: LiveInstance, record: InstanceRecord): void;
   /**
@@ -34,10 +34,10 @@ export interface InstanceOwner {
 }
 
 /**
- * The one policy for what is found after a restart and for what ends by itself. What differs between owners is here, and nowhere else:
+ * The one policy for what is found after a restart and for what ends by itself. All differences between owners are here, and nowhere else:
  *
  * - An instance that takes calls is connected to. One that is silent is waited for, half a minute at most; then it is ended.
- * - A first start that was cut off is undone: nobody was told of it. A later one leaves the instance FAILED.
+ * - A first start that was cut off is undone: nobody learned of it. A later one leaves the instance FAILED.
  * - One that was being ended is ended.
  */
 export const OWNER_RULES: Readonly<Record<OwnerKind, OwnerRules>> = {

@@ -457,7 +457,7 @@ export class Instances {
       channel,
       concurrency,
       maxCallMs,
-      room: owner.room,
+      limiter: owner.limiter,
       log: this.#options.log,
     });
   }

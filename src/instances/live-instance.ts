@@ -5,7 +5,7 @@ import type { TenantShare } from '../lib/tenant-shares.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/instances.ts';
-import type { CallRoom } from './call-room.ts';
+import type { CallLimiter } from './call-limiter.ts';
 import type { InstanceLog } from './contract.ts';
 
 /** How long the reason of a lost connection is looked for: the sandbox's exit, or the way back to it. */
@@ -33,7 +33,7 @@ export interface LiveInstanceOptions {
   readonly concurrency: number;
   /** The longest that a call may take, waiting included, milliseconds; a call may ask for less. */
   readonly maxCallMs: number;
-  readonly room: CallRoom;
+  readonly limiter: CallLimiter;
   readonly log: InstanceLog;
 }
 
@@ -60,7 +60,7 @@ export class LiveInstance {
   readonly #secret: string;
   readonly #concurrency: number;
   readonly #maxCallMs: number;
-  readonly #room: CallRoom;
+  readonly #limiter: CallLimiter;
   readonly #share: TenantShare | null;
   readonly #log: InstanceLog;
   #channel: Channel;
@@ -69,7 +69,7 @@ export class LiveInstance {
   #overBecause: string | undefined;
   /** Calls that wait for a new connection. */
   #parked = 0;
-  /** The connection that was lost last, and what the calls that were open on it are told once that is known. */
+  /** The connection that was lost last, and the answer to the calls that were open on it, once that is known. */
   #finding: { readonly channel: Channel; readonly told: Promise<string> } | undefined;
   #reconnects = 0;
   #lastReconnectMs = 0;
@@ -88,8 +88,8 @@ export class LiveInstance {
     this.#secret = options.secret;
     this.#concurrency = options.concurrency;
     this.#maxCallMs = options.maxCallMs;
-    this.#room = options.room;
-    this.#share = options.room.shareOf(options.tenant);
+    this.#limiter = options.limiter;
+    this.#share = options.limiter.shareOf(options.tenant);
     this.#log = options.log;
     this.#channel = options.channel;
     this.ended = new Promise(resolve => {
@@ -111,7 +111,7 @@ export class LiveInstance {
 
   /** Whether as many calls wait in it as may. */
   get isFull(): boolean {
-    return this.#waiting >= this.#room.maxWaitingCalls;
+    return this.#waiting >= this.#limiter.maxWaitingCalls;
   }
 
   /**
@@ -123,13 +123,13 @@ export class LiveInstance {
     const channel = this.#channel;
     if (this.#overBecause !== undefined) return Promise.reject(unavailable(this.#overBecause));
     const bodyBytes = call.body.length;
-    const refusal = this.#room.refusal(this.#waiting, channel.unsentBytes, bodyBytes, this.#share);
+    const refusal = this.#limiter.refusal(this.#waiting, channel.unsentBytes, bodyBytes, this.#share);
     if (refusal !== undefined) return Promise.reject(refusal);
-    this.#room.enter(bodyBytes, this.#share);
+    this.#limiter.enter(bodyBytes, this.#share);
     const running = channel.isClosed ? this.#callLater(channel, call) : channel.call(call);
     return running.then(
       outcome => {
-        this.#room.leave(bodyBytes, this.#share);
+        this.#limiter.leave(bodyBytes, this.#share);
         return outcome;
       },
       (error: unknown) => this.#callFailed(error, channel, bodyBytes),
@@ -156,7 +156,7 @@ export class LiveInstance {
     try {
       throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
     } finally {
-      this.#room.leave(bodyBytes, this.#share);
+      this.#limiter.leave(bodyBytes, this.#share);
     }
   }
 
@@ -196,7 +196,7 @@ export class LiveInstance {
 
   /**
    * Ends it: open calls fail at once with `instance exited: <why>`, pre_stop runs, the sandbox ends; all within
-   * `graceMs`, then it is killed. What is left of the sandbox is the caller's to remove. Rejects with what the driver's
+   * `graceMs`, then it is killed. The caller removes the rest of the sandbox. Rejects with what the driver's
    * `stop` rejects with; a pre_stop that failed is only logged.
    */
   async terminate(graceMs: number, why: string): Promise<void> {
@@ -247,7 +247,7 @@ export class LiveInstance {
     void channel.closed.then(() => this.#findOut(channel));
   }
 
-  /** Why `channel` closed, as its calls are told. Everybody who asks for the same loss gets the same answer. */
+  /** Why `channel` closed, as its calls hear it. Everybody who asks for the same loss gets the same answer. */
   #findOut(channel: Channel): Promise<string> {
     if (this.#finding?.channel === channel) return this.#finding.told;
     if (this.#overBecause !== undefined) return Promise.resolve(this.#overBecause);

@@ -232,7 +232,7 @@ export class Reconciler {
       // Not as the rows were when this pass began: perhaps as they are now.
       const row = await this.#rows.find(instanceId);
       if (this.#instances.isBusy(instanceId) || belongsTo(handle, row)) continue;
-      // What is left of a start that was cut off goes with its row, or is asked for by its owner.
+      // The rest of a start that was cut off goes with its row, or its owner asks for it.
       if (row?.status === 'CREATING') continue;
       const seen = this.#orphans.find(orphan => isSame(orphan.handle, handle));
       const orphan = seen ?? { handle, sinceMs: nowMs };

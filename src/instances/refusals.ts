@@ -6,7 +6,7 @@ export const instanceNotFound = (id: string) => notFound(`instance not found: ${
 
 export const tooManyWaiting = () => resourceExhausted('too many calls are waiting', { retryAfterSeconds: 1 });
 
-/** The number is that of a machine without room, for calls of functions. */
+/** The number is that of a machine without capacity, for calls of functions. */
 export const openCallsFull = () =>
   resourceExhausted('the memory for open calls is full', {
     number: SERVICE_CODES.machineFull.code,

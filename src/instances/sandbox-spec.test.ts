@@ -145,7 +145,7 @@ test('a server of kind http reaches out as everybody does: that it is alone on i
   expect(sandboxOf({ runtime: 'http', codePath: '/code' }).network).toBe('host');
 });
 
-test('the runtime is told its entries, limits and the facts of the context', () => {
+test('the runtime learns its entries, limits and the facts of the context', () => {
   expect(toInit('id', specOf({ codePath: '/code' }))).toEqual({
     codePath: '/code',
     handler: 'm.f',

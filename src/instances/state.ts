@@ -7,7 +7,7 @@ import type { InstanceStatus } from '../core/instance.ts';
 export type InstanceEvent =
   /** Its sandbox runs. */
   | 'started'
-  /** Its first start failed, or the server ended in the middle of it: nobody was told of it. */
+  /** Its first start failed, or the server ended in the middle of it: nobody learned of it. */
   | 'forgotten'
   /** A later start failed, or the server ended in the middle of it. */
   | 'startFailed'

@@ -18,7 +18,7 @@ import { JobRunner } from './job-runner.ts';
 import { sizeOfSandbox } from './job-sandbox.ts';
 import { Jobs, type JobsLeft } from './jobs.ts';
 import { Packages } from './packages.ts';
-import { JobPlaces } from './places.ts';
+import { JobPaths } from './paths.ts';
 import { type JobPython, provePython } from './python.ts';
 import { PythonEnvironments } from './python-environments.ts';
 import { JobQueue, type QueueLimits } from './queue.ts';
@@ -78,9 +78,9 @@ const MAX_SCHEDULES_PER_TENANT = 1000;
 /** Builds the parts of jobs. Nothing runs before `start`. */
 export function createJobs(options: JobServiceOptions): JobService {
   const { database, writes, driver, dataDir, ledger, metrics, log } = options;
-  const places = new JobPlaces(dataDir);
+  const paths = new JobPaths(dataDir);
   const changes = new JobChanges();
-  const logs = new JobLogs(places.logs, changes, options.removals);
+  const logs = new JobLogs(paths.logs, changes, options.removals);
   const packages = new Packages({
     dataDir,
     removals: options.removals,
@@ -89,7 +89,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     maxPackagesPerTenant: MAX_PACKAGES_PER_TENANT,
   });
   const files = new JobFiles({
-    places,
+    paths,
     packages,
     removals: options.removals,
     limits: options.unpack,
@@ -102,7 +102,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     memoryMb: options.memoryMb,
   };
   const environments = new PythonEnvironments({
-    places,
+    paths,
     removals: options.removals,
     instances: options.instances,
     ledger,
@@ -121,9 +121,9 @@ export function createJobs(options: JobServiceOptions): JobService {
     prepare: once(async () => {
       const probe = await (await driver()).probe();
       if (!probe.available) throw probe.mayPass === true ? unavailable(probe.reason) : failedPrecondition(probe.reason);
-      places.hasMounts = probe.capabilities.mounts;
+      paths.hasMounts = probe.capabilities.mounts;
     }),
-    python: orNull(async () => await provePython(await options.python(), places), log),
+    python: orNull(async () => await provePython(await options.python(), paths), log),
     logs,
     changes,
     metrics,
@@ -187,7 +187,7 @@ export function createJobs(options: JobServiceOptions): JobService {
   };
 }
 
-/** What has succeeded is not done again. */
+/** A step that has succeeded is not done again. */
 function once<T>(work: () => Promise<T>): () => Promise<T> {
   let done: Promise<T> | undefined;
   return () => {

@@ -18,7 +18,7 @@ export class JobChanges {
   }
 }
 
-/** What happened before `next` counts. */
+/** Changes before `next` count. */
 class JobWatch {
   readonly #signal: AbortSignal;
   readonly #forget: () => void;

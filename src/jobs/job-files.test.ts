@@ -10,7 +10,7 @@ import type { FileSource } from '../core/runtime-env.ts';
 import { type OpenedPath, openPath } from '../lib/opened-path.ts';
 import { JobFiles } from './job-files.ts';
 import { Packages } from './packages.ts';
-import { JobPlaces } from './places.ts';
+import { JobPaths } from './paths.ts';
 
 let directory: string;
 
@@ -28,7 +28,7 @@ function files(swap: () => Promise<void> = async () => {}): JobFiles {
   const policy = { closed: [dataDir], allow: [join(directory, 'allowed')] };
   const removals = removalsIn(dataDir);
   return new JobFiles({
-    places: new JobPlaces(dataDir),
+    paths: new JobPaths(dataDir),
     packages: new Packages({ dataDir, removals, maxBytes: 1000, keepMs: 1000, maxPackagesPerTenant: 10 }),
     removals,
     limits: { maxBytes: 1000, maxEntries: 10 },

@@ -8,10 +8,10 @@ import type { OpenedPath } from '../lib/opened-path.ts';
 import type { Removals } from '../lib/removals.ts';
 import { type UnpackLimits, unpack } from '../storage/unpack.ts';
 import type { Packages } from './packages.ts';
-import { type JobPlaces, MODULES, WORKSPACE } from './places.ts';
+import { type JobPaths, MODULES, WORKSPACE } from './paths.ts';
 
 export interface JobFilesOptions {
-  readonly places: JobPlaces;
+  readonly paths: JobPaths;
   readonly packages: Packages;
   readonly removals: Removals;
   readonly limits: UnpackLimits;
@@ -47,14 +47,14 @@ export class JobFiles {
 
   /** Fails with `failed_precondition` or `invalid_request`; what was written by then goes with `remove`. */
   async place(job: Job): Promise<PlacedFiles> {
-    const { places } = this.#options;
-    const root = places.workOf(job.sequence);
+    const { paths } = this.#options;
+    const root = paths.workOf(job.sequence);
     await this.#options.removals.remove(root);
     const { workingDir, pyModules } = job.spec.runtimeEnv;
     const work = await this.#put(workingDir, job.tenant, join(root, 'work'));
     const mounts: MountSpec[] = [];
     const platformMounts: MountSpec[] = [];
-    const workspace = places.inside(work.path, WORKSPACE);
+    const workspace = paths.inside(work.path, WORKSPACE);
     (work.isHost ? mounts : platformMounts).push({ source: work.path, target: workspace, readonly: false });
     const pythonPath = [workspace];
     for (const [index, source] of pyModules.entries()) {
@@ -62,11 +62,11 @@ export class JobFiles {
       const target = `${MODULES}/${index}`;
       if (module.isHost) {
         // The directory is the module itself: what Python looks into is the one above it.
-        const inside = places.inside(module.path, `${target}/${basename(module.path)}`);
+        const inside = paths.inside(module.path, `${target}/${basename(module.path)}`);
         mounts.push({ source: module.path, target: inside, readonly: true });
         pythonPath.push(dirname(inside));
       } else {
-        const inside = places.inside(module.path, target);
+        const inside = paths.inside(module.path, target);
         platformMounts.push({ source: module.path, target: inside, readonly: false });
         pythonPath.push(inside);
       }
@@ -76,13 +76,13 @@ export class JobFiles {
 
   /** Never rejects. */
   async remove(sequence: number): Promise<void> {
-    await this.#options.removals.remove(this.#options.places.workOf(sequence));
+    await this.#options.removals.remove(this.#options.paths.workOf(sequence));
   }
 
   /** Removes what belongs to none of these jobs. Never rejects. */
   async sweep(open: ReadonlySet<number>): Promise<void> {
-    for (const name of await readdir(this.#options.places.work).catch(() => [])) {
-      if (!open.has(Number(name))) await this.#options.removals.remove(join(this.#options.places.work, name));
+    for (const name of await readdir(this.#options.paths.work).catch(() => [])) {
+      if (!open.has(Number(name))) await this.#options.removals.remove(join(this.#options.paths.work, name));
     }
   }
 

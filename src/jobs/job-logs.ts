@@ -99,7 +99,7 @@ export class JobLogs {
         let bytes = 0;
         for await (const chunk of source.live(stored, false, signal)) bytes += chunk.length;
         if (bytes > 0) {
-          // What was seen live is the beginning of what is kept, should it end in the meantime.
+          // The lines that were seen live begin the ones that are kept, should it end in the meantime.
           yield { bytes, read: start => liveOrKept(source.live(stored, false, signal), out, start) };
           continue;
         }
@@ -124,7 +124,7 @@ export class JobLogs {
           yield chunk;
         }
         if (read.attempt < attempt || isOver) {
-          // What was seen live is the beginning of what is kept.
+          // The lines that were seen live begin the ones that are kept.
           for await (const chunk of readFrom(this.#path(sequence, read.attempt, 'out'), read.out)) yield chunk;
           if (read.attempt >= attempt) return;
           read.attempt += 1;

@@ -1,6 +1,6 @@
 import type { JobStatus } from '../core/job.ts';
 
-/** What jobs count. What waits and runs now is not told but asked for (`Jobs.byStatus`). */
+/** What jobs count. `Jobs.byStatus` says what waits and runs now. */
 export interface JobMetrics {
   /** Its first attempt began, so long after it was submitted. */
   started(waitedMs: number): void;

@@ -129,7 +129,7 @@ export class JobRunner {
     this.#live.set(job.sequence, live);
     if (job.status === 'RUNNING') this.#running.add(job.sequence);
     let result: RunResult = 'left';
-    // Beside the rest: what runs already needs neither a launcher nor an interpreter of ours.
+    // Beside the rest: what runs already needs neither a zygote nor an interpreter of ours.
     const held = pip === null ? null : this.#options.python();
     void held?.then(python => python && pip && this.#options.environments.hold(pip, python));
     try {
@@ -191,7 +191,7 @@ export class JobRunner {
     }
   }
 
-  /** What may pass is waited for; what has not passed for so long will not. */
+  /** A shortage that may pass is waited for; one that has lasted so long will not pass. */
   #isPatient(): boolean {
     const nowMs = performance.now();
     this.#failingSinceMs ??= nowMs;
@@ -295,7 +295,7 @@ export class JobRunner {
   async #finish(job: Job, command: Command, exit: ExitResult): Promise<RunResult> {
     const all = { tail: null, sinceMs: null, follow: false };
     const never = new AbortController().signal;
-    // Kept before the end is told: whoever sees the end finds the whole log.
+    // Kept before the end is reported: whoever sees the end finds the whole log.
     const keep = () => this.#options.logs.archive(job.sequence, job.attempt, command.logs(all, never));
     await this.#written(job, keep).catch(error => this.#warn(job, error, 'its log could not be kept'));
     if (this.#closing.signal.aborted) return 'left';
@@ -342,7 +342,7 @@ export class JobRunner {
     return this.#written(job, () => this.#options.writes.write(requeueJob, job.sequence, again));
   }
 
-  /** Whatever becomes of a job is written until it is there; it keeps its place meanwhile. */
+  /** Whatever becomes of a job is written until it is there; it keeps its slot meanwhile. */
   #written<T>(job: Job, write: () => Promise<T>): Promise<T> {
     return untilWritten(write, this.#closing.signal, error =>
       this.#warn(job, error, 'what became of it could not be written yet; it is tried again'),

@@ -233,7 +233,7 @@ export class Jobs {
     changes.emit(sequence);
     if (!tracked) return true;
     clearTimeout(tracked.timer);
-    // In its setup it still has its place, which its run gives back.
+    // In its setup it still has its slot, which its run gives back.
     tracked.controller.abort();
     if (queue.remove(tracked.item) || tracked.timer !== undefined) this.#untrack(tracked);
     return true;
@@ -370,7 +370,7 @@ export class Jobs {
     return await runner.run(stored, tracked.controller.signal);
   }
 
-  /** Gives its place back when a run is over, and brings it back when it is to run again. */
+  /** Gives its slot back when a run is over, and brings it back when it is to run again. */
   #follow(tracked: OpenJob, running: Promise<RunResult>): void {
     const { queue, log } = this.#options;
     const run = running

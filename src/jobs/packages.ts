@@ -116,7 +116,7 @@ export class Packages {
   }
 }
 
-/** What is too much is read and dropped: who sends it would otherwise never read why it was refused. */
+/** Bytes above the limit are read and dropped: who sends it would otherwise never read why it was refused. */
 function bounded(maxBytes: number) {
   let bytes = 0;
   const bound = new Transform({

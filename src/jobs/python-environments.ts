@@ -10,11 +10,11 @@ import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import type { Removals } from '../lib/removals.ts';
 import { describeExit, type SandboxDriver, type SandboxSpec } from '../sandbox/driver.ts';
 import type { PlacedEnvironment } from './job-sandbox.ts';
-import { ENVIRONMENT, type JobPlaces } from './places.ts';
+import { ENVIRONMENT, type JobPaths } from './paths.ts';
 import type { JobPython } from './python.ts';
 
 export interface PythonEnvironmentsOptions {
-  readonly places: JobPlaces;
+  readonly paths: JobPaths;
   readonly removals: Removals;
   readonly instances: Instances;
   readonly ledger: Ledger;
@@ -68,7 +68,7 @@ export class PythonEnvironments {
 
   /** What a server that was killed left half made. */
   async start(): Promise<void> {
-    const { environments } = this.#options.places;
+    const { environments } = this.#options.paths;
     for (const name of await readdir(environments).catch(() => [])) {
       if (name.includes('.')) await this.#options.removals.remove(join(environments, name));
     }
@@ -87,9 +87,9 @@ export class PythonEnvironments {
     const key = keyOf(pip, python);
     this.hold(pip, python);
     try {
-      const path = join(this.#options.places.environments, key);
+      const path = join(this.#options.paths.environments, key);
       if (!(await touch(path))) await this.#built(key, pip, python, output);
-      const inside = this.#options.places.inside(path, ENVIRONMENT);
+      const inside = this.#options.paths.inside(path, ENVIRONMENT);
       return { path: inside, mount: { source: path, target: inside, readonly: true } };
     } catch (error) {
       this.release(pip, python);
@@ -112,10 +112,10 @@ export class PythonEnvironments {
 
   /** Removes those that nobody uses and nobody has used for a while. */
   async collect(): Promise<void> {
-    const { places, keepMs } = this.#options;
-    for (const key of await readdir(places.environments).catch(() => [])) {
+    const { paths, keepMs } = this.#options;
+    for (const key of await readdir(paths.environments).catch(() => [])) {
       if (key.includes('.') || this.#uses.has(key)) continue;
-      const path = join(places.environments, key);
+      const path = join(paths.environments, key);
       const found = await stat(path).catch(() => null);
       if (found && found.mtimeMs < Date.now() - keepMs) await this.#options.removals.remove(path);
     }
@@ -153,12 +153,12 @@ export class PythonEnvironments {
   }
 
   async #build(key: string, pip: PipRequirements, python: JobPython, tell: SetupOutput): Promise<void> {
-    // Asynchronous from its first step, so that everybody is told from the beginning.
+    // Asynchronous from its first step, so that everybody hears all of it.
     const driver = await this.#options.driver();
-    const { places, timeoutMs } = this.#options;
+    const { paths, timeoutMs } = this.#options;
     const instanceId = randomUUID();
-    const work = join(places.environments, `${key}.${instanceId}`);
-    const path = join(places.environments, key);
+    const work = join(paths.environments, `${key}.${instanceId}`);
+    const path = join(paths.environments, key);
     const environment = join(work, 'environment');
     const { ledger, rules } = this.#options;
     const size = { ...rules, processes: rules.maxProcesses };
@@ -208,11 +208,11 @@ export class PythonEnvironments {
     pip: PipRequirements,
     python: JobPython,
   ): SandboxSpec {
-    const { places, rules } = this.#options;
+    const { paths, rules } = this.#options;
     // Where it will be found: an environment knows its own path.
-    const target = places.inside(path, ENVIRONMENT);
+    const target = paths.inside(path, ENVIRONMENT);
     const isMoved = target !== path;
-    const requirements = places.inside(join(work, 'requirements.txt'), '/opt/rookery/requirements.txt');
+    const requirements = paths.inside(join(work, 'requirements.txt'), '/opt/rookery/requirements.txt');
     return {
       instanceId,
       tenant: '',

@@ -4,7 +4,7 @@ import { mkdir, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import type { MountSpec } from '../core/mount.ts';
-import { type JobPlaces, PYTHON_BIN } from './places.ts';
+import { type JobPaths, PYTHON_BIN } from './paths.ts';
 
 const run = promisify(execFile);
 const ASK_TIMEOUT_MS = 10_000;
@@ -21,17 +21,17 @@ export interface JobPython {
 }
 
 /** Makes an interpreter usable in jobs: under the names `python` and `python3`, with everything that belongs to it. */
-export async function provePython(path: string, places: JobPlaces): Promise<JobPython> {
+export async function provePython(path: string, paths: JobPaths): Promise<JobPython> {
   const { stdout } = await run(path, ['-I', '-c', ASK], { timeout: ASK_TIMEOUT_MS, cwd: '/' });
   const [prefix = '', version = ''] = stdout.trim().split('\n');
-  const bin = join(places.pythons, createHash('sha256').update(path).digest('hex').slice(0, 16));
+  const bin = join(paths.pythons, createHash('sha256').update(path).digest('hex').slice(0, 16));
   await mkdir(bin, { recursive: true, mode: 0o755 });
   for (const name of ['python', 'python3']) {
     await symlink(path, join(bin, name)).catch(error => {
       if (error.code !== 'EEXIST') throw error;
     });
   }
-  const inside = places.inside(bin, PYTHON_BIN);
+  const inside = paths.inside(bin, PYTHON_BIN);
   const ofSystem = prefix === '/usr' || prefix.startsWith('/usr/');
   return {
     version,

@@ -36,7 +36,7 @@ interface Tenant {
   /** By priority, then by submission. */
   readonly waiting: QueueItem[];
   readonly used: Used;
-  /** When it was last given a place; counts up. */
+  /** When it was last given a slot; counts up. */
   servedAt: number;
 }
 

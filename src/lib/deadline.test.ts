@@ -35,14 +35,14 @@ test('what ends behind its deadline is nobody’s, also when it fails', async ()
   await new Promise(resolve => setImmediate(resolve));
 });
 
-test('whether something ends in its time is told, and how it fails comes through', async () => {
+test('whether something ends in its time is reported, and how it fails comes through', async () => {
   expect(await endsWithin(Promise.resolve(), 3_600_000)).toBe(true);
   expect(await endsWithin(new Promise(() => undefined), 1)).toBe(false);
   expect(await endsWithin(new Promise(() => undefined), 3_600_000, AbortSignal.abort())).toBe(false);
   await expect(endsWithin(Promise.reject(new Error('own')), 3_600_000)).rejects.toThrow('own');
 });
 
-test('work under a deadline is told of the end of its caller too, until it has ended', async () => {
+test('work under a deadline learns of the end of its caller too, until it has ended', async () => {
   const caller = new AbortController();
   let seen: AbortSignal | undefined;
   const work = withDeadline(
@@ -62,7 +62,7 @@ test('work under a deadline is told of the end of its caller too, until it has e
   expect(signal.aborted).toBe(false);
 });
 
-test('work under a deadline is told when its time is over, and leaves no timer when it ends before', async () => {
+test('work under a deadline learns when its time is over, and leaves no timer when it ends before', async () => {
   const aborted = await withDeadline(
     5,
     signal => new Promise<boolean>(resolve => signal.addEventListener('abort', () => resolve(signal.aborted))),

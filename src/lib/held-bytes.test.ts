@@ -10,31 +10,31 @@ function holderOf(gaveUp: string[], name: string): Holder {
 test('all together never hold more than the bound: whoever has held the most for the longest gives up', () => {
   vi.useFakeTimers();
   const gaveUp: string[] = [];
-  const room = new HeldBytes(100);
-  room.hold(holderOf(gaveUp, 'small and old'), 5);
-  room.hold(holderOf(gaveUp, 'large and old'), 60);
+  const held = new HeldBytes(100);
+  held.hold(holderOf(gaveUp, 'small and old'), 5);
+  held.hold(holderOf(gaveUp, 'large and old'), 60);
   vi.advanceTimersByTime(1000);
-  room.hold(holderOf(gaveUp, 'large and new'), 60);
+  held.hold(holderOf(gaveUp, 'large and new'), 60);
   expect(gaveUp).toEqual(['large and old']);
-  expect(room.bytes).toBe(65);
+  expect(held.bytes).toBe(65);
 });
 
 test('what was let go of makes room again, and counts once', () => {
   const gaveUp: string[] = [];
-  const room = new HeldBytes(100);
+  const held = new HeldBytes(100);
   const first = holderOf(gaveUp, 'first');
-  room.hold(first, 40);
-  room.hold(first, 90);
-  expect(room.bytes).toBe(90);
-  room.release(first);
-  room.release(first);
-  room.hold(holderOf(gaveUp, 'second'), 100);
+  held.hold(first, 40);
+  held.hold(first, 90);
+  expect(held.bytes).toBe(90);
+  held.release(first);
+  held.release(first);
+  held.hold(holderOf(gaveUp, 'second'), 100);
   expect(gaveUp).toEqual([]);
 });
 
 test('who wants more than there is gives up itself', () => {
   const gaveUp: string[] = [];
-  const room = new HeldBytes(100);
-  room.hold(holderOf(gaveUp, 'greedy'), 101);
-  expect([gaveUp, room.bytes]).toEqual([['greedy'], 0]);
+  const held = new HeldBytes(100);
+  held.hold(holderOf(gaveUp, 'greedy'), 101);
+  expect([gaveUp, held.bytes]).toEqual([['greedy'], 0]);
 });

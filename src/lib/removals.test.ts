@@ -50,7 +50,7 @@ describeWith(['root'], 'what cannot be removed', () => {
       execFileSync('sh', ['-c', `grep -F ${base} /proc/self/mountinfo | cut -d ' ' -f 5 | xargs -r umount -l`]);
   };
 
-  test('is told, leaves its place at once, and is removed when it can be', async () => {
+  test('is reported, leaves its place at once, and is removed when it can be', async () => {
     const tree = join(base, 'tree');
     const release = stuck(tree);
     const one = removals();

@@ -92,7 +92,7 @@ test('a tree that somebody writes to meanwhile goes once they have ended', async
 });
 
 describeWith(['root'], 'removal on the host’s own terms', () => {
-  test('nothing that is mounted in it is entered or lost: it is told, and the rest has gone', async () => {
+  test('nothing that is mounted in it is entered or lost: it is reported, and the rest has gone', async () => {
     const kept = join(base, 'kept');
     mkdirSync(kept);
     writeFileSync(join(kept, 'file'), 'kept');
@@ -111,7 +111,7 @@ describeWith(['root'], 'removal on the host’s own terms', () => {
     expect(existsSync(tree)).toBe(false);
   });
 
-  test('what cannot be removed is told by its name and its reason, however often it is tried', async () => {
+  test('what cannot be removed is reported by its name and its reason, however often it is tried', async () => {
     mkdirSync(join(tree, 'deep', 'deeper'), { recursive: true });
     writeFileSync(join(tree, 'deep', 'deeper', 'held'), '');
     try {

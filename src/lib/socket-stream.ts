@@ -5,7 +5,7 @@ import type { WebSocket } from 'ws';
 const MAX_MESSAGE_BYTES = 256 * 1024;
 
 /**
- * Sends what `source` yields as binary messages, each when the one before has been taken; `moved` is told of each. Rejects when the socket
+ * Sends what `source` yields as binary messages, each when the one before has been taken; `moved` learns of each. Rejects when the socket
  * or the source breaks.
  */
 export async function sendBinary(

@@ -31,7 +31,7 @@ export interface WrittenFunction {
 }
 
 /**
- * What changes functions: works of `DurableWrites`, so that of parallel ones with the same name, number or revision exactly one
+ * What changes functions: write operations of `DurableWrites`, so that of parallel ones with the same name, number or revision exactly one
  * wins. `FunctionRegistry` says what each fails with.
  */
 export async function registerFunction(transaction: WriteTransaction, row: NewFunctionRow): Promise<void> {

@@ -73,7 +73,7 @@ describe('of parallel requests exactly one wins', () => {
     }
   });
 
-  test('20 publishes when one place is left', async () => {
+  test('20 publishes when one slot is left', async () => {
     await using test = await testRegistry();
     await test.registry.functions.register(T, specOf());
     const revisionId = await revisionOf(test);
@@ -155,7 +155,7 @@ describe('what is read', () => {
   });
 });
 
-test('changes are told after they are stored, once each', async () => {
+test('changes are reported after they are stored, once each', async () => {
   await using test = await testRegistry();
   const { functions } = test.registry;
   await functions.register(T, specOf());

@@ -4,7 +4,7 @@ import type { WriteTransaction } from '../storage/database.ts';
 import { deletePools, holdPools, insertPool, type PoolFilter, reportPool, updatePool } from '../storage/pools.ts';
 import { poolNotFound, wrongForStored } from './errors.ts';
 
-/** What changes pools: works of `DurableWrites`. `PoolRegistry` says what each fails with. */
+/** What changes pools: write operations of `DurableWrites`. `PoolRegistry` says what each fails with. */
 
 /** Answers for each pool whether it was created; it was not when its id is taken. */
 export async function createPools(transaction: WriteTransaction, specs: readonly PoolSpec[]): Promise<boolean[]> {

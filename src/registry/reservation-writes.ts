@@ -17,7 +17,7 @@ import {
 } from '../storage/reservations.ts';
 import { functionNotFound, wrongForStored } from './errors.ts';
 
-/** What changes reservations: works of `DurableWrites`. `ReservationRegistry` says what each fails with. */
+/** What changes reservations: write operations of `DurableWrites`. `ReservationRegistry` says what each fails with. */
 
 /** `update`: there has to be one already, of which what was not sent stays. `installed`: the clusters that may be named. */
 export async function writeReservation(

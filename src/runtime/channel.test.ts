@@ -117,7 +117,7 @@ test('an ERROR is an outcome, not a rejection', async () => {
   channel.close();
 });
 
-test('a call that takes too long rejects, is cancelled, and holds its place until it is answered', async () => {
+test('a call that takes too long rejects, is cancelled, and holds its slot until it is answered', async () => {
   const channel = await open();
   await expect(channel.call({ ...CALL, timeoutMs: 20 })).rejects.toMatchObject({
     code: 'deadline_exceeded',

@@ -46,7 +46,7 @@ export interface Call {
   readonly signal?: CallSignal | undefined;
   /** Makes it a stream: one event each. Grant more with `Channel.credit` as the reader takes them. */
   readonly onChunk?: ((event: Buffer, callId: number) => void) | undefined;
-  /** Told when a call that was given up has ended inside after all, or its connection has: its place there is free again. */
+  /** Told when a call that was given up has ended inside after all, or its connection has: its slot there is free again. */
   readonly onLateEnd?: () => void;
 }
 
@@ -70,7 +70,7 @@ export const CONNECTION_LOST = 'the connection to the instance was lost';
 export const STREAM_CREDIT_BYTES = 256 * 1024;
 /** Its length is a u16. */
 const MAX_CALL_HEADER_BYTES = 0xffff;
-/** For the last words on the control socket when a runtime that was told to stop has closed its data socket. */
+/** For the last words on the control socket when a runtime that was asked to stop has closed its data socket. */
 const LAST_WORDS_MS = 1000;
 /**
  * One control plane's connection to one instance's runtime: a data and a control socket.
@@ -89,7 +89,7 @@ export class Channel {
   readonly #dropPayload: (callId: number) => void;
   readonly #batch: CallBatch;
   readonly #pending = new Map<number, OpenCall>();
-  /** Calls that were given up here and not yet answered there: they still hold a place in the runtime. */
+  /** Calls that were given up here and not yet answered there: they still hold a slot in the runtime. */
   readonly #abandoned = new Map<number, OpenCall>();
   #nextCallId = 1;
   #isClosed = false;
@@ -158,7 +158,7 @@ export class Channel {
     throw failure;
   }
 
-  /** Calls that hold a place in the runtime: running, queued, or given up and not yet answered. */
+  /** Calls that hold a slot in the runtime: running, queued, or given up and not yet answered. */
   get inFlight(): number {
     return this.#pending.size + this.#abandoned.size;
   }

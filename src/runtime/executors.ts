@@ -102,7 +102,7 @@ function executorOf(runtime: string): Executor {
   return EXECUTORS.find(executor => executor.runtimes.test(runtime)) ?? FALLBACK;
 }
 
-/** The program `<codePath>/<handler>`; without a handler none, so that each call is told that it is missing. */
+/** The program `<codePath>/<handler>`; without a handler none, so that each call learns that it is missing. */
 function program(
   { codePath, handler }: ExecutorSubject,
   ways: { readonly makesSocket: boolean; readonly orServesHttp?: boolean },

@@ -190,7 +190,7 @@ describe('the greeting', () => {
     await expect(open()).rejects.toMatchObject({ code: 'unavailable' });
   });
 
-  test('that refuses with many lines is told in one', async () => {
+  test('that refuses with many lines is reported in one', async () => {
     runtime.answer = () => json(FRAME.ERROR, 0, { code: 4000, message: `a\r\nb${'c'.repeat(10_000)}` });
     await expect(open()).rejects.toMatchObject({
       message: expect.stringMatching(/^the runtime refused the connection: a b[c]+\.\.\.$/),

@@ -61,7 +61,7 @@ test('the PATH is followed through links', () => {
   expect(look('17', { PATH: `/nowhere:${join(root, 'bin')}` })?.home).toBe(home);
 });
 
-test('a Java that is not here is told with the version and where it is looked for', () => {
+test('a Java that is not here is reported with the version and where it is looked for', () => {
   expect(findJdk('4', process.env)).toMatch(/^no Java 4 was found: .*JAVA_HOME_4/);
 });
 

@@ -85,7 +85,7 @@ function jdkAt(home: string): Jdk | null {
   return { home: real, java: join(real, 'bin', 'java') };
 }
 
-/** `17`; `''` when it cannot be told. Most installations say it in a file, which spares the start of a machine. */
+/** `17`; `''` when it cannot be known. Most installations say it in a file, which spares the start of a machine. */
 function majorOf({ home, java }: Jdk): string {
   const full = /^JAVA_VERSION="([^"]+)"/m.exec(read(join(home, 'release'))) ?? /version "([^"]+)"/.exec(ask(java));
   return /^(?:1\.)?(\d+)/.exec(full?.[1] ?? '')?.[1] ?? '';

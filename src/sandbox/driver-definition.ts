@@ -18,7 +18,7 @@ export interface DriverDefinition {
 }
 
 export interface DriverContext<Settings> {
-  /** What the driver leaves for a later server is in `run/<its name>` below it. */
+  /** Files that the driver leaves for a later server are in `run/<its name>` below it. */
   readonly dataDir: string;
   /** What may not be mounted, checked again when it is. */
   readonly mountPolicy: HostPathPolicy;

@@ -18,7 +18,7 @@ export interface SandboxDriver {
   /** Whether it works on this machine, now. Never throws; bounded (5 s). */
   probe(): Promise<ProbeResult>;
 
-  /** Prepares what can be prepared (a launcher, spares) so that the first `start` is fast. Optional; never throws. */
+  /** Prepares what can be prepared (a zygote, pre-forked workers) so that the first `start` is fast. Optional; never throws. */
   warm?(): Promise<void>;
 
   /**

@@ -98,7 +98,7 @@ export async function listUntoldAsyncCalls(database: Database) {
     .execute();
 }
 
-/** Its webhook was told, or given up: nobody needs the address any more. */
+/** Its webhook was called, or given up: nobody needs the address any more. */
 export async function forgetWebhook(database: Database, id: string): Promise<void> {
   await database.updateTable('async_calls').set({ webhook_url: '' }).where('id', '=', id).execute();
 }

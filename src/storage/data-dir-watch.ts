@@ -82,7 +82,7 @@ export class DataDirWatch {
   }
 }
 
-/** What everybody is told who wants to write something. */
+/** The refusal of every write from then on. */
 export function lostSentence(path: string): string {
   return `${basename(path)} of the data directory was removed or replaced while the service ran: nothing that is written now would last; stop the service and put a backup back (docs/operations.md)`;
 }

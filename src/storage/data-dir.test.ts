@@ -212,7 +212,7 @@ describe('data directory', () => {
     await expect(openDataDir(link)).rejects.toThrow('is not a directory');
   });
 
-  it.runIf(process.platform === 'linux')('is told at once where nothing can be made', async () => {
+  it.runIf(process.platform === 'linux')('is reported at once where nothing can be made', async () => {
     await expect(openDataDir('/proc/rookery/data')).rejects.toThrow('cannot be made: ENOENT');
   });
 

@@ -20,7 +20,7 @@ export interface DataDir {
    * `failed_precondition` when the rows are all another node's: whoever begins so disowns everything that runs.
    */
   nodeId(known: readonly string[]): Promise<string>;
-  /** From now on things are written: the directory is watched, and `onLost` is told once when its files go. */
+  /** From now on things are written: the directory is watched, and `onLost` is called once when its files go. */
   begin(onLost: (problem: string) => void): Promise<void>;
   /** What is wrong with the directory; null while all is well. */
   problem(): string | null;

@@ -24,7 +24,7 @@ export interface Tables {
 
 export type Database = Kysely<Tables>;
 
-/** What a work of `DurableWrites` writes in. A database is none: so no durable write goes past the thread that writes. */
+/** What a write operation of `DurableWrites` writes in. A database is none: so no durable write goes past the thread that writes. */
 export type WriteTransaction = Transaction<Tables>;
 
 /** Opens the database at `file` (`:memory:` for tests) and brings it to the newest migration. Fails with `internal`. */

@@ -95,7 +95,7 @@ test('a write is answered after its flush, not before; those that wait meanwhile
   expect(flushes).toHaveLength(2);
 });
 
-test('a work that throws writes nothing and does not touch the others of its group', async () => {
+test('a write operation that throws writes nothing and does not touch the others of its group', async () => {
   const { flushes, writes } = slowDisk();
   const hold = insert(writes, 'first');
   const flush = await flushAt(flushes, 0);
@@ -118,7 +118,7 @@ test('a work that throws writes nothing and does not touch the others of its gro
   expect(await idsOf(database)).toEqual(['a', 'b', 'first']);
 });
 
-test('a work that throws alone fails with its own error', async () => {
+test('a write operation that throws alone fails with its own error', async () => {
   const writes = await openDurableWrites(database, file);
   await expect(writes.write(() => Promise.reject(notFound('x')))).rejects.toMatchObject({ code: 'not_found' });
   expect(await insert(writes, 'a')).toBe(true);

@@ -8,25 +8,25 @@ import type { Database, WriteTransaction } from './database.ts';
 
 export interface DurableWrites {
   /**
-   * Runs `work` in a transaction and returns when its commit would survive a power cut. Writes that wait at one moment share a
-   * transaction and a flush of the disk. When `work` throws, nothing of it is written and its error comes through; the others
+   * Runs `operation` in a transaction and returns when its commit would survive a power cut. Writes that wait at one moment share a
+   * transaction and a flush of the disk. When `operation` throws, nothing of it is written and its error comes through; the others
    * are not touched. Fails with
    * - `resource_exhausted` (nothing was written): too many writes are waiting;
    * - `unavailable`: the disk is full (nothing was written), or did not confirm within 30 s; `internal`: it failed. Then the write may be
    *   there or not.
    *
-   * `work` may only await queries of its transaction, since everybody's queries wait for it, and may be run a second time after
+   * `operation` may only await queries of its transaction, since everybody's queries wait for it, and may be run a second time after
    * the first was undone: it must have no other effects. It may run in another thread (`storage/write-client.ts`), so all that
    * it knows comes in as arguments, and arguments and result are plain data.
    */
-  write<A extends readonly unknown[], R>(work: Work<A, R>, ...args: A): Promise<R>;
+  write<A extends readonly unknown[], R>(operation: WriteOperation<A, R>, ...args: A): Promise<R>;
   /** Why nothing is written any more until the service is started again; null while all is well. */
   problem(): string | null;
   close(): Promise<void>;
 }
 
 /** What is done in one transaction. */
-export type Work<A extends readonly unknown[], R> = (transaction: WriteTransaction, ...args: A) => Promise<R>;
+export type WriteOperation<A extends readonly unknown[], R> = (transaction: WriteTransaction, ...args: A) => Promise<R>;
 
 /** Returns when everything that was written to the write-ahead log before the call is on the disk. */
 export type Flush = () => Promise<void>;
@@ -84,7 +84,7 @@ async function noop(): Promise<void> {}
 
 /** A write that waits for its turn. */
 interface Waiting {
-  readonly work: (transaction: WriteTransaction) => Promise<unknown>;
+  readonly operation: (transaction: WriteTransaction) => Promise<unknown>;
   readonly done: (result: unknown) => void;
   readonly fail: (error: unknown) => void;
 }
@@ -110,12 +110,12 @@ export class GroupedWrites implements DurableWrites {
     this.#release = release;
   }
 
-  async write<A extends readonly unknown[], R>(work: Work<A, R>, ...args: A): Promise<R> {
+  async write<A extends readonly unknown[], R>(operation: WriteOperation<A, R>, ...args: A): Promise<R> {
     if (this.#failure !== undefined) throw this.#failure;
     if (this.#pending >= MAX_WAITING) {
       throw resourceExhausted(`${MAX_WAITING} writes are waiting for the disk`, { retryAfterSeconds: 1 });
     }
-    return this.#enqueue(transaction => work(transaction, ...args));
+    return this.#enqueue(transaction => operation(transaction, ...args));
   }
 
   problem(): string | null {
@@ -130,11 +130,11 @@ export class GroupedWrites implements DurableWrites {
     await this.#release();
   }
 
-  async #enqueue<T>(work: (transaction: WriteTransaction) => Promise<T>): Promise<T> {
+  async #enqueue<T>(operation: (transaction: WriteTransaction) => Promise<T>): Promise<T> {
     this.#pending += 1;
     try {
       return await new Promise<T>((done, fail) => {
-        this.#queue.push({ work, done: done as Waiting['done'], fail });
+        this.#queue.push({ operation, done: done as Waiting['done'], fail });
         this.#schedule();
       });
     } finally {
@@ -172,14 +172,14 @@ export class GroupedWrites implements DurableWrites {
   }
 
   /**
-   * All works in one transaction. That one of them throws is rare, so only then does each get a savepoint, in a second try; a work
+   * All write operations in one transaction. That one of them throws is rare, so only then does each get a savepoint, in a second try; a write operation
    * can be run twice, since nothing of the first try remains.
    */
   async #commit(group: readonly Waiting[]): Promise<Outcome[]> {
     try {
       return await this.#database.transaction().execute(async transaction => {
         const outcomes: Outcome[] = [];
-        for (const { work } of group) outcomes.push({ result: await work(transaction) });
+        for (const { operation } of group) outcomes.push({ result: await operation(transaction) });
         return outcomes;
       });
     } catch (error) {
@@ -192,10 +192,10 @@ export class GroupedWrites implements DurableWrites {
   async #commitEach(group: readonly Waiting[]): Promise<Outcome[]> {
     return this.#database.transaction().execute(async transaction => {
       const outcomes: Outcome[] = [];
-      for (const { work } of group) {
+      for (const { operation } of group) {
         await SAVE.execute(transaction);
         try {
-          outcomes.push({ result: await work(transaction) });
+          outcomes.push({ result: await operation(transaction) });
         } catch (error) {
           if (isRefusedByDisk(error)) throw error;
           await UNDO.execute(transaction);

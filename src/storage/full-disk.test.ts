@@ -7,7 +7,7 @@ import { storedInstance } from '../../test/parts/stored-instance.ts';
 import { describeWith } from '../../test/probe.ts';
 import type { PoolSpec } from '../core/pool.ts';
 import { createPools } from '../registry/pool-writes.ts';
-import { WORKS } from '../works.ts';
+import { WRITE_OPERATIONS } from '../write-operations.ts';
 import { insertInstance } from './instances.ts';
 import { listPools } from './pools.ts';
 import { openStores, type Stores } from './stores.ts';
@@ -21,7 +21,7 @@ describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
   beforeEach(async () => {
     disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', disk]);
-    stores = await openStores(join(disk, 'a.db'), { works: WORKS, program: PROGRAM });
+    stores = await openStores(join(disk, 'a.db'), { operations: WRITE_OPERATIONS, program: PROGRAM });
   });
 
   afterEach(async () => {
@@ -41,7 +41,7 @@ describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
   const large = (id: string) => [{ id, group: 'x'.repeat(20_000) } as PoolSpec];
   const full = { code: 'unavailable', message: expect.stringContaining('the disk is full'), retryAfterSeconds: 5 };
 
-  test('every write says so, alone and beside others, as a work and as a query, and reads go on', async () => {
+  test('every write says so, alone and beside others, as a write operation and as a query, and reads go on', async () => {
     await stores.writes.write(createPools, large('before'));
     fill();
     await expect(stores.writes.write(createPools, large('alone'))).rejects.toMatchObject(full);
@@ -54,7 +54,7 @@ describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
     ]);
   });
 
-  test('the problem is told while it lasts, and is over by itself once there is room, also when nobody writes', async () => {
+  test('the problem is reported while it lasts, and is over by itself once there is room, also when nobody writes', async () => {
     fill();
     await expect(stores.writes.write(createPools, large('a'))).rejects.toMatchObject(full);
     expect(stores.writes.problem()).toContain('the disk is full');

@@ -3,7 +3,7 @@ import type { Job, JobErrorType, JobSpec, JobStatus } from '../core/job.ts';
 import type { Database, Tables, WriteTransaction } from './database.ts';
 import { insertInstance, type StoredInstance } from './instances.ts';
 
-/** Why a running job was told to end; `''`: it was not. */
+/** Why a running job was asked to end; `''`: it was not. */
 export type StopReason = '' | 'stopped' | 'timeout';
 
 /**
@@ -192,7 +192,7 @@ export async function markJobRunning(
   return numUpdatedRows === 1n;
 }
 
-/** Keeps why an open job is told to end; the first reason stays. */
+/** Keeps why an open job is asked to end; the first reason stays. */
 export async function setJobStopReason(
   transaction: WriteTransaction,
   sequence: number,
@@ -225,7 +225,7 @@ export async function finishJob(transaction: WriteTransaction, sequence: number,
   return numUpdatedRows === 1n;
 }
 
-/** Ends a job that waits, or keeps that one which has a sandbox is told to end. True: it waited, so that it is over. */
+/** Ends a job that waits, or keeps that one which has a sandbox is asked to end. True: it waited, so that it is over. */
 export async function stopJob(transaction: WriteTransaction, sequence: number, end: JobEnd): Promise<boolean> {
   const stored = await readJob(transaction, sequence);
   if (stored?.job.status === 'PENDING' && stored.job.instanceId === '')

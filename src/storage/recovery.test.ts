@@ -48,7 +48,7 @@ test('nothing is missing in a new directory, and in one that a service has left'
 });
 
 test.each([null, '', 'another'])(
-  'node-id is written from what is in the database, but only when it is told to: %j',
+  'node-id is written from what is in the database, but only when it is asked to: %j',
   async text => {
     await writeDatabase();
     if (text !== null) await writeFile(join(directory, 'node-id'), text);
@@ -70,7 +70,7 @@ test('beside an older database the sandboxes are named that it does not know', a
   expect(await look()).toEqual({ findings: [], steps: [], unknownSandboxes: ['younger'] });
 });
 
-test('without a database a service begins empty only after it was told to, and all sandboxes are named before', async () => {
+test('without a database a service begins empty only after it was asked to, and all sandboxes are named before', async () => {
   await writeFile(join(directory, 'node-id'), 'mine');
   await mkdir(join(directory, 'run/instances/agent'), { recursive: true });
   await expect(openDataDir(directory)).rejects.toThrow('is missing');
@@ -82,7 +82,7 @@ test('without a database a service begins empty only after it was told to, and a
   (await openDataDir(directory)).release();
 });
 
-test('a lost write-ahead log is accepted only when it is told to, however often it was looked at', async () => {
+test('a lost write-ahead log is accepted only when it is asked to, however often it was looked at', async () => {
   await writeDatabase();
   await writeFile(join(directory, 'node-id'), 'mine');
   await writeFile(join(directory, 'running'), '{}');
@@ -97,7 +97,7 @@ test('a lost write-ahead log is accepted only when it is told to, however often 
   (await openDataDir(directory)).release();
 });
 
-test('a database that lost everything with its log is told as one that cannot be read', async () => {
+test('a database that lost everything with its log is reported as one that cannot be read', async () => {
   await writeFile(join(directory, 'node-id'), 'mine');
   await writeFile(join(directory, 'running'), '{}');
   await writeFile(join(directory, 'rookery.db'), Buffer.from('SQLite format 3'.padEnd(4096, '?')));

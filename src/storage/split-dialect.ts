@@ -20,7 +20,7 @@ const READS = /^\s*(select|pragma|explain)\b/i;
 
 /**
  * A dialect that reads here and writes elsewhere: reads see all that was committed, so also what was answered to a write before.
- * It has no transactions: those are works of `DurableWrites`. The reader is its owner's to close.
+ * It has no transactions: those are write operations of `DurableWrites`. The reader is its owner's to close.
  */
 export function splitDialect(reader: DatabaseSyncInstance, write: WriteQuery): Dialect {
   return {
@@ -46,7 +46,7 @@ class SplitDriver implements Driver {
   }
 
   beginTransaction(): Promise<void> {
-    throw internal('a transaction has to be a work of DurableWrites: this database only reads');
+    throw internal('a transaction has to be a write operation of DurableWrites: this database only reads');
   }
 
   async commitTransaction(): Promise<void> {}

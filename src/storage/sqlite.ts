@@ -60,7 +60,7 @@ export function prepareOnce(raw: DatabaseSyncInstance): PreparedStatements {
           }
         },
         run: (parameters: readonly unknown[]) => {
-          // SQLite has undone it by itself when the disk was full; being told so would hide why.
+          // SQLite has undone it by itself when the disk was full; a second error would hide why.
           if (sql === 'rollback' && !raw.isTransaction) return NOTHING;
           try {
             return ready.run(...(parameters as Values));

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { describeDurableWrites } from '../../test/suites/durable-writes.ts';
 import type { PoolSpec } from '../core/pool.ts';
 import { createPools } from '../registry/pool-writes.ts';
-import { WORKS } from '../works.ts';
+import { WRITE_OPERATIONS } from '../write-operations.ts';
 import { openDatabase } from './database.ts';
 import { listPools } from './pools.ts';
 import { openStores, type Stores } from './stores.ts';
@@ -16,7 +16,10 @@ import { WriteClient } from './write-client.ts';
 const PROGRAM = new URL('../../test/registry/write-program.mjs', import.meta.url);
 const ANY = { id: '', group: '' };
 
-describeDurableWrites('in a thread', async file => await openStores(file, { works: WORKS, program: PROGRAM }));
+describeDurableWrites(
+  'in a thread',
+  async file => await openStores(file, { operations: WRITE_OPERATIONS, program: PROGRAM }),
+);
 
 let directory: string;
 let file: string;
@@ -24,7 +27,7 @@ let stores: Stores;
 beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), 'rookery-stores-'));
   file = join(directory, 'a.db');
-  stores = await openStores(file, { works: WORKS, program: PROGRAM });
+  stores = await openStores(file, { operations: WRITE_OPERATIONS, program: PROGRAM });
 });
 afterEach(async () => {
   await stores.close();
@@ -51,12 +54,12 @@ test('an error of a single query comes through', async () => {
 
 test('a transaction of the database is refused with where it belongs', async () => {
   const transaction = stores.database.transaction().execute(async () => undefined);
-  await expect(transaction).rejects.toThrow('has to be a work of DurableWrites');
+  await expect(transaction).rejects.toThrow('has to be a write operation of DurableWrites');
 });
 
-test('a work that the thread does not know is refused by its name', async () => {
+test('a write operation that the thread does not know is refused by its name', async () => {
   const unknown = stores.writes.write(async function dance() {});
-  await expect(unknown).rejects.toThrow('does not know the work "dance"');
+  await expect(unknown).rejects.toThrow('does not know the write operation "dance"');
 });
 
 test('close waits for what was ordered, and then everything is refused', async () => {
@@ -70,9 +73,9 @@ test('close waits for what was ordered, and then everything is refused', async (
   await again.destroy();
 });
 
-test('when the thread ends unasked, what waits and what comes fails, and the problem is told', async () => {
+test('when the thread ends unasked, what waits and what comes fails, and the problem is reported', async () => {
   const thread = new Worker(PROGRAM, { workerData: file });
-  const client = new WriteClient(thread, WORKS);
+  const client = new WriteClient(thread, WRITE_OPERATIONS);
   await client.write(createPools, [pool('a')]);
   const waiting = Array.from({ length: 20 }, (_, index) => client.write(createPools, [pool(`p${index}`)]));
   const settled = Promise.allSettled(waiting);
@@ -89,7 +92,7 @@ test('when the thread ends unasked, what waits and what comes fails, and the pro
 
 test('a thread that cannot begin fails its orders with why', async () => {
   const thread = new Worker(PROGRAM, { workerData: join(directory, 'nowhere', 'a.db') });
-  const client = new WriteClient(thread, WORKS);
+  const client = new WriteClient(thread, WRITE_OPERATIONS);
   const write = client.write(createPools, [pool('a')]);
   await expect(write).rejects.toMatchObject({
     ...{ code: 'internal', cause: { message: expect.stringContaining('could not be opened') } },
@@ -107,7 +110,7 @@ test('a clean close leaves everything in the database’s own file', async () =>
       () => 0,
     ),
   ).toBe(0);
-  stores = await openStores(file, { works: WORKS, program: PROGRAM });
+  stores = await openStores(file, { operations: WRITE_OPERATIONS, program: PROGRAM });
   expect(await idsOf()).toEqual(['kept']);
 });
 

@@ -6,14 +6,14 @@ import type { DurableWrites } from './durable.ts';
 import { splitDialect } from './split-dialect.ts';
 import { openSqlite, sqliteDialect } from './sqlite.ts';
 import { WriteClient } from './write-client.ts';
-import type { Works } from './write-thread.ts';
+import type { WriteOperations } from './write-thread.ts';
 
 /** The database of a service: reads on the thread that asks, everything that changes something on a thread of its own. */
 export interface Stores {
-  /** Without transactions: they are works of `writes`. */
+  /** Without transactions: they are write operations of `writes`. */
   readonly database: Database;
   readonly writes: DurableWrites;
-  /** From now on nothing is written: every write fails with this, and is told as the problem. */
+  /** From now on nothing is written: every write fails with this, and is reported as the problem. */
   refuseWrites(problem: string): void;
   /**
    * Waits for what was begun. True when all of it is in the database's own file: the write-ahead log is empty. `onWhole` is awaited once
@@ -24,16 +24,16 @@ export interface Stores {
 
 export interface StoresOptions {
   /** What the thread can be ordered to do. */
-  readonly works: Works;
-  /** A program that calls `serveWrites` with the same works and the file, which is its `workerData`. */
+  readonly operations: WriteOperations;
+  /** A program that calls `serveWrites` with the same operations and the file, which is its `workerData`. */
   readonly program: URL;
 }
 
 /** Opens the database at `file` and brings it to the newest migration. Fails with `internal`. */
-export async function openStores(file: string, { works, program }: StoresOptions): Promise<Stores> {
+export async function openStores(file: string, { operations, program }: StoresOptions): Promise<Stores> {
   // Begun first: it loads its program while the rest goes on.
   const thread = new Worker(program, { workerData: file, name: 'writes' });
-  const writes = new WriteClient(thread, works);
+  const writes = new WriteClient(thread, operations);
   let reader: ReturnType<typeof openSqlite> | undefined;
   try {
     reader = openSqlite(file);

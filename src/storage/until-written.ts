@@ -6,7 +6,7 @@ const RETRY = { firstMs: 100, longestMs: 5_000 };
 
 /**
  * Writes what must not be lost again and again until it is there: a disk that is full, or slow, gets better. `write` has to be one that
- * may be done twice, since one that was not confirmed may be there. Who waits for it keeps its place, so that no more than what may run
+ * may be done twice, since one that was not confirmed may be there. Who waits for it keeps its slot, so that no more than what may run
  * at one time is ever held. Fails with what `write` failed with when that will not pass, or when `signal` aborts.
  */
 export async function untilWritten<T>(

@@ -3,7 +3,7 @@ import type { Worker } from 'node:worker_threads';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { PoolSpec } from '../core/pool.ts';
 import { createPools } from '../registry/pool-writes.ts';
-import { WORKS } from '../works.ts';
+import { WRITE_OPERATIONS } from '../write-operations.ts';
 import { WriteClient } from './write-client.ts';
 import type { FromThread, ToThread } from './write-messages.ts';
 
@@ -25,7 +25,7 @@ let client: WriteClient;
 beforeEach(() => {
   vi.useFakeTimers();
   thread = new SilentThread();
-  client = new WriteClient(thread as unknown as Worker, WORKS);
+  client = new WriteClient(thread as unknown as Worker, WRITE_OPERATIONS);
 });
 afterEach(() => {
   thread.emit('exit', 0);
@@ -66,7 +66,7 @@ test('an order that is not answered in time fails, its late answer is nobody’s
   expect(await next).toEqual([true]);
 });
 
-test('the problem of the thread is told', () => {
+test('the problem of the thread is reported', () => {
   expect(client.problem()).toBeNull();
   thread.answer({ outcomes: [], problem: 'the disk' });
   expect(client.problem()).toBe('the disk');

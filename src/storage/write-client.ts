@@ -1,9 +1,9 @@
 import type { Worker } from 'node:worker_threads';
 import type { QueryResult } from 'kysely';
 import { internal, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
-import type { DurableWrites, Work } from './durable.ts';
+import type { DurableWrites, WriteOperation } from './durable.ts';
 import { type FromThread, type Order, receiveError, type ToThread } from './write-messages.ts';
-import type { Works } from './write-thread.ts';
+import type { WriteOperations } from './write-thread.ts';
 
 /** Orders that wait for the thread; what is durable has a limit of its own before this one. */
 const MAX_WAITING = 20_000;
@@ -21,10 +21,10 @@ interface Waiting {
 }
 
 /**
- * `DurableWrites` whose works run in a thread beside the event loop (`write-thread.ts`), and single queries there. Only works that
+ * `DurableWrites` whose operations run in a thread beside the event loop (`write-thread.ts`), and single queries there. Only operations that
  * the thread knows by name can be ordered.
  *
- * When the thread ends before it was told to, everything that waits fails with `internal`, and so does everything afterwards. What
+ * When the thread ends before it was asked to, everything that waits fails with `internal`, and so does everything afterwards. What
  * is not answered within 40 s fails with `unavailable`: it may be there or not.
  */
 export class WriteClient implements DurableWrites {
@@ -40,9 +40,9 @@ export class WriteClient implements DurableWrites {
   #refusal: ServiceError | undefined;
   #problem: string | null = null;
 
-  constructor(thread: Worker, works: Works) {
+  constructor(thread: Worker, operations: WriteOperations) {
     this.#thread = thread;
-    this.#names = new Map(Object.entries(works).map(([name, work]) => [work, name]));
+    this.#names = new Map(Object.entries(operations).map(([name, operation]) => [operation, name]));
     thread.on('message', (message: FromThread) => this.#receive(message));
     this.#watch = setInterval(() => this.#failLate(), LOOK_MS);
     this.#watch.unref();
@@ -59,9 +59,10 @@ export class WriteClient implements DurableWrites {
     });
   }
 
-  async write<A extends readonly unknown[], R>(work: Work<A, R>, ...args: A): Promise<R> {
-    const name = this.#names.get(work);
-    if (name === undefined) throw new TypeError(`the thread that writes does not know the work "${work.name}"`);
+  async write<A extends readonly unknown[], R>(operation: WriteOperation<A, R>, ...args: A): Promise<R> {
+    const name = this.#names.get(operation);
+    if (name === undefined)
+      throw new TypeError(`the thread that writes does not know the write operation "${operation.name}"`);
     return await this.#order<R>(id => [id, name, args]);
   }
 

@@ -10,10 +10,10 @@ export interface ToThread {
   readonly isLast: boolean;
 }
 
-/** `[id, name of a work, its arguments]`, or `[id, null, a query as text, its parameters]`. */
+/** `[id, name of a write operation, its arguments]`, or `[id, null, a query as text, its parameters]`. */
 export type Order =
-  | readonly [id: number, work: string, args: readonly unknown[]]
-  | readonly [id: number, work: null, sql: string, parameters: readonly unknown[]];
+  | readonly [id: number, operation: string, args: readonly unknown[]]
+  | readonly [id: number, operation: null, sql: string, parameters: readonly unknown[]];
 
 export interface FromThread {
   readonly outcomes: readonly SentOutcome[];

@@ -3,23 +3,23 @@ import { CompiledQuery } from 'kysely';
 import { internal, ServiceError } from '../core/error.ts';
 import { fileAt, lostSentence } from './data-dir-watch.ts';
 import { connect, type Database } from './database.ts';
-import { type DurableWrites, openDurableWrites, type Work } from './durable.ts';
+import { type DurableWrites, openDurableWrites, type WriteOperation } from './durable.ts';
 import { type FromThread, type Order, type SentOutcome, sendError, type ToThread } from './write-messages.ts';
 
-/** The works that may be ordered, by their names. */
-export type Works = Readonly<Record<string, Work<never, unknown>>>;
+/** The write operations that may be ordered, by their names. */
+export type WriteOperations = Readonly<Record<string, WriteOperation<never, unknown>>>;
 
 interface Opened {
   readonly database: Database;
   readonly writes: DurableWrites;
-  readonly works: Works;
+  readonly operations: WriteOperations;
 }
 
 /**
- * The inside of the thread that writes: does what comes through `port` to the database at `file`, until it is told to end. With the
+ * The inside of the thread that writes: does what comes through `port` to the database at `file`, until it is asked to end. With the
  * first message the database has to be there, up to date.
  */
-export function serveWrites(port: MessagePort, file: string, works: Works): void {
+export function serveWrites(port: MessagePort, file: string, operations: WriteOperations): void {
   const disk = new Disk(
     async () => {
       const { database } = await (opening as Promise<Opened>);
@@ -31,7 +31,7 @@ export function serveWrites(port: MessagePort, file: string, works: Works): void
   const open = new Set<Promise<void>>();
   let opening: Promise<Opened> | undefined;
   port.on('message', async ({ orders, isLast }: ToThread) => {
-    opening ??= openFor(file, works).finally(() => answers.begin());
+    opening ??= openFor(file, operations).finally(() => answers.begin());
     const opened = await opening;
     for (const order of orders) {
       const done = run(order, opened)
@@ -60,13 +60,14 @@ export function serveWrites(port: MessagePort, file: string, works: Works): void
   });
 }
 
-async function openFor(file: string, works: Works): Promise<Opened> {
+async function openFor(file: string, operations: WriteOperations): Promise<Opened> {
   const database = connect(file);
-  return { database, writes: await openDurableWrites(database, file), works };
+  return { database, writes: await openDurableWrites(database, file), operations };
 }
 
-async function run([, work, what, parameters]: Order, { database, writes, works }: Opened): Promise<unknown> {
-  if (work !== null) return await writes.write(works[work] as Work<readonly unknown[], unknown>, ...what);
+async function run([, operation, what, parameters]: Order, { database, writes, operations }: Opened): Promise<unknown> {
+  if (operation !== null)
+    return await writes.write(operations[operation] as WriteOperation<readonly unknown[], unknown>, ...what);
   return await database.executeQuery(CompiledQuery.raw(what, [...(parameters ?? [])]));
 }
 

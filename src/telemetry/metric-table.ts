@@ -75,7 +75,7 @@ export const METRICS = {
   },
   rookery_function_queue_seconds: {
     type: 'histogram',
-    help: 'How long calls of functions waited for a place on an instance.',
+    help: 'How long calls of functions waited for a slot on an instance.',
     labels: { tenant: 'as above', function: 'as above' },
     buckets: CALL_SECONDS,
   },

@@ -55,7 +55,7 @@ export interface Metrics {
   readonly jobs: JobMetrics;
   /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
   readonly invoked: (outcome: string, seconds: number) => void;
-  /** `code`: `ok`, or the code of the failure. `timings` are null when the call got no place. */
+  /** `code`: `ok`, or the code of the failure. `timings` are null when the call got no slot. */
   readonly functionInvoked: (
     tenant: string,
     name: string,

@@ -20,7 +20,7 @@ test('a create answers with an instance that is RUNNING and takes calls', async 
   expect(await harness.value(instance.id, { n: 1 })).toEqual({ n: 1 });
 });
 
-test('20 creates of one name at the same moment: one winner, the losers are told its id', async () => {
+test('20 creates of one name at the same moment: one winner, the losers learn its id', async () => {
   await using harness = await Harness.open();
   const results = await Promise.allSettled(
     Array.from({ length: 20 }, () => harness.agents.create({ spec: specOf('a') })),

@@ -41,7 +41,7 @@ test('calls in flight end at once when their instance is deleted, and pre_stop s
   expect(stops).toBe(1);
 });
 
-test('of two deletes at the same moment one is told that the instance is not found', async () => {
+test('of two deletes at the same moment one learns that the instance is not found', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   const results = await Promise.allSettled([1, 2].map(() => harness.agents.delete(TENANT, id, null)));

@@ -128,7 +128,7 @@ test('a time longer than a timer can be does not end a call at once', async () =
   await expect(harness.invoke(id, { a: 1 }, { timeoutMs: 8_640_000_000 })).resolves.toMatchObject({ ok: true });
 });
 
-test('a caller that goes away frees its place, running or waiting', async () => {
+test('a caller that goes away frees its slot, running or waiting', async () => {
   await using harness = await Harness.open({ maxWaitingCalls: 1 });
   const ran: unknown[] = [];
   harness.driver.handlers.set('held', (event, { signal }) => {

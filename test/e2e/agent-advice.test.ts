@@ -89,7 +89,7 @@ describe('an answer says what to do next', () => {
     },
   );
 
-  it('a workspace is told the same', async () => {
+  it('a workspace gets the same answer', async () => {
     const answer = await bed.ask('POST', '/api/agent', bed.createBody('w', 'h.handle', {}, { workspace: '/boot' }));
     expect(answer.body.message).toBe('unsafe workspace: /boot');
     expect(answer.advice).toContain('/boot');

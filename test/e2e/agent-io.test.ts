@@ -95,7 +95,7 @@ describe('files', () => {
     expect(await part.text()).toBe('llo');
   });
 
-  test('what cannot be is told with its own status', async () => {
+  test('what cannot be is reported with its own status', async () => {
     const id = await bed.create('wrong', 'server.echo');
     expect((await download(id, '/tmp')).status).toBe(400);
     expect((await download(id, '/tmp/none')).status).toBe(404);

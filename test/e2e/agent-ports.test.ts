@@ -11,7 +11,7 @@ import { Bed } from './agents.ts';
 
 const WAIT_MS = 20_000;
 
-/** An agent that serves on port 8080 and 8053, and tries to connect to what it is told to. */
+/** An agent that serves on port 8080 and 8053, and tries to connect to what it is asked to. */
 const AGENT = `
 import socket, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer

@@ -13,19 +13,19 @@ export interface Footprint {
 
 export function footprint(bed: Bed): Footprint {
   const { pid, dataDir } = bed.server;
-  const launchers = launchersOf(dataDir);
+  const zygotes = zygotesOf(dataDir);
   return {
-    processes: processesOf(launchers),
+    processes: processesOf(zygotes),
     mounts: readFileSync('/proc/self/mounts', 'utf8')
       .split('\n')
       .filter(line => line.includes(dataDir)).length,
-    groups: groupsOf(launchers),
+    groups: groupsOf(zygotes),
     files: readdirSync(dataDir, { recursive: true }).length,
     descriptors: readdirSync(`/proc/${pid}/fd`).length,
   };
 }
 
-/** Spares are made again and keep-alive connections end in their own time: waits, bounded, until `wanted` or until nothing changes. */
+/** Workers are made again and keep-alive connections end in their own time: waits, bounded, until `wanted` or until nothing changes. */
 export async function settled(bed: Bed, wanted?: Footprint): Promise<Footprint> {
   await bed.disconnect();
   let last = footprint(bed);
@@ -51,8 +51,8 @@ function read(pid: string, file: string): string {
   }
 }
 
-/** Launchers live in a root below the data directory, from which their standard input comes. */
-function launchersOf(dataDir: string): readonly string[] {
+/** Zygotes live in a root below the data directory, from which their standard input comes. */
+function zygotesOf(dataDir: string): readonly string[] {
   return pids().filter(pid => {
     try {
       return readlinkSync(`/proc/${pid}/fd/0`).startsWith(`${dataDir}/`);
@@ -63,7 +63,7 @@ function launchersOf(dataDir: string): readonly string[] {
 }
 
 /** They and everything below them. */
-function processesOf(launchers: readonly string[]): number {
+function processesOf(zygotes: readonly string[]): number {
   const children = new Map<string, string[]>();
   for (const pid of pids()) {
     const parent = /^PPid:\s+(\d+)$/m.exec(read(pid, 'status'))?.[1] ?? '';
@@ -74,14 +74,14 @@ function processesOf(launchers: readonly string[]): number {
     counted.add(pid);
     for (const child of children.get(pid) ?? []) if (!counted.has(child)) count(child);
   };
-  for (const pid of launchers) count(pid);
+  for (const pid of zygotes) count(pid);
   return counted.size;
 }
 
-/** A launcher names its groups after itself, `<launcher>-<pid>-<number>`: other servers may have some beside them. */
-function groupsOf(launchers: readonly string[]): number {
+/** A zygote names its groups after itself, `<zygote>-<pid>-<number>`: other servers may have some beside them. */
+function groupsOf(zygotes: readonly string[]): number {
   // `find` goes on where a group of somebody else vanishes while it looks.
-  const wanted = launchers.flatMap(pid => ['-o', '-name', `*-${pid}-*`]).slice(1);
+  const wanted = zygotes.flatMap(pid => ['-o', '-name', `*-${pid}-*`]).slice(1);
   if (wanted.length === 0) return 0;
   const { stdout } = spawnSync('find', ['/sys/fs/cgroup', '-type', 'd', '(', ...wanted, ')'], { encoding: 'utf8' });
   return stdout.split('\n').filter(line => line !== '').length;

@@ -210,7 +210,7 @@ describe('functions as services', () => {
     expect((await instances(URN('limited'))).length).toBeLessThanOrEqual(2);
   });
 
-  it('a full waiting room: 429 (150429) with Retry-After at once', async () => {
+  it('a full queue: 429 (150429) with Retry-After at once', async () => {
     await register('full', 'busy', { concurrentNum: 1, maxInstance: 1, autoScaleConfig: { burstScaleNum: 2 } });
     await call(URN('full'), { seconds: 0 });
     const answers = await Promise.all(Array.from({ length: 10 }, () => raw(URN('full'), { seconds: 0.3 })));
@@ -334,7 +334,7 @@ describe('functions as services', () => {
     const reader = response.body?.getReader();
     await reader?.read();
     leaving.abort();
-    // Its one place is free again only if the handler ended.
+    // Its one slot is free again only if the handler ended.
     const again = new AbortController();
     const next = await raw(URN('flood'), {}, { accept: 'text/event-stream' }, again.signal);
     expect(next.status).toBe(200);
@@ -427,7 +427,7 @@ describe('functions as services', () => {
     expect(answer.status).toBe(200);
   });
 
-  it('maxInstance 0: nothing but labels is served, and the caller is told in time', async () => {
+  it('maxInstance 0: nothing but labels is served, and the caller learns it in time', async () => {
     await register('none', 'who', { minInstance: 0, maxInstance: 0, timeout: 1 });
     const answer = await raw(URN('none'), {});
     expect([429, 503]).toContain(answer.status);

@@ -165,7 +165,7 @@ describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s',
     expect(sandboxes()).toEqual([]);
   });
 
-  test('without a handler each call is told that it is missing', async () => {
+  test('without a handler each call learns that it is missing', async () => {
     const id = await bed.create('no-handler', '', { runtime });
     const { status, body } = await bed.invoke(id);
     expect(status).toBe(500);

@@ -95,7 +95,7 @@ test('an agent keeps its memory when the server is killed and another one takes 
   }
 });
 
-test('every wrong setting is told in one go, with exit code 78', async () => {
+test('every wrong setting is reported in one go, with exit code 78', async () => {
   const main = join(ROOT, 'dist/main.js');
   const settings = ['--set', 'nosuch=1', '--port', 'many'];
   const { code, output } = await run(process.execPath, [main, 'serve', ...settings], { capture: true });

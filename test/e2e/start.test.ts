@@ -115,7 +115,7 @@ describe('a server that listens and has not started', () => {
 });
 
 describe('too few descriptors', () => {
-  it('are told before anything is touched, and every agent lives on', async () => {
+  it('are reported before anything is touched, and every agent lives on', async () => {
     const id = await bed.create('kept', 'counter.count');
     await bed.invoke(id);
     await bed.server.end('SIGKILL');
@@ -142,7 +142,7 @@ describe('too few descriptors', () => {
 });
 
 describe('the data directory', () => {
-  it('without its node-id disowns no agent: the start is refused, and recover puts it back once it is told to', async () => {
+  it('without its node-id disowns no agent: the start is refused, and recover puts it back once it is asked to', async () => {
     const id = await bed.create('kept', 'counter.count');
     await bed.invoke(id);
     await bed.server.end('SIGKILL');

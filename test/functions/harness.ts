@@ -8,8 +8,8 @@ import {
   FunctionService,
   type FunctionServiceOptions,
 } from '../../src/functions/function-service.ts';
-import type { ServiceLauncher, ServingInstance } from '../../src/functions/launcher.ts';
 import type { GroupKey } from '../../src/functions/policy.ts';
+import type { InstanceStarter, ServingInstance } from '../../src/functions/starter.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
 import { FakeClock, settle } from '../fakes/fake-clock.ts';
@@ -183,7 +183,7 @@ export class FakeInstance implements ServingInstance {
   }
 }
 
-export class FakeLauncher implements ServiceLauncher {
+export class FakeStarter implements InstanceStarter {
   readonly launched: FakeInstance[] = [];
   readonly adoptable: FakeInstance[] = [];
   failure: Error | null = null;
@@ -212,7 +212,7 @@ export class FakeLauncher implements ServiceLauncher {
 /** A function service over fakes, with one function in its registry. */
 export class ServiceHarness {
   readonly catalog = new FakeCatalog();
-  readonly launcher = new FakeLauncher();
+  readonly starter = new FakeStarter();
   readonly clock = new FakeClock();
   readonly observed: string[] = [];
   readonly service: FunctionService;
@@ -221,7 +221,7 @@ export class ServiceHarness {
     this.catalog.functions.set(URN, servedFunction());
     this.service = new FunctionService({
       catalog: this.catalog,
-      launcher: this.launcher,
+      starter: this.starter,
       clock: this.clock,
       capacity: { maxInstances: 100, maxInstancesPerTenant: 100, machine: machineOf(4000, 8192) },
       maxWaitMs: 30_000,
@@ -268,7 +268,7 @@ export function machineOf(cpuMillis: number, memoryMb: number): Machine {
 export async function running(harness: ServiceHarness, more: Parameters<ServiceHarness['invoke']>[0] = {}) {
   const result = harness.invoke(more);
   await settle();
-  const instance = harness.launcher.launched.findLast(({ calls }) => calls.length > 0);
+  const instance = harness.starter.launched.findLast(({ calls }) => calls.length > 0);
   if (!instance) throw new Error('the call found no instance');
   return { result, instance };
 }

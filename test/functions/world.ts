@@ -1,8 +1,8 @@
 import { ServiceError } from '../../src/core/error.ts';
 import { Capacity } from '../../src/functions/capacity.ts';
 import type { Lease } from '../../src/functions/group.ts';
-import type { ServiceInstance } from '../../src/functions/member.ts';
 import type { GroupKey, ServicePolicy, SessionRequest } from '../../src/functions/policy.ts';
+import type { ServiceInstance } from '../../src/functions/replica.ts';
 import { type AcquireOptions, Service } from '../../src/functions/service.ts';
 import { FakeClock } from '../fakes/fake-clock.ts';
 import { machineOf } from './harness.ts';

@@ -19,7 +19,7 @@ const HANG_MS = 20_000;
 const CALL_MS = 300;
 /** Of live memory after garbage was collected, between the first tenth of the run and its end. */
 const MAX_GROWTH_BYTES = 24 * 1024 * 1024;
-const LANES = 4;
+const SENDERS = 4;
 
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
@@ -234,7 +234,7 @@ class HostileRuntime {
 
 /**
  * Drives real channels over real sockets against a runtime that means harm. Nothing may escape, each call settles with what a caller can be
- * answered with, a channel that was told nonsense closes, and memory does not grow.
+ * answered with, a channel that was sent nonsense closes, and memory does not grow.
  */
 export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) => {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-fuzz-'));
@@ -246,7 +246,7 @@ export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) =>
   let iterations = 0;
   let heapBytes = 0;
 
-  const lane = async (index: number) => {
+  const sender = async (index: number) => {
     const ownPath = `${path}.${index}`;
     let runtime = new HostileRuntime(new Random(0));
     const sockets = new Set<net.Socket>();
@@ -283,7 +283,7 @@ export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) =>
 
   try {
     const escapes = await escapesOf(
-      async () => void (await Promise.all(Array.from({ length: LANES }, (_, index) => lane(index)))),
+      async () => void (await Promise.all(Array.from({ length: SENDERS }, (_, index) => sender(index)))),
     );
     faults.push(...escapes.map(what => `escaped: ${what}`));
   } finally {
@@ -398,7 +398,7 @@ function checkFailure(failure: (CallOutcome | InitOutcome) & { ok: false }, faul
   if (typeof text !== 'string' || text.length > LIMITS.callErrorChars + 3) fault('a text that is none, or too long');
 }
 
-/** What callers and logs are told: one line without control characters. */
+/** The text for callers and logs: one line without control characters. */
 function checkText(error: unknown, fault: (what: string) => void): void {
   if (!(error instanceof Error) || /[\p{Cc}\u2028\u2029]/u.test(error.message))
     fault(`the text ${JSON.stringify(String(error))}`);

@@ -60,5 +60,5 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-held = sum(code._room._held.values())
+held = sum(code._limiter._held.values())
 print(json.dumps({"kind": "end", "mark": "", "text": "" if held == 0 else "%d bytes are held" % held, "peakMb": 0}), flush=True)

@@ -97,8 +97,8 @@ function harmOf(service: HarmedService, random: Random): readonly [string, () =>
   if (dice < 0.3) return ['kill', () => service.kill(false, 0)];
   if (dice < 0.5) return ['kill while it starts', () => service.kill(true, random.integer(50, 1200))];
   if (dice < 0.6) return ['freeze the server', () => service.freeze('server', random.integer(200, 4_000))];
-  if (dice < 0.7) return ['freeze launchers', () => service.freeze('launcher', random.integer(200, 4_000))];
-  if (dice < 0.78) return ['kill launchers', async () => service.killLaunchers()];
+  if (dice < 0.7) return ['freeze zygotes', () => service.freeze('zygote', random.integer(200, 4_000))];
+  if (dice < 0.78) return ['kill zygotes', async () => service.killZygotes()];
   if (dice < 0.9 && service.hasOwnDisk) return [FULL_DISK, () => service.fillDisk(random.integer(300, 3_000))];
   return ['few descriptors', () => service.starve(random.integer(...FEW_DESCRIPTORS), random.integer(300, 2_000))];
 }

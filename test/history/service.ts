@@ -75,15 +75,15 @@ export class HarmedService {
     await this.#begin();
   }
 
-  async freeze(what: 'server' | 'launcher', forMs: number): Promise<void> {
-    const pids = what === 'server' ? [this.#server?.pid ?? 0] : this.#launchers();
+  async freeze(what: 'server' | 'zygote', forMs: number): Promise<void> {
+    const pids = what === 'server' ? [this.#server?.pid ?? 0] : this.#zygotes();
     for (const pid of pids) kill(pid, 'SIGSTOP');
     await delay(forMs);
     for (const pid of pids) kill(pid, 'SIGCONT');
   }
 
-  killLaunchers(): void {
-    for (const pid of this.#launchers()) kill(pid, 'SIGKILL');
+  killZygotes(): void {
+    for (const pid of this.#zygotes()) kill(pid, 'SIGKILL');
   }
 
   /** Nothing can be written for a while. */
@@ -163,8 +163,8 @@ export class HarmedService {
   }
 
   /** Not what they fork, which bears the same name at first. */
-  #launchers(): readonly number[] {
-    const family = this.#pids(cmdline => cmdline.startsWith('rookery: launcher'));
+  #zygotes(): readonly number[] {
+    const family = this.#pids(cmdline => cmdline.startsWith('rookery: zygote'));
     return family.filter(pid => linkOf(pid, 1).startsWith(`${this.dataDir}/run/`) && !family.includes(parentOf(pid)));
   }
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type ClientOptions, WebSocket } from 'ws';
 
-/** A caller of a WebSocket that remembers what it was told. */
+/** A caller of a WebSocket that remembers all that it hears. */
 export class Caller {
   readonly socket: WebSocket;
   readonly messages: Buffer[] = [];

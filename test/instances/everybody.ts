@@ -5,8 +5,8 @@ import { expect, vi } from 'vitest';
 import { Agents } from '../../src/agents/agents.ts';
 import { type Job, readJobSubmission } from '../../src/core/job.ts';
 import { CodeStore } from '../../src/functions/code/code-store.ts';
-import type { ServingInstance } from '../../src/functions/launcher.ts';
-import { SandboxLauncher } from '../../src/functions/sandbox-launcher.ts';
+import { SandboxStarter } from '../../src/functions/sandbox-starter.ts';
+import type { ServingInstance } from '../../src/functions/starter.ts';
 import type { InstancesOptions } from '../../src/instances/contract.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger, type LedgerOptions } from '../../src/instances/ledger.ts';
@@ -50,7 +50,7 @@ export class Server {
   readonly instances: Instances;
   readonly ledger: Ledger;
   readonly agents: Agents;
-  readonly launcher: SandboxLauncher;
+  readonly starter: SandboxStarter;
   readonly jobs: JobService;
   /** Instances of functions that it took over. */
   readonly adopted: ServingInstance[] = [];
@@ -96,7 +96,7 @@ export class Server {
     this.instances = new Instances(database, shared);
     const owners = { ...shared, instances: this.instances, ledger: this.ledger };
     this.agents = new Agents({ ...owners, maxWaitingCalls: 100, maxStarting: 100 });
-    this.launcher = new SandboxLauncher({
+    this.starter = new SandboxStarter({
       ...owners,
       maxStarting: 100,
       openCallBytes: this.ledger.openCallBytes,
@@ -139,7 +139,7 @@ export class Server {
 
   async start(): Promise<void> {
     await this.instances.start();
-    this.adopted.push(...(await this.launcher.adopt(instance => void this.adopted.push(instance))));
+    this.adopted.push(...(await this.starter.adopt(instance => void this.adopted.push(instance))));
     await this.jobs.start();
   }
 
@@ -147,7 +147,7 @@ export class Server {
   async close(): Promise<void> {
     await this.jobs.close(null).catch(() => undefined);
     await this.agents.close({ stopAgents: false, graceMs: 0 }).catch(() => undefined);
-    await this.launcher.close();
+    await this.starter.close();
     await this.instances.close('the server is stopping');
     await this.#writes.close();
   }
@@ -213,7 +213,7 @@ export class Everybody {
 
   launchFunction(changes: Parameters<typeof servedFunction>[0] = {}): Promise<ServingInstance> {
     const code = { storage: 'local', path: this.directory } as const;
-    return this.server.launcher.launch(servedFunction({ handler: 'echo', code, ...changes }), KEY);
+    return this.server.starter.launch(servedFunction({ handler: 'echo', code, ...changes }), KEY);
   }
 
   /** With `pip` its environment is built first. Returns its id. */

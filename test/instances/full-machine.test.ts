@@ -23,13 +23,13 @@ afterEach(async () => {
 
 /** A service of functions over the same instances and the same ledger. */
 async function serviceOf(bed: Everybody): Promise<FunctionService> {
-  const { ledger, launcher } = bed.server;
+  const { ledger, starter } = bed.server;
   const sizeOf = ({ cpuMillis, memoryMb }: GroupKey) => ({ cpuMillis, memoryMb, processes: 64 });
   const catalog = new FakeCatalog();
   catalog.put(servedFunction({ handler: 'echo', code: { storage: 'local', path: bed.directory } }));
   const service = new FunctionService({
     catalog,
-    launcher,
+    starter,
     clock: SYSTEM_CLOCK,
     capacity: {
       maxInstances: 100,

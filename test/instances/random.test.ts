@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test, vi } from 'vitest';
 import { ServiceError } from '../../src/core/error.ts';
-import type { ServingInstance } from '../../src/functions/launcher.ts';
+import type { ServingInstance } from '../../src/functions/starter.ts';
 import { TENANT } from '../agents/harness.ts';
 import { Everybody } from './everybody.ts';
 

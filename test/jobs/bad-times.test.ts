@@ -21,11 +21,11 @@ async function serve(options: Parameters<typeof Served.start>[0]): Promise<Serve
   return server;
 }
 
-/** Launchers of this data directory, whose names are in their titles. */
-function launcherPids(dataDir: string): number[] {
+/** Zygotes of this data directory, whose names are in their titles. */
+function zygotePids(dataDir: string): number[] {
   const names = readdirSync(join(dataDir, 'run')).flatMap(file => /^(py.*)\.lock$/.exec(file)?.[1] ?? []);
   const pids = readdirSync('/proc').filter(name => /^\d+$/.test(name));
-  return pids.filter(pid => names.some(name => titleOf(pid).startsWith(`rookery: launcher ${name}`))).map(Number);
+  return pids.filter(pid => names.some(name => titleOf(pid).startsWith(`rookery: zygote ${name}`))).map(Number);
 }
 
 function titleOf(pid: string): string {
@@ -45,7 +45,7 @@ function isSent(pid: number, signal: NodeJS.Signals): boolean {
   }
 }
 
-describe('a launcher that does not answer', () => {
+describe('a zygote that does not answer', () => {
   test('fails neither the job that runs nor the one that waits', async () => {
     const first = await serve({ args: ['--set', 'jobs.maxRunning=2'] });
     const before = new JobClient(first.frontendUrl);
@@ -54,8 +54,8 @@ describe('a launcher that does not answer', () => {
     expect(status).toBe('RUNNING');
     await first.end('SIGKILL');
     // A fork that has not taken its own title yet may be gone again.
-    const launchers = launcherPids(first.dataDir).filter(pid => isSent(pid, 'SIGSTOP'));
-    expect(launchers).not.toEqual([]);
+    const zygotes = zygotePids(first.dataDir).filter(pid => isSent(pid, 'SIGSTOP'));
+    expect(zygotes).not.toEqual([]);
     let jobs: JobClient;
     let waiting: string;
     try {
@@ -67,7 +67,7 @@ describe('a launcher that does not answer', () => {
       expect(record.status).toBe('PENDING');
       expect((await jobs.get(running)).status).toBe('RUNNING');
     } finally {
-      for (const pid of launchers) isSent(pid, 'SIGCONT');
+      for (const pid of zygotes) isSent(pid, 'SIGCONT');
     }
     expect(await jobs.until(waiting)).toMatchObject({ status: 'SUCCEEDED' });
     expect(await jobs.log(waiting)).toBe('waited\n');
@@ -77,7 +77,7 @@ describe('a launcher that does not answer', () => {
 });
 
 describeWith(['root', 'namespaces'], 'a full disk', () => {
-  test('the end of a job is not lost: it is told once there is room, and the server says meanwhile what is wrong', async () => {
+  test('the end of a job is not lost: it is reported once there is room, and the server says meanwhile what is wrong', async () => {
     const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=32m', 'tmpfs', disk]);
     const empty = () => execFileSync('sh', ['-c', 'rm -f filler-*'], { cwd: disk });

@@ -53,7 +53,7 @@ test('of two deletes at the same moment one finds no job', async () => {
   expect(answers.map(({ status }) => status).sort()).toEqual([200, 404, 404]);
 });
 
-test('a plain request for the tail is told that it is a WebSocket, once there is such a job', async () => {
+test('a plain request for the tail learns that it is a WebSocket, once there is such a job', async () => {
   const { submission_id: id } = await jobs.run({ entrypoint: 'true' });
   expect(await jobs.ask('GET', `/api/jobs/${id}/logs/tail`)).toMatchObject({
     status: 426,

@@ -1,12 +1,12 @@
 import { readRegister } from '../../src/core/function-fields.ts';
 import { createRegistry } from '../../src/registry/registry.ts';
 import { openStores } from '../../src/storage/stores.ts';
-import { WORKS } from '../../src/works.ts';
+import { WRITE_OPERATIONS } from '../../src/write-operations.ts';
 
 /** Registers functions into the database that is named by the argument, and prints each name that was acknowledged, until it is killed. */
 const [, , file = ''] = process.argv;
 const program = new URL('./write-program.mjs', import.meta.url);
-const { database, writes } = await openStores(file, { works: WORKS, program });
+const { database, writes } = await openStores(file, { operations: WRITE_OPERATIONS, program });
 const { functions } = createRegistry({
   database,
   writes,

@@ -11,7 +11,7 @@ const FIXTURE = resolve(import.meta.dirname, '../fixtures/http');
 const ISOLATED = [
   'python3',
   '-c',
-  'import os, sys; from rookery_launcher import network; network.isolate(); os.execvp(sys.argv[1], sys.argv[1:])',
+  'import os, sys; from rookery_zygote import network; network.isolate(); os.execvp(sys.argv[1], sys.argv[1:])',
 ];
 
 describeWith(['root', 'namespaces'], 'servers of HTTP', () => {

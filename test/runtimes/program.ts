@@ -13,7 +13,7 @@ export type Listening = 'socket' | 'tcp' | { readonly inheritedAs: number };
 const PORT_FILE_WAIT_MS = 20_000;
 const PORT_FILE_STEP_MS = 5;
 
-/** Makes a listening socket and becomes the program, with the socket as the descriptor that it is told. */
+/** Makes a listening socket and becomes the program, with the socket as the descriptor that it expects. */
 const INHERIT = `
 import os, socket, sys
 path, fd = sys.argv[1], int(sys.argv[2])

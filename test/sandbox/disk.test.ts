@@ -64,7 +64,7 @@ describeWith(['root'], 'what a sandbox has on the disk of the host', () => {
     const { handle } = await start(program(code).spec);
     const exit = await driver.wait(handle, AbortSignal.timeout(WAIT_MS));
     expect(describeExit(exit)).toMatch(over);
-    // Whoever looks later is told the same.
+    // Whoever looks later learns the same.
     expect(await driver.inspect(handle)).toMatchObject({ state: 'exited', exit: { cause: exit.cause } });
   });
 

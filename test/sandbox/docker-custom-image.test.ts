@@ -219,7 +219,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
       await bridgeEnd(spec.instanceId);
     });
 
-    test('a program that does not serve is told with what is seen', async () => {
+    test('a program that does not serve is reported with what is seen', async () => {
       const env = { ...fixture.spec().env, HTTP_START_SECONDS: '0.3' };
       const image = `${IMAGE}-idle`;
       await buildImage(host, image, ['CMD ["sleep", "1000"]']);

@@ -56,7 +56,7 @@ describeWith(['docker'], 'when the daemon restarts', () => {
     await fixture.dispose();
   });
 
-  test('containers that end with it are told as ended', { timeout: DOCKER_START_MS }, async () => {
+  test('containers that end with it are reported as ended', { timeout: DOCKER_START_MS }, async () => {
     const { daemon, fixture, driver, handle, waiting } = await begin(false);
     await daemon.halt('SIGTERM');
     await daemon.resume();

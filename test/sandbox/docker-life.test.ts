@@ -207,7 +207,7 @@ describeWith(['docker'], 'containers', () => {
       );
     });
 
-    test('who cannot write to a workspace of somebody else is told both uids', async () => {
+    test('who cannot write to a workspace of somebody else learns both uids', async () => {
       const source = directory();
       const mounts = [...fixture.spec().mounts, { source, target: '/home/worker', readonly: false }];
       const rootfs = image(IMAGES.python, IMAGE_USER.name);
@@ -508,7 +508,7 @@ describeWith(['docker'], 'containers', () => {
       }
     });
 
-    test('without a program each call is told that there is none', async () => {
+    test('without a program each call learns that there is none', async () => {
       const started = await start({ command: { kind: 'exec', argv: [] } });
       const channel = await Channel.open(started.endpoint, started.spec.secret, signal());
       channels.push(channel);

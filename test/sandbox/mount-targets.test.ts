@@ -80,7 +80,7 @@ describeWith(['root', 'namespaces'], "mount targets on the host's files", () => 
   });
 
   test.each([
-    ['the first of a launcher', dirname(RUNTIME), {}],
+    ['the first of a zygote', dirname(RUNTIME), {}],
     ['one that gets another network', dirname(RUNTIME), { network: 'none' }],
     ['one with all of the installation hidden', dirname(dirname(RUNTIME)), { network: 'none' }],
   ] as const)(

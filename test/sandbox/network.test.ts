@@ -45,7 +45,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await attempt('connect', { host: OUTSIDE, port: (await listenOn(String(OUTSIDE))).port })).toBe('ok');
   });
 
-  test('its address and `net` are told, and it has no other interface', async () => {
+  test('its address and `net` are reported, and it has no other interface', async () => {
     const { facts, attempt } = await start();
     expect(facts.sandboxIp).toMatch(/^10\.219\.\d+\.\d+$/);
     expect(facts.isolation).toContain('net');
@@ -129,7 +129,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await ask(again.hostPort('tcp'), 'hello')).toContain('hello');
   });
 
-  test('a later server opens the same ports again, also after its launcher was killed', async () => {
+  test('a later server opens the same ports again, also after its zygote was killed', async () => {
     const { attempt, hostPort, handle } = await start({ ports: [TCP, UDP] });
     await attempt('listen_tcp', { host: '127.0.0.1', port: 8080 });
     await attempt('listen_udp', { host: '0.0.0.0', port: 8053 });
@@ -153,7 +153,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     await shared.close();
   });
 
-  test('a range that the host uses otherwise is told, and nothing fails', async () => {
+  test('a range that the host uses otherwise is reported, and nothing fails', async () => {
     const [taken] = Object.values(networkInterfaces()).flatMap(
       all => all?.filter(one => one.address === OUTSIDE) ?? [],
     );
@@ -166,7 +166,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
       const { facts, handle } = await under.start(other.spec({ ports: [TCP] }), AbortSignal.timeout(WAIT_MS));
       expect(facts.portMappings).toEqual([]);
       expect(facts.warnings.join()).toContain('ports are not published here');
-      // It reaches what has no password because nobody else reaches it: that is told, and refused where isolation is required.
+      // It reaches what has no password because nobody else reaches it: that is reported, and refused where isolation is required.
       expect(facts.warnings.join()).toContain('this service’s own API included');
       expect(facts.isolation).not.toContain('net');
       const demanded = other.spec({ requireIsolation: true });
@@ -182,7 +182,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
 
   test.each([
     ['a server that ends', (pids: readonly number[]) => pids],
-    ['launchers that are killed', (pids: readonly number[]) => pids.map(killIfThere)],
+    ['zygotes that are killed', (pids: readonly number[]) => pids.map(killIfThere)],
   ])('nothing is left by %s: no interface, no rule', async (_name, disturb) => {
     const left = () => ({
       interfaces: readdirSync('/sys/class/net').filter(name => name.startsWith('rk0adc')),
@@ -194,9 +194,9 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
       const { handle } = await under.start(other.spec({ ports: [TCP] }), AbortSignal.timeout(WAIT_MS));
       expect(left().interfaces).not.toEqual([]);
       expect(left().rules).not.toEqual([]);
-      disturb(launcherPids(other.dataDir));
+      disturb(zygotePids(other.dataDir));
       await under.remove(handle);
-      // A launcher that was killed leaves the rules to the next one.
+      // A zygote that was killed leaves the rules to the next one.
       await under.probe();
     } finally {
       await other.dispose();
@@ -206,7 +206,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
   });
 });
 
-/** A spare may end by itself meanwhile. */
+/** A worker may end by itself meanwhile. */
 function killIfThere(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
@@ -216,13 +216,13 @@ function killIfThere(pid: number): void {
 }
 
 /** Their titles begin with their name, which is that of their lock. */
-function launcherPids(dataDir: string): number[] {
+function zygotePids(dataDir: string): number[] {
   const names = readdirSync(join(dataDir, 'run')).filter(name => name.endsWith('.lock'));
   return readdirSync('/proc').flatMap(pid => {
     if (!/^\d+$/.test(pid)) return [];
     try {
       const title = readFileSync(`/proc/${pid}/cmdline`, 'latin1').split('\0')[0] ?? '';
-      return names.some(name => title === `rookery: launcher ${name.slice(0, -5)}`) ? [Number(pid)] : [];
+      return names.some(name => title === `rookery: zygote ${name.slice(0, -5)}`) ? [Number(pid)] : [];
     } catch {
       return [];
     }

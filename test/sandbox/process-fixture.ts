@@ -18,7 +18,7 @@ export class ProcessFixture extends DriverFixture<ProcessDriver, ProcessDriverOp
     return new ProcessDriver({
       ...this.common(),
       spares: 2,
-      launcherIdleExitMs: 2_000,
+      zygoteIdleExitMs: 2_000,
       ...this.#options,
       ...options,
     });

@@ -26,7 +26,7 @@ import { ProcessFixture } from './process-fixture.ts';
 const WAIT_MS = 30_000;
 const MANY = 200;
 
-/** What the contract does not know of: launchers, first processes, and what is left on the machine. */
+/** What the contract does not know of: zygotes, inits, and what is left on the machine. */
 describe('the process driver', { timeout: 120_000 }, () => {
   let fixture: ProcessFixture;
   let driver: ProcessDriver;
@@ -58,15 +58,15 @@ describe('the process driver', { timeout: 120_000 }, () => {
     return { spec, channel, ...started };
   };
 
-  const launcherPids = () => {
+  const zygotePids = () => {
     const names = readdirSync(join(fixture.dataDir, 'run')).filter(name => name.endsWith('.lock'));
-    return names.map(name => pidOf(`rookery: launcher ${name.slice(0, -'.lock'.length)}`)).filter(pid => pid !== null);
+    return names.map(name => pidOf(`rookery: zygote ${name.slice(0, -'.lock'.length)}`)).filter(pid => pid !== null);
   };
 
-  test('instances live on when their launcher is killed: call, exec, logs, end and remove work', async () => {
+  test('instances live on when their zygote is killed: call, exec, logs, end and remove work', async () => {
     const one = await startWith('count');
     const other = await startWith('exit');
-    for (const pid of launcherPids()) process.kill(pid, 'SIGKILL');
+    for (const pid of zygotePids()) process.kill(pid, 'SIGKILL');
     expect(await call(one.channel, {})).toBe(1);
     expect(await driver.inspect(one.handle)).toEqual({ state: 'running' });
     expect(await driver.exec(one.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({ returncode: 0 });
@@ -79,16 +79,16 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await driver.inspect(one.handle)).toEqual({ state: 'gone' });
   });
 
-  test('a new launcher takes the place of one that was killed', async () => {
+  test('a new zygote takes the place of one that was killed', async () => {
     await startWith('echo');
-    for (const pid of launcherPids()) process.kill(pid, 'SIGKILL');
+    for (const pid of zygotePids()) process.kill(pid, 'SIGKILL');
     const { channel } = await startWith('echo');
     expect(await call(channel, 1)).toBe(1);
   });
 
-  test('the launcher of a server that might open few files serves none that may open more', async () => {
+  test('the zygote of a server that might open few files serves none that may open more', async () => {
     // Long enough for the next server to find it.
-    const idle = { launcherIdleExitMs: 10_000 };
+    const idle = { zygoteIdleExitMs: 10_000 };
     const own = new ProcessFixture(idle);
     const file = join(own.dataDir, 'server.mts');
     writeFileSync(
@@ -115,7 +115,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     }
   });
 
-  test('a first process that is killed takes everything with it, and the end is told', async () => {
+  test('an init that is killed takes everything with it, and the end is reported', async () => {
     const { handle, channel } = await startWith('leave_children');
     await call(channel, {});
     const waiting = driver.wait(handle);
@@ -126,7 +126,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(processesIn(handle)).toEqual([]);
   });
 
-  test('a follower of the log is let go when the first process is killed', async () => {
+  test('a follower of the log is let go when init is killed', async () => {
     const { handle, channel } = await startWith('print_lines');
     await call(channel, { from: 0, to: 1 });
     const lines = driver.logs(handle, { tail: null, sinceMs: null, follow: true }, AbortSignal.timeout(WAIT_MS));
@@ -138,7 +138,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(text).toBe('line 0\n');
   });
 
-  test('launchers end with a server that ends cleanly, and nothing of them is left', async () => {
+  test('zygotes end with a server that ends cleanly, and nothing of them is left', async () => {
     const own = new ProcessFixture();
     const next = own.driver();
     await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
@@ -165,7 +165,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  test('a data directory that was removed is not made again, by a driver or by a launcher that lives', async () => {
+  test('a data directory that was removed is not made again, by a driver or by a zygote that lives', async () => {
     const own = new ProcessFixture();
     rmSync(own.dataDir, { recursive: true });
     const probe = await own.driver().probe();
@@ -174,7 +174,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(existsSync(own.dataDir)).toBe(false);
   });
 
-  test('files of launchers that are no more are removed by the next one, and those of one that lives stay', async () => {
+  test('files of zygotes that are no more are removed by the next one, and those of one that lives stay', async () => {
     const own = new ProcessFixture();
     const run = join(own.dataDir, 'run');
     const driver = own.driver();
@@ -186,7 +186,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
       writeFileSync(join(run, name), '', { flag: 'a' });
       utimesSync(join(run, name), anHourAgo, anHourAgo);
     }
-    // One with other settings has a launcher of its own.
+    // One with other settings has a zygote of its own.
     const next = own.driver({ spares: 1 });
     await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
     expect(readdirSync(run).filter(name => old.includes(name))).toEqual([]);
@@ -194,13 +194,13 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  test('a launcher with an instance outlives a clean end and ends with its last instance', async () => {
+  test('a zygote with an instance outlives a clean end and ends with its last instance', async () => {
     const own = new ProcessFixture();
     const first = own.driver();
     const { handle, spec } = await startWith('count', {}, first);
     await first.close();
     const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
-    const title = `rookery: launcher ${lock.slice(0, -'.lock'.length)}`;
+    const title = `rookery: zygote ${lock.slice(0, -'.lock'.length)}`;
     expect(pidOf(title)).not.toBeNull();
     const second = own.driver();
     const channel = await Channel.open(handle.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
@@ -212,8 +212,8 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  test('a launcher whose server was killed ends by itself after its time', async () => {
-    const own = new ProcessFixture({ launcherIdleExitMs: 3_000 });
+  test('a zygote whose server was killed ends by itself after its time', async () => {
+    const own = new ProcessFixture({ zygoteIdleExitMs: 3_000 });
     const script = `
       import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
       import { ProcessDriver } from ${JSON.stringify(join(import.meta.dirname, '../../src/sandbox/process/driver.ts'))};
@@ -221,7 +221,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
       const logger = { trace: silent, debug: silent, info: silent, warn: silent, error: silent, fatal: silent, child: () => logger };
       const driver = new ProcessDriver({
         environment: process.env,
-        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { closed: ['/x', '/y'], allow: null }, logger, launcherIdleExitMs: 3_000, spares: 1,
+        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { closed: ['/x', '/y'], allow: null }, logger, zygoteIdleExitMs: 3_000, spares: 1,
       });
       await driver.probe();
       process.kill(process.pid, 'SIGKILL');
@@ -233,7 +233,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
     expect(lock).not.toBe('');
     await expect
-      .poll(() => pidOf(`rookery: launcher ${lock.slice(0, -'.lock'.length)}`), { timeout: WAIT_MS })
+      .poll(() => pidOf(`rookery: zygote ${lock.slice(0, -'.lock'.length)}`), { timeout: WAIT_MS })
       .toBeNull();
     await own.dispose();
   });
@@ -255,17 +255,17 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  /** A launcher of the same program, but that something of it is killed once, where `change` puts the words for that. */
+  /** A zygote of the same program, but that something of it is killed once, where `change` puts the words for that. */
   const withKilled = async (
     file: string,
     change: (source: string, killOnce: (pid: string) => string) => string,
     check: (own: ProcessFixture) => Promise<void>,
   ) => {
     const pythonDir = mkdtempSync(join(tmpdir(), 'rookery-python-'));
-    for (const name of ['rookery_launcher', 'rookery_runtime']) {
+    for (const name of ['rookery_zygote', 'rookery_runtime']) {
       cpSync(join(ROOT, 'runtimes/python', name), join(pythonDir, name), { recursive: true });
     }
-    const source = join(pythonDir, 'rookery_launcher', file);
+    const source = join(pythonDir, 'rookery_zygote', file);
     const killed = JSON.stringify(join(pythonDir, 'killed'));
     const os = `__import__('os')`;
     const killOnce = (pid: string) =>
@@ -285,18 +285,18 @@ describe('the process driver', { timeout: 120_000 }, () => {
 
   test.each<[string, string, (source: string, killOnce: (pid: string) => string) => string]>([
     [
-      'a launcher that is killed before it serves: the start goes on with a new one',
+      'a zygote that is killed before it serves: the start goes on with a new one',
       '__main__.py',
       (source, killOnce) => `${killOnce(ITSELF)}\n${source}`,
     ],
     [
-      'a launcher that is killed right behind its hand-over of a start: the start goes on without it',
-      'launcher.py',
-      (source, killOnce) => source.replace(/^( *)(spare\.hand_over\(.*\))$/m, `$1$2\n$1${killOnce(ITSELF)}`),
+      'a zygote that is killed right behind its hand-over of a start: the start goes on without it',
+      'zygote.py',
+      (source, killOnce) => source.replace(/^( *)(worker\.hand_over\(.*\))$/m, `$1$2\n$1${killOnce(ITSELF)}`),
     ],
     [
       'a user’s process that is killed before it has its orders: the start goes on with another one',
-      'first_process.py',
+      'init.py',
       (source, killOnce) => source.replace(/^( *)(os\.close\(nothing\))$/m, `$1$2\n$1${killOnce('self._user')}`),
     ],
   ])('%s', async (_, file, change) => {
@@ -306,31 +306,31 @@ describe('the process driver', { timeout: 120_000 }, () => {
     });
   });
 
-  test('a launcher that is killed with a start that it has not taken yet: the start goes on with a new one', async () => {
-    const [pid] = launcherPids();
-    if (pid === undefined) throw new Error('no launcher runs');
+  test('a zygote that is killed with a start that it has not taken yet: the start goes on with a new one', async () => {
+    const [pid] = zygotePids();
+    if (pid === undefined) throw new Error('no zygote runs');
     process.kill(pid, 'SIGSTOP');
     const spec = fixture.spec();
     const starting = driver.start(spec, AbortSignal.timeout(WAIT_MS));
     process.kill(pid, 'SIGKILL');
     const { handle } = await starting;
     expect(await driver.inspect(handle)).toEqual({ state: 'running' });
-    expect(launcherPids()).not.toContain(pid);
+    expect(zygotePids()).not.toContain(pid);
   });
 
-  test('control groups that a killed launcher’s spares leave are removed when the server stops', async () => {
+  test('control groups that a killed zygote’s workers leave are removed when the server stops', async () => {
     const own = new ProcessFixture();
     const first = own.driver();
     expect((await first.probe()).available).toBe(true);
     const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
-    const launcher = lock.slice(0, -'.lock'.length);
-    const pid = pidOf(`rookery: launcher ${launcher}`);
-    if (pid === null) throw new Error('no launcher runs');
+    const zygote = lock.slice(0, -'.lock'.length);
+    const pid = pidOf(`rookery: zygote ${zygote}`);
+    if (pid === null) throw new Error('no zygote runs');
     const groupsOf = () =>
-      groupParents().flatMap(parent => readdirSync(parent).filter(name => name.startsWith(`${launcher}-${pid}-`)));
+      groupParents().flatMap(parent => readdirSync(parent).filter(name => name.startsWith(`${zygote}-${pid}-`)));
     if (groupParents().length > 0) await expect.poll(groupsOf, { timeout: WAIT_MS }).not.toEqual([]);
     process.kill(pid, 'SIGKILL');
-    await expect.poll(() => pidOf(`rookery: launcher ${launcher}`), { timeout: WAIT_MS }).toBeNull();
+    await expect.poll(() => pidOf(`rookery: zygote ${zygote}`), { timeout: WAIT_MS }).toBeNull();
     await first.close();
     expect(groupsOf()).toEqual([]);
     await own.dispose();
@@ -565,7 +565,7 @@ function pids(): readonly string[] {
   return readdirSync('/proc').filter(name => /^\d+$/.test(name));
 }
 
-/** The process whose parent has another title: a launcher, not one of its spares. */
+/** The process whose parent has another title: a zygote, not one of its workers. */
 function pidOf(title: string): number | null {
   const found = pids().filter(pid => commandLine(pid) === title);
   const isChild = (pid: string) => found.includes(parentOf(pid));
@@ -595,17 +595,17 @@ function processesIn({ data }: SandboxHandle): readonly string[] {
 function footprint(dataDir: string): object {
   const run = join(dataDir, 'run');
   const lock = readdirSync(run).find(name => name.endsWith('.lock')) ?? '';
-  const launcher = lock.slice(0, -'.lock'.length);
+  const zygote = lock.slice(0, -'.lock'.length);
   const count = (path: string) => (existsSync(path) ? readdirSync(path).length : 0);
   return {
-    processes: pids().filter(pid => commandLine(pid).includes(launcher)).length,
+    processes: pids().filter(pid => commandLine(pid).includes(zygote)).length,
     descriptors: count('/proc/self/fd'),
     instances: count(join(run, 'instances')),
     spares: count(join(run, 'spares')),
     mounts: readFileSync('/proc/self/mountinfo', 'utf8')
       .split('\n')
       .filter(line => line.includes(dataDir)).length,
-    groups: groupParents().map(parent => readdirSync(parent).filter(name => name.startsWith(`${launcher}-`)).length),
+    groups: groupParents().map(parent => readdirSync(parent).filter(name => name.startsWith(`${zygote}-`)).length),
   };
 }
 

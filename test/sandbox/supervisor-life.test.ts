@@ -37,7 +37,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     return started;
   };
   const programOf = (started: StartedSandbox) => started.facts.sandboxId;
-  const keeperOf = (on: TestSupervisord, started: StartedSandbox) =>
+  const shimOf = (on: TestSupervisord, started: StartedSandbox) =>
     Number(/pid (\d+)/.exec(on.control('status', programOf(started)).stdout)?.[1]);
 
   test('an instance is a program whose section and log say which it is', async () => {
@@ -112,9 +112,9 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     const under = fixture(on);
     const driver = under.driver();
     const started = await start(driver, under.spec());
-    const keeper = keeperOf(on, started);
+    const shim = shimOf(on, started);
     on.control('update');
-    expect(keeperOf(on, started)).toBe(keeper);
+    expect(shimOf(on, started)).toBe(shim);
     expect(await driver.inspect(started.handle)).toEqual({ state: 'running' });
   });
 
@@ -155,12 +155,12 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(on.programs()).not.toContain(programOf(started));
   });
 
-  test('the keeper and its sandbox end together, whichever is killed', async () => {
+  test('the shim and its sandbox end together, whichever is killed', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver();
     const [first, second] = [await start(driver, under.spec()), await start(driver, under.spec())];
-    process.kill(keeperOf(on, first), 'SIGKILL');
+    process.kill(shimOf(on, first), 'SIGKILL');
     expect(await driver.wait(first.handle)).toMatchObject({ code: null, signal: 'SIGKILL' });
     process.kill(Number(second.handle.data.pid), 'SIGKILL');
     expect(await driver.wait(second.handle)).toMatchObject({ code: null, signal: 'SIGKILL' });

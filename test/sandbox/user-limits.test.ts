@@ -159,7 +159,7 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
               /^PermissionError/,
             );
           }
-          // A command may look at what the code has open, and end it; not at the first process.
+          // A command may look at what the code has open, and end it; not at init.
           expect(await command('readlink', '/proc/2/fd/0')).toBe('/dev/null\n');
           expect(await attempt("os.readlink('/proc/1/ns/user')")).toMatch(/^PermissionError/);
           expect(await command('readlink', '/proc/self/ns/user')).toBe(
@@ -214,7 +214,7 @@ try {
       // In a user namespace where all ids are the host's: what is forbidden there is forbidden to nobody else.
       const wrapper = `
 import os, sys
-from rookery_launcher import user_limits
+from rookery_zygote import user_limits
 offer = user_limits.Offer()
 child = os.fork()
 if child:

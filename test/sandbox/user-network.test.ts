@@ -9,7 +9,7 @@ import { ProcessFixture } from './process-fixture.ts';
 import { SupervisorFixture } from './supervisor-fixture.ts';
 
 const WAIT_MS = 30_000;
-/** Of this file alone, so that its programs can be told from others. */
+/** Of this file alone, so that its programs differ from others. */
 const BEGINNING = '10.223.0.';
 const OWN = { use: 'own', range: '10.223.0.0/16', setForwarding: false } as const;
 const TCP = { protocol: 'tcp', port: 8080 } as const;
@@ -42,7 +42,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     return { reach, ...started };
   };
 
-  test('is told, and needs no address on the host', async () => {
+  test('is reported, and needs no address on the host', async () => {
     const { facts, attempt } = await start();
     expect(facts.isolation).toContain('net');
     expect(facts.sandboxIp).toBe('');
@@ -137,7 +137,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     await expect.poll(programs, { timeout: WAIT_MS }).toEqual([]);
   });
 
-  test('its program ends with it: removed, or its first process killed', async () => {
+  test('its program ends with it: removed, or its init killed', async () => {
     await driver.close();
     driver = fixture.driver({ spares: 0 });
     const [goes, dies] = await Promise.all([start(), start()]);
@@ -170,11 +170,11 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     },
   );
 
-  test('it lives on without its server and its launcher', async () => {
+  test('it lives on without its server and its zygote', async () => {
     const { reach, handle } = await start();
-    const launchers = launcherPids(fixture.dataDir);
-    expect(launchers).not.toEqual([]);
-    for (const pid of launchers) process.kill(pid, 'SIGKILL');
+    const zygotes = zygotePids(fixture.dataDir);
+    expect(zygotes).not.toEqual([]);
+    for (const pid of zygotes) process.kill(pid, 'SIGKILL');
     await driver.close();
     driver = fixture.driver();
     expect(await driver.inspect(handle)).toEqual({ state: 'running' });
@@ -190,9 +190,9 @@ function programs(): readonly number[] {
 }
 
 /** Their titles begin with their name, which is that of their lock. */
-function launcherPids(dataDir: string): readonly number[] {
+function zygotePids(dataDir: string): readonly number[] {
   const names = readdirSync(`${dataDir}/run`).filter(name => name.endsWith('.lock'));
-  return processes(([title]) => names.some(name => title === `rookery: launcher ${name.slice(0, -5)}`));
+  return processes(([title]) => names.some(name => title === `rookery: zygote ${name.slice(0, -5)}`));
 }
 
 function processes(isWanted: (argv: readonly string[]) => boolean): readonly number[] {

@@ -69,10 +69,10 @@ const CONCURRENCY = 2;
 const SCALE_DOWN_MS = 1000;
 /** A killed instance is heard of by its connection; a second would be no "at once". */
 const AT_ONCE_MS = 1000;
-/** Longer than any handler, start and wait for a place under this load. */
+/** Longer than any handler, start and wait for a slot under this load. */
 const LONGEST_CALL_MS = 20_000;
 /** What the heap may keep between two collections. */
-const MEMORY_ROOM_MB = 80;
+const MEMORY_MARGIN_MB = 80;
 /** V8 gives memory back when it has been idle for half a minute. */
 const MEMORY_REST_MS = 90_000;
 
@@ -134,7 +134,7 @@ class Soak {
     await this.#agent.close();
     this.#agent = newAgent();
     const { rssMb, ...wanted } = before;
-    const after = { ...(await settled(this.#bed, wanted)), ...(await this.#memoryAtRest(rssMb + MEMORY_ROOM_MB)) };
+    const after = { ...(await settled(this.#bed, wanted)), ...(await this.#memoryAtRest(rssMb + MEMORY_MARGIN_MB)) };
     // Mounts and control groups are those of the whole machine, where others may be at work.
     for (const what of ['processes', 'files', 'descriptors'] as const) {
       const [count, left] = [wanted[what], after[what]];
@@ -142,7 +142,8 @@ class Soak {
       const allowed = killServer ? 5 : 0;
       if (left > count + allowed) this.#faults.push(`${what}: ${count} before, ${left} after`);
     }
-    if (after.rssMb > rssMb + MEMORY_ROOM_MB) this.#faults.push(`memory: ${rssMb} MB before, ${after.rssMb} MB after`);
+    if (after.rssMb > rssMb + MEMORY_MARGIN_MB)
+      this.#faults.push(`memory: ${rssMb} MB before, ${after.rssMb} MB after`);
     const calls = Object.values(this.#outcomes).reduce((sum, count) => sum + count, 0);
     return {
       faults: this.#faults,

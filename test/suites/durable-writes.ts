@@ -18,7 +18,7 @@ export interface OpenWrites {
 
 const pool = (id: string) => ({ id, group: 'g' }) as PoolSpec;
 
-/** The contract `DurableWrites` as tests, with the durable writes that the service has (`works.ts`), to a database in a file. */
+/** The contract `DurableWrites` as tests, with the durable writes that the service has (`write-operations.ts`), to a database in a file. */
 export function describeDurableWrites(title: string, open: (file: string) => Promise<OpenWrites>): void {
   describe(`durable writes, ${title}`, () => {
     let directory: string;
@@ -65,7 +65,7 @@ export function describeDurableWrites(title: string, open: (file: string) => Pro
       expect(await idsIn(opened.database)).toEqual([]);
     });
 
-    test('the error of a work comes through with its code and number, and nothing of the work is there', async () => {
+    test('the error of a write operation comes through with its code and number, and nothing of the write operation is there', async () => {
       await expect(remove('a')).rejects.toMatchObject({
         ...{ code: 'not_found', number: 4120, message: expect.stringContaining('pool does not exist') },
       });
@@ -73,7 +73,7 @@ export function describeDurableWrites(title: string, open: (file: string) => Pro
       expect(await create('a')).toEqual([true]);
     });
 
-    test('a work that fails in the middle is undone whole, and touches none of those that wait with it', async () => {
+    test('a write operation that fails in the middle is undone whole, and touches none of those that wait with it', async () => {
       // The second of its pools is none.
       const broken = opened.writes.write(createPools, [pool('undone'), null as unknown as PoolSpec]);
       const outcomes = await Promise.allSettled([create('a'), broken, create('b'), remove('nobody'), create('c')]);

@@ -108,8 +108,8 @@ export function describeEscapeFiles(name: string, isSeen: boolean, create: () =>
       ['a link to the file', () => '/data/file'],
       ['/proc/self/root', (path: string) => `/proc/self/root${path}`],
       ['/proc/self/cwd', (path: string) => `/proc/self/cwd${path}`],
-      ['the root of the first process', (path: string) => `/proc/1/root${path}`],
-      ['the directory of the first process', (path: string) => `/proc/1/cwd${path}`],
+      ['the root of init', (path: string) => `/proc/1/root${path}`],
+      ['the directory of init', (path: string) => `/proc/1/cwd${path}`],
     ])('%s does not lead out', async (_name, pathOf) => {
       const access = await start();
       symlinkSync(outside, join(workspace, 'absolute'));
@@ -253,7 +253,7 @@ export function describeEscapeFiles(name: string, isSeen: boolean, create: () =>
       await swapper.ended;
     });
 
-    test('a name that is not UTF-8 is told with lone surrogates, by which it can be read, replaced and listed', async () => {
+    test('a name that is not UTF-8 is reported with lone surrogates, by which it can be read, replaced and listed', async () => {
       const access = await start();
       await run(access, 'cd /data; printf content > "$(printf \'a\\377b\')"; mkdir "$(printf \'\\200\')"');
       const { entries } = await access.listFiles('/data', { maxDepth: 2, maxEntries: 10 }, signal());

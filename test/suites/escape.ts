@@ -22,7 +22,7 @@ export interface EscapeSubject extends Pick<DriverUnderTest, 'driver' | 'codePat
 export interface EscapeFacts {
   /** The users to attack as; `''` is root. */
   readonly users: readonly string[];
-  /** The host's own files, read-only, and a first process of ours (process, supervisor); otherwise a container of an image. */
+  /** The host's own files, read-only, and an init of ours (process, supervisor); otherwise a container of an image. */
   readonly onHostFiles: boolean;
 }
 
@@ -285,7 +285,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           });
         });
 
-        test('the limits of its first process cannot be lowered; its own can', async () => {
+        test('the limits of its init cannot be lowered; its own can', async () => {
           const started = await startAs();
           const { attempt } = started;
           const lower = (pid: number, limit: string) =>
@@ -343,7 +343,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError|^PermissionError/);
         });
 
-        test('its first process cannot be killed, stopped, traced or read', async () => {
+        test('its init cannot be killed, stopped, traced or read', async () => {
           const started = await startAs();
           const { attempt } = started;
           for (const signal of [9, 15, 19]) await attempt(`os.kill(1, ${signal})`);
@@ -391,19 +391,19 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           ).toEqual([]);
         });
 
-        test('its stack holds nothing of the launcher', async () => {
+        test('its stack holds nothing of the zygote', async () => {
           const { attempt } = await startAs();
           const code =
             'f, names = sys._getframe(), []\nwhile f: names.append(f.f_code.co_filename); f = f.f_back\nnames';
-          expect(await attempt(code)).not.toContain('rookery_launcher/launcher.py');
-          expect(await attempt(code)).not.toContain('rookery_launcher/first_process.py');
+          expect(await attempt(code)).not.toContain('rookery_zygote/zygote.py');
+          expect(await attempt(code)).not.toContain('rookery_zygote/init.py');
         });
       },
     );
 
     if (facts.onHostFiles) {
       test('a process of the sandbox does not see what a neighbour’s request held', async () => {
-        // A launcher that read requests would leave them in the memory that the next instance is forked from.
+        // A zygote that read requests would leave them in the memory that the next instance is forked from.
         const marker = `neighbour-${subject.spec().secret}`;
         for (let turn = 0; turn < 3; turn++) await start({ env: { SECRET: `${marker}-${turn}` } });
         const { attempt } = await start();

@@ -162,7 +162,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(await channel.call(callOf(text)))).toBe(text);
       });
 
-      test('the time in the handler is told', async () => {
+      test('the time in the handler is reported', async () => {
         const channel = await ready(entries.sleep);
         const outcome = await channel.call(callOf({ seconds: 0.05 }));
         expect(outcome.runMicros).toBeGreaterThanOrEqual(50_000);
@@ -381,7 +381,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(channel.inFlight).toBe(0);
       });
 
-      test('a caller that goes away frees its place', async () => {
+      test('a caller that goes away frees its slot', async () => {
         const channel = await ready(entries.sleep);
         const caller = new AbortController();
         const call = channel.call({ ...callOf({ seconds: 60 }), signal: caller.signal });
@@ -400,7 +400,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(await call).toMatchObject(failure(4002, expect.stringContaining('interrupted')));
       });
 
-      test('a waiting call that is cancelled never runs and holds no place', async () => {
+      test('a waiting call that is cancelled never runs and holds no slot', async () => {
         const channel = await ready(entries.gate);
         const file = join(directory, 'go');
         const running = channel.call(callOf({ number: 1, file }));

@@ -198,7 +198,7 @@ export function describeAccess(
       });
 
       test('in a directory that is not there it does not run anywhere else', async context => {
-        // A fake sandbox runs programs of this machine, and has no first process to say so.
+        // A fake sandbox runs programs of this machine, and has no init to say so.
         if (!isReal()) return context.skip();
         const { access } = await start();
         const exec = await shell(access, 'echo ran', { workingDir: '/no-such-directory' });
@@ -331,7 +331,7 @@ export function describeAccess(
       test('resize is seen by the command, and told to it', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
-        // The first size may come a moment after the beginning, and is told as a change too.
+        // The first size may come a moment after the beginning, and is reported as a change too.
         const script = `trap 'stty size; [ "$(stty size)" = "43 132" ] && exit 3' WINCH; echo up; while :; do sleep 0.01; done`;
         const exec = await shell(access, script, { terminal: TERMINAL });
         await firstOf(exec.stdout);
@@ -662,7 +662,7 @@ export function describeAccess(
         await expect(put(access, `${directory}/closed/file`, 'x')).rejects.toSatisfy(denied);
         const options = { maxDepth: 5, maxEntries: 10 };
         await expect(access.listFiles(`${directory}/closed`, options, signal())).rejects.toSatisfy(denied);
-        // What is in it is left out, and the rest is told.
+        // What is in it is left out, and the rest is reported.
         const { entries } = await access.listFiles(directory, options, signal());
         expect(entries.map(({ path }) => path)).toEqual([`${directory}/closed`, `${directory}/file`]);
       });

@@ -450,7 +450,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
     });
 
     describe('inside', () => {
-      test('a signal that ends the code is told by its name', async context => {
+      test('a signal that ends the code is reported by its name', async context => {
         const { real } = under.entries;
         if (real === undefined) return context.skip();
         const { handle, channel } = await startWith(real.killSelf);
@@ -602,7 +602,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(() => statSync(join(outside, 'target'))).toThrow(/ENOENT/);
       });
 
-      test('a handler that eats memory ends with its own sandbox only, and it is told why', async context => {
+      test('a handler that eats memory ends with its own sandbox only, and it learns why', async context => {
         const { real } = under.entries;
         if (real === undefined || !capabilities.memoryLimit) return context.skip();
         const other = await startWith(under.entries.echo);

@@ -96,7 +96,7 @@ class Connection(object):
             del buffer[:offset]
 
     def send(self, data):
-        """Writes one frame. A connection that cannot take it is ended; nobody is told, since nobody is there."""
+        """Writes one frame. A connection that cannot take it is ended; nobody learns of it, since nobody is there."""
         try:
             with self._write_lock:
                 self._send(data)

@@ -15,11 +15,11 @@ import time
 
 from . import http_program, protocol
 from .failures import CallFailure, log
-from .http_exchange import FAILURES, Connection, Room, length_of, read_pieces, text_of
+from .http_exchange import FAILURES, ByteLimiter, Connection, length_of, read_pieces, text_of
 from .http_program import HttpProgram, NotServing
 from .runtime import Runtime
 
-#: How much of a failure's body is told.
+#: How much of a failure's body is reported.
 _SHOWN_CHARS = 1000
 _CONNECTIONS_OF_A_CLIENT = 2
 _REFUSE_SECONDS = 10.0
@@ -84,7 +84,7 @@ class _Code(object):
     def __init__(self, program):
         self._program = program
         self._local = threading.local()
-        self._room = Room()
+        self._limiter = ByteLimiter()
         self._max_result_bytes = 0
         self._name = ''
         self.handler = self._invoke
@@ -108,14 +108,14 @@ class _Code(object):
                 return self._pass_on(response, call.stream())
             return _value(response, self._read(response))
         finally:
-            self._room.hold(0, 0)
+            self._limiter.hold(0, 0)
 
     def _initialize(self, name, context):
         response = self._post('/init', b'{}', _headers(context, name))
         try:
             _value(response, self._read(response))
         finally:
-            self._room.hold(0, 0)
+            self._limiter.hold(0, 0)
 
     def _stop(self, _context):
         self._program.stop()
@@ -139,11 +139,11 @@ class _Code(object):
         try:
             if length is not None and length > most:
                 raise _too_large(length, most)
-            self._room.hold(length or 0, length or 0)
+            self._limiter.hold(length or 0, length or 0)
             for piece in read_pieces(response):
                 if len(body) + len(piece) > most:
                     raise _too_large(len(body) + len(piece), most)
-                self._room.hold(len(body) + len(piece), most if length is None else length)
+                self._limiter.hold(len(body) + len(piece), most if length is None else length)
                 body += piece
         except BaseException as error:
             raise self._given_up(error)
@@ -153,7 +153,7 @@ class _Code(object):
         """Each event of an event stream, each piece of another body, as soon as it is there."""
         is_events = response.headers.get('Content-Type', '').startswith('text/event-stream')
         decoder = codecs.getincrementaldecoder('utf-8')('replace')
-        reader = _Events(stream.write, self._room, self._max_result_bytes) if is_events else None
+        reader = _Events(stream.write, self._limiter, self._max_result_bytes) if is_events else None
         try:
             for piece in read_pieces(response):
                 text = decoder.decode(piece)
@@ -166,7 +166,7 @@ class _Code(object):
         return None
 
     def _given_up(self, error):
-        """What ends a call whose answer was not read to its end: the server is told by the end of the connection."""
+        """What ends a call whose answer was not read to its end: the server learns it by the end of the connection."""
         self._connection().close()
         return HttpFailure('its answer was cut off: %s' % text_of(error)) if isinstance(error, FAILURES) else error
 
@@ -181,9 +181,9 @@ class _Code(object):
 class _Events(object):
     """Takes the data of events out of an event stream. One that is too large ends the call: it would have to be held as a whole."""
 
-    def __init__(self, write, room, max_chars):
+    def __init__(self, write, limiter, max_chars):
         self._write = write
-        self._room = room
+        self._limiter = limiter
         self._max_chars = max_chars
         #: A line that has not ended: pieces of it may be small, and many.
         self._rest = io.StringIO()
@@ -203,7 +203,7 @@ class _Events(object):
         size = rest.tell() + self._data_chars
         if size > self._max_chars:
             raise CallFailure(protocol.CODE_TOO_LARGE, 'an event of the response exceeds the limit of %d' % self._max_chars)
-        self._room.hold(size, self._max_chars)
+        self._limiter.hold(size, self._max_chars)
 
     def _take(self, line):
         if line == '' and self._data:

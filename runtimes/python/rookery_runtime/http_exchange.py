@@ -23,7 +23,7 @@ _SPARE_PER_BYTE = 16
 #: How much of a server's own words an error repeats.
 _SHOWN_CHARS = 300
 #: What all answers that are read at one time may come to, and what a byte of one may: as JSON it becomes objects.
-_ROOM_BYTES = 512 * 1024 * 1024
+_LIMIT_BYTES = 512 * 1024 * 1024
 _GROWTH = 16
 #: So much of an answer is read before it is known how large it may become.
 _SMALL_BYTES = 16 * 1024
@@ -86,9 +86,9 @@ def text_of(error):
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + '…'
 
 
-class Room(object):
+class ByteLimiter(object):
     """
-    Memory for the answers that all threads read at one time. A thread has one place in it, so that whatever interrupts it leaves nothing
+    Memory for the answers that all threads read at one time. A thread has one slot in it, so that whatever interrupts it leaves nothing
     behind that its next `hold` does not put right; and there is no lock that it could take along.
     """
 
@@ -105,7 +105,7 @@ class Room(object):
             wanted = had if size > _SMALL_BYTES else wanted
         while True:
             self._held[me] = wanted
-            if wanted <= had or sum(list(self._held.values())) <= max(_ROOM_BYTES, wanted):
+            if wanted <= had or sum(list(self._held.values())) <= max(_LIMIT_BYTES, wanted):
                 return
             self._held[me] = had
             # Of two that come at once both may have stepped back.

@@ -9,7 +9,7 @@ import types
 
 def after_fork():
     """
-    Makes every state fresh that two processes forked from one parent must not share. For launchers that import this package
+    Makes every state fresh that two processes forked from one parent must not share. For zygotes that import this package
     once and fork; in the child, before any user code.
     """
     random.seed()

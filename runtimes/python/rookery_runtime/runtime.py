@@ -65,7 +65,7 @@ class Runtime(object):
         return 'stopping' if self.stopping else self._state
 
     def run(self):
-        """Serves until it is told to stop, and ends the process."""
+        """Serves until it is asked to stop, and ends the process."""
         process.make_main_module()
         process.read_environment()
         interrupt.install()

@@ -122,7 +122,7 @@ class Answers(unittest.TestCase):
             self.call(say, **options)
         self.assertLess(len(str(caught.exception)), 2000)
         self.assertLess(self.server.sent, BUFFERED_BYTES)
-        self.assertEqual(sum(self.code._room._held.values()), 0)
+        self.assertEqual(sum(self.code._limiter._held.values()), 0)
         return caught.exception
 
     def test_sound_ones_are_values(self):
@@ -214,16 +214,16 @@ class Health(unittest.TestCase):
         self.assertIn('status 503', self.look(once(b'HTTP/1.1 503 No\r\n\r\n')))
 
 
-class Rooms(unittest.TestCase):
+class ByteLimiters(unittest.TestCase):
     def test_answers_wait_for_each_other_once_they_would_be_too_much(self):
-        room, done, go_on = http_exchange.Room(), [], threading.Event()
-        share = http_exchange._ROOM_BYTES // http_exchange._GROWTH // 2
+        limiter, done, go_on = http_exchange.ByteLimiter(), [], threading.Event()
+        share = http_exchange._LIMIT_BYTES // http_exchange._GROWTH // 2
 
         def read(number):
-            room.hold(share, share)
+            limiter.hold(share, share)
             done.append(number)
             go_on.wait(client.TIMEOUT_SECONDS)
-            room.hold(0, 0)
+            limiter.hold(0, 0)
 
         threads = [threading.Thread(target=read, args=(number,)) for number in range(4)]
         for thread in threads:
@@ -231,18 +231,18 @@ class Rooms(unittest.TestCase):
         deadline = time.monotonic() + client.TIMEOUT_SECONDS
         while len(done) < 2 and time.monotonic() < deadline:
             time.sleep(0.005)
-        self.assertLessEqual(sum(room._held.values()), 4 * http_exchange._ROOM_BYTES)
+        self.assertLessEqual(sum(limiter._held.values()), 4 * http_exchange._LIMIT_BYTES)
         self.assertEqual(len(done), 2)
         go_on.set()
         for thread in threads:
             thread.join(client.TIMEOUT_SECONDS)
         self.assertEqual(len(done), 4)
-        self.assertEqual(sum(room._held.values()), 0)
+        self.assertEqual(sum(limiter._held.values()), 0)
 
     def test_one_that_is_larger_than_all_room_is_read_alone(self):
-        room = http_exchange.Room()
-        room.hold(http_exchange._ROOM_BYTES, http_exchange._ROOM_BYTES)
-        room.hold(0, 0)
+        limiter = http_exchange.ByteLimiter()
+        limiter.hold(http_exchange._LIMIT_BYTES, http_exchange._LIMIT_BYTES)
+        limiter.hold(0, 0)
 
 
 if __name__ == '__main__':

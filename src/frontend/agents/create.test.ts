@@ -162,7 +162,7 @@ describe('agent create', () => {
     }
   });
 
-  test('an unknown error is told without its text', async () => {
+  test('an unknown error is reported without its text', async () => {
     await using frontend = testFrontend();
     frontend.instances.onCreate = () => Promise.reject(new Error('select * from secrets'));
     const answer = await create(frontend, createBody(), { 'x-trace-id': 't1' });

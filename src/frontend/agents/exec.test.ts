@@ -87,7 +87,7 @@ describe('400', () => {
 
 test.each([
   [409, failedPrecondition('the instance is not running')],
-  [503, unavailable('the launcher does not answer')],
+  [503, unavailable('the zygote does not answer')],
   [504, deadlineExceeded('it took too long')],
 ])('failures of the platform: %d', async (status, error) => {
   await using frontend = frontendWithAgent();

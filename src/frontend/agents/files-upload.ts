@@ -95,7 +95,7 @@ class Upload {
   }
 
   #takeFile(name: string, stream: BusboyFileStream, fileName: string | undefined): void {
-    // Errors of the body are told by the parser as well.
+    // Errors of the body are reported by the parser as well.
     stream.on('error', () => undefined);
     try {
       if (this.failure) throw this.failure;

@@ -402,7 +402,7 @@ describe('download', () => {
     ['ü "q".txt', `attachment; filename="_ _q_.txt"; filename*=UTF-8''%C3%BC%20%22q%22.txt`],
     ["it's (1)*.txt", `attachment; filename="it's (1)*.txt"`],
     ['50%.txt', `attachment; filename="50_.txt"; filename*=UTF-8''50%25.txt`],
-  ])('the name %s is told to every browser', async (name, disposition) => {
+  ])('every browser gets the name %s', async (name, disposition) => {
     await using it = bed();
     writeFileSync(join(it.root, name), 'x');
     expect((await download(it, `/${name}`)).headers['content-disposition']).toBe(disposition);

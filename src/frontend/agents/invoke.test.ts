@@ -121,7 +121,7 @@ describe('agent invoke: the error table', () => {
     });
   });
 
-  test('500: a fault of ours is told without its text', async () => {
+  test('500: a fault of ours is reported without its text', async () => {
     await using frontend = frontendWithAgent(() => Promise.reject(new Error('secret detail')));
     const answer = await invoke(frontend, '{}', { 'x-trace-id': 't9' });
     expect(answer.status).toBe(500);

@@ -218,7 +218,7 @@ describe('back-pressure', () => {
 });
 
 describe('who may', () => {
-  test('a plain request is told that this is a WebSocket: 426', async () => {
+  test('a plain request learns that this is a WebSocket: 426', async () => {
     await using it = await bed();
     expect(await it.send({ method: 'GET', url: EXEC })).toMatchObject({
       status: 426,

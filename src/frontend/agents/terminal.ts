@@ -39,7 +39,7 @@ export function addTerminalRoute(app: FastifyInstance, instances: AgentInstances
       const { signal } = lives.begin(request);
       const access = await instances.access(request.tenant, request.params.instanceId);
       const exec = await access.openExec(wanted, signal);
-      // Whoever waits for it is told; nobody may be waiting yet.
+      // Whoever waits for it learns it; nobody may be waiting yet.
       exec.ended.catch(() => undefined);
       signal.addEventListener('abort', () => exec.kill(), { once: true });
       running.set(request.raw, { exec, hasTerminal: wanted.terminal !== null, signal });

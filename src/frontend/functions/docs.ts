@@ -50,7 +50,7 @@ const calls = {
   202: json('Taken for later.', Type.Object({ requestId: Type.String() })),
   ...lookups,
   413: failed(`The body is too large (${USER_CODES.bodyTooLarge.code}).`),
-  429: failed(`The waiting room is full (${SERVICE_CODES.queueFull.code}, ${SERVICE_CODES.machineFull.code}).`),
+  429: failed(`The queue is full (${SERVICE_CODES.queueFull.code}, ${SERVICE_CODES.machineFull.code}).`),
   500: failed(
     `The code of the function failed (${USER_CODES.loadFailed.code}, ${USER_CODES.handlerFailed.code}, ${USER_CODES.resultTooLarge.code}, ${USER_CODES.resultNotJson.code}, ${USER_CODES.initializerFailed.code}, ${USER_CODES.initializerTimedOut.code}), or its instance (${SERVICE_CODES.instanceEnded.code}, ${SERVICE_CODES.startFailed.code}).`,
   ),
@@ -105,7 +105,7 @@ export const FUNCTION_DOCS = {
   endSession: {
     tags,
     operationId: 'endSession',
-    summary: 'End a session: its places are free again',
+    summary: 'End a session: its slots are free again',
     params: ofSession,
     response: { 200: json('It ended.', Type.Object({ message: Type.String() })), ...lookups },
   },

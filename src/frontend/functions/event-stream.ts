@@ -48,7 +48,7 @@ export class EventStream {
   }
 
   /**
-   * Sends one event; `grant` is told how many bytes the caller's connection has taken, once it can hold more. One stream has one
+   * Sends one event; `grant` learns how many bytes the caller's connection has taken, once it can hold more. One stream has one
    * `grant`. An event without a byte counts as one.
    */
   event(bytes: Buffer, grant?: (bytes: number) => void): void {

@@ -35,8 +35,8 @@ function bed(options: Partial<FunctionRoutesOptions> = {}) {
   /** A call; `end` says what becomes of it once it runs. */
   const call = async (end: (running: FakeInstance['calls'][number]) => void, headers: Record<string, string> = {}) => {
     const answer = post(PATH, headers);
-    await expect.poll(() => harness.launcher.launched.some(({ calls }) => calls.length > 0)).toBe(true);
-    for (const { calls } of harness.launcher.launched) for (const running of [...calls]) end(running);
+    await expect.poll(() => harness.starter.launched.some(({ calls }) => calls.length > 0)).toBe(true);
+    for (const { calls } of harness.starter.launched) for (const running of [...calls]) end(running);
     return await answer;
   };
   return { harness, frontend, submitted, post, call, [Symbol.asyncDispose]: () => frontend[Symbol.asyncDispose]() };
@@ -78,8 +78,8 @@ describe('a call that succeeds', () => {
   it.each(['', '/', ':latest', ':$latest/'])('the short URL with "%s"', async end => {
     await using it = bed();
     const answer = it.post(`/invocations/default/svc/hello${end}`);
-    await expect.poll(() => it.harness.launcher.launched[0]?.calls.length).toBe(1);
-    it.harness.launcher.launched[0]?.calls[0]?.finish();
+    await expect.poll(() => it.harness.starter.launched[0]?.calls.length).toBe(1);
+    it.harness.starter.launched[0]?.calls[0]?.finish();
     expect((await answer).status).toBe(200);
   });
 });
@@ -117,10 +117,10 @@ describe('a call that fails', () => {
 
   it('code that cannot be loaded: 500 (4001); a start that fails: 500 (150500)', async () => {
     await using it = bed();
-    it.harness.launcher.failure = new CodeFailure({ code: 4001, message: 'no such folder' });
+    it.harness.starter.failure = new CodeFailure({ code: 4001, message: 'no such folder' });
     expect(await it.post()).toMatchObject({ status: 500, body: { code: 4001, message: 'no such folder' } });
     await it.harness.clock.advance(60_000);
-    it.harness.launcher.failure = unavailable('the driver is away');
+    it.harness.starter.failure = unavailable('the driver is away');
     expect(await it.post()).toMatchObject({ status: 500, body: { code: 150500 } });
   });
 
@@ -161,18 +161,18 @@ describe('a call that fails', () => {
     });
   });
 
-  it('a full room: 429 (150429); waited too long: 503 (150431); both with Retry-After', async () => {
+  it('a full queue: 429 (150429); waited too long: 503 (150431); both with Retry-After', async () => {
     await using it = bed();
     it.harness.catalog.functions.set(URN, servedFunction({ timeoutMs: 1000 }, { maxInstances: 1, maxWaiting: 1 }));
     const running = it.post();
-    await expect.poll(() => it.harness.launcher.launched[0]?.calls.length).toBe(1);
+    await expect.poll(() => it.harness.starter.launched[0]?.calls.length).toBe(1);
     const two = [it.post(), it.post()];
     const full = await Promise.race(two);
     expect(full).toMatchObject({ status: 429, body: { code: 150429 }, headers: { 'retry-after': '1' } });
     await it.harness.clock.advance(1001);
     const late = (await Promise.all(two)).find(({ status }) => status !== 429);
     expect(late).toMatchObject({ status: 503, body: { code: 150431 }, headers: { 'retry-after': '1' } });
-    it.harness.launcher.launched[0]?.calls[0]?.finish();
+    it.harness.starter.launched[0]?.calls[0]?.finish();
     expect((await running).status).toBe(200);
   });
 });
@@ -214,12 +214,12 @@ describe('sessions and instances', () => {
     expect(await ask('DELETE', session)).toMatchObject({ status: 404, body: { code: 200404 } });
     expect(await ask('POST', `${session}/interrupt`)).toMatchObject({ status: 404, body: { code: 200404 } });
     const answer = it.post(PATH, { 'x-instance-session': 's1' });
-    await expect.poll(() => it.harness.launcher.launched[0]?.calls.length).toBe(1);
+    await expect.poll(() => it.harness.starter.launched[0]?.calls.length).toBe(1);
     expect(await ask('POST', `${session}/interrupt`)).toMatchObject({
       status: 200,
       body: { message: 'Interrupted Success' },
     });
-    it.harness.launcher.launched[0]?.calls[0]?.finish();
+    it.harness.starter.launched[0]?.calls[0]?.finish();
     await answer;
     expect((await ask('DELETE', session)).status).toBe(200);
   });

@@ -15,7 +15,7 @@ import { addPackageRoutes } from './packages.ts';
 import { addScheduleRoutes } from './schedules.ts';
 import { addTailRoute } from './tail.ts';
 
-/** The Ray that clients are told they speak with: they ask for at least 2.8. */
+/** The version of Ray that clients see: they ask for at least 2.8. */
 const RAY_VERSION = '2.60.0';
 
 export interface JobRoutesOptions extends JobService {

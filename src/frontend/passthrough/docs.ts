@@ -14,7 +14,7 @@ export const TARGET_QUERY = {
 };
 export const TUNNEL_QUERY = {
   ...TARGET_QUERY,
-  half_close: flag('The end of what comes from inside is told by a message.'),
+  half_close: flag('The end of what comes from inside is reported by a message.'),
 };
 const unreachable = {
   400: errors[400],

@@ -567,7 +567,7 @@ describe('the tunnel', () => {
     expect(await caller.closed).toEqual({ code: 1001, reason: 'the service stops' });
   });
 
-  test('a plain request is told that this is a WebSocket: 426', async () => {
+  test('a plain request learns that this is a WebSocket: 426', async () => {
     await using it = await bed();
     const answer = await it.send({ method: 'GET', url: `/serverless/v1/ws?instance=${AGENT.id}&port=80` });
     expect(answer).toMatchObject({ status: 426 });

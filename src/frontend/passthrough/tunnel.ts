@@ -9,7 +9,7 @@ import { CLOSE, close, keepAlive } from '../web-socket.ts';
 export interface Tunnel {
   /** Connected to the port inside. This owns it. */
   readonly connection: Duplex;
-  /** The end of what comes from inside is told, and not the end of everything. */
+  /** The end of what comes from inside is reported, and not the end of everything. */
   readonly hasHalves: boolean;
   readonly signal: AbortSignal;
 }

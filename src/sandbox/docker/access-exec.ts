@@ -109,7 +109,7 @@ class OpenCommand implements OpenExec {
     };
     this.stdout = new Readable({ read: resumeUnlessFull(() => this.stderr) });
     this.stderr = new Readable({ read: resumeUnlessFull(() => this.stdout) });
-    // What a command does not want to read any more is no failure of whoever writes it.
+    // A command that does not want to read any more is no failure of whoever writes to it.
     const write = (chunk: Buffer, _encoding: unknown, done: () => void) => {
       if (this.#isOver || !stream.writable) done();
       else stream.write(chunk, () => done());

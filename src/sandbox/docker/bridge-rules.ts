@@ -5,7 +5,7 @@ import { mayEnter } from './reach.ts';
 /**
  * The firewall rules of the host for an installation's bridges: no container reaches a sandbox of another kind or what the host keeps for
  * itself, and nobody on the host but root reaches in. Rules that are there stay as long as there is a bridge, whatever becomes of the server
- * (`rookery_launcher/bridge_rules.py`); who holds them while a bridge is made or removed sees to that.
+ * (`rookery_zygote/bridge_rules.py`); who holds them while a bridge is made or removed sees to that.
  */
 export class BridgeRules {
   readonly #python: HostPython;
@@ -25,7 +25,7 @@ export class BridgeRules {
     return await this.holdDuring(async held => held);
   }
 
-  /** `body` is told why they could not be made, and runs all the same. */
+  /** `body` learns why they could not be made, and runs all the same. */
   async holdDuring<T>(body: (missing: string | null) => Promise<T>): Promise<T> {
     this.#holders += 1;
     this.#held ??= this.#hold();

@@ -8,7 +8,7 @@ const START_SECONDS = 'HTTP_START_SECONDS';
 
 /**
  * The way to the program of an image: a process of this host, one per container, that speaks HTTP to it and the runtime protocol to the server
- * (runtimes/python/rookery_launcher/bridge.py). It lives as long as the container, so that a server that comes after this one finds it.
+ * (runtimes/python/rookery_zygote/bridge.py). It lives as long as the container, so that a server that comes after this one finds it.
  */
 export class Bridge {
   readonly #program: HostProgram;

@@ -108,7 +108,7 @@ test.each(['ssh://host', 'nonsense', 'npipe:////./pipe/docker_engine'])('%s is r
   );
 });
 
-test('a context that is not there is told by its name', async () => {
+test('a context that is not there is reported by its name', async () => {
   await expect(hostOf(null, { DOCKER_CONTEXT: 'missing' })).rejects.toThrow(
     /^the Docker context missing names no host: /,
   );

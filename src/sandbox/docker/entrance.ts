@@ -7,13 +7,13 @@ const SOCKET_NAME = '.entrance.sock';
 /** Which container, and what its processes are. */
 export interface Place {
   readonly container: string;
-  /** Of its first process, on this machine. */
+  /** Of its init, on this machine. */
   readonly pid: number;
   readonly workingDir: string;
 }
 
 /**
- * The way into containers for a server that is root on their machine: one helper of this server (runtimes/python/rookery_launcher/entrance.py),
+ * The way into containers for a server that is root on their machine: one helper of this server (runtimes/python/rookery_zygote/entrance.py),
  * started when it is first needed, forks a child for each request. The helper ends with this server.
  */
 export class Entrance {

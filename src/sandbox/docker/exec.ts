@@ -137,20 +137,20 @@ function result(returncode: number, stdout: Output, stderr: Output): ExecResult 
 /** The beginning of an output, up to a bound. */
 class Output {
   readonly #parts: Buffer[] = [];
-  #room: number;
+  #leftBytes: number;
   isTruncated = false;
 
   constructor(maxBytes: number) {
-    this.#room = maxBytes;
+    this.#leftBytes = maxBytes;
   }
 
   add(data: Buffer): void {
-    if (data.length > this.#room) this.isTruncated = true;
-    const kept = data.subarray(0, this.#room);
+    if (data.length > this.#leftBytes) this.isTruncated = true;
+    const kept = data.subarray(0, this.#leftBytes);
     if (kept.length === 0) return;
     // A copy: a slice would hold the whole chunk that it came in.
     this.#parts.push(kept.length === data.length ? data : Buffer.from(kept));
-    this.#room -= kept.length;
+    this.#leftBytes -= kept.length;
   }
 
   text(): string {

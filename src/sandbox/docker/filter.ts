@@ -12,7 +12,7 @@ export class SecurityOptions {
   readonly #pythonDir: string;
   #options: Promise<readonly string[]> | undefined;
 
-  /** `pythonDir`: of `rookery_launcher`. */
+  /** `pythonDir`: of `rookery_zygote`. */
   constructor(engine: Engine, pythonDir: string) {
     this.#engine = engine;
     this.#pythonDir = pythonDir;
@@ -37,7 +37,7 @@ export class SecurityOptions {
 }
 
 async function readProfile(pythonDir: string): Promise<string> {
-  const text = await readFile(join(pythonDir, 'rookery_launcher', 'container_filter.json'), 'utf8');
+  const text = await readFile(join(pythonDir, 'rookery_zygote', 'container_filter.json'), 'utf8');
   // It goes with every create, without the spaces.
   return JSON.stringify(JSON.parse(text));
 }

@@ -6,10 +6,10 @@ import { within } from '../../lib/deadline.ts';
 import { wordsOf } from '../host/child-words.ts';
 import { Interpreters } from '../host/interpreters.ts';
 
-const BOOT = 'import sys; sys.path.insert(0, sys.argv[1]); from rookery_launcher import {module}; {module}.main()';
+const BOOT = 'import sys; sys.path.insert(0, sys.argv[1]); from rookery_zygote import {module}; {module}.main()';
 const READY_TIMEOUT_MS = 15_000;
 /** Room for the title that the program writes over its command line. */
-const TITLE_ROOM = ' '.repeat(64);
+const TITLE_SPACE = ' '.repeat(64);
 
 /** Programs of ours beside containers, run by any Python of the host. */
 export class HostPython {
@@ -17,7 +17,7 @@ export class HostPython {
   readonly #pythonDir: string;
   #found: Promise<string> | undefined;
 
-  /** `pythonDir`: of `rookery_launcher` and `rookery_runtime`. */
+  /** `pythonDir`: of `rookery_zygote` and `rookery_runtime`. */
   constructor(pythonDir: string, environment: Environment) {
     this.#interpreters = new Interpreters({}, environment);
     this.#pythonDir = pythonDir;
@@ -34,7 +34,7 @@ export class HostPython {
       this.#found = undefined;
     });
     const boot = BOOT.replaceAll('{module}', module);
-    const child = spawn(await this.#found, ['-I', '-c', boot, this.#pythonDir, TITLE_ROOM], {
+    const child = spawn(await this.#found, ['-I', '-c', boot, this.#pythonDir, TITLE_SPACE], {
       cwd: '/',
       // Nothing of the server's environment.
       env: { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' },

@@ -13,7 +13,7 @@ const mount = (source: string, ownerUid: number | null = 0, readonly = false) =>
   ownerUid,
 });
 
-test('who may write alone is told when it is not the user, with both uids', () => {
+test('who may write alone is reported when it is not the user, with both uids', () => {
   const mounts = [mount('/a', 0), mount('/b', 1000), mount('/c', 0, true), mount('/d', null)];
   expect(ownerWarnings(mounts, 'worker:staff', 1000, 'image:1')).toEqual([
     '/a belongs to uid 0 and worker has uid 1000 in image:1: writing to it may be denied',

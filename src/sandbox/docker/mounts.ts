@@ -71,14 +71,14 @@ export function checkTargets(mounts: readonly MountSpec[], ours: readonly string
     if (tree !== undefined && !isIn(SHARED_MEMORY)) {
       throw failedPrecondition(`mount target ${target} is in ${tree}, which the sandbox needs`);
     }
-    // What is mounted above ours is the place where the daemon makes them: only one that is read-only has none.
+    // The daemon makes them in a mount above ours: only one that is read-only has none.
     const hidden = ours.find(path => isIn(path) || (readonly && path.startsWith(`${normal}/`)));
     if (hidden !== undefined)
       throw failedPrecondition(`mount target ${target} hides ${hidden}, which the sandbox needs`);
   }
 }
 
-/** What is told when the owner of a writable directory is somebody else than the container's user. */
+/** What is reported when the owner of a writable directory is somebody else than the container's user. */
 export function ownerWarnings(mounts: readonly CheckedMount[], user: string, uid: number, image: string): string[] {
   const name = user === '' ? 'root' : (user.split(':', 1)[0] ?? user);
   return mounts

@@ -78,7 +78,7 @@ export class TenantNetworks {
     }
   }
 
-  /** What was known of the tenant's network was wrong: somebody else has removed it. */
+  /** The tenant's network is gone: somebody else has removed it. */
   forget(tenant: string): void {
     this.#made.delete(this.#nameOf(tenant));
   }

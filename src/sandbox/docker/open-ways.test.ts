@@ -76,7 +76,7 @@ test('64 files of one container, and then resource_exhausted for it alone; one t
   for (const { socket } of [...files, ...others]) socket.destroy();
 });
 
-test('one that could not be opened holds no place', async () => {
+test('one that could not be opened holds no slot', async () => {
   const ways = make();
   const refuse = () => Promise.reject(new Error('no'));
   for (let count = 0; count < 65; count += 1) await expect(ways.add('one', 'files', refuse)).rejects.toThrow('no');

@@ -1,7 +1,7 @@
 import { resourceExhausted, unavailable } from '../../core/error.ts';
 import type { AccessConnection } from '../host/access-connection.ts';
 
-/** Open in one container at a time; what a sandbox with a first process of ours has too. */
+/** Open in one container at a time; what a sandbox with an init of ours has too. */
 const MOST = { dial: 256, files: 64 } as const;
 const WHAT = { dial: 'connections to ports', files: 'files and directories' } as const;
 

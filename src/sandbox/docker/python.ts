@@ -1,7 +1,7 @@
 import type { SandboxSpec } from '../driver.ts';
 import { INSIDE_ORDERS, INSIDE_SOCKET } from './directory.ts';
 
-/** Where our runtime stands in a container; its path is told to the program that starts it and to nobody else. */
+/** Where our runtime stands in a container; only the program that starts it learns its path. */
 export const INSIDE_RUNTIME = '/opt/rookery/rookery_runtime';
 const STARTER = `${INSIDE_RUNTIME}/image.py`;
 /** Exit code of the starter for an interpreter of another version. */
@@ -12,7 +12,7 @@ export const EXIT_NO_PROGRAM = 80;
 /** Where images have their interpreters and libraries. */
 const SYSTEM_PATH = /^\/*((usr|usr\/local)(\/(s?bin|lib\w*))?|s?bin|lib\w*|opt)\/*$/;
 
-/** What the starter is told. */
+/** The orders of the starter. */
 export interface PythonOrders {
   readonly secret: string;
   readonly socket: string;
@@ -40,7 +40,7 @@ export function pythonNeed({ command, secret, env }: SandboxSpec): PythonNeed {
     case 'http':
       return { need: 'must', orders: { ...base, mode: 'http', argv: command.argv } };
     case 'exec':
-      // Without a program each call is told that there is none, which the Python runtime does.
+      // Without a program each call learns that there is none, which the Python runtime does.
       if (command.argv.length === 0) return { need: 'must', orders: { ...base, mode: 'python' } };
       if (command.orServesHttp === true) {
         return { need: 'may', orders: { ...base, mode: 'program', argv: command.argv } };

@@ -209,7 +209,7 @@ export class Starter {
     }
   }
 
-  /** What cannot be removed now is a container without a record, which the next look at everything removes. */
+  /** A container that cannot be removed now has no record, and the next look at everything removes it. */
   async #undo(id: string | undefined, directory: string): Promise<void> {
     try {
       if (id !== undefined) await this.#removeContainer(id);
@@ -317,7 +317,7 @@ function createContainer(
   });
 }
 
-/** What is not ready because its container has ended is told as that end. */
+/** When a container ends before it is ready, the failure says how it ended. */
 async function unlessEnded(ready: Promise<void>, ended: Promise<ExitResult>): Promise<void> {
   try {
     await ready;

@@ -12,7 +12,7 @@ const ANSWER_TIMEOUT_MS = 30_000;
 
 export type AccessAnswer = Readonly<Record<string, unknown>>;
 
-/** Opens a way into a sandbox for one request (`runtimes/python/rookery_launcher/{files,dial,stream}.py` say which there are). */
+/** Opens a way into a sandbox for one request (`runtimes/python/rookery_zygote/{files,dial,stream}.py` say which there are). */
 export type OpenWay = (
   way: 'exec' | 'dial' | 'files',
   request: object,

@@ -22,14 +22,11 @@ export async function dial(
 }
 
 /** Whether its loopback is ours. False when that cannot be seen: the way through the inside is right for both. */
-async function sharesNetwork({ firstProcess }: ProcessSandbox): Promise<boolean> {
-  if (firstProcess === null) return false;
+async function sharesNetwork({ init }: ProcessSandbox): Promise<boolean> {
+  if (init === null) return false;
   try {
-    const [theirs, ours] = await Promise.all([
-      readlink(`/proc/${firstProcess.pid}/ns/net`),
-      readlink('/proc/self/ns/net'),
-    ]);
-    return theirs === ours && (await isAlive(firstProcess));
+    const [theirs, ours] = await Promise.all([readlink(`/proc/${init.pid}/ns/net`), readlink('/proc/self/ns/net')]);
+    return theirs === ours && (await isAlive(init));
   } catch {
     return false;
   }

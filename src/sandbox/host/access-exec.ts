@@ -4,7 +4,7 @@ import { FrameJoiner, frameOf } from '../../lib/length-frames.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
 import type { AccessConnection, OpenWay } from './access-connection.ts';
 
-/** The first byte of each frame, as in `runtimes/python/rookery_launcher/stream.py`. */
+/** The first byte of each frame, as in `runtimes/python/rookery_zygote/stream.py`. */
 const STDIN = 0;
 const STDOUT = 1;
 const STDERR = 2;
@@ -100,7 +100,7 @@ class RemoteExec implements OpenExec {
     else this.#outputs.get(kind)?.accept(payload);
   }
 
-  /** Its code, or null when the connection ended before that was told. */
+  /** Its code, or null when the connection ended before that was reported. */
   #finish(code: number | null): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;

@@ -174,7 +174,7 @@ class Upload extends Writable {
     }
     this.#socket.cork();
     this.#socket.write(frameHead(chunk.length));
-    // What is refused comes as an answer; an error of the socket tells nothing more.
+    // A refusal comes as an answer; an error of the socket tells nothing more.
     this.#socket.write(chunk, error => {
       if (!error) done();
     });

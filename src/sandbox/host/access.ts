@@ -18,11 +18,11 @@ import { dial } from './access-dial.ts';
 import { openExec } from './access-exec.ts';
 import { listFiles, makeDirectory, openFile, writeFile } from './access-files.ts';
 import { hasOomKill } from './control-groups.ts';
-import { CONTROL_SOCKET } from './first-process.ts';
 import type { ProcessSandbox } from './handle.ts';
+import { CONTROL_SOCKET } from './init.ts';
 
-/** Ways into a sandbox with a first process of ours, over its control socket. */
-export class FirstProcessAccess implements SandboxAccess {
+/** Ways into a sandbox with an init of ours, over its control socket. */
+export class InitAccess implements SandboxAccess {
   readonly #sandbox: ProcessSandbox;
   readonly #inspect: () => Promise<SandboxState>;
 

@@ -24,8 +24,8 @@ export async function removeGroups(groups: ControlGroups): Promise<boolean> {
 }
 
 /**
- * Removes the groups in `parents` that launchers have left which are no more: their names tell the launcher's pid. One in which a sandbox
- * lives cannot be removed, and is its owner's; those of spares that are just ending are tried again for a moment.
+ * Removes the groups in `parents` that zygotes have left which are no more: their names tell the zygote's pid. One in which a sandbox
+ * lives cannot be removed, and is its owner's; those of workers that are just ending are tried again for a moment.
  */
 export async function sweepGroups(parents: Iterable<string>): Promise<void> {
   for (const parent of parents) {
@@ -36,7 +36,7 @@ export async function sweepGroups(parents: Iterable<string>): Promise<void> {
   }
 }
 
-/** `<launcher>-<pid>-<number>` */
+/** `<zygote>-<pid>-<number>` */
 function isLeft(name: string): boolean {
   const pid = /^py[^/]*-(\d+)-\d+$/.exec(name)?.[1];
   if (pid === undefined) return false;

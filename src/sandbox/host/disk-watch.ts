@@ -113,7 +113,7 @@ function diskUsage(places: readonly string[]): Promise<number> {
       env: { PATH: '/usr/bin:/bin', LC_ALL: 'C' },
     };
     execFile('du', ['-c', '-s', '-x', '-B1', '--', ...places], options, (error, stdout) => {
-      // What disappears meanwhile makes it fail at the end, with a sum all the same.
+      // A file that disappears meanwhile makes it fail at the end, with a sum all the same.
       const total = /^(\d+)\ttotal$/m.exec(stdout)?.[1];
       if (total !== undefined) resolve(Number(total));
       else reject(error ?? new Error('du has said nothing'));

@@ -7,7 +7,7 @@ import { connectUnix } from '../../lib/unix-socket.ts';
 const MAX_FRAME_BYTES = 64 * 1024 * 1024;
 
 /**
- * Frames of `u32` length and bytes over a unix socket, as launchers and first processes of sandboxes speak them.
+ * Frames of `u32` length and bytes over a unix socket, as zygotes and inits of sandboxes speak them.
  * Frames that nobody waits for are kept; `next` answers null at the end of the connection.
  */
 export class FrameSocket {

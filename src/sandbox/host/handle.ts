@@ -12,8 +12,8 @@ export interface ProcessSandbox {
   readonly instanceId: string;
   /** Its directory on the host: sockets, log, state. */
   readonly directory: string;
-  /** Its first process; null for a start that broke off before it said so. */
-  readonly firstProcess: ProcessName | null;
+  /** Its init; null for a start that broke off before it said so. */
+  readonly init: ProcessName | null;
   readonly groups: ControlGroups;
   /** On the host, in a network of its own; null in that of the host, with loopback only, and where only the inside leads there. */
   readonly address: string | null;
@@ -23,19 +23,20 @@ export interface ProcessSandbox {
   readonly portMappings: readonly PortMapping[];
 }
 
-/** What the first process writes into `state.json` and answers to a start. */
+/** What init writes into `state.json` and answers to a start. */
 export interface SandboxStateFile {
   readonly pid: number;
   readonly startTime: number;
   readonly bootId: string;
   readonly groups: Readonly<Record<string, string>>;
   readonly groupVersions: Readonly<Record<string, number>>;
+  /** The zygote or shim that made it; the old name stays: it is in files of sandboxes that earlier versions started. */
   readonly launcher: string;
   /** On the host, in a network of its own; null in that of the host, with loopback only, and where only the inside leads there. */
   readonly address?: string | null;
-  /** It reaches out of a network of its own; absent from a launcher of before: where there is an address. */
+  /** It reaches out of a network of its own; absent from a zygote of before: where there is an address. */
   readonly hasOwnNetwork?: boolean;
-  /** Layers that the launcher's other sandboxes have. */
+  /** Layers that the zygote's other sandboxes have. */
   readonly lacks?: readonly string[];
 }
 
@@ -77,7 +78,7 @@ export function readHandle(handle: SandboxHandle): ProcessSandbox {
   return {
     instanceId: handle.instanceId,
     directory,
-    firstProcess: known ? { pid, startTime, bootId } : null,
+    init: known ? { pid, startTime, bootId } : null,
     groups: {
       paths: (groups ?? {}) as Record<string, string>,
       versions: (groupVersions ?? {}) as Record<string, number>,

@@ -23,12 +23,12 @@ import type {
   SandboxStats,
   StartedSandbox,
 } from '../driver.ts';
-import { FirstProcessAccess } from './access.ts';
+import { InitAccess } from './access.ts';
 import { readStats, removeGroups } from './control-groups.ts';
 import { type DiskOptions, DiskWatch } from './disk-watch.ts';
-import { awaitExit, connectFirstProcess, endSandbox, recordKilled } from './first-process.ts';
 import type { FrameSocket } from './frame-socket.ts';
 import { makeHandle, type ProcessSandbox, readExit, readHandle, readState, type SandboxStateFile } from './handle.ts';
+import { awaitExit, connectInit, endSandbox, recordKilled } from './init.ts';
 import { isAlive, waitForEnd } from './kernel.ts';
 import { readLogs } from './logs.ts';
 import { CHOSEN_NETWORK_SENTENCE, type NetworkOptions, sharedNetworkSentence } from './network.ts';
@@ -41,7 +41,7 @@ const STATS_TIMEOUT_MS = 5_000;
 const DYING_MS = 2_000;
 const LISTED_AT_ONCE = 32;
 
-/** What a launcher or a keeper has found out about its machine. */
+/** What a zygote or a shim has found out about its machine. */
 export interface HostFacts {
   readonly isolation: readonly string[];
   readonly degraded: readonly string[];
@@ -60,7 +60,7 @@ export interface HostDriverOptions {
 }
 
 /**
- * Sandboxes on the host's own files. Who starts them differs; from then on each is served by its own first process, and the rest is the
+ * Sandboxes on the host's own files. Who starts them differs; from then on each is served by its own init, and the rest is the
  * same for all: it needs nothing but that process, and what it has written down. See docs/process-sandbox.md.
  */
 export abstract class HostDriver implements SandboxDriver {
@@ -125,11 +125,11 @@ export abstract class HostDriver implements SandboxDriver {
 
   async inspect(handle: SandboxHandle): Promise<SandboxState> {
     const sandbox = readHandle(handle);
-    // Its first process writes this down, tells it, and is there for another moment.
+    // Its init writes this down, tells it, and is there for another moment.
     const exit = await readExit(sandbox.directory);
     if (exit !== null) return { state: 'exited', exit };
-    const { firstProcess } = sandbox;
-    if (firstProcess !== null && (await isAlive(firstProcess))) {
+    const { init } = sandbox;
+    if (init !== null && (await isAlive(init))) {
       await this.#ports.reopen(handle);
       return { state: 'running' };
     }
@@ -150,8 +150,8 @@ export abstract class HostDriver implements SandboxDriver {
   async #look(instanceId: string): Promise<ListedSandbox> {
     const directory = this.directoryOf(instanceId);
     const handle = this.handleOf(instanceId, await readState(directory));
-    const { firstProcess } = readHandle(handle);
-    const isRunning = firstProcess !== null && (await readExit(directory)) === null && (await isAlive(firstProcess));
+    const { init } = readHandle(handle);
+    const isRunning = init !== null && (await readExit(directory)) === null && (await isAlive(init));
     return { instanceId, handle, running: isRunning };
   }
 
@@ -206,7 +206,7 @@ export abstract class HostDriver implements SandboxDriver {
   }
 
   access(handle: SandboxHandle): SandboxAccess {
-    return new FirstProcessAccess(readHandle(handle), () => this.inspect(handle));
+    return new InitAccess(readHandle(handle), () => this.inspect(handle));
   }
 
   async close(): Promise<void> {
@@ -247,7 +247,7 @@ export abstract class HostDriver implements SandboxDriver {
     await this.remove(this.handleOf(instanceId, await readState(directory)));
   }
 
-  /** A connection to the first process, which will tell the end over it; from here on it is closed here. */
+  /** A connection to init, which will tell the end over it; from here on it is closed here. */
   protected watch(handle: SandboxHandle, connection: FrameSocket): Promise<ExitResult> {
     connection.unref();
     this.#connections.add(connection);
@@ -291,7 +291,7 @@ export abstract class HostDriver implements SandboxDriver {
     return sentences;
   }
 
-  /** What one sandbox is told of. */
+  /** The view of one sandbox. */
   protected degradedIn(spec: SandboxSpec, facts: HostFacts, file: SandboxStateFile): readonly string[] {
     const sentences = this.degraded(facts);
     return this.#network.use === 'shared' && !isAlone(spec, file) ? [...sentences, CHOSEN_NETWORK_SENTENCE] : sentences;
@@ -304,7 +304,7 @@ export abstract class HostDriver implements SandboxDriver {
     const state = await this.inspect(handle);
     if (state.state === 'gone') return { code: null, signal: null, oomKilled: false, atMs: Date.now() };
     if (state.state === 'exited') return state.exit;
-    const connection = await connectFirstProcess(readHandle(handle)).catch(() => null);
+    const connection = await connectInit(readHandle(handle)).catch(() => null);
     const meanwhile = this.#exits.get(handle.instanceId);
     if (meanwhile !== undefined) {
       connection?.close();
@@ -312,9 +312,9 @@ export abstract class HostDriver implements SandboxDriver {
     }
     if (connection === null) {
       // One that is being killed closes its socket a moment before it is gone.
-      const { firstProcess } = readHandle(handle);
-      if (firstProcess !== null && !(await waitForEnd(firstProcess, DYING_MS))) {
-        throw unavailable(`the first process of ${handle.instanceId} does not answer`);
+      const { init } = readHandle(handle);
+      if (init !== null && !(await waitForEnd(init, DYING_MS))) {
+        throw unavailable(`the init of ${handle.instanceId} does not answer`);
       }
       return await this.#exitOf(handle);
     }
@@ -329,7 +329,7 @@ export abstract class HostDriver implements SandboxDriver {
 
   /** A handle of a start that was just beginning tells less than its directory by now. */
   async #complete(sandbox: ProcessSandbox): Promise<ProcessSandbox> {
-    if (sandbox.firstProcess !== null) return sandbox;
+    if (sandbox.init !== null) return sandbox;
     const state = await readState(sandbox.directory);
     return state === null ? sandbox : readHandle(this.handleOf(sandbox.instanceId, state));
   }
@@ -337,7 +337,7 @@ export abstract class HostDriver implements SandboxDriver {
   async #connectRunning(handle: SandboxHandle): Promise<FrameSocket> {
     const { state } = await this.inspect(handle);
     if (state !== 'running') throw failedPrecondition(`the sandbox of ${handle.instanceId} does not run`);
-    return await connectFirstProcess(readHandle(handle));
+    return await connectInit(readHandle(handle));
   }
 }
 

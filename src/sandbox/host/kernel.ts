@@ -4,7 +4,7 @@ import * as processes from '../../lib/process-name.ts';
 
 const PROBE_INTERVAL_MS = 5;
 
-/** False when it has ended (also when nobody has reaped it yet). Fails with `unavailable` when that cannot be told now. */
+/** False when it has ended (also when nobody has reaped it yet). Fails with `unavailable` when that cannot be known now. */
 export async function isAlive(name: processes.ProcessName): Promise<boolean> {
   try {
     return await processes.isAlive(name);

@@ -12,7 +12,7 @@ export function continuesLine(start: Buffer): boolean {
 }
 
 /**
- * Takes the prefixes off stored lines, and lines out that are too old. The format is told in `rookery_launcher/logfile.py`.
+ * Takes the prefixes off stored lines, and lines out that are too old. The format stands in `rookery_zygote/logfile.py`.
  *
  * Code writes lines as long as it likes, and one that does not end would be kept for each of its readers: what is longer than
  * `LIMITS.logLineBytes` comes in pieces.

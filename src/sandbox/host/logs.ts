@@ -7,7 +7,7 @@ import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.t
 import type { LogRequest } from '../driver.ts';
 import { continuesLine, LogLines, PREFIX_BYTES } from './log-lines.ts';
 
-/** What a reader that rests holds is a chunk, and what is left of a line. */
+/** A reader that rests holds a chunk, and the rest of a line. */
 const CHUNK_BYTES = LIMITS.logChunkBytes;
 /** Between two looks of one follower: code that writes all the time is read in larger pieces then, not more often. */
 const LOOK_GAP_MS = 20;

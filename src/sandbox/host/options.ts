@@ -27,6 +27,6 @@ export interface PythonHostOptions {
   readonly disable?: readonly string[];
   /** The host's network, but for sandboxes that cannot share it, when absent. */
   readonly network?: NetworkOptions;
-  /** The directory of `rookery_launcher` and `rookery_runtime`; this installation's when absent. */
+  /** The directory of `rookery_zygote` and `rookery_runtime`; this installation's when absent. */
   readonly pythonDir?: string;
 }

@@ -44,7 +44,7 @@ async function pass(target: PortTarget, port: number, outside: Socket): Promise<
   try {
     inside = await connect(target, port, outside);
   } catch {
-    // Nothing listens: the caller is told as if it had come there itself.
+    // Nothing listens: the caller sees what it would see there itself.
     outside.resetAndDestroy();
     return;
   }

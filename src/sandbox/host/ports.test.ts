@@ -25,7 +25,7 @@ function newPorts(): PublishedPorts {
   return ports;
 }
 
-/** What listens in the place of a program: it answers with `word` and what it was told, once its caller has said all. */
+/** What listens in the place of a program: it answers with `word` and what it heard, once its caller has said all. */
 async function listen(word: string, port = 0): Promise<number> {
   const server = net.createServer({ allowHalfOpen: true }, socket => {
     let said = '';

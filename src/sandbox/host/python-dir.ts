@@ -8,7 +8,7 @@ export function findPythonDir(): string {
   let directory = dirname(fileURLToPath(import.meta.url));
   for (;;) {
     const candidate = join(directory, 'runtimes', 'python');
-    if (existsSync(join(candidate, 'rookery_launcher', '__main__.py'))) return candidate;
+    if (existsSync(join(candidate, 'rookery_zygote', '__main__.py'))) return candidate;
     const parent = dirname(directory);
     if (parent === directory)
       throw internal('runtimes/python was not found beside the program: the installation is broken');

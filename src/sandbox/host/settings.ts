@@ -15,7 +15,7 @@ export const HOST_SETTINGS = {
     default: [],
     pattern: /^3\.\d{1,2}$/,
     shape: 'Python versions such as "3.11" (in quotes)',
-    doc: 'Python versions whose launcher starts with the service instead of at the first create.',
+    doc: 'Python versions whose zygote starts with the service instead of at the first create.',
     example: '["3.11"]',
   }),
   pythons: textMap({

@@ -35,10 +35,10 @@ export function startRequest(
 /** The layers that hold for this spec in the sandbox that wrote `file`. */
 export function isolationOf(
   spec: SandboxSpec,
-  launcher: { readonly hello: HostFacts },
+  zygote: { readonly hello: HostFacts },
   file: SandboxStateFile,
 ): readonly string[] {
-  const { isolation } = launcher.hello;
+  const { isolation } = zygote.hello;
   return isolation.filter(layer => (layer !== 'net' || isAlone(spec, file)) && file.lacks?.includes(layer) !== true);
 }
 
@@ -50,7 +50,7 @@ export function isAlone(spec: SandboxSpec, file: SandboxStateFile): boolean {
 /** Fails with `failed_precondition` when isolation is required and this machine lacks a layer, or a network that was to be the sandbox's own. */
 export function refuseWithoutIsolation(
   spec: SandboxSpec,
-  launcher: { readonly hello: HostFacts },
+  zygote: { readonly hello: HostFacts },
   networks: NetworkOptions['use'],
 ): void {
   if (!spec.requireIsolation) return;
@@ -65,14 +65,14 @@ export function refuseWithoutIsolation(
     'cgroup.memory',
     'cgroup.cpu',
     'cgroup.pids',
-    launcher.hello.privileged ? 'user_limits' : 'user',
+    zygote.hello.privileged ? 'user_limits' : 'user',
     ...(spec.network === 'none' || spec.command.kind === 'http' ? ['net'] : []),
   ];
-  const missing = wanted.filter(layer => !launcher.hello.isolation.includes(layer));
+  const missing = wanted.filter(layer => !zygote.hello.isolation.includes(layer));
   if (missing.length > 0) {
     throw failedPrecondition(`isolation is required, and this machine does not allow: ${missing.join(', ')}`);
   }
-  const { networkMissing } = launcher.hello;
+  const { networkMissing } = zygote.hello;
   if (networks === 'own' && spec.network !== 'none' && spec.command.kind !== 'http' && networkMissing) {
     throw failedPrecondition(`isolation is required, and ${sharedNetworkSentence(networkMissing)}`);
   }
@@ -99,10 +99,10 @@ export async function sourceOwners(
 export function ownerWarnings(
   owners: Awaited<ReturnType<typeof sourceOwners>>,
   spec: SandboxSpec,
-  launcher: { readonly hello: HostFacts },
+  zygote: { readonly hello: HostFacts },
   uid: number,
 ): readonly string[] {
-  const effective = launcher.hello.privileged ? uid : (process.geteuid?.() ?? uid);
+  const effective = zygote.hello.privileged ? uid : (process.geteuid?.() ?? uid);
   const user = spec.rootfs.user === '' ? 'root' : spec.rootfs.user;
   return owners
     .filter(owner => owner.uid !== effective && !owner.isOpen)

@@ -17,7 +17,7 @@ import {
   sourceOwners,
   startRequest,
 } from '../host/start-request.ts';
-import { type Launcher, Launchers } from './launchers.ts';
+import { type Zygote, Zygotes } from './zygotes.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
 const START_TIMEOUT_MS = 30_000;
@@ -28,8 +28,8 @@ const DEFAULT_SPARES = 4;
 const DEFAULT_IDLE_EXIT_MS = 300_000;
 
 export interface ProcessDriverOptions extends PythonHostOptions {
-  /** How long a launcher without instances outlives a server that was killed. */
-  readonly launcherIdleExitMs?: number;
+  /** How long a zygote without instances outlives a server that was killed. */
+  readonly zygoteIdleExitMs?: number;
 }
 
 const NAMESPACES = ['mount', 'pid', 'ipc', 'uts', 'user', 'user_limits', 'net'];
@@ -37,14 +37,14 @@ const NAMESPACES = ['mount', 'pid', 'ipc', 'uts', 'user', 'user_limits', 'net'];
 /**
  * Instances as processes of this machine, each in namespaces, a root and control groups of its own.
  *
- * A launcher per Python version forks them; what is done with them afterwards works with any launcher dead.
+ * A zygote per Python version forks them; what is done with them afterwards works with any zygote dead.
  * See docs/process-sandbox.md.
  */
 export class ProcessDriver extends HostDriver {
   readonly name = 'process';
   readonly #options: ProcessDriverOptions;
   readonly #network: NetworkOptions;
-  readonly #launchers: Launchers;
+  readonly #zygotes: Zygotes;
   /** Those of starts that go on. */
   readonly #starting = new Set<FrameSocket>();
   readonly #starts = new Set<Promise<unknown>>();
@@ -56,13 +56,13 @@ export class ProcessDriver extends HostDriver {
     super({ runDir: join(dataDir, 'run'), network, removals, disk: options.disk ?? UNBOUNDED_DISK, logger });
     this.#options = options;
     this.#network = network;
-    this.#launchers = new Launchers({
+    this.#zygotes = new Zygotes({
       dataDir: options.dataDir,
       spares: options.spares ?? DEFAULT_SPARES,
       pythons: options.pythons ?? {},
       environment: options.environment,
       disable: expandLayers(options.disable ?? []),
-      idleExitMs: options.launcherIdleExitMs ?? DEFAULT_IDLE_EXIT_MS,
+      idleExitMs: options.zygoteIdleExitMs ?? DEFAULT_IDLE_EXIT_MS,
       network: this.#network,
       pythonDir: options.pythonDir ?? findPythonDir(),
       logger: options.logger,
@@ -71,12 +71,12 @@ export class ProcessDriver extends HostDriver {
 
   async probe(): Promise<ProbeResult> {
     try {
-      const launcher = await within(
-        this.#launchers.get(null),
+      const zygote = await within(
+        this.#zygotes.get(null),
         PROBE_TIMEOUT_MS,
-        `the launcher did not answer within ${PROBE_TIMEOUT_MS / 1000} s`,
+        `the zygote did not answer within ${PROBE_TIMEOUT_MS / 1000} s`,
       );
-      return this.probed(launcher.hello);
+      return this.probed(zygote.hello);
     } catch (error) {
       const mayPass = !(error instanceof ServiceError && error.code === 'failed_precondition');
       return { available: false, reason: messageOf(error), mayPass };
@@ -85,11 +85,11 @@ export class ProcessDriver extends HostDriver {
 
   async warm(): Promise<void> {
     // Those of an earlier server that serve still are found now, and not by the first create.
-    for (const version of new Set([...(this.#options.warm ?? []), ...(await this.#launchers.versionsLeft())])) {
+    for (const version of new Set([...(this.#options.warm ?? []), ...(await this.#zygotes.versionsLeft())])) {
       try {
-        await this.#launchers.get(version);
+        await this.#zygotes.get(version);
       } catch (error) {
-        this.#options.logger.warn({ version, error: messageOf(error) }, 'a launcher could not be warmed');
+        this.#options.logger.warn({ version, error: messageOf(error) }, 'a zygote could not be warmed');
       }
     }
   }
@@ -107,10 +107,10 @@ export class ProcessDriver extends HostDriver {
 
   async #start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
     const version = spec.command.kind === 'python' ? spec.command.version : null;
-    const launcher = await this.#launcher(version, null, signal);
-    refuseWithoutIsolation(spec, launcher, this.#network.use);
+    const zygote = await this.#zygote(version, null, signal);
+    refuseWithoutIsolation(spec, zygote, this.#network.use);
     const warnings = sourceOwners(spec);
-    const state = await this.#tryStarts(spec, version, launcher, signal);
+    const state = await this.#tryStarts(spec, version, zygote, signal);
     const { handle, portMappings } = await this.publish(state.handle, spec);
     return {
       handle,
@@ -120,12 +120,12 @@ export class ProcessDriver extends HostDriver {
         nodeIp: '127.0.0.1',
         sandboxIp: state.file.address ?? '',
         portMappings,
-        isolation: isolationOf(spec, launcher, state.file),
+        isolation: isolationOf(spec, zygote, state.file),
         warnings: [
-          ...this.degradedIn(spec, launcher.hello, state.file),
+          ...this.degradedIn(spec, zygote.hello, state.file),
           ...state.warnings,
-          ...ownerWarnings(await warnings, spec, launcher, state.uid),
-          ...portWarnings(spec, portMappings, launcher),
+          ...ownerWarnings(await warnings, spec, zygote, state.uid),
+          ...portWarnings(spec, portMappings, zygote),
         ],
       },
     };
@@ -137,30 +137,25 @@ export class ProcessDriver extends HostDriver {
     // Those that go on now fail, and remove what they have made.
     await Promise.allSettled(this.#starts);
     await super.close();
-    await this.#launchers.close();
+    await this.#zygotes.close();
   }
 
-  /** A launcher that ends, or a spare that dies, in the very moment of a start is worth another try: nothing has begun then. */
-  async #tryStarts(
-    spec: SandboxSpec,
-    version: string | null,
-    launcher: Launcher,
-    signal: AbortSignal,
-  ): Promise<Started> {
-    let serving = launcher;
+  /** A zygote that ends, or a worker that dies, in the very moment of a start is worth another try: nothing has begun then. */
+  async #tryStarts(spec: SandboxSpec, version: string | null, zygote: Zygote, signal: AbortSignal): Promise<Started> {
+    let serving = zygote;
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
       const started = await this.#tryStart(spec, serving, signal);
       if (started !== null) return started;
-      serving = await this.#launcher(version, serving, signal);
+      serving = await this.#zygote(version, serving, signal);
     }
-    throw unavailable('the launcher ended the start without a word; its log is in run/ of the data directory');
+    throw unavailable('the zygote ended the start without a word; its log is in run/ of the data directory');
   }
 
   /** The one to ask, after `tried` has not answered. One that ends while it begins is worth another try too. Fails with `unavailable`. */
-  async #launcher(version: string | null, tried: Launcher | null, signal: AbortSignal): Promise<Launcher> {
-    const get = () => (tried === null ? this.#launchers.get(version) : this.#launchers.getOther(version, tried));
-    const inTime = (launcher: Promise<Launcher>) =>
-      within(launcher, START_TIMEOUT_MS, 'the launcher did not answer in time', signal);
+  async #zygote(version: string | null, tried: Zygote | null, signal: AbortSignal): Promise<Zygote> {
+    const get = () => (tried === null ? this.#zygotes.get(version) : this.#zygotes.getOther(version, tried));
+    const inTime = (zygote: Promise<Zygote>) =>
+      within(zygote, START_TIMEOUT_MS, 'the zygote did not answer in time', signal);
     try {
       return await inTime(get().catch(error => (isUnavailable(error) ? get() : Promise.reject(error))));
     } catch (error) {
@@ -171,9 +166,9 @@ export class ProcessDriver extends HostDriver {
   }
 
   /** One start over one connection; null when it ended without an answer. Leaves nothing when it fails. */
-  async #tryStart(spec: SandboxSpec, launcher: Launcher, signal: AbortSignal): Promise<Started | null> {
+  async #tryStart(spec: SandboxSpec, zygote: Zygote, signal: AbortSignal): Promise<Started | null> {
     if (signal.aborted) throw deadlineExceeded('the sandbox did not start in time');
-    const connection = await FrameSocket.connect(launcher.startSocket).catch(() => null);
+    const connection = await FrameSocket.connect(zygote.startSocket).catch(() => null);
     if (this.#isClosed) {
       connection?.close();
       throw closed();

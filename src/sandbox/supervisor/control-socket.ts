@@ -9,8 +9,8 @@ import { FrameSocket } from '../host/frame-socket.ts';
 /** How long a program that has connected may take to say which it is. */
 const HELLO_TIMEOUT_MS = 5_000;
 
-/** What a keeper says of itself first. */
-export interface KeeperHello {
+/** What a shim says of itself first. */
+export interface ShimHello {
   readonly program: string;
   readonly pid: number;
   readonly supervisorPid: number;
@@ -19,13 +19,13 @@ export interface KeeperHello {
   readonly python: string;
 }
 
-/** A keeper that has connected. */
+/** A shim that has connected. */
 export interface Arrival {
-  readonly hello: KeeperHello;
+  readonly hello: ShimHello;
   readonly connection: FrameSocket;
 }
 
-/** Where the keepers that this server has started connect to. */
+/** Where the shims that this server has started connect to. */
 export class ControlSocket {
   readonly path: string;
   readonly #server: net.Server;
@@ -81,7 +81,7 @@ export class ControlSocket {
       // One that an operator has started again has no instance any more.
       if (arrived === undefined) return connection.close();
       this.#expected.delete(String(hello?.program));
-      arrived({ hello: hello as unknown as KeeperHello, connection });
+      arrived({ hello: hello as unknown as ShimHello, connection });
     } catch {
       connection.close();
     } finally {
@@ -101,7 +101,7 @@ export function isServed(path: string): Promise<boolean> {
   );
 }
 
-/** Where the keepers of one server connect to: while somebody listens there, that server lives. */
+/** Where the shims of one server connect to: while somebody listens there, that server lives. */
 export function socketOf(runDir: string, owner: string): string {
   return join(runDir, `${owner}.sock`);
 }

@@ -19,9 +19,9 @@ import {
   startRequest,
 } from '../host/start-request.ts';
 import { readAddress } from './address.ts';
-import { dismissKeeper, type Keeper } from './keeper.ts';
-import { Keepers } from './keepers.ts';
 import { Programs } from './programs.ts';
+import { dismissShim, type Shim } from './shim.ts';
+import { Shims } from './shims.ts';
 import { Supervisord } from './supervisord.ts';
 import { sweep } from './sweep.ts';
 
@@ -44,7 +44,7 @@ export interface SupervisorDriverOptions extends PythonHostOptions {
 
 /**
  * Instances as programs of the operator's supervisord. Inside they are process sandboxes, and once started they are served as those are,
- * by their own first process; supervisord begins them and owns their life. See docs/supervisor.md.
+ * by their own init; supervisord begins them and owns their life. See docs/supervisor.md.
  */
 export class SupervisorDriver extends HostDriver {
   readonly name = 'supervisor';
@@ -52,7 +52,7 @@ export class SupervisorDriver extends HostDriver {
   readonly #network: NetworkOptions;
   readonly #runDir: string;
   readonly #programs: Programs;
-  readonly #keepers: Keepers;
+  readonly #shims: Shims;
   #swept: Promise<void> | null = null;
 
   constructor(options: SupervisorDriverOptions) {
@@ -68,7 +68,7 @@ export class SupervisorDriver extends HostDriver {
     // Two services on one supervisord tell their programs apart by their data directories.
     const label = createHash('sha256').update(dataDir).digest('hex').slice(0, 8);
     this.#programs = new Programs(supervisord, options.includeDir, `rookery-${label}-`, logger);
-    this.#keepers = new Keepers({
+    this.#shims = new Shims({
       runDir: this.#runDir,
       dataDir,
       pythonDir,
@@ -84,15 +84,15 @@ export class SupervisorDriver extends HostDriver {
 
   async probe(): Promise<ProbeResult> {
     try {
-      const keeper = await within(this.#tryKeeper(), PROBE_TIMEOUT_MS, NO_PROGRAM);
-      return this.probed(keeper.hello);
+      const shim = await within(this.#tryShim(), PROBE_TIMEOUT_MS, NO_PROGRAM);
+      return this.probed(shim.hello);
     } catch (error) {
       return { available: false, reason: messageOf(error) };
     }
   }
 
   async warm(): Promise<void> {
-    for (const version of this.#options.warm ?? []) this.#keepers.warm(version);
+    for (const version of this.#options.warm ?? []) this.#shims.warm(version);
   }
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
@@ -100,27 +100,27 @@ export class SupervisorDriver extends HostDriver {
     const version = spec.command.kind === 'python' ? spec.command.version : null;
     const owners = sourceOwners(spec);
     try {
-      const { keeper, file, uid, warnings } = await this.#tryStarts(spec, version, signal);
+      const { shim, file, uid, warnings } = await this.#tryStarts(spec, version, signal);
       const { handle, portMappings } = await this.publish(this.handleOf(spec.instanceId, file), spec);
       return {
         handle,
         endpoint: handle.endpoint,
         facts: {
-          sandboxId: keeper.program,
+          sandboxId: shim.program,
           nodeIp: '127.0.0.1',
           sandboxIp: file.address ?? '',
           portMappings,
-          isolation: isolationOf(spec, keeper, file),
+          isolation: isolationOf(spec, shim, file),
           warnings: [
-            ...this.degradedIn(spec, keeper.hello, file),
+            ...this.degradedIn(spec, shim.hello, file),
             ...warnings,
-            ...ownerWarnings(await owners, spec, keeper, uid),
-            ...portWarnings(spec, portMappings, keeper),
+            ...ownerWarnings(await owners, spec, shim, uid),
+            ...portWarnings(spec, portMappings, shim),
           ],
         },
       };
     } finally {
-      this.#keepers.refill(version);
+      this.#shims.refill(version);
     }
   }
 
@@ -139,22 +139,22 @@ export class SupervisorDriver extends HostDriver {
 
   override async close(): Promise<void> {
     await this.#swept;
-    await this.#keepers.close();
+    await this.#shims.close();
     await this.#programs.settle();
     await super.close();
   }
 
   /** One that waits for an instance, and goes on doing so. */
-  async #tryKeeper(): Promise<Keeper> {
+  async #tryShim(): Promise<Shim> {
     const parent = await this.#programs.parent();
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
-      const keeper = await this.#keepers.take(null, PROBE_TIMEOUT_MS, NO_PROGRAM);
-      if (keeper.hello.supervisorPid === parent) {
-        this.#keepers.giveBack(keeper);
-        return keeper;
+      const shim = await this.#shims.take(null, PROBE_TIMEOUT_MS, NO_PROGRAM);
+      if (shim.hello.supervisorPid === parent) {
+        this.#shims.giveBack(shim);
+        return shim;
       }
       // It is about to end with a supervisord that has ended.
-      await this.#dismiss(keeper);
+      await this.#dismiss(shim);
     }
     throw unavailable(NO_PROGRAM);
   }
@@ -164,52 +164,52 @@ export class SupervisorDriver extends HostDriver {
     this.#swept ??= sweep(
       this.#programs,
       this.#runDir,
-      this.#keepers.owner,
+      this.#shims.owner,
       this.#options.removals,
       this.#options.logger,
     );
     return this.#swept;
   }
 
-  /** A keeper that dies in the very moment of a start is worth another try: nothing has begun then. */
+  /** A shim that dies in the very moment of a start is worth another try: nothing has begun then. */
   async #tryStarts(spec: SandboxSpec, version: string | null, signal: AbortSignal): Promise<Started> {
     const tooLate = 'the sandbox did not start in time';
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
-      const keeper = await this.#keepers.take(version, START_TIMEOUT_MS, tooLate, signal);
+      const shim = await this.#shims.take(version, START_TIMEOUT_MS, tooLate, signal);
       try {
-        refuseWithoutIsolation(spec, keeper, this.#network.use);
+        refuseWithoutIsolation(spec, shim, this.#network.use);
       } catch (error) {
-        this.#keepers.giveBack(keeper);
+        this.#shims.giveBack(shim);
         throw error;
       }
-      const started = await this.#tryStart(spec, keeper, signal);
+      const started = await this.#tryStart(spec, shim, signal);
       if (started !== null) return started;
     }
     throw unavailable('supervisord ended the sandbox before it had begun');
   }
 
-  /** One start; null when the keeper ended without an answer. Leaves nothing when it fails. */
-  async #tryStart(spec: SandboxSpec, keeper: Keeper, signal: AbortSignal): Promise<Started | null> {
-    const { program, argv, connection, reply } = keeper;
+  /** One start; null when the shim ended without an answer. Leaves nothing when it fails. */
+  async #tryStart(spec: SandboxSpec, shim: Shim, signal: AbortSignal): Promise<Started | null> {
+    const { program, argv, connection, reply } = shim;
     connection.send(startRequest(spec, this.#options.mountPolicy, this.#network.use));
     const named = this.#programs.name(program, argv, spec.instanceId, join(this.directoryOf(spec.instanceId), 'log'));
     let answer: Record<string, unknown> | null;
     try {
       answer = await within(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
     } catch (error) {
-      await this.#giveUp(keeper, spec.instanceId, named);
+      await this.#giveUp(shim, spec.instanceId, named);
       throw error;
     }
     await named;
     // From here on its own socket tells all that there is to know.
     connection.close();
     if (answer?.ok !== true) {
-      await this.#dismiss(keeper);
+      await this.#dismiss(shim);
       if (answer === null) return null;
       throw new ServiceError(answer.code as ErrorCode, String(answer.message));
     }
     return {
-      keeper,
+      shim,
       file: answer.data as SandboxStateFile,
       uid: answer.uid as number,
       warnings: answer.warnings as string[],
@@ -217,21 +217,21 @@ export class SupervisorDriver extends HostDriver {
   }
 
   /** Ends a start whose caller does not wait for it: it sees the half-closed connection, or has succeeded and is removed. */
-  async #giveUp(keeper: Keeper, instanceId: string, named: Promise<void>): Promise<void> {
-    keeper.connection.endSending();
-    await within(keeper.reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
+  async #giveUp(shim: Shim, instanceId: string, named: Promise<void>): Promise<void> {
+    shim.connection.endSending();
+    await within(shim.reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
     await named;
     await this.removeStarted(instanceId);
-    await this.#dismiss(keeper);
+    await this.#dismiss(shim);
   }
 
-  async #dismiss(keeper: Keeper): Promise<void> {
-    await dismissKeeper(keeper, {
+  async #dismiss(shim: Shim): Promise<void> {
+    await dismissShim(shim, {
       programs: this.#programs,
       runDir: this.#runDir,
       removals: this.#options.removals,
     }).catch(error => {
-      const { program } = keeper;
+      const { program } = shim;
       this.#options.logger.warn({ program, error: messageOf(error) }, 'a supervised program was not removed');
     });
   }
@@ -243,7 +243,7 @@ export class SupervisorDriver extends HostDriver {
 }
 
 interface Started {
-  readonly keeper: Keeper;
+  readonly shim: Shim;
   readonly file: SandboxStateFile;
   readonly uid: number;
   readonly warnings: readonly string[];

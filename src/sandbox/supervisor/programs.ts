@@ -12,7 +12,7 @@ const SUFFIX = '.conf';
 const END_TIMEOUT_MS = 1_000;
 const STOP_TIMEOUT_MS = 20_000;
 const RETRY = { firstMs: 2, longestMs: 100 };
-/** How much is told of what a program wrote before it failed. */
+/** How much of a program's output is reported when it fails. */
 const MOST_REASON_CHARS = 1_000;
 
 /** The programs that this service has in the operator's supervisord: their sections, their logs, their life. */
@@ -24,7 +24,7 @@ export class Programs {
   readonly #logger: Logger;
   #reloading: Promise<void> | null = null;
   #nextReload: Promise<void> | null = null;
-  /** Programs that supervisord could not be told to forget. It may have read their sections just before they were removed. */
+  /** Programs that supervisord could not be asked to forget. It may have read their sections just before they were removed. */
   readonly #owed = new Set<string>();
 
   constructor(supervisord: Supervisord, includeDir: string, prefix: string, logger: Logger) {
@@ -107,7 +107,7 @@ export class Programs {
       this.#owed.add(name);
       this.#logger.warn(
         { program: name, error: messageOf(error) },
-        'supervisord could not be told to forget a program',
+        'supervisord could not be asked to forget a program',
       );
     } finally {
       // Last: supervisord opens it when it starts the program.
@@ -115,7 +115,7 @@ export class Programs {
     }
   }
 
-  /** Makes supervisord forget what it could not be told while it was away. Never rejects. */
+  /** Makes supervisord forget what it did not hear while it was away. Never rejects. */
   async settle(): Promise<void> {
     for (const name of this.#owed) {
       const isGone = await this.#supervisord.removeGroup(name).catch(() => false);

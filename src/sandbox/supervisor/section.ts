@@ -9,11 +9,11 @@ export interface Section {
   readonly logPath: string;
 }
 
-/** What the code has to end in when supervisord asks (10 s, `keeper.py`), and then some. */
+/** What the code has to end in when supervisord asks (10 s, `shim.py`), and then some. */
 const STOP_WAIT_SECONDS = 15;
 
 /**
- * A program's section of supervisord's configuration. supervisord starts it when it is told to, and never again: what comes after an end
+ * A program's section of supervisord's configuration. supervisord starts it when it is asked to, and never again: what comes after an end
  * is decided by the service. Fails with `failed_precondition` when a path cannot be written there.
  */
 export function sectionOf({ name, argv, instanceId, logPath }: Section): string {

@@ -5,8 +5,8 @@ import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { readState } from '../host/handle.ts';
 import { isServed, socketOf } from './control-socket.ts';
-import type { KnownLayers } from './keeper.ts';
 import type { Programs } from './programs.ts';
+import type { KnownLayers } from './shim.ts';
 
 const OWNER = /^([0-9a-f]{8})(?:-\d+)?$/;
 
@@ -39,9 +39,10 @@ export async function sweep(
       await programs.remove(name);
       logger.info({ program: name }, 'a supervised program that an earlier server left was removed');
     }
-    const spares = join(runDir, 'spares');
-    for (const name of (await readdir(spares).catch(() => [])).filter(isLeft)) {
-      await removals.remove(join(spares, name));
+    // The name on the disk is that of earlier versions, whose files go too.
+    const workers = join(runDir, 'spares');
+    for (const name of (await readdir(workers).catch(() => [])).filter(isLeft)) {
+      await removals.remove(join(workers, name));
     }
     for (const other of sockets.filter(found => !alive.has(found))) await rm(socketOf(runDir, other), { force: true });
   } catch (error) {
@@ -50,7 +51,7 @@ export async function sweep(
 }
 
 /**
- * Removes the control groups that keepers left which were killed; those of instances stay. One in which something runs cannot be
+ * Removes the control groups that shims left which were killed; those of instances stay. One in which something runs cannot be
  * removed. Never rejects.
  */
 export async function sweepGroups(

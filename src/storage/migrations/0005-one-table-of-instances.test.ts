@@ -2,7 +2,7 @@ import { Migrator } from 'kysely';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { Harness, specOf, TENANT } from '../../../test/agents/harness.ts';
 import { NO_SANDBOX } from '../../core/instance.ts';
-import { CallRoom } from '../../instances/call-room.ts';
+import { CallLimiter } from '../../instances/call-limiter.ts';
 import { OpenCallBytes } from '../../instances/open-call-bytes.ts';
 import { findAgentByIdempotencyKey } from '../agents.ts';
 import { connect, type Database, migrate } from '../database.ts';
@@ -226,7 +226,7 @@ test('the layer starts on what an earlier version left: what lives is adopted, w
   const adopted: string[] = [];
   const instances = beside.newServer({ database });
   instances.own('function', {
-    room: new CallRoom({ maxWaitingCalls: 1, bytes: new OpenCallBytes(1024) }),
+    limiter: new CallLimiter({ maxWaitingCalls: 1, bytes: new OpenCallBytes(1024) }),
     adopted: live => void adopted.push(live.id),
   });
   await instances.start();

@@ -278,7 +278,7 @@ final class Instance {
         }
     }
 
-    /** Runs a call that holds a place, and then those that wait for one, until none does. */
+    /** Runs a call that holds a slot, and then those that wait for one, until none does. */
     private void run(Call call) {
         Call next = call;
         while (next != null) {
@@ -287,7 +287,7 @@ final class Instance {
         }
     }
 
-    /** Answers a call whose code has ended and takes the next one that waits into its place. */
+    /** Answers a call whose code has ended and takes the next one that waits into its slot. */
     private Call finish(Call call, Executor.Outcome outcome) {
         Call next = null;
         String reason;
@@ -374,9 +374,9 @@ final class Instance {
     // For the lifecycle.
 
     /** The code is loaded: calls may run. With the lock. */
-    void open(Executor loaded, int places) {
+    void open(Executor loaded, int slots) {
         executor = loaded;
-        concurrency = places;
+        concurrency = slots;
         decideReading();
     }
 

@@ -24,7 +24,7 @@ final class Lifecycle {
         NEW, INITIALIZING, READY, FAILED, STOPPING
     }
 
-    /** User code outside of calls that may be told to end. */
+    /** User code outside of calls that may be asked to end. */
     private interface Step<T> extends Callable<T> {
     }
 
@@ -215,7 +215,7 @@ final class Lifecycle {
 
     // STOP.
 
-    /** Ends the instance within its grace, once. `connection` is told; null: nobody is. */
+    /** Ends the instance within its grace, once. `connection` learns of it; null: nobody does. */
     void stop(Connection connection, long graceMs) {
         State before;
         synchronized (instance.lock) {

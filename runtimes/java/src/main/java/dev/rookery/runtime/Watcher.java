@@ -9,7 +9,7 @@ import java.util.concurrent.locks.LockSupport;
 
 /**
  * Looks after what takes long, so that what is quick need not care. The thread that reads a connection runs a handler itself:
- * handing it over would cost the caller a wake-up. When a handler is not over soon, another thread is told to read on, which
+ * handing it over would cost the caller a wake-up. When a handler is not over soon, another thread is asked to read on, which
  * sees the end of the connection. Also ends connections that take nothing, and interrupts cancelled code again that has
  * swallowed its interrupt. With nothing to look after it is parked without a timeout.
  */

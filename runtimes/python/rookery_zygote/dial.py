@@ -1,0 +1,118 @@
+"""A connection to a port of this network's loopback, passed on byte for byte."""
+
+import errno
+import select
+import socket
+
+from . import frames
+from .failure import Refusal
+
+_CONNECT_SECONDS = 5
+_CHUNK = 262144
+_HOSTS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+
+
+def serve(connection, request):
+    """Connects, says so, and passes bytes on until both sides have ended. Fails with Refusal."""
+    target = _connect(request["port"])
+    frames.write_message(connection, {"ok": True})
+    _pass_on(connection, target)
+
+
+def _connect(port):
+    refused = None
+    for family, host in _HOSTS:
+        try:
+            target = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            # No such protocol here.
+            continue
+        try:
+            target.settimeout(_CONNECT_SECONDS)
+            target.connect((host, port))
+            target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return target
+        except OSError as error:
+            target.close()
+            if refused is None or error.errno != errno.ECONNREFUSED:
+                refused = refused if isinstance(refused, socket.timeout) else error
+    if isinstance(refused, socket.timeout):
+        raise Refusal("unavailable", "port %d does not answer" % port)
+    raise Refusal("unavailable", "nothing listens on port %d" % port)
+
+
+class _Direction:
+    """What has been read from one side and not been written to the other."""
+
+    def __init__(self, source, target):
+        self.source = source
+        self.target = target
+        self.left = memoryview(b"")
+        self.has_ended = False
+
+    def read(self):
+        try:
+            data = self.source.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        if data:
+            self.left = memoryview(data)
+            self.write()
+        else:
+            self.has_ended = True
+            _end_sending(self.target)
+
+    def write(self):
+        try:
+            self.left = self.left[self.target.send(self.left) :]
+        except BlockingIOError:
+            pass
+
+
+def _pass_on(one, other):
+    for side in (one, other):
+        side.setblocking(False)
+    directions = (_Direction(one, other), _Direction(other, one))
+    poll = select.poll()
+    wanted = {}
+    while not all(direction.has_ended for direction in directions):
+        events = {one.fileno(): 0, other.fileno(): 0}
+        for direction in directions:
+            if direction.left:
+                events[direction.target.fileno()] |= select.POLLOUT
+            elif not direction.has_ended:
+                events[direction.source.fileno()] |= select.POLLIN
+        for descriptor, event in events.items():
+            if wanted.get(descriptor) != event:
+                wanted[descriptor] = event
+                poll.register(descriptor, event)
+        ready = dict(poll.poll())
+        for direction in directions:
+            source, target = ready.get(direction.source.fileno(), 0), ready.get(direction.target.fileno(), 0)
+            # One that has ended on its side and hangs up while it is written to is gone.
+            is_gone = source & select.POLLHUP and direction.has_ended
+            if is_gone or (target | source) & (select.POLLERR | select.POLLNVAL):
+                _reset(directions)
+                return
+            if direction.left:
+                if target & (select.POLLOUT | select.POLLHUP):
+                    direction.write()
+            elif not direction.has_ended and source:
+                direction.read()
+
+
+def _end_sending(side):
+    try:
+        side.shutdown(socket.SHUT_WR)
+    except OSError:
+        # It has closed already.
+        pass
+
+
+def _reset(directions):
+    """Passes a side that broke off on to the other as an error, as far as its kind of socket can."""
+    for direction in directions:
+        if direction.source.family != socket.AF_UNIX:
+            # With a linger of nothing a close is a reset.
+            direction.source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        direction.source.close()

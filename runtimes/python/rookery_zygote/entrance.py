@@ -1,0 +1,94 @@
+"""The way into containers for a server that is root on their machine. One line of JSON on standard input says where it listens.
+
+Each connection is one request. A child enters the namespaces that it needs, becomes the user of the container, without any capability, and
+serves it. It does not enter the container's pid namespace: nobody inside sees it, can trace it or holds it up.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+
+from rookery_runtime import unix_path
+
+from . import access, inside, process, waiting
+
+_BACKLOG = 128
+#: More children than these are not made, for all containers together; whoever comes then learns it. The server bounds those of each.
+_MOST_CHILDREN = 1024
+_REQUEST_SECONDS = 10
+_READY = 3
+
+
+def main():
+    """Until standard input ends, which is the end of the server. Connections that are being served go on until they end."""
+    path = json.loads(sys.stdin.readline())["socket"]
+    os.umask(0o077)
+    _forget(path)
+    listener = unix_path.listen(path, _BACKLOG)
+    process.Title().set("rookery: entrance")
+    os.write(_READY, b"{\"ok\": true}\n")
+    os.close(_READY)
+    wake = waiting.Wakeup()
+    # The server ends it; what ends the server's terminal does not.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    poll = select.poll()
+    for descriptor in (0, listener.fileno(), wake.fileno()):
+        poll.register(descriptor, select.POLLIN)
+    children = 0
+    while True:
+        for descriptor, _event in poll.poll():
+            if descriptor == wake.fileno():
+                wake.clear()
+                ended = []
+                waiting.reap(lambda pid, _status: ended.append(pid))
+                children -= len(ended)
+            elif descriptor == 0:
+                _forget(path)
+                return
+            else:
+                children += _accept(listener, children)
+
+
+def _accept(listener, children):
+    """1 when a child serves it."""
+    try:
+        connection, _address = listener.accept()
+    except OSError:
+        return 0
+    with connection:
+        if children >= _MOST_CHILDREN:
+            access.refuse(connection, "resource_exhausted", "too many ways into containers are open (%d)" % _MOST_CHILDREN)
+            return 0
+        try:
+            child = os.fork()
+        except OSError as error:
+            access.refuse(connection, "unavailable", "no process can be started: %s" % error.strerror)
+            return 0
+        if child == 0:
+            _child(connection)
+    return 1
+
+
+def _child(connection):
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        process.close_all_but([1, 2, connection.fileno()])
+        connection.settimeout(_REQUEST_SECONDS)
+        inside.serve(connection)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _forget(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+

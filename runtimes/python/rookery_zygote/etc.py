@@ -1,0 +1,126 @@
+"""The /etc that sandboxes see: copies of the few files of the host that programs need, kept true to the host's.
+
+Copies, because a bind mount of a file keeps the old one when the host replaces it (resolv.conf on every change of network).
+"""
+
+import os
+import shutil
+
+from . import network_names
+
+#: Files; a symbolic link into /usr stays one, any other is followed.
+FILES = (
+    "adjtime alpine-release bash.bashrc debian_version environment-modules ethertypes fedora-release gai.conf group "
+    "host.conf hostname hosts inputrc ld.so.cache ld.so.conf locale.alias locale.conf localtime login.defs lsb-release "
+    "magic mime.types mke2fs.conf networks nsswitch.conf os-release passwd profile protocols redhat-release "
+    "resolv.conf rpc services shells timezone ssl/openssl.cnf ssl/cert.pem ca-certificates.conf"
+).split()
+#: Directories that hold no secret, bound read-only.
+DIRECTORIES = (
+    "alternatives ca-certificates crypto-policies fonts ld.so.conf.d pki/ca-trust/extracted pki/tls/certs "
+    "pki/java ssl/certs ssl/misc terminfo"
+).split()
+#: Directories of these beginnings are bound too (configuration of language runtimes).
+DIRECTORY_BEGINNINGS = ("java", "python3", "perl")
+
+
+class EtcTemplate:
+    """One directory on the host that every sandbox has as its /etc, read-only."""
+
+    def __init__(self, path, source="/etc", keep=False):
+        """`keep`: goes on with what is there, which sandboxes may be using."""
+        self.path = path
+        self._source = source
+        self._seen = {}
+        if not keep:
+            shutil.rmtree(path, ignore_errors=True)
+        os.makedirs(path, mode=0o755, exist_ok=True)
+        os.chmod(path, 0o755)
+        self.directories = self._find_directories()
+        for name in self.directories:
+            os.makedirs(os.path.join(path, name), mode=0o755, exist_ok=True)
+        self._link("mtab", "/proc/mounts")
+        self.refresh()
+
+    def refresh(self):
+        """Copies what has changed on the host. Files are written in place: running sandboxes see it too."""
+        for name in FILES:
+            origin = self._origin(name)
+            try:
+                link = os.readlink(origin) if os.path.islink(origin) else None
+                facts = os.stat(origin)
+            except OSError:
+                continue
+            seen = (link, facts.st_mtime, facts.st_size, facts.st_ino)
+            if self._seen.get(name) == seen or not os.path.isfile(origin):
+                continue
+            if link is not None and os.path.realpath(origin).startswith("/usr/"):
+                self._link(name, os.path.realpath(origin))
+            elif facts.st_mode & 0o004:
+                self._copy(name, origin, facts)
+            self._seen[name] = seen
+
+    def _origin(self, name):
+        path = os.path.join(self._source, name)
+        return network_names.resolvers_file(path) if name == "resolv.conf" else path
+
+    def remove(self):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _find_directories(self):
+        names = [name for name in DIRECTORIES if os.path.isdir(os.path.join(self._source, name))]
+        try:
+            entries = sorted(os.listdir(self._source))
+        except OSError:
+            entries = []
+        for name in entries:
+            path = os.path.join(self._source, name)
+            if name.startswith(DIRECTORY_BEGINNINGS) and os.path.isdir(path) and not os.path.islink(path):
+                names.append(name)
+        return names
+
+    def _copy(self, name, origin, facts):
+        target = os.path.join(self.path, name)
+        try:
+            if _is_copy(target, facts):
+                return
+            self._make_parent(target)
+            if os.path.islink(target):
+                os.unlink(target)
+            with open(origin, "rb") as source, open(target, "wb") as copy:
+                shutil.copyfileobj(source, copy)
+            os.chmod(target, 0o644)
+            os.utime(target, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
+        except OSError:
+            pass
+
+    def _make_parent(self, path):
+        """Only below this directory: one that was removed while its zygote lives is not made again. Fails with OSError."""
+        parent = os.path.dirname(path)
+        if parent == self.path:
+            return
+        try:
+            os.mkdir(parent, 0o755)
+        except FileExistsError:
+            pass
+
+    def _link(self, name, target):
+        path = os.path.join(self.path, name)
+        try:
+            if os.path.islink(path) and os.readlink(path) == target:
+                return
+            if os.path.lexists(path):
+                os.unlink(path)
+            self._make_parent(path)
+            os.symlink(target, path)
+        except OSError:
+            pass
+
+
+def _is_copy(path, facts):
+    """Whether the file at `path` was made from the one with these facts."""
+    try:
+        held = os.lstat(path)
+    except OSError:
+        return False
+    return (held.st_mode, held.st_size, held.st_mtime_ns) == (0o100644, facts.st_size, facts.st_mtime_ns)

@@ -1,0 +1,106 @@
+"""One zygote of each name: the lock that it holds, and what zygotes that are no more have left."""
+
+import fcntl
+import os
+import time
+
+_LOCK = ".lock"
+_LOG = ".log"
+_SOCKETS = (".control.sock", ".start.sock")
+#: Somebody may want to read why a zygote ended.
+_KEEP_WORDS_SECONDS = 24 * 60 * 60
+#: One that begins has its log before it has its lock.
+_BEGINNING_SECONDS = 60
+#: Whoever sweeps holds a lock for a moment.
+_TRIES = 5
+_TRY_SECONDS = 0.02
+
+
+class LockFile:
+    """`<name>.lock` in the directory `run`."""
+
+    def __init__(self, run, name):
+        self._log = os.path.join(run, name + _LOG)
+        self._path = os.path.join(run, name + _LOCK)
+        self._descriptor = None
+
+    def take(self):
+        """False when a process that lives has it."""
+        for _attempt in range(_TRIES):
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if not _try_lock(descriptor):
+                os.close(descriptor)
+                time.sleep(_TRY_SECONDS)
+            elif _is_at(descriptor, self._path):
+                self._descriptor = descriptor
+                return True
+            else:
+                # It was removed between the opening and the lock.
+                os.close(descriptor)
+        return False
+
+    def remove(self):
+        """At the very end of its holder: another one may begin from here on. A log that says something stays."""
+        if _size(self._log) == 0:
+            _unlink(self._log)
+        _unlink(self._path)
+
+
+def sweep(run):
+    """Removes locks, logs and sockets of zygotes that are no more. A log that says something stays for a day."""
+    entries = [entry for entry in os.listdir(run) if entry.startswith("py")]
+    for name in {os.path.splitext(entry)[0] for entry in entries if entry.endswith((_LOCK, _LOG))}:
+        path = os.path.join(run, name)
+        if _is_wanted(path + _LOG):
+            continue
+        try:
+            descriptor = os.open(path + _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            # Its holder has removed it.
+            _unlink(path + _LOG)
+            continue
+        try:
+            if _try_lock(descriptor) and _is_at(descriptor, path + _LOCK):
+                # The lock last, and while it is held: until then nobody begins under this name.
+                for ending in (_LOG,) + _SOCKETS + (_LOCK,):
+                    _unlink(path + ending)
+        finally:
+            os.close(descriptor)
+
+
+def _is_wanted(log):
+    try:
+        found = os.lstat(log)
+    except OSError:
+        return False
+    age = time.time() - found.st_mtime
+    return age < (_KEEP_WORDS_SECONDS if found.st_size > 0 else _BEGINNING_SECONDS)
+
+
+def _size(path):
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return None
+
+
+def _try_lock(descriptor):
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+
+
+def _is_at(descriptor, path):
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except OSError:
+        return False
+
+
+def _unlink(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

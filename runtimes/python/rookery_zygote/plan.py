@@ -1,0 +1,36 @@
+"""What is the same for all sandboxes of one zygote."""
+
+import os
+import sys
+
+from . import etc, identity, layers, network, process, root
+
+
+class Plan:
+    def __init__(self, config, title, template=None, held=None):
+        """`template` and `held`: the etc template and the layers where they are known already."""
+        run = config["runDir"]
+        self.name = config["name"]
+        self.instances = os.path.join(run, "instances")
+        self.log_bytes = config["logBytes"]
+        self.log_files = config["logFiles"]
+        self.title = title
+        self.boot_id = process.boot_id()
+        #: The most asked for; looking it up takes as long as all the rest of a start.
+        self.root_identity = identity.find("")
+        mount_point = os.path.join(run, "root")
+        # The old name of workers stays on the disk: what an earlier version left there is removed.
+        self.workers = os.path.join(run, "spares")
+        for path in (self.instances, self.workers, mount_point):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        self.etc = template or etc.EtcTemplate(os.path.join(run, "etc-" + self.name))
+        shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
+        self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
+        self.layers = held or layers.find(config["disable"], self.root)
+        self.networks = network.Networks(config.get("network"))
+
+    def find_networks(self, has_found=False):
+        """As `Networks.find`."""
+        self.networks.find(self.layers, has_found)
+        if self.networks.of_user is not None:
+            self.root.name_server = self.networks.of_user.name_server

@@ -1,0 +1,259 @@
+"""The system call filter of a sandbox: everything is allowed but what reaches for the kernel or for other processes.
+
+Containers get the same rules from Docker (`container_filter`, made from the tables here).
+"""
+
+import ctypes
+import struct
+
+from . import syscalls
+
+_EPERM = 1
+_ENOSYS = 38
+_EAFNOSUPPORT = 97
+_ALLOW = 0x7FFF0000
+_ERRNO = 0x00050000
+_SECCOMP_SET_MODE_FILTER = 1
+_SECCOMP_FILTER_FLAG_SPEC_ALLOW = 4
+_TIOCSTI = 0x5412
+_TIOCLINUX = 0x541C
+#: Every CLONE_NEW* flag.
+NAMESPACES = 0x7E020080
+#: CLONE_NEWTIME is part of the exit signal's byte in clone(2), so it is no flag there.
+CLONE_NAMESPACES = 0x7E020000
+#: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+FAMILIES = (1, 2, 10, 16)
+
+# Denied with EPERM: (name, x86_64, aarch64); None where the machine does not have it.
+DENIED = (
+    ("acct", 163, 89),
+    ("add_key", 248, 217),
+    ("bpf", 321, 280),
+    ("chroot", 161, 51),
+    ("clock_settime", 227, 112),
+    ("create_module", 174, None),
+    ("delete_module", 176, 106),
+    ("fanotify_init", 300, 262),
+    ("finit_module", 313, 273),
+    ("fsconfig", 431, 431),
+    ("fsmount", 432, 432),
+    ("fsopen", 430, 430),
+    ("fspick", 433, 433),
+    ("get_kernel_syms", 177, None),
+    ("get_mempolicy", 239, 236),
+    ("init_module", 175, 105),
+    ("ioperm", 173, None),
+    ("iopl", 172, None),
+    ("kcmp", 312, 272),
+    ("kexec_file_load", 320, 294),
+    ("kexec_load", 246, 104),
+    ("keyctl", 250, 219),
+    ("listmount", 458, 458),
+    ("lookup_dcookie", 212, 18),
+    ("lsm_set_self_attr", 460, 460),
+    ("mbind", 237, 235),
+    ("migrate_pages", 256, 238),
+    ("mount", 165, 40),
+    ("mount_setattr", 442, 442),
+    ("move_mount", 429, 429),
+    ("move_pages", 279, 239),
+    ("nfsservctl", 180, 42),
+    ("open_by_handle_at", 304, 265),
+    ("open_tree", 428, 428),
+    ("open_tree_attr", 467, 467),
+    ("perf_event_open", 298, 241),
+    ("pidfd_getfd", 438, 438),
+    ("pivot_root", 155, 41),
+    ("process_madvise", 440, 440),
+    ("process_mrelease", 448, 448),
+    ("process_vm_readv", 310, 270),
+    ("process_vm_writev", 311, 271),
+    ("ptrace", 101, 117),
+    ("query_module", 178, None),
+    ("quotactl", 179, 60),
+    ("quotactl_fd", 443, 443),
+    ("reboot", 169, 142),
+    ("request_key", 249, 218),
+    ("set_mempolicy", 238, 237),
+    ("set_mempolicy_home_node", 450, 450),
+    ("setdomainname", 171, 162),
+    ("sethostname", 170, 161),
+    ("setns", 308, 268),
+    ("settimeofday", 164, 170),
+    ("statmount", 457, 457),
+    ("swapoff", 168, 225),
+    ("swapon", 167, 224),
+    ("_sysctl", 156, None),
+    ("sysfs", 139, None),
+    ("syslog", 103, 116),
+    ("umount2", 166, 39),
+    ("uselib", 134, None),
+    ("userfaultfd", 323, 282),
+    ("ustat", 136, None),
+    ("vhangup", 153, 58),
+)
+# Denied with ENOSYS, so that libraries take their other way.
+ABSENT = (
+    ("clone3", 435, 435),
+    # Its mode is behind a pointer, where a filter cannot look.
+    ("openat2", 437, 437),
+    ("io_uring_setup", 425, 425),
+    ("io_uring_enter", 426, 426),
+    ("io_uring_register", 427, 427),
+)
+#: S_ISUID and S_ISGID. On the host such a file would be a program with the rights of its owner: of root, where the code runs as root.
+SET_IDS = 0o6000
+#: O_CREAT and what makes O_TMPFILE more than O_DIRECTORY: only then is there a mode.
+CREATES = 0o20000100
+# Denied with EPERM when the mode has them: (name, x86_64, aarch64, which argument is the mode, which the flags that say whether it counts).
+# Directories and sockets cannot have them, and a file that is written to loses them.
+MODES = (
+    ("openat", 257, 56, 3, 2),
+    ("open", 2, None, 2, 1),
+    ("chmod", 90, None, 1, None),
+    ("creat", 85, None, 1, None),
+    ("fchmod", 91, 52, 1, None),
+    ("fchmodat", 268, 53, 2, None),
+    ("fchmodat2", 452, 452, 2, None),
+    ("mknod", 133, None, 1, None),
+    ("mknodat", 259, 33, 2, None),
+)
+#: What asks, and what only tells programs another name of the machine; not what makes their memory easier to attack.
+PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
+# Looked at by argument.
+_PERSONALITY = {"x86_64": 135, "aarch64": 92}
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_UNSHARE = {"x86_64": 272, "aarch64": 97}
+_SOCKET = {"x86_64": 41, "aarch64": 198}
+_SOCKETPAIR = {"x86_64": 53, "aarch64": 199}
+_IOCTL = {"x86_64": 16, "aarch64": 29}
+_PRLIMIT = {"x86_64": 302, "aarch64": 261}
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+_LOAD = 0x20
+_JUMP_EQUAL = 0x15
+_JUMP_GREATER_EQUAL = 0x35
+_JUMP_SET = 0x45
+_RETURN = 0x06
+_NUMBER_AT = 0
+_ARCH_AT = 4
+
+
+def _argument_at(index):
+    return 16 + 8 * index
+
+
+def _instruction(code, true, false, value):
+    return struct.pack("=HBBI", code, true, false, value)
+
+
+def _mode_check(call, mode_index, flags_index, denied, allow):
+    check = []
+    if flags_index is not None:
+        check = [_instruction(_LOAD, 0, 0, _argument_at(flags_index)), _instruction(_JUMP_SET, 0, 3, CREATES)]
+    check += [
+        _instruction(_LOAD, 0, 0, _argument_at(mode_index)),
+        _instruction(_JUMP_SET, 0, 1, SET_IDS),
+        denied,
+        allow,
+    ]
+    return [_instruction(_JUMP_EQUAL, 0, len(check), call)] + check
+
+
+def program(machine):
+    """The filter as BPF bytes, or None for a machine whose system calls are not in the table."""
+    if machine not in _AUDIT_ARCH:
+        return None
+    column = 1 if machine == "x86_64" else 2
+    eperm = _instruction(_RETURN, 0, 0, _ERRNO | _EPERM)
+    enosys = _instruction(_RETURN, 0, 0, _ERRNO | _ENOSYS)
+    allow = _instruction(_RETURN, 0, 0, _ALLOW)
+    number = _instruction(_LOAD, 0, 0, _NUMBER_AT)
+    code = [
+        _instruction(_LOAD, 0, 0, _ARCH_AT),
+        _instruction(_JUMP_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
+        # 32-bit programs have other numbers: none of their calls passes.
+        eperm,
+        number,
+    ]
+    if machine == "x86_64":
+        # The x32 variants of all calls.
+        code += [_instruction(_JUMP_GREATER_EQUAL, 0, 1, 0x40000000), enosys]
+    # First, because files are opened often, and what is looked at by argument is not remembered by the kernel.
+    for entry in MODES:
+        if entry[column] is not None:
+            code += _mode_check(entry[column], entry[3], entry[4], eperm, allow)
+    for names, verdict in ((DENIED, eperm), (ABSENT, enosys)):
+        for entry in names:
+            if entry[column] is not None:
+                code += [_instruction(_JUMP_EQUAL, 0, 1, entry[column]), verdict]
+    for call, flags in ((_CLONE, CLONE_NAMESPACES), (_UNSHARE, NAMESPACES)):
+        code += [
+            _instruction(_JUMP_EQUAL, 0, 4, call[machine]),
+            _instruction(_LOAD, 0, 0, _argument_at(0)),
+            _instruction(_JUMP_SET, 0, 1, flags),
+            eperm,
+            allow,
+        ]
+    code += [
+        _instruction(_JUMP_EQUAL, 0, 5, _IOCTL[machine]),
+        _instruction(_LOAD, 0, 0, _argument_at(1)),
+        _instruction(_JUMP_EQUAL, 1, 0, _TIOCSTI),
+        _instruction(_JUMP_EQUAL, 0, 1, _TIOCLINUX),
+        eperm,
+        allow,
+    ]
+    # New limits (the third argument, a pointer) for nobody but oneself (the first, 0): whoever has the same uid could end init.
+    code += [
+        _instruction(_JUMP_EQUAL, 0, 8, _PRLIMIT[machine]),
+        _instruction(_LOAD, 0, 0, _argument_at(0)),
+        _instruction(_JUMP_EQUAL, 5, 0, 0),
+        _instruction(_LOAD, 0, 0, _argument_at(2)),
+        _instruction(_JUMP_EQUAL, 0, 2, 0),
+        _instruction(_LOAD, 0, 0, _argument_at(2) + 4),
+        _instruction(_JUMP_EQUAL, 1, 0, 0),
+        eperm,
+        allow,
+    ]
+    unsupported = _instruction(_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)
+    for call, values, verdict in (
+        (_PERSONALITY, PERSONALITIES, eperm),
+        (_SOCKET, FAMILIES, unsupported),
+        (_SOCKETPAIR, FAMILIES, unsupported),
+    ):
+        code += [
+            _instruction(_JUMP_EQUAL, 0, len(values) + 3, call[machine]),
+            _instruction(_LOAD, 0, 0, _argument_at(0)),
+        ]
+        for index, value in enumerate(values):
+            code.append(_instruction(_JUMP_EQUAL, len(values) - index, 0, value))
+        code += [verdict, allow]
+    code.append(allow)
+    return b"".join(code)
+
+
+#: Made once: every worker installs it.
+_OWN = program(syscalls.MACHINE)
+
+
+def install():
+    """Puts the filter on this process and all its future children. Needs no_new_privs (or the right). Fails with OSError."""
+    filter_bytes = _OWN
+    if filter_bytes is None:
+        raise OSError(_ENOSYS, "no system call filter is known for %s" % syscalls.MACHINE)
+    held = ctypes.create_string_buffer(filter_bytes, len(filter_bytes))
+    request = struct.pack("@HP", len(filter_bytes) // 8, ctypes.addressof(held))
+    result = syscalls.LIBC.syscall(
+        ctypes.c_long(syscalls.SYS_SECCOMP),
+        ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
+        ctypes.c_uint(_SECCOMP_FILTER_FLAG_SPEC_ALLOW),
+        request,
+    )
+    if result != 0:
+        # Kernels before 4.17 do not know the flag.
+        address = ctypes.create_string_buffer(request, len(request))
+        result = syscalls.LIBC.prctl(
+            ctypes.c_int(syscalls.PR_SET_SECCOMP), ctypes.c_ulong(2), ctypes.c_ulong(ctypes.addressof(address)), 0, 0
+        )
+        if result != 0:
+            raise OSError(ctypes.get_errno(), "the system call filter was refused")

@@ -1,0 +1,185 @@
+"""The processes of the user: what they give up before the user's code runs in them."""
+
+import atexit
+import gc
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+
+import rookery_runtime
+
+from . import command, frames, rehearsal, syscalls
+from . import layers as layers_module
+
+#: The runtime's listening socket in the user's process.
+LISTENER = 3
+#: Where its orders come from.
+_ORDERS = 4
+
+#: Queued signals and timers; bytes of POSIX message queues.
+_MOST_PENDING_SIGNALS = 1024
+_MOST_QUEUE_BYTES = 409600
+
+
+class BecomeUser(BaseException):
+    """Unwinds the stack of zygote and init, so that the user's code does not stand on it."""
+
+    def __init__(self, layers, title, descriptors):
+        super(BecomeUser, self).__init__()
+        self.layers = layers
+        self.title = title
+        #: Standard input, output and error, the runtime's listener, the orders.
+        self.descriptors = descriptors
+
+
+def sets_ids(layers):
+    """Whether the user's ids are set; in a user namespace they are mapped, and without rights they stay."""
+    return not layers.has("user") and os.geteuid() == 0
+
+
+def identity_orders(sandbox):
+    """How a process of this sandbox becomes the user, as plain data."""
+    identity, held = sandbox.identity, sandbox.layers
+    return {
+        "uid": identity.uid,
+        "gid": identity.gid,
+        "groups": identity.groups,
+        "set": sets_ids(held),
+        "map": held.has("user") and (identity.uid, identity.gid) != (0, 0),
+    }
+
+
+def wait_for_orders(layers, title, descriptors):
+    """The life of the user's process of a worker: everything that needs no orders, then the orders, then the user's code."""
+    try:
+        command.detach(descriptors)
+        # Only a nested user namespace, which the filter forbids, may have to be made yet.
+        is_filtered = not layers.has("user")
+        if is_filtered:
+            layers_module.filter_calls(layers)
+        rookery_runtime.after_fork()
+        rehearsal.rehearse()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, _ORDERS) as channel:
+            orders = frames.read_message(channel)
+        if orders is None:
+            os._exit(0)
+        become(layers, orders["identity"], orders["limits"])
+        if not is_filtered:
+            layers_module.filter_calls(layers)
+        if "argv" in orders:
+            if not orders["keepsListener"]:
+                os.close(LISTENER)
+            if orders["mayServeHttp"]:
+                _run_bridge(orders, title)
+            command.run(orders["argv"], orders["env"], orders["workingDir"])
+    except BaseException as error:
+        os.write(2, ("the runtime cannot be started: %s: %s\n" % (type(error).__name__, error)).encode())
+        os._exit(70)
+    _run_python(orders, title)
+
+
+def become_command(sandbox, standard):
+    """Makes a child of init, with these descriptors as 0, 1 and 2, a process of the user."""
+    command.detach(standard)
+    become(sandbox.layers, dict(identity_orders(sandbox), map=False), sandbox.limits)
+
+
+def become(layers, identity, limits):
+    """The user's limits and ids, and no capability."""
+    _limit(layers, limits)
+    if identity["map"]:
+        layers_module.become_user_of_namespace(layers, identity["uid"], identity["gid"])
+    if identity["set"]:
+        os.setgroups(identity["groups"])
+        os.setresgid(identity["gid"], identity["gid"], identity["gid"])
+        os.setresuid(identity["uid"], identity["uid"], identity["uid"])
+    if layers.has("capabilities"):
+        syscalls.keep_capabilities(())
+    # Init is closed to those inside; this one is theirs.
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+    if not layers.has("pid"):
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _run_python(orders, title):
+    """Serves calls until the runtime is stopped, then ends the process."""
+    error = None
+    try:
+        command.enter_directory(orders["workingDir"])
+        os.environ.clear()
+        os.environ.update(orders["env"])
+        title.set("rookery: %s" % orders["instanceId"])
+        secret, server = orders["secret"], orders.get("server")
+        orders.clear()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        gc.enable()
+        os.set_inheritable(LISTENER, False)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, LISTENER)
+        if server is None:
+            rookery_runtime.serve(listener, secret)
+        else:
+            # The modules for HTTP are not imported beforehand: most instances have no need of it.
+            from rookery_runtime import http_bridge
+
+            http_bridge.serve(listener, secret, server)
+    except BaseException as raised:
+        error = raised
+    _end(error)
+
+
+def _run_bridge(orders, title):
+    """Stays the parent of a program that may speak HTTP. Never returns."""
+    from rookery_runtime import program_bridge
+
+    command.enter_directory(orders["workingDir"])
+    env = orders["env"]
+    own = {name: env.pop(name) for name in ("ROOKERY_RUNTIME_SOCKET", "ROOKERY_RUNTIME_SECRET")}
+    os.environ.clear()
+    os.environ.update(env)
+    title.set("rookery: %s" % orders["instanceId"])
+    gc.enable()
+    program_bridge.serve(own["ROOKERY_RUNTIME_SOCKET"], own["ROOKERY_RUNTIME_SECRET"], orders["argv"], own)
+
+
+def _end(error):
+    """The end of an ordinary interpreter."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else (0 if error.code is None else 1)
+    elif error is not None:
+        code = 1
+        traceback.print_exception(type(error), error, error.__traceback__)
+    try:
+        atexit._run_exitfuncs()
+    except BaseException:
+        pass
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os._exit(code & 0xFF)
+
+
+def _limit(layers, limits):
+    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_NOFILE, limits["maxOpenFiles"])
+    # The kernel counts these by user, for the whole machine: some is left for others of the same one.
+    _lower(resource.RLIMIT_SIGPENDING, _MOST_PENDING_SIGNALS)
+    _lower(resource.RLIMIT_MSGQUEUE, _MOST_QUEUE_BYTES)
+    if not layers.has("cgroup.memory"):
+        _lower(resource.RLIMIT_DATA, min(limits["memoryMb"] * 1024 * 1024, 2 ** 62))
+    # Without a user namespace the kernel would count the user's processes of the whole machine.
+    if not layers.has("cgroup.pids") and layers.has("user"):
+        _lower(resource.RLIMIT_NPROC, limits["maxProcesses"])
+
+
+def _lower(limit, value):
+    _soft, hard = resource.getrlimit(limit)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    resource.setrlimit(limit, (value, value))

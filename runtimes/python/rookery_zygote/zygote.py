@@ -1,0 +1,432 @@
+"""The zygote: keeps pre-forked workers ready, hands each start to one of them, reaps what ends.
+
+It never reads a start request (environments and secrets are in it), so nothing of one instance is in the memory that the
+next one is forked from. Single-threaded; parked in `epoll` when there is nothing to do.
+"""
+
+import gc
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+
+from . import cgroups, frames, layers, lockfile, network_names, plan, process, rehearsal, worker, syscalls, waiting
+
+_BACKLOG = 4096
+_MOST_CONTROL_CONNECTIONS = 64
+_LARGEST_REQUEST = 65536
+#: Groups can be removed only a moment after their last process has ended.
+_REMOVE_RETRY_SECONDS = 0.02
+_REMOVE_TRIES = 250
+#: After so many workers in a row that could not be made, none is made until somebody asks for one.
+_MOST_FAILURES = 3
+_ETC_REFRESH_SECONDS = 1.0
+
+
+class BecomeWorker(BaseException):
+    """Unwinds the zygote's stack in a forked child."""
+
+    def __init__(self, plan, control, name):
+        super(BecomeWorker, self).__init__()
+        self.plan = plan
+        self.control = control
+        self.name = name
+
+
+class _Worker:
+    def __init__(self, name, control):
+        self.name = name
+        self.control = control
+        self.pid = None
+        self.instance = None
+        self.handed_over = False
+
+
+class Zygote:
+    def __init__(self, config):
+        self._config = config
+        run = config["runDir"]
+        self._lock = lockfile.LockFile(run, config["name"])
+        self._directory = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._controls = {}
+        self._workers = {}
+        self._running = {}
+        self._removals = {}
+        self._counter = 0
+        self._failures = 0
+        self._retired = False
+        self._terminated = False
+        self._idle_since = time.monotonic()
+        self._etc_checked = time.monotonic()
+
+    def lock(self):
+        """False when another zygote of this name lives."""
+        return self._lock.take()
+
+    def prepare(self):
+        """Everything that takes time, before the first worker."""
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+        title = process.Title()
+        title.set("rookery: zygote %s" % self._config["name"])
+        self._plan = plan.Plan(self._config, title)
+        self._plan.find_networks()
+        self._wake = waiting.Wakeup()
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        self._epoll = select.epoll()
+        self._epoll.register(self._wake.fileno(), select.EPOLLIN)
+        self._control_listener = self._listen("control")
+        self._start_listener = self._listen("start")
+        self._sweep()
+        rehearsal.load_agent()
+        if hasattr(gc, "freeze"):
+            # Not collected before: holes in the pages that all instances share would be filled, page by page, in each.
+            gc.freeze()  # novm
+        else:
+            # Python 3.6: what is old by now is not looked at, and so not written to, by an instance's young collections.
+            gc.collect()
+
+    def run(self):
+        """Until nobody needs it any more; raises BecomeWorker in the children that it forks."""
+        self._refill()
+        while not self._is_done():
+            try:
+                events = self._epoll.poll(self._time_left())
+            except InterruptedError:
+                continue
+            for descriptor, _event in events:
+                self._handle(descriptor)
+            if self._terminated:
+                self._retire()
+            self._retry_removals()
+            self._refresh_etc()
+            self._refill()
+        self._close()
+
+    # -- connections
+
+    def _listen(self, kind):
+        name = "%s.%s.sock" % (self._config["name"], kind)
+        try:
+            os.unlink(name, dir_fd=self._directory)
+        except FileNotFoundError:
+            pass
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind("/proc/self/fd/%d/%s" % (self._directory, name))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        self._epoll.register(listener.fileno(), select.EPOLLIN)
+        return listener
+
+    def _handle(self, descriptor):
+        if descriptor == self._start_listener.fileno():
+            self._accept_starts()
+        elif descriptor == self._control_listener.fileno():
+            self._accept_control()
+        elif descriptor == self._wake.fileno():
+            self._wake.clear()
+            self._reap()
+        elif descriptor in self._workers:
+            self._hear_worker(self._workers[descriptor])
+        elif descriptor in self._controls:
+            self._serve_control(descriptor)
+
+    def _accept_starts(self):
+        while True:
+            try:
+                connection, _address = self._start_listener.accept()
+            except OSError:
+                return
+            with connection:
+                self._start(connection)
+
+    def _start(self, connection):
+        """Gives the connection to a worker; from here on the zygote has no part in the start."""
+        # Ready ones first; one that is being made is still faster than a new one.
+        waiting = [one for one in self._workers.values() if not one.handed_over]
+        waiting.sort(key=lambda one: one.pid is None)
+        for candidate in waiting + [None]:
+            chosen = candidate
+            try:
+                if chosen is None:
+                    chosen = self._make_worker()
+                worker.hand_over(chosen.control, connection)
+                chosen.handed_over = True
+                return
+            except OSError as error:
+                if candidate is None:
+                    message = "no sandbox can be started: %s" % (error.strerror or error)
+                    _send(connection, {"ok": False, "code": "unavailable", "message": message})
+
+    def _accept_control(self):
+        try:
+            connection, _address = self._control_listener.accept()
+        except OSError:
+            return
+        if len(self._controls) >= _MOST_CONTROL_CONNECTIONS:
+            connection.close()
+            return
+        connection.settimeout(2)
+        self._controls[connection.fileno()] = connection
+        self._epoll.register(connection.fileno(), select.EPOLLIN)
+        self._retired = False
+        _send(
+            connection,
+            {
+                "pid": os.getpid(),
+                "python": "%d.%d.%d" % sys.version_info[:3],
+                "isolation": self._plan.layers.words(),
+                "degraded": self._plan.layers.degraded + network_names.warnings(self._plan.networks),
+                "privileged": layers.is_privileged(),
+                # Why sandboxes cannot have a network of their own that reaches out; null when they can.
+                "networkMissing": self._plan.networks.missing,
+                # Where the groups of sandboxes are: whoever outlives this zygote removes what it may leave.
+                "groupParents": self._group_parents(),
+            },
+        )
+
+    def _serve_control(self, descriptor):
+        connection = self._controls[descriptor]
+        try:
+            request = frames.read_message(connection, _LARGEST_REQUEST)
+        except (OSError, frames.FrameError):
+            request = None
+        operation = None if request is None else request.get("op")
+        if operation == "stats":
+            _send(connection, self._stats())
+            return
+        if operation == "retire":
+            # The server ends cleanly. Without instances this zygote ends now, and closing says so.
+            self._retired = len(self._controls) == 1
+            if self._retired and not self._running:
+                self._retire()
+                return
+        del self._controls[descriptor]
+        self._epoll.unregister(descriptor)
+        connection.close()
+        self._idle_since = time.monotonic()
+        if self._retired:
+            self._retire()
+
+    def _on_terminate(self, *_ignored):
+        self._terminated = True
+
+    def _stats(self):
+        return {
+            "pid": os.getpid(),
+            "instances": len(self._running),
+            "spares": sum(1 for one in self._workers.values() if one.pid is not None and not one.handed_over),
+            "making": sum(1 for one in self._workers.values() if one.pid is None),
+        }
+
+    # -- workers
+
+    def _refill(self):
+        if self._retired or self._failures >= _MOST_FAILURES:
+            return
+        waiting = sum(1 for one in self._workers.values() if not one.handed_over)
+        if waiting >= self._config["spares"]:
+            return
+        # Making a worker takes the machine's mount and group locks, which a start needs too: it goes first, as long as
+        # the next one finds a worker.
+        if waiting and waiting < len(self._workers):
+            return
+        # One for each turn of the loop: a start that comes meanwhile does not wait for all of them.
+        try:
+            self._make_worker()
+        except OSError:
+            self._failures += 1
+        if waiting + 1 < self._config["spares"]:
+            self._wake.nudge()
+
+    def _make_worker(self):
+        self._counter += 1
+        name = "%s-%d-%d" % (self._config["name"], os.getpid(), self._counter)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            child = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            raise
+        if child == 0:
+            try:
+                self._abandon(ours)
+            except BaseException:
+                # Never a second zygote.
+                os._exit(1)
+            raise BecomeWorker(self._plan, theirs, name)
+        theirs.close()
+        made = _Worker(name, ours)
+        self._workers[ours.fileno()] = made
+        self._epoll.register(ours.fileno(), select.EPOLLIN)
+        return made
+
+    def _abandon(self, ours):
+        """In a child: its copies of the zygote's objects must not close descriptors that are other ones by then."""
+        self._epoll.close()
+        held = [ours, self._wake, self._control_listener, self._start_listener]
+        held += [one.control for one in self._workers.values()]
+        held += list(self._controls.values())
+        for one in held:
+            one.detach()
+
+    def _hear_worker(self, one):
+        try:
+            data = one.control.recv(worker.LARGEST_MESSAGE)
+        except OSError:
+            data = b""
+        if not data:
+            self._forget_worker(one)
+            return
+        message = json.loads(data.decode())
+        if "ready" in message:
+            one.pid = message["ready"]
+            self._failures = 0
+        elif "taken" in message:
+            one.instance = message["taken"]
+            # One that ended so soon that it was reaped before this was heard would be waited for for ever.
+            if process.start_time(one.pid) is not None:
+                self._running[one.pid] = one
+        elif "failed" in message:
+            self._failures += 1
+            sys.stderr.write("%s\n" % message["failed"])
+            sys.stderr.flush()
+            one.handed_over = True
+
+    def _forget_worker(self, one):
+        """Its end of the pair is closed: it has become an instance, or has ended."""
+        descriptor = one.control.fileno()
+        self._epoll.unregister(descriptor)
+        one.control.close()
+        del self._workers[descriptor]
+        if one.instance is None:
+            if one.pid is None and not one.handed_over:
+                self._failures += 1
+            self._remove_worker(one.name)
+        elif one.pid not in self._running:
+            # It was reaped before it was heard.
+            self._end_instance(one)
+
+    def _reap(self):
+        waiting.reap(self._has_ended)
+
+    def _has_ended(self, pid, _status):
+        for one in list(self._workers.values()):
+            # Its last words come first.
+            if one.pid == pid and one.instance is None:
+                self._hear_worker(one)
+        one = self._running.pop(pid, None)
+        if one is not None:
+            self._end_instance(one)
+
+    def _end_instance(self, one):
+        """With its directory there is an owner who removes both; without it the start had failed."""
+        if not os.path.exists(os.path.join(self._plan.instances, one.instance)):
+            self._remove_groups(one.name)
+        if not self._running:
+            self._idle_since = time.monotonic()
+
+    # -- what is left on the machine
+
+    def _remove_worker(self, name):
+        # It removes its own directory, unless it was killed.
+        shutil.rmtree(os.path.join(self._plan.workers, name), ignore_errors=True)
+        self._remove_groups(name)
+
+    def _sweep(self):
+        """Removes what killed zygotes have left: their files, and groups and directories of workers, whose names tell its pid."""
+        lockfile.sweep(self._config["runDir"])
+        for parent in self._group_parents() + [self._plan.workers]:
+            for name in os.listdir(parent):
+                fields = name.split("-")
+                if len(fields) < 3 or not fields[-2].isdigit() or process.start_time(fields[-2]) is not None:
+                    continue
+                path = os.path.join(parent, name)
+                if parent == self._plan.workers:
+                    shutil.rmtree(path, ignore_errors=True)
+                elif os.path.isdir(path):
+                    # A group in which an instance lives cannot be removed.
+                    cgroups.remove([path])
+
+    def _group_parents(self):
+        return sorted({place.parent for place in self._plan.layers.places.values()})
+
+    def _remove_groups(self, name):
+        paths = list(cgroups.paths_of(self._plan.layers.places, name).values())
+        if paths and not cgroups.remove(paths):
+            self._removals[name] = [paths, _REMOVE_TRIES]
+
+    def _retry_removals(self):
+        for name, entry in list(self._removals.items()):
+            entry[1] -= 1
+            if cgroups.remove(entry[0]) or entry[1] <= 0:
+                del self._removals[name]
+
+    # -- time and end
+
+    def _time_left(self):
+        if self._removals:
+            return _REMOVE_RETRY_SECONDS
+        if self._controls or self._running or self._retired:
+            return -1
+        return max(0.0, self._idle_since + self._config["idleExitMs"] / 1000.0 - time.monotonic())
+
+    def _is_done(self):
+        if self._controls and not (self._retired and not self._running):
+            return False
+        if self._running or self._removals:
+            return False
+        if self._retired:
+            return not self._workers
+        return time.monotonic() >= self._idle_since + self._config["idleExitMs"] / 1000.0
+
+    def _retire(self):
+        """Gives the workers up: they end when their pair is closed."""
+        self._retired = True
+        for one in list(self._workers.values()):
+            if not one.handed_over:
+                one.handed_over = True
+                one.control.shutdown(socket.SHUT_WR)
+
+    def _refresh_etc(self):
+        now = time.monotonic()
+        if now - self._etc_checked >= _ETC_REFRESH_SECONDS:
+            self._etc_checked = now
+            self._plan.etc.refresh()
+
+    def _close(self):
+        for one in list(self._workers.values()):
+            one.control.close()
+            self._remove_worker(one.name)
+        # Nothing is heard of them any more.
+        self._workers.clear()
+        deadline = time.monotonic() + 2
+        while self._removals and time.monotonic() < deadline:
+            time.sleep(_REMOVE_RETRY_SECONDS)
+            self._reap()
+            self._retry_removals()
+        cgroups.remove_subtrees(self._plan.layers.places)
+        for kind in ("control", "start"):
+            try:
+                os.unlink("%s.%s.sock" % (self._config["name"], kind), dir_fd=self._directory)
+            except OSError:
+                pass
+        self._plan.etc.remove()
+        self._plan.networks.release()
+        self._lock.remove()
+        # The server takes this for the end.
+        for connection in self._controls.values():
+            connection.close()
+
+
+def _send(connection, message):
+    try:
+        frames.write_message(connection, message)
+    except OSError:
+        pass

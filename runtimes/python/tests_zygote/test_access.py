@@ -1,0 +1,328 @@
+"""The ways into a sandbox, each over a socket pair, in a process of its own as inside one."""
+import os
+import shutil
+import signal
+import socket
+import stat
+import struct
+import tempfile
+import unittest
+
+from rookery_zygote import dial, files, frames, stream
+from rookery_zygote.failure import Refusal
+
+SECONDS = 30
+
+
+class Served(unittest.TestCase):
+    """Each request is served by a child whose directory is `self.directory`."""
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.directory, True)
+
+    def serve(self, module, request):
+        here, there = socket.socketpair()
+        child = os.fork()
+        if child == 0:
+            try:
+                here.close()
+                os.chdir(self.directory)
+                module.serve(there, request)
+            except Refusal as refusal:
+                frames.write_message(there, {'ok': False, 'code': refusal.code, 'message': refusal.message})
+            finally:
+                os._exit(0)
+        there.close()
+        here.settimeout(SECONDS)
+        self.addCleanup(os.waitpid, child, 0)
+        self.addCleanup(here.close)
+        return here
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def make(self, name, content=b''):
+        with open(self.path(name), 'wb') as target:
+            target.write(content)
+
+    def content(self, name):
+        with open(self.path(name), 'rb') as source:
+            return source.read()
+
+
+def rest_of(connection):
+    parts = []
+    while True:
+        part = connection.recv(65536)
+        if not part:
+            return b''.join(parts)
+        parts.append(part)
+
+
+class Files(Served):
+    def ask(self, **request):
+        connection = self.serve(files, request)
+        return connection, frames.read_message(connection)
+
+    def test_a_range_of_a_file_comes_as_it_is_and_then_the_end(self):
+        self.make('a', b'0123456789')
+        connection, answer = self.ask(op='open', path='a')
+        self.assertEqual((answer['ok'], answer['sizeBytes']), (True, 10))
+        frames.write_message(connection, {'start': 2, 'end': 5})
+        self.assertEqual(rest_of(connection), b'234')
+
+    def test_a_range_beyond_the_end_is_cut(self):
+        self.make('a', b'0123456789')
+        connection, _answer = self.ask(op='open', path=self.path('a'))
+        frames.write_message(connection, {'start': 8, 'end': 1 << 60})
+        self.assertEqual(rest_of(connection), b'89')
+
+    def write(self, connection, *parts):
+        for part in parts:
+            frames.write(connection, part)
+
+    def test_a_file_takes_its_place_after_the_empty_frame_with_its_mode(self):
+        self.make('a', b'old')
+        connection, answer = self.ask(op='write', path='a', mode=0o640)
+        self.assertTrue(answer['ok'])
+        self.write(connection, b'one ', b'x' * 3000000)
+        self.assertEqual(self.content('a'), b'old')
+        self.write(connection, b'')
+        self.assertEqual(frames.read_message(connection), {'ok': True, 'sizeBytes': 3000004})
+        self.assertEqual(self.content('a'), b'one ' + b'x' * 3000000)
+        self.assertEqual(stat.S_IMODE(os.stat(self.path('a')).st_mode), 0o640)
+        self.assertEqual(os.listdir(self.directory), ['a'])
+
+    def test_frames_may_come_in_any_pieces(self):
+        connection, _answer = self.ask(op='write', path='a', mode=None)
+        for byte in struct.pack('>I', 3) + b'abc' + struct.pack('>I', 1) + b'd' + struct.pack('>I', 0):
+            connection.sendall(bytes([byte]))
+        self.assertEqual(frames.read_message(connection)['sizeBytes'], 4)
+        self.assertEqual(self.content('a'), b'abcd')
+
+    def test_nothing_is_left_of_a_write_whose_caller_leaves(self):
+        connection, _answer = self.ask(op='write', path='a', mode=None)
+        self.write(connection, b'half')
+        connection.shutdown(socket.SHUT_WR)
+        self.assertEqual(rest_of(connection), b'')
+        self.assertEqual(os.listdir(self.directory), [])
+
+    def test_where_no_file_is_without_a_name_one_beside_it_is_used_and_removed(self):
+        held, files._TMPFILE = files._TMPFILE, 0
+        try:
+            finished, _answer = self.ask(op='write', path='a', mode=None)
+            broken, _answer = self.ask(op='write', path='b', mode=None)
+        finally:
+            files._TMPFILE = held
+        self.write(finished, b'whole', b'')
+        self.assertEqual(frames.read_message(finished)['sizeBytes'], 5)
+        self.write(broken, b'half')
+        broken.shutdown(socket.SHUT_WR)
+        self.assertEqual(rest_of(broken), b'')
+        self.assertEqual(os.listdir(self.directory), ['a'])
+
+    def test_a_list_is_in_the_order_of_paths_and_says_when_it_is_cut(self):
+        os.mkdir(self.path('a'))
+        for name in ('a/x', 'a-b', 'c'):
+            self.make(name)
+        _connection, answer = self.ask(op='list', path='.', maxDepth=2, maxEntries=10)
+        names = [os.path.relpath(entry[0], os.path.realpath(self.directory)) for entry in answer['entries']]
+        self.assertEqual((names, answer['truncated']), (['a', 'a-b', 'a/x', 'c'], False))
+        _connection, answer = self.ask(op='list', path='.', maxDepth=2, maxEntries=3)
+        self.assertEqual((len(answer['entries']), answer['truncated']), (3, True))
+
+    def test_a_list_of_many_files_holds_no_more_than_it_may_answer(self):
+        os.mkdir(self.path('d'))
+        for number in range(300):
+            self.make('%03d' % number)
+            self.make('d/%03d' % number)
+        held, files._entry = files._entry, lambda path, about: [os.path.basename(path).decode(), 'file', 0, 0, 0]
+        looked_at = []
+        stat, files.os.stat = os.stat, lambda *about, **more: looked_at.append(about) or stat(*about, **more)
+        try:
+            _connection, answer = self.ask(op='list', path='.', maxDepth=2, maxEntries=5)
+        finally:
+            files._entry, files.os.stat = held, stat
+        self.assertEqual([entry[0] for entry in answer['entries']], ['000', '001', '002', '003', '004'])
+        self.assertTrue(answer['truncated'])
+        self.assertLess(len(looked_at), 20)
+
+    def test_a_list_cut_in_a_directory_below_says_so(self):
+        os.mkdir(self.path('d'))
+        for number in range(9):
+            self.make('d/%d' % number)
+        _connection, answer = self.ask(op='list', path='.', maxDepth=2, maxEntries=9)
+        self.assertEqual((len(answer['entries']), answer['truncated']), (9, True))
+        _connection, answer = self.ask(op='list', path='.', maxDepth=2, maxEntries=10)
+        self.assertEqual((len(answer['entries']), answer['truncated']), (10, False))
+
+    def test_names_that_are_not_utf_8_go_both_ways(self):
+        with open(os.path.join(os.fsencode(self.directory), b'a\xffb'), 'wb') as target:
+            target.write(b'content')
+        _connection, answer = self.ask(op='list', path='.', maxDepth=1, maxEntries=3)
+        path = answer['entries'][0][0]
+        self.assertTrue(path.endswith('/a\udcffb'))
+        connection, answer = self.ask(op='open', path=path)
+        frames.write_message(connection, {'start': 0, 'end': 7})
+        self.assertEqual(rest_of(connection), b'content')
+
+    def test_directories_are_made_with_their_mode(self):
+        _connection, answer = self.ask(op='mkdir', path='a/b', mode=0o777, recursive=True)
+        self.assertEqual(answer, {'ok': True})
+        modes = [stat.S_IMODE(os.stat(self.path(name)).st_mode) for name in ('a', 'a/b')]
+        self.assertEqual(modes, [0o755, 0o777])
+
+    def test_refusals_have_a_code_and_name_the_path(self):
+        self.make('file')
+        os.mkfifo(self.path('pipe'))
+        for code, request in (
+            ('not_found', {'op': 'open', 'path': 'missing'}),
+            ('invalid_request', {'op': 'open', 'path': 'pipe'}),
+            ('invalid_request', {'op': 'open', 'path': '.'}),
+            ('invalid_request', {'op': 'open', 'path': ''}),
+            ('invalid_request', {'op': 'open', 'path': 'a\0b'}),
+            ('invalid_request', {'op': 'open', 'path': 'a\ud800b'}),
+            ('not_found', {'op': 'write', 'path': 'missing/a', 'mode': None}),
+            ('invalid_request', {'op': 'write', 'path': 'a/', 'mode': None}),
+            ('invalid_request', {'op': 'list', 'path': 'file', 'maxDepth': 1, 'maxEntries': 1}),
+            ('already_exists', {'op': 'mkdir', 'path': 'file', 'mode': None, 'recursive': True}),
+        ):
+            _connection, answer = self.ask(**request)
+            self.assertEqual((answer['ok'], answer['code']), (False, code), request)
+            if code == 'not_found':
+                self.assertIn(request['path'].split('/')[0], answer['message'])
+
+
+class Dial(Served):
+    def listen(self):
+        listener = socket.socket()
+        self.addCleanup(listener.close)
+        listener.bind(('127.0.0.1', 0))
+        listener.listen(1)
+        listener.settimeout(SECONDS)
+        return listener, listener.getsockname()[1]
+
+    def test_bytes_and_ends_pass_both_ways(self):
+        listener, port = self.listen()
+        here = self.serve(dial, {'port': port})
+        self.assertEqual(frames.read_message(here), {'ok': True})
+        there, _address = listener.accept()
+        self.addCleanup(there.close)
+        here.sendall(b'question')
+        here.shutdown(socket.SHUT_WR)
+        self.assertEqual(rest_of(there), b'question')
+        there.sendall(b'answer')
+        there.close()
+        self.assertEqual(rest_of(here), b'answer')
+
+    def test_a_caller_that_leaves_is_the_end_of_the_connection(self):
+        listener, port = self.listen()
+        here = self.serve(dial, {'port': port})
+        frames.read_message(here)
+        there, _address = listener.accept()
+        self.addCleanup(there.close)
+        there.settimeout(SECONDS)
+        here.close()
+        try:
+            while True:
+                there.sendall(b'x' * 65536)
+        except socket.timeout:
+            self.fail('nobody ended the connection')
+        except OSError:
+            pass
+
+    def test_nothing_that_listens_is_a_refusal(self):
+        listener, port = self.listen()
+        listener.close()
+        here = self.serve(dial, {'port': port})
+        answer = frames.read_message(here)
+        self.assertEqual((answer['code'], answer['message']), ('unavailable', 'nothing listens on port %d' % port))
+
+
+class Stream(Served):
+    def open(self, script, terminal=None, env=None):
+        request = {'argv': ['/bin/sh', '-c', script], 'env': env or {}, 'workingDir': self.directory, 'terminal': terminal}
+        connection = self.serve(stream, request)
+        self.assertEqual(frames.read_message(connection), {'ok': True})
+        return connection
+
+    @staticmethod
+    def send(connection, kind, payload=b''):
+        frames.write(connection, bytes([kind]) + payload)
+
+    def end_of(self, connection):
+        """What comes until the end: `({stream: bytes}, code)`. Gives credit."""
+        outputs = {stream.STDOUT: b'', stream.STDERR: b''}
+        while True:
+            frame = frames.read(connection)
+            self.assertIsNotNone(frame)
+            kind, payload = frame[0], frame[1:]
+            if kind == stream.EXIT:
+                return outputs, struct.unpack('>i', payload)[0]
+            if kind in outputs:
+                outputs[kind] += payload
+                self.send(connection, stream.CREDIT, struct.pack('>BI', kind, len(payload)))
+
+    def test_input_outputs_and_the_code(self):
+        connection = self.open('cat; echo "$WORD" >&2; exit 7', env={'WORD': 'err'})
+        self.send(connection, stream.STDIN, b'typed')
+        self.send(connection, stream.STDIN_END)
+        self.assertEqual(self.end_of(connection), ({stream.STDOUT: b'typed', stream.STDERR: b'err\n'}, 7))
+
+    def test_no_more_than_the_window_is_sent_without_credit(self):
+        connection = self.open('head -c 1000000 /dev/zero')
+        size = 0
+        while size < stream.WINDOW:
+            frame = frames.read(connection)
+            self.assertEqual(frame[0], stream.STDOUT)
+            size += len(frame) - 1
+        self.assertEqual(size, stream.WINDOW)
+        self.send(connection, stream.KILL)
+        self.send(connection, stream.CREDIT, struct.pack('>BI', stream.STDOUT, size))
+        _outputs, code = self.end_of(connection)
+        self.assertEqual(code, 128 + signal.SIGKILL)
+
+    def test_credit_comes_for_input_that_was_taken(self):
+        connection = self.open('cat >/dev/null')
+        self.send(connection, stream.STDIN, b'x' * stream.WINDOW)
+        credit = 0
+        while credit < stream.WINDOW:
+            frame = frames.read(connection)
+            self.assertEqual(frame[0], stream.CREDIT)
+            credit += struct.unpack('>BI', frame[1:])[1]
+        self.send(connection, stream.STDIN_END)
+        self.assertEqual(self.end_of(connection)[1], 0)
+
+    def test_a_terminal_has_its_size_and_keys(self):
+        connection = self.open('stty size; read word; stty size; exec cat', {'columns': 91, 'rows': 17}, dict(os.environ))
+        seen = b''
+        while b'\n' not in seen:
+            frame = frames.read(connection)
+            seen += frame[1:]
+        self.assertEqual(seen.split(), [b'17', b'91'])
+        self.send(connection, stream.RESIZE, struct.pack('>HH', 50, 20))
+        self.send(connection, stream.STDIN, b'word\n')
+        self.send(connection, stream.STDIN, b'\x04')
+        outputs, code = self.end_of(connection)
+        self.assertIn(b'20 50', outputs[stream.STDOUT])
+        self.assertEqual(code, 0)
+
+    def test_the_command_ends_when_its_caller_leaves(self):
+        pipe, writer = os.pipe()
+        connection = self.serve(
+            stream, {'argv': ['/bin/sh', '-c', 'exec sleep 600'], 'env': {}, 'workingDir': '/', 'terminal': None}
+        )
+        os.close(writer)
+        self.assertEqual(frames.read_message(connection), {'ok': True})
+        connection.close()
+        # Who serves holds the other end, and ends only when the command has been ended.
+        self.assertEqual(os.read(pipe, 1), b'')
+        os.close(pipe)
+
+    def test_a_program_that_is_not_there_is_127_and_a_line(self):
+        connection = self.serve(stream, {'argv': ['no-such'], 'env': {}, 'workingDir': '/', 'terminal': None})
+        frames.read_message(connection)
+        outputs, code = self.end_of(connection)
+        self.assertEqual(code, 127)
+        self.assertIn(b'no-such', outputs[stream.STDERR])

@@ -1,0 +1,128 @@
+"""Control groups: finding our place, and what is written into limits. On directories that look like a hierarchy."""
+import os
+import shutil
+import tempfile
+import unittest
+
+from rookery_zygote import cgroups
+
+
+class Places(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix='rookery-cgroups-')
+        self.addCleanup(shutil.rmtree, self.root)
+
+    def path(self, *parts):
+        return os.path.join(self.root, *parts)
+
+    def write(self, name, text):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), 'w') as target:
+            target.write(text)
+        return self.path(name)
+
+    def find(self, own, mounts):
+        return cgroups.find_places(self.write('own', own), self.write('mounts', mounts))
+
+    def test_version_1_has_a_place_per_controller_below_the_own_group(self):
+        os.makedirs(self.path('memory', 'mine'))
+        os.makedirs(self.path('cpu'))
+        places = self.find(
+            '5:memory:/mine\n4:cpu,cpuacct:/\n',
+            '30 1 0:1 / %s rw - cgroup cgroup rw,memory\n31 1 0:2 / %s rw - cgroup cgroup rw,cpu,cpuacct\n'
+            % (self.path('memory'), self.path('cpu')),
+        )
+        self.assertEqual(sorted(places), ['cpu', 'memory'])
+        self.assertEqual(places['memory'].parent, self.path('memory', 'mine', 'rookery'))
+        self.assertEqual(places['cpu'].parent, self.path('cpu', 'rookery'))
+        self.assertEqual(places['cpu'].version, 1)
+
+    def test_a_mount_that_shows_a_part_of_the_hierarchy_is_the_root_of_that_part(self):
+        os.makedirs(self.path('pids'))
+        places = self.find(
+            '3:pids:/docker/abc\n', '30 1 0:1 /docker/abc %s rw - cgroup cgroup rw,pids\n' % self.path('pids')
+        )
+        self.assertEqual(places['pids'].parent, self.path('pids', 'rookery'))
+
+    def test_version_2_needs_the_controllers_to_be_on_for_children(self):
+        self.write('unified/mine/cgroup.controllers', 'cpu memory pids\n')
+        self.write('unified/mine/cgroup.subtree_control', 'memory pids\n')
+        self.write('unified/mine/rookery/cgroup.subtree_control', 'memory pids\n')
+        places = self.find('0::/mine\n', '30 1 0:1 / %s rw - cgroup2 cgroup2 rw\n' % self.path('unified'))
+        # The switch of cpu is a file that takes what is written; the kernel's would refuse or obey.
+        self.assertEqual(places['memory'].version, 2)
+        self.assertEqual(places['memory'].parent, self.path('unified', 'mine', 'rookery'))
+
+    def test_version_2_without_controllers_is_no_place(self):
+        self.write('unified/cgroup.controllers', '\n')
+        self.assertEqual(self.find('0::/\n', '30 1 0:1 / %s rw - cgroup2 cgroup2 rw\n' % self.path('unified')), {})
+
+    def test_what_cannot_be_read_is_no_place(self):
+        self.assertEqual(cgroups.find_places('/no/such/file', '/no/such/file'), {})
+
+
+class Limits(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix='rookery-limits-')
+        self.addCleanup(shutil.rmtree, self.root)
+
+    def limits_of(self, version, files, **asked):
+        places = {}
+        for controller in files:
+            group = os.path.join(self.root, controller, 'one')
+            os.makedirs(group)
+            for name in files[controller]:
+                open(os.path.join(group, name), 'w').close()
+            places[controller] = cgroups.Place(version, os.path.join(self.root, controller))
+        refused = cgroups.LimitFiles(places, 'one').write(**asked)
+        self.assertEqual(refused, [])
+        found = {}
+        for controller in files:
+            for name in files[controller]:
+                with open(os.path.join(self.root, controller, 'one', name)) as source:
+                    found[name] = source.read()
+        return found
+
+    def test_version_1(self):
+        files = {'memory': ['memory.limit_in_bytes'], 'cpu': ['cpu.cfs_period_us', 'cpu.cfs_quota_us'], 'pids': ['pids.max']}
+        found = self.limits_of(1, files, memory_mb=64, cpu_millis=1500, processes=10)
+        self.assertEqual(
+            found,
+            {
+                'memory.limit_in_bytes': str(64 * 1024 * 1024),
+                'cpu.cfs_period_us': '100000',
+                'cpu.cfs_quota_us': '150000',
+                'pids.max': '10',
+            },
+        )
+
+    def test_version_2(self):
+        files = {'memory': ['memory.max', 'memory.swap.max'], 'cpu': ['cpu.max'], 'pids': ['pids.max']}
+        found = self.limits_of(2, files, memory_mb=64, cpu_millis=250, processes=10)
+        self.assertEqual(found['cpu.max'], '25000 100000')
+        self.assertEqual(found['memory.max'], str(64 * 1024 * 1024))
+        self.assertEqual(found['memory.swap.max'], '0')
+
+    def test_the_smallest_share_is_a_quota_that_the_kernel_takes(self):
+        found = self.limits_of(2, {'cpu': ['cpu.max']}, memory_mb=16, cpu_millis=1, processes=1)
+        self.assertEqual(found['cpu.max'], '1000 1000000')
+
+    def test_kills_for_want_of_memory_are_counted_in_both_versions(self):
+        for version, name in ((1, 'memory.oom_control'), (2, 'memory.events')):
+            group = os.path.join(self.root, str(version), 'one')
+            os.makedirs(group)
+            with open(os.path.join(group, name), 'w') as target:
+                target.write('oom_kill_disable 0\nunder_oom 0\noom 5\noom_kill 2\n')
+            places = {'memory': cgroups.Place(version, os.path.dirname(group))}
+            descriptor = cgroups.oom_kills_file(places, 'one')
+            self.assertEqual(cgroups.read_oom_kills(descriptor), 2)
+            os.close(descriptor)
+        self.assertEqual(cgroups.read_oom_kills(None), 0)
+
+    def test_removing_what_is_gone_is_a_success(self):
+        group = os.path.join(self.root, 'one')
+        os.mkdir(group)
+        self.assertTrue(cgroups.remove([group, group]))
+        self.assertTrue(cgroups.remove([group]))
+        os.makedirs(os.path.join(group, 'held'))
+        self.assertFalse(cgroups.remove([group]))

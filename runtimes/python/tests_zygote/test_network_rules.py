@@ -1,0 +1,276 @@
+"""The way out of a sandbox's network and the lack of one in, between namespaces that stand for host and world. Needs root."""
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import traceback
+import unittest
+import warnings
+
+from rookery_zygote import network, network_names, network_rules, syscalls
+from rookery_zygote.network_link import Netlink
+
+RANGE = "10.231.0.0/16"
+HOST, WORLD = "198.51.100.1", "198.51.100.2"
+#: Of the world too: what is on the same link, and where clouds keep their metadata.
+FORBIDDEN = ("169.254.169.254", "169.254.7.7", "100.100.100.200", "168.63.129.16", "192.0.0.192")
+#: The first of them that is a name server as well.
+NAME_SERVER = FORBIDDEN[0]
+#: Beyond a bridge of docker.
+CONTAINER, GATEWAY = "203.0.113.2", "203.0.113.1"
+BRIDGES = "rkb12ab"
+_SECONDS = 1
+_find = network_rules._find
+
+
+def _has(program):
+    return os.geteuid() == 0 and _find(program) is not None
+
+
+class Steps:
+    """Two processes that wait for each other."""
+
+    def __init__(self):
+        self.here, self.there = socket.socketpair()
+        for end in (self.here, self.there):
+            end.settimeout(20)
+
+
+class Rules(unittest.TestCase):
+    def setUp(self):
+        self.locks = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.locks)
+
+    def _in_child(self, call):
+        """Runs it in a process of its own; what it raises fails the test."""
+        child = os.fork()
+        if child == 0:
+            self._guarded(call)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
+    def _guarded(self, call):
+        """Ends this process, whatever becomes of the call."""
+        # What it has open ends with it.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            call()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    def _world(self, steps):
+        """A machine behind the host, which knows a way to the sandboxes."""
+        syscalls.unshare(syscalls.CLONE_NEWNET)
+        steps.there.sendall(b"+")
+        steps.there.recv(1)
+        with Netlink() as link:
+            index = link.find("eth0")
+            link.add_address(index, socket.inet_aton(WORLD), socket.inet_aton(HOST))
+            link.set_up(index)
+            link.add_default_route(index, socket.inet_aton(HOST))
+            for address in FORBIDDEN:
+                link.add_address(index, socket.inet_aton(address), socket.inet_aton(HOST))
+        for port in (53, 81):
+            _answer(port)
+        listener = socket.socket()
+        listener.bind((WORLD, 80))
+        listener.listen(4)
+        listener.settimeout(20)
+        steps.there.sendall(b"+")
+        connection, caller = listener.accept()
+        address = connection.recv(64).decode()
+        # Whoever answers must not learn where the sandbox is, nor reach it there.
+        assert caller[0] == HOST, caller
+        _assert_unreachable(address, 8080)
+        connection.sendall(b"told")
+
+    def _connect_world(self, steps, world):
+        with Netlink() as link:
+            steps.here.recv(1)
+            link.add_pair("world", "eth0", world)
+            index = link.find("world")
+            link.add_address(index, socket.inet_aton(HOST), socket.inet_aton(WORLD))
+            link.set_up(index)
+            for address in FORBIDDEN:
+                _run("ip", "route", "add", address, "via", WORLD)
+            # An address of the host itself that is on no other machine's way.
+            _run("ip", "address", "add", "169.254.9.9/32", "dev", "lo")
+            steps.here.sendall(b"+")
+            steps.here.recv(1)
+
+    def _container(self, steps):
+        """What is at the end of a bridge of docker's."""
+        syscalls.unshare(syscalls.CLONE_NEWNET)
+        steps.there.sendall(b"+")
+        steps.there.recv(1)
+        with Netlink() as link:
+            index = link.find("eth0")
+            link.add_address(index, socket.inet_aton(CONTAINER), socket.inet_aton(GATEWAY))
+            link.set_up(index)
+            link.add_default_route(index, socket.inet_aton(GATEWAY))
+        _answer(8080)
+        steps.there.sendall(b"+")
+        address = steps.there.recv(64).decode()
+        _assert_reachable(WORLD, 81)
+        for forbidden in FORBIDDEN + ("169.254.9.9",):
+            _assert_unreachable(forbidden, 81)
+        _assert_unreachable(address, 8080)
+        steps.there.sendall(b"+")
+        steps.there.recv(1)
+
+    def _connect_container(self, steps, container):
+        with Netlink() as link:
+            steps.here.recv(1)
+            link.add_pair(BRIDGES + "00", "eth0", container)
+            index = link.find(BRIDGES + "00")
+            link.add_address(index, socket.inet_aton(GATEWAY), socket.inet_aton(CONTAINER))
+            link.set_up(index)
+            steps.here.sendall(b"+")
+            steps.here.recv(1)
+        # Docker would do this.
+        if _find("iptables"):
+            _run("iptables", "-t", "nat", "-A", "POSTROUTING", "-s", CONTAINER, "-j", "MASQUERADE")
+            _run("iptables", "-A", "FORWARD", "-s", CONTAINER, "-j", "ACCEPT")
+            _run("iptables", "-A", "FORWARD", "-d", CONTAINER, "-j", "ACCEPT")
+        else:
+            _run("nft", "-f", "-", script="table ip docker { chain out { type nat hook postrouting priority 100; ip saddr %s masquerade\n } }" % CONTAINER)
+
+    def _rehearse(self, programs, policy=None):
+        syscalls.unshare(syscalls.CLONE_NEWNET)
+        network_rules._LOCKS = os.path.join(self.locks, "rookery")
+        network_rules._find = lambda name: _find(name) if name in programs else None
+        network_names.servers = lambda: [NAME_SERVER]
+        with Netlink() as link:
+            link.set_up(1)
+        if policy is not None:
+            subprocess.check_call([_find("iptables"), "-P", "FORWARD", policy])
+        addresses = network.Range(RANGE)
+        steps = Steps()
+        world = os.fork()
+        if world == 0:
+            self._guarded(lambda: self._world(steps))
+        self._connect_world(steps, world)
+        rules = network_rules.Rules(addresses)
+        rules.hold()
+        bridges = network_rules.Rules(None, BRIDGES)
+        bridges.hold()
+        network_rules.forward(True)
+        _answer(81)
+        inner = Steps()
+        container = os.fork()
+        if container == 0:
+            self._guarded(lambda: self._container(inner))
+        self._connect_container(inner, container)
+
+        def inside():
+            own = network.enter(addresses)
+            _answer(8080)
+            inner.here.sendall(own.encode())
+            _assert_reachable(WORLD, 81)
+            for address in FORBIDDEN + ("169.254.9.9",):
+                _assert_unreachable(address, 81)
+            _assert_reachable(NAME_SERVER, 53)
+            _assert_unreachable(FORBIDDEN[1], 53)
+            _assert_unreachable(CONTAINER, 8080)
+            assert inner.here.recv(1) == b"+"
+            with socket.create_connection((WORLD, 80), 10) as outside:
+                outside.settimeout(10)
+                outside.sendall(own.encode())
+                assert outside.recv(16) == b"told"
+
+        self._in_child(inside)
+        # On the host only root may begin to talk to a container.
+        _assert_reachable(CONTAINER, 8080)
+
+        def nobody():
+            os.setuid(65534)
+            _assert_unreachable(CONTAINER, 8080)
+
+        self._in_child(nobody)
+        inner.here.sendall(b"+")
+        self.assertEqual(os.waitpid(container, 0)[1], 0)
+        self.assertEqual(os.waitpid(world, 0)[1], 0)
+        network_rules._INTERFACES = self.locks
+        rules.release()
+        bridges.release()
+        left = subprocess.check_output([_find("nft"), "list", "ruleset"]) if _find("nft") else b""
+        if _find("iptables"):
+            left += subprocess.check_output([_find("iptables") + "-save"])
+        self.assertNotIn(b"10.231.", left)
+        self.assertNotIn(b"rk", left)
+        self.assertFalse(os.path.exists(network_rules._LOCKS))
+
+    @unittest.skipUnless(_has("nft"), "needs root and nft")
+    def test_with_nft_a_sandbox_reaches_out_and_neither_the_world_nor_a_container_nor_metadata(self):
+        self._in_child(lambda: self._rehearse(("nft",)))
+
+    @unittest.skipUnless(_has("iptables"), "needs root and iptables")
+    def test_with_iptables_too(self):
+        self._in_child(lambda: self._rehearse(("iptables",)))
+
+    @unittest.skipUnless(_has("nft") and _has("iptables"), "needs root, nft and iptables")
+    def test_with_nft_beside_a_firewall_that_forwards_only_what_it_knows(self):
+        self._in_child(lambda: self._rehearse(("nft", "iptables"), "DROP"))
+
+    @unittest.skipUnless(_has("nft"), "needs root and nft")
+    def test_the_last_one_takes_the_rules_away(self):
+        def two():
+            syscalls.unshare(syscalls.CLONE_NEWNET)
+            network_rules._LOCKS = os.path.join(self.locks, "rookery")
+            network_rules._INTERFACES = self.locks
+            first, second = [network_rules.Rules(network.Range(RANGE)) for _ in range(2)]
+            first.hold()
+            second.hold()
+            first.release()
+            self.assertIn(b"10.231.", subprocess.check_output([_find("nft"), "list", "ruleset"]))
+            second.release()
+            self.assertNotIn(b"10.231.", subprocess.check_output([_find("nft"), "list", "ruleset"]))
+
+        self._in_child(two)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root")
+    def test_a_host_with_neither_is_told_what_is_missing(self):
+        def none():
+            network_rules._LOCKS = os.path.join(self.locks, "rookery")
+            network_rules._find = lambda _name: None
+            with self.assertRaises(network_rules.RulesFailure) as failure:
+                network_rules.Rules(network.Range(RANGE)).hold()
+            self.assertIn("neither nft nor iptables", str(failure.exception))
+
+        self._in_child(none)
+
+
+def _answer(port):
+    """Takes connections on all addresses of the network that this process is in, as long as it lives."""
+    listener = socket.socket()
+    listener.bind(("0.0.0.0", port))
+    listener.listen(64)
+
+    def serve():
+        while True:
+            listener.accept()[0].close()
+
+    threading.Thread(target=serve, daemon=True).start()
+
+
+def _run(program, *args, script=None):
+    subprocess.run([_find(program)] + list(args), input=script and script.encode(), check=True)
+
+
+def _assert_reachable(address, port):
+    socket.create_connection((address, port), 10).close()
+
+
+def _assert_unreachable(address, port):
+    try:
+        socket.create_connection((address, port), _SECONDS).close()
+    except OSError:
+        return
+    raise AssertionError("%s is reached" % address)
+
+
+if __name__ == "__main__":
+    unittest.main()

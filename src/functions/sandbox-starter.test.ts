@@ -1,0 +1,244 @@
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { FakeDriver } from '../../test/fakes/fake-driver.ts';
+import { servedFunction } from '../../test/functions/harness.ts';
+import { removalsIn } from '../../test/parts/removals.ts';
+import { unavailable } from '../core/error.ts';
+import { Instances } from '../instances/instances.ts';
+import { LiveInstance } from '../instances/live-instance.ts';
+import { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import { type Database, openDatabase } from '../storage/database.ts';
+import { listInstancesOfNode } from '../storage/instances.ts';
+import { CodeStore } from './code/code-store.ts';
+import { CodeFailure } from './failure.ts';
+import { SandboxStarter } from './sandbox-starter.ts';
+import type { ServingInstance } from './starter.ts';
+
+const KEY = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };
+
+let driver: FakeDriver;
+let database: Database;
+let dataDir: string;
+let codeDir: string;
+let servers: Instances[];
+let starters: SandboxStarter[];
+
+beforeEach(async () => {
+  driver = new FakeDriver();
+  driver.handlers.set('echo', event => event);
+  database = await openDatabase(':memory:');
+  dataDir = mkdtempSync(join(tmpdir(), 'rookery-starter-'));
+  codeDir = mkdtempSync(join(tmpdir(), 'rookery-launched-'));
+  starters = [];
+  servers = [];
+});
+afterEach(async () => {
+  driver.faults.away = undefined;
+  for (const starter of starters) await starter.close();
+  for (const instances of servers) await instances.close('the server is stopping');
+  await driver.dispose();
+  await database.destroy();
+  rmSync(dataDir, { recursive: true, force: true });
+  rmSync(codeDir, { recursive: true, force: true });
+});
+
+function newStarter(): SandboxStarter {
+  const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
+  const drivers = async () => driver;
+  const instances = new Instances(database, {
+    drivers,
+    sweptDrivers: ['fake'],
+    nodeId: 'node-1',
+    log,
+    createTimeoutMs: 10_000,
+    adoption: { answerMs: 2_000, silenceMs: 3_000 },
+    orphanGraceMs: 0,
+    reconcileIntervalMs: 3_600_000,
+  });
+  servers.push(instances);
+  const starter = new SandboxStarter({
+    instances,
+    drivers,
+    codeStore: new CodeStore({
+      dataDir,
+      policy: { closed: [], allow: null },
+      removals: removalsIn(dataDir),
+      s3: { endpoint: '', region: '', accessKeyId: '', secretAccessKey: '', allowedEndpoints: [] },
+      maxCacheBytes: 0,
+      maxArchiveBytes: 0,
+      maxUnpackedBytes: 0,
+      maxEntries: 0,
+    }),
+    nodeId: 'node-1',
+    createTimeoutMs: 10_000,
+    maxStarting: 2,
+    openCallBytes: new OpenCallBytes(1024 * 1024),
+    maxProcesses: 256,
+    network: 'host',
+    requireIsolation: false,
+    log,
+  });
+  starters.push(starter);
+  return starter;
+}
+
+/** The server of the starter that was made last ends; its instances live on. */
+async function closeServer(): Promise<void> {
+  await starters.at(-1)?.close();
+  await servers.at(-1)?.close('the server is stopping');
+}
+
+/** What a new server has found once it looked at everything. */
+async function adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]> {
+  const starter = newStarter();
+  await servers.at(-1)?.start();
+  return await starter.adopt(onLate);
+}
+
+const fn = (changes: Parameters<typeof servedFunction>[0] = {}) =>
+  servedFunction({ handler: 'echo', code: { storage: 'local', path: codeDir }, ...changes });
+const rows = () => listInstancesOfNode(database, 'node-1');
+const value = async (instance: ServingInstance, event: unknown) => {
+  const outcome = await instance.call({
+    header: { traceId: 't', traceparent: '', requestId: 'r' },
+    body: Buffer.from(JSON.stringify(event)),
+    timeoutMs: 10_000,
+  });
+  return outcome.ok ? JSON.parse(outcome.data.toString()) : outcome.code;
+};
+
+describe('an instance that is launched', () => {
+  it('takes calls, is on record with its code mounted, and belongs to somebody', async () => {
+    const starter = newStarter();
+    const instance = await starter.launch(fn(), KEY);
+    expect(await value(instance, { n: 1 })).toEqual({ n: 1 });
+    expect((await rows()).map(({ id, owner, spec }) => [id, owner.key, JSON.parse(spec).revisionId])).toEqual([
+      [instance.id, fn().urn, 'r1'],
+    ]);
+    expect(driver.starts[0]?.mounts).toContainEqual({ source: codeDir, target: '/opt/function/code', readonly: true });
+  });
+
+  it('that is stopped leaves no sandbox and no row', async () => {
+    const instance = await newStarter().launch(fn(), KEY);
+    await instance.stop();
+    expect(await instance.ended).toBe('stopped');
+    expect(driver.instanceIds).toEqual([]);
+    expect(await rows()).toEqual([]);
+  });
+
+  it('that is stuck gets less time to end, unless it has a pre_stop', async () => {
+    const terminate = vi.spyOn(LiveInstance.prototype, 'terminate');
+    const graceOf = async (changes: Parameters<typeof fn>[0], isStuck: boolean) => {
+      const instance = await newStarter().launch(fn(changes), KEY);
+      await instance.stop(isStuck);
+      return terminate.mock.lastCall?.[0];
+    };
+    expect(await graceOf({}, false)).toBe(10_000);
+    expect(await graceOf({}, true)).toBe(2_000);
+    expect(await graceOf({ preStop: 'echo', preStopTimeoutMs: 20_000 }, true)).toBe(20_000);
+    terminate.mockRestore();
+  });
+
+  it('that dies tells the reason and leaves nothing', async () => {
+    const instance = await newStarter().launch(fn(), KEY);
+    driver.kill(instance.id);
+    expect(await instance.ended).toContain('SIGKILL');
+    await expect.poll(async () => (await rows()).length).toBe(0);
+    await expect.poll(() => driver.instanceIds).toEqual([]);
+  });
+
+  it('a call on one that dies fails at once', async () => {
+    driver.handlers.set('die', (_event, { exit }) => exit(3));
+    const instance = await newStarter().launch(fn({ handler: 'die' }), KEY);
+    await expect(value(instance, {})).rejects.toMatchObject({
+      code: 'unavailable',
+      message: expect.stringContaining('exit code 3'),
+    });
+  });
+});
+
+describe('a launch that fails leaves nothing', () => {
+  it('code that cannot be loaded is the failure of the user’s code', async () => {
+    await expect(newStarter().launch(fn({ handler: 'nosuch' }), KEY)).rejects.toBeInstanceOf(CodeFailure);
+    expect(driver.instanceIds).toEqual([]);
+    expect(await rows()).toEqual([]);
+  });
+
+  it('so is a code folder that is missing: 4001, without a start', async () => {
+    const missing = fn({ code: { storage: 'local', path: join(codeDir, 'nosuch') } });
+    await expect(newStarter().launch(missing, KEY)).rejects.toMatchObject({ error: { code: 4001 } });
+    expect(driver.starts).toEqual([]);
+  });
+
+  it('a driver that fails is no failure of the user’s code', async () => {
+    driver.faults.startError = unavailable('no room');
+    await expect(newStarter().launch(fn(), KEY)).rejects.toMatchObject({ code: 'unavailable' });
+    expect(await rows()).toEqual([]);
+  });
+});
+
+it('no more starts at once than allowed; the others wait their turn', async () => {
+  let open!: () => void;
+  driver.faults.startGate = new Promise(resolve => {
+    open = resolve;
+  });
+  const starter = newStarter();
+  const launches = [1, 2, 3, 4].map(() => starter.launch(fn(), KEY));
+  await expect.poll(() => driver.starts.length).toBe(2);
+  open();
+  await Promise.all(launches);
+  expect(driver.starts).toHaveLength(4);
+});
+
+describe('after a restart of the server', () => {
+  it('live instances are taken over; dead ones and those that cannot be reached are removed', async () => {
+    const before = newStarter();
+    const [live, dead, unreachable] = await Promise.all([1, 2, 3].map(() => before.launch(fn(), KEY)));
+    if (!live || !dead || !unreachable) throw new Error('three were launched');
+    await closeServer();
+    driver.kill(dead.id);
+    driver.becomeUnreachable(unreachable.id);
+    const adopted = await adopt(() => undefined);
+    expect(adopted.map(({ id, key, revisionId }) => ({ id, key, revisionId }))).toEqual([
+      { id: live.id, key: KEY, revisionId: 'r1' },
+    ]);
+    expect(adopted[0] && (await value(adopted[0], 7))).toBe(7);
+    // One that is silent is waited for, like everybody's.
+    await vi.waitFor(async () => expect((await rows()).map(({ id }) => id)).toEqual([live.id]));
+    expect(driver.runningIds).toEqual([live.id]);
+  }, 30_000);
+
+  it('the code of an instance of which nothing is known yet stays, whatever else is removed', async () => {
+    const before = newStarter();
+    await before.launch(fn(), KEY);
+    await closeServer();
+    const cached = join(dataDir, 'code', 'cache', 'entry');
+    mkdirSync(cached, { recursive: true });
+    writeFileSync(join(cached, 'main.py'), 'print(1)');
+    const [row] = await rows();
+    const spec = JSON.stringify({ ...JSON.parse(row?.spec ?? '{}'), codeSource: cached });
+    await database.updateTable('instances').set({ spec }).execute();
+    driver.faults.away = 'it starts with the machine';
+    expect(await adopt(() => undefined)).toEqual([]);
+    expect(existsSync(join(cached, 'main.py'))).toBe(true);
+  });
+
+  it('instances whose driver does not answer yet are kept, and taken over once it does', async () => {
+    const before = newStarter();
+    const [live, dead] = await Promise.all([1, 2].map(() => before.launch(fn(), KEY)));
+    if (!live || !dead) throw new Error('two were launched');
+    await closeServer();
+    driver.kill(dead.id);
+    driver.faults.away = 'it starts with the machine';
+    const late: ServingInstance[] = [];
+    expect(await adopt(instance => late.push(instance))).toEqual([]);
+    expect((await rows()).map(({ id }) => id).sort()).toEqual([live.id, dead.id].sort());
+    expect(driver.runningIds).toEqual([live.id]);
+    driver.faults.away = undefined;
+    await vi.waitFor(() => expect(late.map(({ id }) => id)).toEqual([live.id]), { timeout: 10_000 });
+    expect(late[0] && (await value(late[0], 7))).toBe(7);
+    await vi.waitFor(async () => expect((await rows()).map(({ id }) => id)).toEqual([live.id]));
+  }, 30_000);
+});

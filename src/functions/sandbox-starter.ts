@@ -1,0 +1,292 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+import { USER_CODES } from '../core/codes.ts';
+import { failedPrecondition, ServiceError } from '../core/error.ts';
+import type { InstanceSpec } from '../core/instance.ts';
+import { CallLimiter } from '../instances/call-limiter.ts';
+import type { DriverSource, InstanceLog } from '../instances/contract.ts';
+import type { Instances } from '../instances/instances.ts';
+import type { LiveInstance } from '../instances/live-instance.ts';
+import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import type { InstanceRecord } from '../instances/rows.ts';
+import { type SandboxRules, toStart } from '../instances/sandbox-spec.ts';
+import { timeoutSignal } from '../lib/long-timer.ts';
+import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
+import type { LogRequest } from '../sandbox/driver.ts';
+import type { ServedFunction } from './catalog.ts';
+import type { CodeStore } from './code/code-store.ts';
+import { CodeFailure } from './failure.ts';
+import type { GroupKey } from './policy.ts';
+import type { InstanceStarter, ServingInstance, StartTimings } from './starter.ts';
+
+export interface SandboxStarterOptions extends SandboxRules {
+  readonly instances: Instances;
+  readonly drivers: DriverSource;
+  readonly codeStore: CodeStore;
+  readonly nodeId: string;
+  readonly createTimeoutMs: number;
+  /** Starts at the same moment; further ones wait their turn. */
+  readonly maxStarting: number;
+  /** Shared with everybody else who holds bodies of open calls. */
+  readonly openCallBytes: OpenCallBytes;
+  readonly log: InstanceLog;
+}
+
+/** What the row of an instance of a function says of it, beside its URN. */
+interface FunctionInstanceSpec {
+  readonly revisionId: string;
+  readonly key: GroupKey;
+  /** Host path that is mounted as its code. */
+  readonly codeSource: string;
+  readonly stopGraceMs: number;
+  readonly stuckGraceMs: number;
+}
+
+/** The least time that an instance's end gets, pre_stop included. */
+const STOP_GRACE_MS = 10_000;
+/** The same for an instance without pre_stop whose handler should have ended already: others wait for its slot. */
+const STUCK_GRACE_MS = 2_000;
+
+/** Runs the instances of function services; their life is `Instances`', their code the `CodeStore`'s. */
+export class SandboxStarter implements InstanceStarter {
+  readonly #options: SandboxStarterOptions;
+  readonly #instances: Instances;
+  /** Found after a restart, before anybody asked for them. */
+  readonly #inherited: ServingInstance[] = [];
+  #onAdopted = (instance: ServingInstance): void => void this.#inherited.push(instance);
+  /** Starts that have their turn, and those that wait for one. */
+  #startsNow = 0;
+  readonly #turns: (() => void)[] = [];
+  #isClosed = false;
+
+  constructor(options: SandboxStarterOptions) {
+    this.#options = options;
+    this.#instances = options.instances;
+    this.#instances.own('function', {
+      // How many calls an instance takes is the service's rule; here only their bytes are bounded.
+      limiter: new CallLimiter({ maxWaitingCalls: Number.MAX_SAFE_INTEGER, bytes: options.openCallBytes }),
+      adopted: (live, record) => this.#onAdopted(this.#serve(live, record, NO_TIMINGS)),
+      ended: ({ id }) => this.#releaseCode(id),
+    });
+  }
+
+  async launch(fn: ServedFunction, key: GroupKey): Promise<ServingInstance> {
+    const id = randomUUID();
+    await this.#turn();
+    const release = this.#instances.hold(id);
+    try {
+      if (this.#isClosed) throw failedPrecondition('the server is stopping');
+      return await this.#launch(id, fn, key);
+    } catch (error) {
+      await this.#options.codeStore.release(id);
+      throw error;
+    } finally {
+      release();
+      const next = this.#turns.shift();
+      if (next) next();
+      else this.#startsNow -= 1;
+    }
+  }
+
+  async adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]> {
+    const { codeStore, nodeId } = this.#options;
+    // The code of one that is not known to be dead stays, whatever is found out about others.
+    const rows = (await this.#instances.rows.listOfNode(nodeId)).filter(({ owner }) => owner.kind === 'function');
+    for (const row of rows) codeStore.adopt(specOf(row).codeSource, row.id);
+    await codeStore.sweep(new Set(rows.map(row => row.id)));
+    this.#onAdopted = onLate;
+    return this.#inherited.splice(0);
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const turn of this.#turns.splice(0)) turn();
+    this.#instances.detach('function', 'the server is stopping');
+  }
+
+  async #launch(id: string, fn: ServedFunction, key: GroupKey): Promise<ServingInstance> {
+    const startedMs = performance.now();
+    const placed = await this.#place(id, fn);
+    const spec = toInstanceSpec(id, fn, key, placed);
+    const secret = randomBytes(24).toString('base64url');
+    const driver = await this.#options.drivers(fn.sandboxType);
+    const start = toStart(driver, { id, secret }, spec, this.#options);
+    const stopGraceMs = Math.max(STOP_GRACE_MS, fn.preStopTimeoutMs);
+    const kept: FunctionInstanceSpec = {
+      revisionId: fn.revisionId,
+      key,
+      codeSource: placed.mount?.source ?? '',
+      stopGraceMs,
+      stuckGraceMs: fn.preStop === '' ? STUCK_GRACE_MS : stopGraceMs,
+    };
+    const intent = this.#instances.draft({
+      owner: { kind: 'function', key: fn.urn },
+      tenant: fn.tenant,
+      sandboxType: fn.sandboxType,
+      sandbox: start.sandbox,
+      concurrency: spec.concurrency,
+      maxCallMs: spec.callTimeoutMs,
+      spec: JSON.stringify(kept),
+    });
+    await this.#instances.intend(intent);
+    const { live, loadMs } = await this.#instances.launch(
+      intent,
+      {
+        ...start,
+        accept: loadFailure => {
+          if (loadFailure) throw new CodeFailure(loadFailure);
+        },
+      },
+      timeoutSignal(this.#options.createTimeoutMs + spec.initTimeoutMs),
+    );
+    const timings = { startMs: performance.now() - startedMs - loadMs, loadMs };
+    return this.#serve(live, { ...intent, startedAtMs: Date.now() }, timings);
+  }
+
+  async #place(id: string, fn: ServedFunction) {
+    try {
+      await this.#options.codeStore.checkMounts(fn.mounts);
+      return await this.#options.codeStore.place(fn.code, id);
+    } catch (error) {
+      // The code folder or object and the mounts are the user's: what is wrong with them is a load failure of every call.
+      if (error instanceof ServiceError && error.code === 'failed_precondition') {
+        throw new CodeFailure({ code: USER_CODES.loadFailed.code, message: error.message });
+      }
+      throw error;
+    }
+  }
+
+  #serve(
+    live: LiveInstance,
+    row: Pick<InstanceRecord, 'owner' | 'spec' | 'startedAtMs'>,
+    timings: StartTimings,
+  ): SandboxInstance {
+    return new SandboxInstance(live, row, timings, async (graceMs: number) => {
+      await this.#instances.discard(live, graceMs, 'it is not needed any more');
+      this.#releaseCode(live.id);
+    });
+  }
+
+  #releaseCode(id: string): void {
+    this.#options.codeStore.release(id).catch((error: unknown) => {
+      this.#options.log.warn({ instanceId: id, err: error }, 'the code of an instance could not be given back');
+    });
+  }
+
+  /** Waits until fewer than the allowed number of starts run. */
+  async #turn(): Promise<void> {
+    // Counted before anything is awaited; whoever ends hands its turn on.
+    if (this.#startsNow < this.#options.maxStarting) this.#startsNow += 1;
+    else await new Promise<void>(resolve => this.#turns.push(resolve));
+  }
+}
+
+const NO_TIMINGS: StartTimings = { startMs: 0, loadMs: 0 };
+
+function specOf({ spec }: Pick<InstanceRecord, 'spec'>): FunctionInstanceSpec {
+  return JSON.parse(spec) as FunctionInstanceSpec;
+}
+
+class SandboxInstance implements ServingInstance {
+  readonly id: string;
+  readonly urn: string;
+  readonly revisionId: string;
+  readonly key: GroupKey;
+  readonly startedAtMs: number;
+  readonly timings: StartTimings;
+  readonly ended: Promise<string>;
+  readonly #live: LiveInstance;
+  readonly #graces: Pick<FunctionInstanceSpec, 'stopGraceMs' | 'stuckGraceMs'>;
+  readonly #discard: (graceMs: number) => Promise<void>;
+  #resolveEnded!: (reason: string) => void;
+  #stopping: Promise<void> | undefined;
+
+  constructor(
+    live: LiveInstance,
+    row: Pick<InstanceRecord, 'owner' | 'spec' | 'startedAtMs'>,
+    timings: StartTimings,
+    discard: (graceMs: number) => Promise<void>,
+  ) {
+    const spec = specOf(row);
+    this.#live = live;
+    this.id = live.id;
+    this.urn = row.owner.key;
+    this.revisionId = spec.revisionId;
+    this.key = spec.key;
+    this.startedAtMs = row.startedAtMs;
+    this.timings = timings;
+    this.#graces = spec;
+    this.#discard = discard;
+    this.ended = new Promise(resolve => {
+      this.#resolveEnded = resolve;
+    });
+    // Its slot is free for another one while its remains are removed.
+    void live.ended.then(({ reason }) => this.#resolveEnded(reason));
+  }
+
+  get isConnected(): boolean {
+    return this.#live.isConnected;
+  }
+
+  call(call: Call): Promise<CallOutcome> {
+    return this.#live.call(call);
+  }
+
+  credit(callId: number, bytes: number): void {
+    this.#live.credit(callId, bytes);
+  }
+
+  logs(request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+    return this.#live.driver.logs(this.#live.handle, request, signal);
+  }
+
+  access(): SandboxAccess | undefined {
+    return this.#live.driver.access?.(this.#live.handle);
+  }
+
+  stop(isStuck = false): Promise<void> {
+    this.#stopping ??= this.#stop(isStuck ? this.#graces.stuckGraceMs : this.#graces.stopGraceMs);
+    return this.#stopping;
+  }
+
+  async #stop(graceMs: number): Promise<void> {
+    await this.#discard(graceMs);
+    this.#resolveEnded('stopped');
+  }
+}
+
+function toInstanceSpec(
+  id: string,
+  fn: ServedFunction,
+  key: GroupKey,
+  placed: Awaited<ReturnType<CodeStore['place']>>,
+): InstanceSpec {
+  const code = placed.mount === null ? [] : [placed.mount];
+  return {
+    tenant: fn.tenant,
+    namespace: '',
+    name: id,
+    sandboxType: fn.sandboxType,
+    runtime: fn.runtime,
+    codePath: placed.codePath,
+    handler: fn.handler,
+    initializer: fn.initializer,
+    preStop: fn.preStop,
+    rootfs: fn.rootfs,
+    ports: fn.ports,
+    cpuMillis: key.cpuMillis,
+    memoryMb: key.memoryMb,
+    env: fn.environment,
+    workspace: '',
+    mounts: placed.ours ? fn.mounts : [...code, ...fn.mounts],
+    platformMounts: placed.ours ? code : [],
+    sessionContext: key.sessionContext,
+    callTimeoutMs: fn.timeoutMs,
+    initTimeoutMs: fn.initTimeoutMs,
+    preStopTimeoutMs: fn.preStopTimeoutMs,
+    concurrency: fn.scaling.concurrency,
+    functionName: fn.name,
+    functionVersion: fn.version,
+    functionUrn: fn.urn,
+  };
+}

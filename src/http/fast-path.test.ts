@@ -1,0 +1,174 @@
+import http from 'node:http';
+import { SignJWT } from 'jose';
+import { describe, expect, test, vi } from 'vitest';
+import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
+import { newInstance } from '../../test/http/memory-instances.ts';
+import { resourceExhausted } from '../core/error.ts';
+import { createJwtVerifier } from './jwt.ts';
+
+const SECRET = Buffer.from('0123456789abcdef0123456789abcdef');
+const TOKEN = await new SignJWT({ role: 'user' })
+  .setProtectedHeader({ alg: 'HS256' })
+  .setSubject('default')
+  .setExpirationTime('1h')
+  .sign(SECRET);
+const AGENT = newInstance(SPEC);
+const PATH = `/api/agent/${AGENT.id}/invoke`;
+
+interface Asked {
+  readonly path?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
+}
+
+interface Answered {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, unknown>>;
+  readonly text: string;
+}
+
+/** Over a socket: what is plain takes the fast path. */
+function overSocket(url: string, { path = PATH, headers = {}, body = '{"a":1}' }: Asked): Promise<Answered> {
+  return new Promise((resolve, reject) => {
+    const request = http.request(`${url}${path}`, { method: 'POST', headers, agent: false }, response => {
+      let text = '';
+      response.setEncoding('utf8');
+      response.on('data', chunk => {
+        text += chunk;
+      });
+      response.on('end', () => resolve({ status: response.statusCode ?? 0, headers: response.headers, text }));
+    });
+    request.on('error', reject);
+    request.end(body);
+  });
+}
+
+/** Through the router, which the fast path passes by. */
+async function overRouter(frontend: TestFrontend, { path = PATH, headers = {}, body = '{"a":1}' }: Asked) {
+  const {
+    status,
+    headers: answered,
+    text,
+  } = await frontend.send({ method: 'POST', url: path, headers, payload: body });
+  return { status, headers: answered, text };
+}
+
+/** What the two ways may differ in. */
+function comparable({ status, headers, text }: Answered) {
+  const { date: _date, connection: _connection, 'keep-alive': _keepAlive, ...rest } = headers;
+  return { status, headers: rest, text };
+}
+
+const TRACE = { 'x-trace-id': 't1' };
+
+describe('the fast path answers as the router does', () => {
+  test.each<[string, Asked]>([
+    ['a call that succeeds', {}],
+    ['no body', { body: '' }],
+    ['a body that is not JSON', { body: '{"a":' }],
+    ['an agent that is not there', { path: '/api/agent/00000000-0000-4000-8000-000000000000/invoke' }],
+    ['a time that is no number', { headers: { 'x-invoke-timeout-ms': 'soon' } }],
+    ['a content type that is none', { headers: { 'content-type': 'none' } }],
+    ['an unknown content type', { headers: { 'content-type': 'application/x-own' } }],
+    ['another host', { headers: { host: 'example.com' } }],
+    ['a page of another site', { headers: { 'sec-fetch-site': 'cross-site' } }],
+    ['a tenant that is none', { headers: { tenantid: '-' } }],
+    ['another tenant', { headers: { tenantid: 'other' } }],
+    ['an answer larger than one piece', { body: JSON.stringify('x'.repeat(40_000)) }],
+  ])('%s', async (_title, asked) => {
+    await using frontend = testFrontend();
+    frontend.instances.put(AGENT);
+    frontend.instances.onInvoke = call => ({ ok: true, data: call.body, runMicros: 1 });
+    const url = await frontend.listen();
+    const take = vi.spyOn(frontend.app.fastPath, 'take');
+    const traced = { ...asked, headers: { host: 'localhost', ...TRACE, ...asked.headers } };
+    const direct = comparable(await overSocket(url, traced));
+    expect(take.mock.results.map(({ value }) => value)).toEqual([true]);
+    expect(direct).toEqual(comparable(await overRouter(frontend, traced)));
+    // Both were counted, and what either wrote into the log is the same but for the time.
+    await vi.waitFor(() => expect(frontend.requests.length).toBe(2));
+    expect(frontend.requests[0]).toEqual(frontend.requests[1]);
+    const lines = frontend.lines.map(({ level, text, fields: { ms: _ms, ...fields } }) => ({ level, text, fields }));
+    if (lines.length > 0) expect(lines[0]).toEqual(lines[1]);
+  });
+
+  test.each<[string, Record<string, string>, number]>([
+    ['no token', {}, 401],
+    ['a wrong token', { authorization: 'Bearer x.y.z' }, 401],
+    ['a token, first and again', { authorization: `Bearer ${TOKEN}` }, 200],
+    ["a tenant that is not the token's", { authorization: `Bearer ${TOKEN}`, tenantid: 'other' }, 403],
+  ])('with authentication: %s', async (_title, headers, status) => {
+    await using frontend = testFrontend({ auth: createJwtVerifier({ key: { kind: 'secret', secret: SECRET } }) });
+    frontend.instances.put(AGENT);
+    frontend.instances.onInvoke = call => ({ ok: true, data: call.body, runMicros: 1 });
+    const url = await frontend.listen();
+    const asked = { headers: { host: 'localhost', ...TRACE, ...headers } };
+    for (const _ of [1, 2]) {
+      const direct = comparable(await overSocket(url, asked));
+      expect(direct.status).toBe(status);
+      expect(direct).toEqual(comparable(await overRouter(frontend, asked)));
+    }
+  });
+
+  test('a call that would be refused whatever it says is refused before its body has come', async () => {
+    await using frontend = testFrontend();
+    frontend.instances.put(AGENT);
+    frontend.instances.full = resourceExhausted('too many calls are waiting', { retryAfterSeconds: 1 });
+    const url = await frontend.listen();
+    const headers = { 'content-length': '7', ...TRACE };
+    const request = http.request(`${url}${PATH}`, { method: 'POST', headers, agent: false });
+    const answer = new Promise<http.IncomingMessage>((resolve, reject) => {
+      request.on('response', resolve);
+      request.on('error', reject);
+    });
+    request.flushHeaders();
+    const { statusCode, headers: answered } = await answer;
+    expect({ statusCode, retry: answered['retry-after'] }).toEqual({ statusCode: 429, retry: '1' });
+    request.end('{"a":1}');
+    expect(frontend.outcomes).toEqual(['resource_exhausted']);
+    expect(frontend.requests).toMatchObject([{ status: 429 }]);
+    expect(frontend.instances.calls).toEqual([]);
+  });
+
+  test('a refusal says when to come again', async () => {
+    await using frontend = testFrontend();
+    frontend.instances.put(AGENT);
+    frontend.instances.onInvoke = () =>
+      Promise.reject(resourceExhausted('too many calls wait', { retryAfterSeconds: 3 }));
+    const answer = await overSocket(await frontend.listen(), {});
+    expect(answer).toMatchObject({ status: 429, headers: { 'retry-after': '3' } });
+    expect(JSON.parse(answer.text)).toEqual({ code: 429, message: 'invoke failed: too many calls wait' });
+  });
+});
+
+test.each<[string, Asked, number]>([
+  ['a body of unknown length', { headers: { 'transfer-encoding': 'chunked' } }, 200],
+  ['an escaped path', { path: PATH.replace('/api/agent/', '/api/agent/%20') }, 404],
+  ['a query', { path: `${PATH}?a=1` }, 200],
+  ['a body above the limit', { body: `"${'x'.repeat(6 * 1024 * 1024)}"` }, 413],
+  ['another route', { path: `/api/agent/${AGENT.id}/nothing` }, 404],
+])('the router keeps %s', async (_title, asked, status) => {
+  await using frontend = testFrontend();
+  frontend.instances.put(AGENT);
+  frontend.instances.onInvoke = call => ({ ok: true, data: call.body, runMicros: 1 });
+  const url = await frontend.listen();
+  const take = vi.spyOn(frontend.app.fastPath, 'take');
+  expect((await overSocket(url, asked)).status).toBe(status);
+  expect(take.mock.results.map(({ value }) => value)).toEqual([false]);
+});
+
+test('a caller that leaves in the middle of its body starts nothing', async () => {
+  await using frontend = testFrontend();
+  frontend.instances.put(AGENT);
+  const url = await frontend.listen();
+  const arrived = vi.spyOn(frontend.app.fastPath, 'take');
+  const request = http.request(`${url}${PATH}`, { method: 'POST', headers: { 'content-length': '100' } });
+  request.on('error', () => undefined);
+  request.write('{"a":');
+  await vi.waitFor(() => expect(arrived).toHaveBeenCalled());
+  const closed = new Promise(resolve => request.once('close', resolve));
+  request.destroy();
+  await closed;
+  await frontend.app.close();
+  expect(frontend.instances.calls).toEqual([]);
+});

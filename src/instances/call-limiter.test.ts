@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest';
+import { CallLimiter } from './call-limiter.ts';
+import { OpenCallBytes } from './open-call-bytes.ts';
+
+const limiter = (maxWaitingCalls: number, bytes = new OpenCallBytes(1)) => new CallLimiter({ maxWaitingCalls, bytes });
+
+test('a call is taken below the waiting bound, and while the bytes of open and of unsent bodies have capacity', () => {
+  const calls = limiter(2, new OpenCallBytes(100));
+  expect(calls.refusal(1, 0, 100)).toBeUndefined();
+  expect(calls.refusal(2, 0, 1)).toMatchObject({ message: 'too many calls are waiting', retryAfterSeconds: 1 });
+  const full = { number: 150510, message: 'the memory for open calls is full', retryAfterSeconds: 1 };
+  expect(calls.refusal(0, 0, 101)).toMatchObject(full);
+  expect(calls.refusal(0, 60, 41)).toMatchObject(full);
+  calls.enter(60);
+  expect(calls.refusal(0, 0, 40)).toBeUndefined();
+  expect(calls.refusal(0, 0, 41)).toMatchObject(full);
+  calls.leave(60);
+  expect(calls.refusal(0, 0, 100)).toBeUndefined();
+});
+
+test('limiters share one memory, with calls that wait outside of them too', () => {
+  const bytes = new OpenCallBytes(100);
+  const [agents, functions] = [limiter(1, bytes), limiter(1, bytes)];
+  agents.enter(40);
+  bytes.take(40);
+  expect(functions.refusal(0, 0, 20)).toBeUndefined();
+  expect(functions.refusal(0, 0, 21)).toMatchObject({ number: 150510 });
+  agents.leave(40);
+  expect(functions.refusal(0, 0, 60)).toBeUndefined();
+});
+
+test('an agent that runs nothing has a negative number of waiting calls, and a slot', () => {
+  expect(limiter(0).refusal(-1, 0, 0)).toBeUndefined();
+});
+
+test('idle resolves when the last open call ends, and at once when there is none', async () => {
+  const calls = limiter(1);
+  await calls.idle(1000);
+  calls.enter(0);
+  calls.enter(0);
+  let isIdle = false;
+  const idle = calls.idle(60_000).then(() => {
+    isIdle = true;
+  });
+  calls.leave(0);
+  await Promise.resolve();
+  expect(isIdle).toBe(false);
+  calls.leave(0);
+  await idle;
+  expect(calls.openCalls).toBe(0);
+});
+
+test('idle gives up after its time', async () => {
+  const calls = limiter(1);
+  calls.enter(0);
+  await calls.idle(10);
+  await calls.idle(0);
+  expect(calls.openCalls).toBe(1);
+});

@@ -1,0 +1,79 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { unavailable } from '../../core/error.ts';
+import { endsWithin } from '../../lib/deadline.ts';
+import type { ExitResult } from '../driver.ts';
+import { hasOomKill, killGroups } from './control-groups.ts';
+import { FrameSocket } from './frame-socket.ts';
+import { type ProcessSandbox, readExit } from './handle.ts';
+import { isAlive, killProcess, waitForEnd } from './kernel.ts';
+
+/** How long a sandbox that was killed may take to be gone. */
+const KILL_TIMEOUT_MS = 10_000;
+/** What init may take to tell the end, beyond the grace that it was given. */
+const END_MARGIN_MS = 2_000;
+
+/** Where init listens, in the sandbox's directory. */
+export const CONTROL_SOCKET = 'init.sock';
+
+/** Opens a connection to the init of a sandbox. Fails with `unavailable`. */
+export function connectInit(sandbox: ProcessSandbox): Promise<FrameSocket> {
+  return FrameSocket.connect(join(sandbox.directory, CONTROL_SOCKET));
+}
+
+/** Waits on a connection that was asked to tell the end. */
+export async function awaitExit(connection: FrameSocket, sandbox: ProcessSandbox): Promise<ExitResult> {
+  for (;;) {
+    const message = await connection.nextMessage();
+    if (message === null) break;
+    if (message.exit !== undefined) {
+      await waitForInit(sandbox);
+      return message.exit as ExitResult;
+    }
+  }
+  const exit = await readExit(sandbox.directory);
+  if (exit !== null) return exit;
+  // Killed from outside, or by the kernel: it is seen ending a moment after its connections.
+  if (await waitForInit(sandbox)) return await recordKilled(sandbox);
+  throw unavailable(`the init of ${sandbox.instanceId} does not tell when it ends`);
+}
+
+/** How a sandbox ended whose init could not say it; kept, so that the next answer is the same. */
+export async function recordKilled(sandbox: ProcessSandbox): Promise<ExitResult> {
+  const said = await readExit(sandbox.directory);
+  if (said !== null) return said;
+  const exit: ExitResult = {
+    code: null,
+    signal: 'SIGKILL',
+    oomKilled: await hasOomKill(sandbox.groups),
+    atMs: Date.now(),
+  };
+  await writeFile(join(sandbox.directory, 'exit.json'), JSON.stringify(exit), { mode: 0o600 }).catch(() => undefined);
+  return exit;
+}
+
+/**
+ * Ends a sandbox: SIGTERM to the runtime, after `graceMs` SIGKILL. Returns when nothing of it runs. `cause`: the reason that is given for its
+ * end. Fails with `unavailable`.
+ */
+export async function endSandbox(sandbox: ProcessSandbox, graceMs: number, cause?: string): Promise<void> {
+  const { init } = sandbox;
+  if (init !== null && (await isAlive(init))) {
+    const connection = await connectInit(sandbox).catch(() => null);
+    if (connection !== null) {
+      connection.send({ op: 'stop', graceMs, ...(cause === undefined ? {} : { cause }) });
+      await endsWithin(connection.drain(), graceMs + END_MARGIN_MS);
+      connection.close();
+      if (connection.isEnded && (await readExit(sandbox.directory)) !== null) await waitForEnd(init, END_MARGIN_MS);
+    }
+    await killProcess(init);
+    if (!(await waitForEnd(init, KILL_TIMEOUT_MS))) {
+      throw unavailable(`the sandbox of ${sandbox.instanceId} does not end: process ${init.pid}`);
+    }
+  }
+  await killGroups(sandbox.groups);
+}
+
+async function waitForInit(sandbox: ProcessSandbox): Promise<boolean> {
+  return sandbox.init === null || (await waitForEnd(sandbox.init, KILL_TIMEOUT_MS));
+}

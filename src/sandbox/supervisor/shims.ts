@@ -1,0 +1,220 @@
+import { randomBytes } from 'node:crypto';
+import { deadlineExceeded, messageOf, unavailable } from '../../core/error.ts';
+import type { Removals } from '../../lib/removals.ts';
+import type { Logger } from '../../telemetry/logger.ts';
+import type { Interpreters } from '../host/interpreters.ts';
+import type { NetworkOptions } from '../host/network.ts';
+import { ControlSocket, socketOf } from './control-socket.ts';
+import type { Programs } from './programs.ts';
+import { dismissShim, type KnownLayers, launchShim, type Shim } from './shim.ts';
+import { sweepGroups } from './sweep.ts';
+
+/** More at once would only wait for each other. */
+const MOST_LAUNCHES = 8;
+/** After so many in a row that could not be made, none is made until somebody asks for one. */
+const MOST_FAILURES = 2;
+
+export interface ShimsOptions {
+  readonly runDir: string;
+  readonly dataDir: string;
+  readonly pythonDir: string;
+  /** Shims that wait, for each interpreter that is in use. */
+  readonly spares: number;
+  readonly disable: readonly string[];
+  readonly network: NetworkOptions;
+  readonly interpreters: Interpreters;
+  readonly programs: Programs;
+  readonly removals: Removals;
+  readonly logger: Logger;
+}
+
+interface Waiter {
+  /** How many launches had begun before it came. */
+  readonly since: number;
+  readonly resolve: (shim: Shim) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Those of one Python version. */
+interface Shelf {
+  readonly version: string;
+  readonly ready: Shim[];
+  readonly waiting: Waiter[];
+  launching: number;
+  failures: number;
+}
+
+/**
+ * Shims that wait for an instance. A cold start of Python and of the runtime takes longer than all the rest of a create, so it is done
+ * before anybody asks.
+ */
+export class Shims {
+  /** Distinguishes the programs of this server from those of an earlier one. */
+  readonly owner = randomBytes(4).toString('hex');
+  readonly #options: ShimsOptions;
+  readonly #shelves = new Map<string, Shelf>();
+  readonly #socket: ControlSocket;
+  readonly #dismissals = new Set<Promise<void>>();
+  readonly #launches = new Set<Promise<void>>();
+  #listening: Promise<void> | null = null;
+  #layers: { readonly supervisorPid: number; readonly layers: KnownLayers } | null = null;
+  #count = 0;
+  #isClosed = false;
+
+  constructor(options: ShimsOptions) {
+    this.#options = options;
+    this.#socket = new ControlSocket(socketOf(options.runDir, this.owner));
+  }
+
+  /**
+   * One that waits, or the next that does. `version` null: of any interpreter. Fails as `launchShim` does, and with
+   * `deadline_exceeded` and `tooLate` after `timeoutMs` or when `signal` aborts.
+   */
+  async take(version: string | null, timeoutMs: number, tooLate: string, signal?: AbortSignal): Promise<Shim> {
+    const shelf = this.#shelfOf(version ?? this.#anyVersion() ?? (await this.#options.interpreters.findAny()).version);
+    if (this.#isClosed) throw unavailable('the supervisor driver is closed');
+    if (signal?.aborted) throw deadlineExceeded(tooLate);
+    const ready = shelf.ready.shift();
+    if (ready !== undefined) return ready;
+    let release = () => {};
+    const taking = new Promise<Shim>((resolve, reject) => {
+      const waiter: Waiter = { since: this.#count, resolve, reject };
+      const giveUp = () => {
+        const index = shelf.waiting.indexOf(waiter);
+        // One that was handed over at this moment is taken.
+        if (index < 0) return;
+        shelf.waiting.splice(index, 1);
+        reject(deadlineExceeded(tooLate));
+      };
+      const timer = setTimeout(giveUp, timeoutMs);
+      signal?.addEventListener('abort', giveUp, { once: true });
+      release = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', giveUp);
+      };
+      shelf.waiting.push(waiter);
+    });
+    this.#fill(shelf, 0);
+    return await taking.finally(release);
+  }
+
+  /** Puts one back that nothing was asked of. */
+  giveBack(shim: Shim): void {
+    this.#hand(this.#shelfOf(shim.version), shim);
+  }
+
+  /** Makes the first of a version. */
+  warm(version: string): void {
+    this.#fill(this.#shelfOf(version), this.#options.spares);
+  }
+
+  /** Makes those that are missing. Called when a start is done: making one takes what a start needs too. */
+  refill(version: string | null): void {
+    const shelf = this.#shelves.get(version ?? this.#anyVersion() ?? '');
+    if (shelf !== undefined && shelf.failures < MOST_FAILURES) this.#fill(shelf, this.#options.spares);
+  }
+
+  /** Ends those that wait. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const shelf of this.#shelves.values()) {
+      for (const waiter of shelf.waiting.splice(0)) waiter.reject(unavailable('the supervisor driver is closed'));
+      for (const shim of shelf.ready.splice(0)) this.#dismiss(shim);
+    }
+    await Promise.allSettled(this.#launches);
+    await Promise.allSettled(this.#dismissals);
+    await this.#listening?.catch(() => undefined);
+    await this.#socket.close();
+  }
+
+  #shelfOf(version: string): Shelf {
+    let shelf = this.#shelves.get(version);
+    if (shelf === undefined) {
+      shelf = { version, ready: [], waiting: [], launching: 0, failures: 0 };
+      this.#shelves.set(version, shelf);
+    }
+    return shelf;
+  }
+
+  #anyVersion(): string | undefined {
+    return [...this.#shelves.values()].find(shelf => shelf.ready.length > 0 || shelf.launching > 0)?.version;
+  }
+
+  #fill(shelf: Shelf, spares: number): void {
+    const missing = () => shelf.waiting.length + Math.max(0, spares - shelf.ready.length) - shelf.launching;
+    while (!this.#isClosed && shelf.launching < MOST_LAUNCHES && missing() > 0) {
+      shelf.launching += 1;
+      const launch = this.#launch(shelf).finally(() => {
+        shelf.launching -= 1;
+        this.#launches.delete(launch);
+        this.#fill(shelf, 0);
+      });
+      this.#launches.add(launch);
+    }
+  }
+
+  async #launch(shelf: Shelf): Promise<void> {
+    const { interpreters, programs, runDir, logger } = this.#options;
+    this.#count += 1;
+    const number = this.#count;
+    try {
+      const interpreter = await interpreters.find(shelf.version);
+      this.#listening ??= this.#socket.listen();
+      await this.#listening;
+      const shim = await launchShim({
+        ...this.#options,
+        program: `${programs.prefix}${this.owner}-${number}`,
+        version: shelf.version,
+        interpreter: interpreter.path,
+        layersOf: pid => (pid === null || this.#layers?.supervisorPid === pid ? (this.#layers?.layers ?? null) : null),
+        socket: this.#socket,
+      });
+      if (this.#layers === null) void sweepGroups(programs, runDir, this.owner, shim.hello.layers);
+      this.#layers = { supervisorPid: shim.hello.supervisorPid, layers: shim.hello.layers };
+      shelf.failures = 0;
+      this.#hand(shelf, shim);
+    } catch (error) {
+      shelf.failures += 1;
+      // Who came later is not told why this one failed: there is a launch yet to come for them.
+      const index = shelf.waiting.findIndex(waiter => waiter.since < number);
+      const [waiter] = index < 0 ? [] : shelf.waiting.splice(index, 1);
+      if (waiter !== undefined) waiter.reject(error);
+      else logger.warn({ version: shelf.version, error: messageOf(error) }, 'a supervised sandbox could not be made');
+    }
+  }
+
+  /** To who waits longest, else it waits itself, unless there are enough. */
+  #hand(shelf: Shelf, shim: Shim): void {
+    const waiter = shelf.waiting.shift();
+    if (waiter !== undefined) {
+      waiter.resolve(shim);
+      return;
+    }
+    if (this.#isClosed || shelf.ready.length >= this.#options.spares) {
+      this.#dismiss(shim);
+      return;
+    }
+    shelf.ready.push(shim);
+    void shim.reply
+      .catch(() => null)
+      .then(() => {
+        const index = shelf.ready.indexOf(shim);
+        if (index < 0) return;
+        // Nothing was asked of it: it has ended, or supervisord has.
+        shelf.ready.splice(index, 1);
+        this.#dismiss(shim);
+      });
+  }
+
+  #dismiss(shim: Shim): void {
+    const dismissal = dismissShim(shim, this.#options)
+      .catch(error => {
+        this.#options.logger.warn(
+          { program: shim.program, error: messageOf(error) },
+          'a supervised program without an instance was not removed',
+        );
+      })
+      .finally(() => this.#dismissals.delete(dismissal));
+    this.#dismissals.add(dismissal);
+  }
+}
