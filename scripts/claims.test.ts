@@ -41,6 +41,15 @@ describe('a claim', () => {
     ]);
   });
 
+  test('whose whole suite was skipped is not shown, with the reason of the suite', () => {
+    const run = report(CLAIM.file, ['cannot run here', 'skipped', 'walls [skipped, docker: no daemon]']);
+    expect(judgeClaims([CLAIM], run, [])).toEqual({
+      notShown: ['claim not shown on this machine: Nobody gets out (docker: no daemon)'],
+      failures: [],
+    });
+    expect(judgeClaims([CLAIM], run, ['docker']).failures).toHaveLength(1);
+  });
+
   test('whose test was skipped fails the run when REQUIRE names the part', () => {
     const run = report(CLAIM.file, [
       'the door of a is shut',

@@ -46,10 +46,12 @@ export function judgeClaims(claims: readonly Claim[], report: VitestReport, requ
   for (const { claim, file, title } of claims) {
     const pattern = patternOf(title);
     const isSuite = !file.endsWith('.test.ts');
-    const tests = report.testResults
+    const inFile = report.testResults
       .filter(({ name }) => isSuite || name.endsWith(`/${file}`))
-      .flatMap(({ assertionResults }) => assertionResults)
-      .filter(test => pattern.test([...test.ancestorTitles, test.title].join(' ')));
+      .flatMap(({ assertionResults }) => assertionResults);
+    const named = inFile.filter(test => pattern.test(titleOf(test)));
+    // A suite that is skipped as a whole is one skipped test, and its own are not known.
+    const tests = named.length > 0 || isSuite ? named : inFile.filter(test => SKIPPED.test(titleOf(test)));
     const skipped = tests.filter(({ status }) => status !== 'passed' && status !== 'failed');
     // A suite leaves out what the sandbox under it cannot have: it shows the claim where one of its sandboxes has it.
     const isShown = isSuite ? tests.length > skipped.length : skipped.length === 0;
@@ -65,9 +67,20 @@ export function judgeClaims(claims: readonly Claim[], report: VitestReport, requ
 
 const NO_REASON = 'its test was skipped';
 
-/** `docker: no daemon` of a suite with the title `containers [skipped, docker: no daemon]`. */
-function whySkipped(test: { readonly ancestorTitles: readonly string[] }): string {
-  return /\[skipped, (.+)\]/.exec(test.ancestorTitles.join(' '))?.[1] ?? NO_REASON;
+const SKIPPED = /\[skipped, (.+)\]/;
+
+/** `docker: no daemon` of a test or suite with the title `containers [skipped, docker: no daemon]`. */
+function whySkipped(test: Titled): string {
+  return SKIPPED.exec(titleOf(test))?.[1] ?? NO_REASON;
+}
+
+interface Titled {
+  readonly ancestorTitles: readonly string[];
+  readonly title: string;
+}
+
+function titleOf({ ancestorTitles, title }: Titled): string {
+  return [...ancestorTitles, title].join(' ');
 }
 
 /** The title as the report has it: Vitest has put values in place of `%s`, `$name`, and the source in place of `${…}`. */

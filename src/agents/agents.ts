@@ -11,6 +11,7 @@ import { instanceNotFound, openCallsFull, tooManyWaiting } from '../instances/re
 import { type InstanceRecord, toRecord } from '../instances/rows.ts';
 import { type SandboxRules, toStart } from '../instances/sandbox-spec.ts';
 import { isAllowed, transitionOf } from '../instances/state.ts';
+import { backoffMs, pause } from '../lib/backoff.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
@@ -58,6 +59,8 @@ export interface AgentsOptions extends SandboxRules {
 /** Races for a name that a create enters again when the holder vanished before it could be named. */
 const MAX_INSERTS = 5;
 const PARALLEL_DELETES = 32;
+const DELETE_RETRIES = 4;
+const DELETE_RETRY = { firstMs: 250, longestMs: 2_000 };
 
 /**
  * The agent instances of this node: their names, their order of events, and who may ask what of them. Storage decides who holds a name and
@@ -110,8 +113,7 @@ export class Agents implements AgentInstances {
     this.#operations.abortStarts(serverStopping());
     const unanswered = await this.#instances.settle('agent');
     await Promise.all([this.#operations.settled(), this.#limiter.idle(graceMs)]);
-    if (stopAgents) await this.#deleteAll();
-    const agentsLeft = this.#live.size + (stopAgents ? 0 : unanswered);
+    const agentsLeft = stopAgents ? await this.#deleteAll() : this.#live.size + unanswered;
     this.#instances.detach('agent', serverStopping().message);
     return { agentsLeft };
   }
@@ -341,17 +343,29 @@ export class Agents implements AgentInstances {
     }
   }
 
-  async #deleteAll(): Promise<void> {
+  /**
+   * Deletes every agent. What a driver does not remove at once is tried again a few times: no look at everything comes after a stop. Returns
+   * how many are left; the next start removes them. Never rejects.
+   */
+  async #deleteAll(): Promise<number> {
+    const { database, nodeId, log } = this.#options;
+    let left: readonly StoredInstance[] = [];
     try {
-      const { database, nodeId } = this.#options;
-      await forEachOf(await listAgentsOfNode(database, nodeId), PARALLEL_DELETES, async ({ id, tenant }) => {
-        await this.delete(tenant, id, null).catch(error => {
-          this.#options.log.warn({ instanceId: id, err: error }, 'an instance could not be deleted');
+      for (let failures = 0; failures <= DELETE_RETRIES; failures++) {
+        if (failures > 0) await pause(backoffMs(DELETE_RETRY, failures));
+        left = await listAgentsOfNode(database, nodeId);
+        await forEachOf(left, PARALLEL_DELETES, async ({ id, tenant, status }) => {
+          await (status === 'STOPPING' ? this.#tearDown(id, 0) : this.delete(tenant, id, null)).catch(error => {
+            log.warn({ instanceId: id, err: error }, 'an instance could not be deleted');
+          });
         });
-      });
+        left = await listAgentsOfNode(database, nodeId);
+        if (left.length === 0) return 0;
+      }
     } catch (error) {
-      this.#options.log.error({ err: error }, 'the instances could not be deleted');
+      log.error({ err: error }, 'the instances could not be deleted');
     }
+    return left.length;
   }
 
   async #invokeMissing(tenant: string, id: string, call: Call): Promise<CallOutcome> {

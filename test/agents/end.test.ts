@@ -269,3 +269,11 @@ test('close with stopAgents deletes all of them, pre_stop included', async () =>
   expect(stops).toBe(5);
   expect(harness.driver.instanceIds).toEqual([]);
 });
+
+test('close with stopAgents tries again what a driver does not remove at once, and says what is left', async () => {
+  await using harness = await Harness.open();
+  for (let n = 0; n < 3; n++) await harness.create(`a${n}`);
+  harness.driver.faults.removeFailures = 4;
+  expect(await harness.agents.close({ stopAgents: true, graceMs: 1000 })).toEqual({ agentsLeft: 0 });
+  expect(harness.driver.instanceIds).toEqual([]);
+});
