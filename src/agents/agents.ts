@@ -251,7 +251,8 @@ export class Agents implements AgentInstances {
     const record = await this.#find(id);
     if (record === null) throw instanceNotFound(id);
     const next = { ...record, epoch: record.epoch + 1 };
-    if (!(await this.#instances.move(record, 'restart', { epoch: next.epoch }))) throw await this.#whyNoRestart(id);
+    if (!(await this.#instances.rows.move(record, 'restart', { epoch: next.epoch })))
+      throw await this.#whyNoRestart(id);
     let isOldGone = false;
     let start: Start;
     try {
@@ -320,7 +321,7 @@ export class Agents implements AgentInstances {
 
   /** The instance as a whole ends, whichever of its sandboxes it has: a restart may have begun since it was read. False: it is going. */
   async #endAnyEpoch({ id, epoch }: InstanceRecord): Promise<boolean> {
-    if (await this.#instances.move({ id, epoch }, 'end')) return true;
+    if (await this.#instances.rows.move({ id, epoch }, 'end')) return true;
     const now = await this.#find(id);
     return now !== null && now.epoch !== epoch && (await this.#endAnyEpoch(now));
   }

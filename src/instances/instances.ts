@@ -7,7 +7,7 @@ import type { Channel } from '../runtime/channel.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
 import type { LogRequest, SandboxDriver, SandboxHandle, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
-import type { AgentIdentity, InstancePatch, InstanceRef, StoredInstance } from '../storage/instances.ts';
+import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/instances.ts';
 import { untilWritten } from '../storage/until-written.ts';
 import { Adoptions } from './adoptions.ts';
 import { Command, neverBegan } from './command.ts';
@@ -18,7 +18,6 @@ import { Reconciler } from './reconciler.ts';
 import { instanceNotFound } from './refusals.ts';
 import { Removals } from './removals.ts';
 import { type InstanceRecord, InstanceRows } from './rows.ts';
-import type { LastingEvent } from './state.ts';
 
 /** What a driver may take beyond the grace to kill a sandbox, and to remove it. */
 const STOP_MS = 15_000;
@@ -318,11 +317,6 @@ export class Instances {
   adopt(record: InstanceRecord): Promise<LiveInstance | undefined> {
     const live = this.#live[record.owner.kind].get(record.id);
     return live ? Promise.resolve(live) : this.#adoptions.adopt(record);
-  }
-
-  /** Lets `event` happen to the sandbox that is meant. False: it may not happen (any more), and nothing was written. */
-  move(ref: InstanceRef, event: LastingEvent, patch: Omit<InstancePatch, 'status'> = {}): Promise<boolean> {
-    return this.rows.move(ref, event, patch);
   }
 
   /** A start failed, and nothing of its sandbox is left. Never rejects. */

@@ -4,9 +4,11 @@ import { join } from 'node:path';
 import { failedPrecondition } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { PipRequirements } from '../core/runtime-env.ts';
+import type { Command } from '../instances/command.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { Ledger } from '../instances/ledger.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
+import { withDeadline } from '../lib/deadline.ts';
 import type { Removals } from '../lib/removals.ts';
 import { describeExit, type SandboxDriver, type SandboxSpec } from '../sandbox/driver.ts';
 import type { PlacedEnvironment } from './job-sandbox.ts';
@@ -169,26 +171,16 @@ export class PythonEnvironments {
       await mkdir(environment, { recursive: true, mode: 0o755 });
       await writeFile(join(work, 'requirements.txt'), `${pip.packages.join('\n')}\n`);
       const spec = this.#specOf(instanceId, work, environment, path, pip, python);
-      let lastLine = '';
       const closing = this.#closing.signal;
       const { instances } = this.#options;
       const owner = { kind: 'build', key } as const;
       const intent = instances.draft({ owner, tenant: '', sandboxType: driver.name, sandbox: spec });
       await instances.intend(intent);
-      const starting = AbortSignal.any([AbortSignal.timeout(START_TIMEOUT_MS), closing]);
-      const command = await instances.run(intent, { driver, sandbox: spec }, starting, closing);
+      const begin = (starting: AbortSignal) => instances.run(intent, { driver, sandbox: spec }, starting, closing);
+      const command = await withDeadline(START_TIMEOUT_MS, begin, closing);
       if (command === null) throw failedPrecondition('another server has taken over');
-      const late = AbortSignal.any([AbortSignal.timeout(timeoutMs), closing]);
       try {
-        for await (const chunk of command.logs({ tail: null, sinceMs: null, follow: true }, late)) {
-          lastLine = chunk.toString('utf8').trimEnd().split('\n').at(-1) ?? lastLine;
-          await tell(chunk);
-        }
-        if (closing.aborted) throw failedPrecondition('the service ends');
-        if (late.aborted) throw failedPrecondition(`pip took longer than ${timeoutMs / 1000} s`);
-        const exit = await command.exited(late);
-        if (exit?.code !== 0)
-          throw failedPrecondition(`pip ended with ${exit ? describeExit(exit) : 'unknown reason'}: ${lastLine}`);
+        await withDeadline(timeoutMs, late => this.#install(command, late, tell), closing);
       } finally {
         await instances.remove(command);
       }
@@ -198,6 +190,19 @@ export class PythonEnvironments {
       release();
       await this.#options.removals.remove(work);
     }
+  }
+
+  /** Passes on what pip says until it ends. Fails with `failed_precondition` unless it ended well, before `late` aborts. */
+  async #install(command: Command, late: AbortSignal, tell: SetupOutput): Promise<void> {
+    let lastLine = '';
+    for await (const chunk of command.logs({ tail: null, sinceMs: null, follow: true }, late)) {
+      lastLine = chunk.toString('utf8').trimEnd().split('\n').at(-1) ?? lastLine;
+      await tell(chunk);
+    }
+    const exit = await command.exited(late);
+    if (this.#closing.signal.aborted) throw failedPrecondition('the service ends');
+    if (exit === null) throw failedPrecondition(`pip took longer than ${this.#options.timeoutMs / 1000} s`);
+    if (exit.code !== 0) throw failedPrecondition(`pip ended with ${describeExit(exit)}: ${lastLine}`);
   }
 
   #specOf(
