@@ -322,7 +322,7 @@ function functionMachine(ledger: Ledger, processes: number): Machine {
   const sizeOf = ({ cpuMillis, memoryMb }: GroupKey) => ({ cpuMillis, memoryMb, processes });
   return {
     isLargeEnough: key => ledger.isWithinMachine(key),
-    isFull: key => ledger.refusal(sizeOf(key)) !== undefined,
+    isFull: key => !ledger.fits(sizeOf(key)),
     take: key => ledger.take('function', sizeOf(key)),
     give: key => ledger.give('function', sizeOf(key)),
     onGiven: listener => ledger.onGiven(listener),

@@ -20,9 +20,9 @@ export interface LedgerOptions {
 }
 
 const RESOURCES = [
-  { name: 'cpuMillis', factor: 'cpu', text: 'CPU', unit: 'millicores', setting: 'overcommit.cpu' },
-  { name: 'memoryMb', factor: 'memory', text: 'memory', unit: 'MiB', setting: 'overcommit.memory' },
-  { name: 'processes', factor: 'processes', text: 'processes', unit: 'processes', setting: 'overcommit.processes' },
+  { name: 'cpuMillis', text: 'CPU', unit: 'millicores', setting: 'overcommit.cpu' },
+  { name: 'memoryMb', text: 'memory', unit: 'MiB', setting: 'overcommit.memory' },
+  { name: 'processes', text: 'processes', unit: 'processes', setting: 'overcommit.processes' },
 ] as const;
 
 const OWNERS: readonly { readonly kind: OwnerKind; readonly text: string }[] = [
@@ -68,21 +68,25 @@ export class Ledger {
     return size.cpuMillis <= this.#machine.cpuMillis && size.memoryMb <= this.#machine.memoryMb;
   }
 
+  /** Whether an instance of this size may start now. Who gets a no hears of `onGiven`. */
+  fits(size: Size): boolean {
+    if (this.#lacking(size) === undefined) return true;
+    this.#isShort = true;
+    return false;
+  }
+
   /** Why an instance of this size may not start now: what is full, and who holds it. undefined: it may. */
   refusal(size: Size): ServiceError | undefined {
-    for (const { name, text, unit, setting } of RESOURCES) {
-      const asked = this.#countOf(size, name);
-      const taken = this.#sum(name);
-      if (taken + asked <= this.#limit[name]) continue;
-      this.#isShort = true;
-      const holders = OWNERS.filter(({ kind }) => this.#taken[kind][name] > 0);
-      const held = holders.map(({ kind, text: owner }) => `${owner} ${this.#taken[kind][name]}`).join(', ');
-      return resourceExhausted(
-        `the machine has no ${text} left to promise: ${asked} of ${this.#limit[name]} ${unit} are asked for, and held are ${held || 'none'} (setting ${setting})`,
-        MACHINE_FULL,
-      );
-    }
-    return undefined;
+    const lacking = this.#lacking(size);
+    if (lacking === undefined) return undefined;
+    this.#isShort = true;
+    const { name, text, unit, setting } = lacking;
+    const holders = OWNERS.filter(({ kind }) => this.#taken[kind][name] > 0);
+    const held = holders.map(({ kind, text: owner }) => `${owner} ${this.#taken[kind][name]}`).join(', ');
+    return resourceExhausted(
+      `the machine has no ${text} left to promise: ${this.#countOf(size, name)} of ${this.#limit[name]} ${unit} are asked for, and held are ${held || 'none'} (setting ${setting})`,
+      MACHINE_FULL,
+    );
   }
 
   /** Counts an instance; also one that runs already, whatever the limits say. */
@@ -105,6 +109,11 @@ export class Ledger {
   /** What each kind holds, and what may be held in all. */
   get promised(): { readonly by: Readonly<Record<OwnerKind, Size>>; readonly limit: Size } {
     return { by: this.#taken, limit: this.#limit };
+  }
+
+  /** The first resource of which there is too little. */
+  #lacking(size: Size): (typeof RESOURCES)[number] | undefined {
+    return RESOURCES.find(({ name }) => this.#sum(name) + this.#countOf(size, name) > this.#limit[name]);
   }
 
   #sum(name: keyof Size): number {

@@ -137,7 +137,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     processes: rules.maxProcesses,
   });
   const queue = new JobQueue(options.limits, {
-    isFull: resources => ledger.refusal(sizeOf(resources)) !== undefined,
+    isFull: resources => !ledger.fits(sizeOf(resources)),
     take: resources => ledger.take('job', sizeOf(resources)),
     give: resources => ledger.give('job', sizeOf(resources)),
   });

@@ -36,7 +36,7 @@ async function serviceOf(bed: Everybody): Promise<FunctionService> {
       maxInstancesPerTenant: 100,
       machine: {
         isLargeEnough: key => ledger.isWithinMachine(key),
-        isFull: key => ledger.refusal(sizeOf(key)) !== undefined,
+        isFull: key => !ledger.fits(sizeOf(key)),
         take: key => ledger.take('function', sizeOf(key)),
         give: key => ledger.give('function', sizeOf(key)),
         onGiven: listener => ledger.onGiven(listener),
