@@ -208,7 +208,7 @@ export const SERVICE_SETTINGS = {
     min: 1,
     max: 1_000_000,
     unit: 'times the processors',
-    doc: 'How far the processors of this machine may be promised beyond what it has, to agents, functions, jobs and builds together. Above it a start is refused with 429 (a job waits), and the refusal says who holds what.',
+    doc: 'How far the processors of this machine may be promised beyond what it has, to agents, functions, jobs and builds together. Above it a create fails with what is full, who holds it and `Retry-After`; jobs and calls of functions wait.',
     example: '4',
   }),
   'overcommit.memory': integer({
