@@ -27,12 +27,12 @@ def main():
         one.run()
         return
     except zygote.BecomeWorker as child:
-        plan, control, name = child.plan, child.control, child.name
+        plan, control, name, asked = child.plan, child.control, child.name, child.asked
         del one
     try:
-        worker.live(plan, control, name)
+        worker.live(plan, control, name, asked)
     except user_process.BecomeUser as child:
-        arguments = (child.layers, child.title, child.descriptors)
+        arguments = (child.layers, child.title, child.descriptors, child.resident)
     del plan, control, name
     user_process.wait_for_orders(*arguments)
 

@@ -29,23 +29,29 @@ def refuse(connection, code, message):
 
 def refuse_when_full(connection, way, count):
     """Whether there is no slot for one more, which the caller learns then."""
+    refusal = refusal_when_full(way, count)
+    if refusal is not None:
+        refuse(connection, refusal.code, refusal.message)
+    return refusal is not None
+
+
+def refusal_when_full(way, count):
+    """Why there is no slot for one more, or None."""
     if way not in _MOST_OPEN:
-        refuse(connection, "internal", "there is no way %s into a sandbox" % way)
-        return True
+        return Refusal("internal", "there is no way %s into a sandbox" % way)
     most, what = _MOST_OPEN[way]
     if count < most:
-        return False
-    refuse(connection, "resource_exhausted", "too many %s are open in this sandbox (%d)" % (what, most))
-    return True
+        return None
+    return Refusal("resource_exhausted", "too many %s are open in this sandbox (%d)" % (what, most))
 
 
 def serve(connection, sandbox, way):
     """Becomes the user, reads the request and does it; the process ends here."""
     code = 1
     try:
-        _keep_only(connection)
+        keep_only(connection)
         command.reset_signals()
-        # Whoever reads has left: that is an error of the write, and what was begun is undone.
+        # A reader that has left is an error of the write, which then undoes its beginning.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         os.setsid()
         os.umask(0o022)
@@ -65,7 +71,7 @@ def serve(connection, sandbox, way):
         os._exit(code)
 
 
-def _keep_only(connection):
+def keep_only(connection):
     """Nothing else can be reached through this process: a path can be `/proc/self/fd/1`."""
     nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for number in (0, 1, 2):

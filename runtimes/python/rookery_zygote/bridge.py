@@ -1,7 +1,7 @@
-"""What speaks HTTP to the program of an image and the runtime protocol to the server: one process of the host per container.
+"""Speaks HTTP to the program of an image and the runtime protocol to the server: one process of the host per container.
 
 Its orders are one JSON object on standard input, which come when the container runs; a line on descriptor 3 says that it listens. It lives
-as long as the container, whatever becomes of the server.
+as long as the container, also after the end of the server.
 """
 
 import json
@@ -73,7 +73,7 @@ class _Program(http_program.HttpProgram):
             http_program.HttpProgram.wait_until_ready(self)
         except http_program.NotServing:
             self._exit_when_ended()
-            # Whoever connects learns why, and not beyond the end of the container.
+            # Each connection gets the reason, until the end of the container.
             self.watch()
             raise
 

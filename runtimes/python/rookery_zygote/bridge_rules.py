@@ -15,7 +15,7 @@ _READY = 3
 
 def main():
     bridges = json.loads(sys.stdin.readline())["bridges"]
-    # The server ends it; what ends the server's terminal does not.
+    # The server ends it; a Ctrl-C in the server's terminal does not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     rules = network_rules.Rules(None, bridges)
     try:

@@ -5,9 +5,6 @@ import os
 CONTROLLERS = ("memory", "cpu", "pids")
 #: Our subtree; groups of sandboxes are its children.
 SUBTREE = "rookery"
-_MICROS_PER_PERIOD = 100000
-#: The kernel takes no quota below 1 ms, so small shares get the longest period that it allows.
-_LONGEST_PERIOD = 1000000
 
 
 class Place:
@@ -125,37 +122,20 @@ def create_and_join(places, name):
         _write(os.path.join(path, "cgroup.procs"), "0")
 
 
-class LimitFiles:
-    """The limit files of a group, opened while they can be reached, written once the limits are known."""
-
-    def __init__(self, places, name):
-        self._places = places
-        self._paths = paths_of(places, name)
-        self._files = {}
-        for controller, path in self._paths.items():
-            for file_name in _LIMIT_FILES[places[controller].version, controller]:
-                self._open(controller, os.path.join(path, file_name))
-
-    def _open(self, controller, path):
-        try:
-            self._files[controller, os.path.basename(path)] = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        except OSError:
-            # Swap files are missing on kernels without swap accounting.
-            pass
-
-    def write(self, memory_mb, cpu_millis, processes):
-        """Sets the limits and closes. What the kernel refused, as sentences."""
-        refused = []
-        for (controller, file_name), descriptor in self._files.items():
-            value = _value(file_name, memory_mb, cpu_millis, processes)
+def open_limit_files(places, name):
+    """
+    The limit files of a group by their names, opened while they can be reached: the native program writes them once the limits are known
+    (`groups.c`), in this order.
+    """
+    found = []
+    for controller, path in paths_of(places, name).items():
+        for file_name in _LIMIT_FILES[places[controller].version, controller]:
             try:
-                os.write(descriptor, value.encode())
-            except OSError as error:
-                if "swap" not in file_name and "memsw" not in file_name:
-                    refused.append("the limit %s = %s was refused: %s" % (file_name, value, error.strerror))
-            os.close(descriptor)
-        self._files = {}
-        return refused
+                found.append((file_name, os.open(os.path.join(path, file_name), os.O_WRONLY | os.O_CLOEXEC)))
+            except OSError:
+                # Swap files are missing on kernels without swap accounting.
+                pass
+    return found
 
 
 # In the order in which they must be written.
@@ -167,22 +147,6 @@ _LIMIT_FILES = {
     (2, "cpu"): ("cpu.max",),
     (2, "pids"): ("pids.max",),
 }
-
-
-def _value(file_name, memory_mb, cpu_millis, processes):
-    if file_name == "memory.swap.max":
-        return "0"
-    if file_name.startswith("memory"):
-        return str(memory_mb * 1024 * 1024)
-    if file_name == "pids.max":
-        return str(processes)
-    period = _MICROS_PER_PERIOD if cpu_millis >= 10 else _LONGEST_PERIOD
-    quota = period * cpu_millis // 1000
-    if file_name == "cpu.cfs_period_us":
-        return str(period)
-    if file_name == "cpu.cfs_quota_us":
-        return str(quota)
-    return "%d %d" % (quota, period)
 
 
 def oom_kills_file(places, name):

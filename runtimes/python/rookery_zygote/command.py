@@ -45,7 +45,7 @@ def run(argv, env, working_dir, asked_dir=""):
     what = argv[0]
     try:
         if asked_dir:
-            # What was meant for that directory may do harm in another one.
+            # A command for that directory may do harm in another one.
             what = "%s in %s" % (argv[0], asked_dir)
             os.chdir(asked_dir)
             what = argv[0]

@@ -16,7 +16,7 @@ from rookery_runtime import unix_path
 from . import access, inside, process, waiting
 
 _BACKLOG = 128
-#: More children than these are not made, for all containers together; whoever comes then learns it. The server bounds those of each.
+#: More children than these are not made, for all containers together; later requests fail. The server bounds those of each.
 _MOST_CHILDREN = 1024
 _REQUEST_SECONDS = 10
 _READY = 3
@@ -32,7 +32,7 @@ def main():
     os.write(_READY, b"{\"ok\": true}\n")
     os.close(_READY)
     wake = waiting.Wakeup()
-    # The server ends it; what ends the server's terminal does not.
+    # The server ends it; a Ctrl-C in the server's terminal does not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     poll = select.poll()
     for descriptor in (0, listener.fileno(), wake.fileno()):

@@ -38,7 +38,7 @@ class EtcTemplate:
         os.chmod(path, 0o755)
         self.directories = self._find_directories()
         for name in self.directories:
-            os.makedirs(os.path.join(path, name), mode=0o755, exist_ok=True)
+            self._make_directories(name)
         self._link("mtab", "/proc/mounts")
         self.refresh()
 
@@ -96,13 +96,18 @@ class EtcTemplate:
 
     def _make_parent(self, path):
         """Only below this directory: one that was removed while its zygote lives is not made again. Fails with OSError."""
-        parent = os.path.dirname(path)
-        if parent == self.path:
-            return
-        try:
-            os.mkdir(parent, 0o755)
-        except FileExistsError:
-            pass
+        self._make_directories(os.path.relpath(os.path.dirname(path), self.path))
+
+    def _make_directories(self, name):
+        """Each for everybody to enter, whatever the mask of this process is: the user of a sandbox is mostly another one."""
+        path = self.path
+        for part in name.split("/"):
+            path = os.path.join(path, part)
+            try:
+                os.mkdir(path)
+            except FileExistsError:
+                continue
+            os.chmod(path, 0o755)
 
     def _link(self, name, target):
         path = os.path.join(self.path, name)

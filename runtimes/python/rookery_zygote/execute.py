@@ -90,6 +90,7 @@ class _Command:
         if status is None:
             return None
         header = {
+            "ok": True,
             "returncode": status,
             "truncated": self._stdout.truncated or self._stderr.truncated,
         }

@@ -171,7 +171,7 @@ def _write(connection, path, request):
 
 
 def _refuse_in_the_middle(connection, refusal):
-    """Reads on until the caller has heard it: who writes to a connection that is closed sees that and not the answer."""
+    """Reads on until the caller has read the answer: writing to a closed connection would hide it."""
     frames.write_message(connection, {"ok": False, "code": refusal.code, "message": refusal.message})
     deadline = time.monotonic() + _HEARD_SECONDS
     connection.settimeout(_HEARD_SECONDS)

@@ -8,7 +8,7 @@ from . import access, command, dial, files, frames, syscalls
 from .container import Container
 from .failure import Refusal
 
-#: What each way needs of a container. Its pid namespace is not among it: nobody inside sees whoever serves.
+#: What each way needs of a container. Its pid namespace is not among it: nobody inside sees the process that serves.
 _NAMESPACES = {"dial": ("net",), "files": ("mnt",)}
 _WAYS = {"dial": dial.serve, "files": files.serve}
 

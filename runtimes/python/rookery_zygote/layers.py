@@ -13,6 +13,8 @@ NAMESPACES = (
     ("pid", syscalls.CLONE_NEWPID),
 )
 _CAP_SYS_ADMIN = 21
+#: To switch to the user and to kill.
+_OF_INIT = (syscalls.CAP_KILL, syscalls.CAP_SETGID, syscalls.CAP_SETUID)
 _MEANINGS = {
     "mount": "the code sees the host's files as its user may, and mounts work only where source and target are the same path",
     "proc": "there is no /proc inside, programs that read it do not work",
@@ -44,6 +46,14 @@ class Layers:
         self.held |= {"cgroup." + controller for controller in places}
         self.held.add("user" if needs_user else "user_limits")
         self.degraded = []
+        self._returns = not needs_user and _returns()
+
+    def forks_twice(self):
+        """
+        Whether a sandbox's init is a child of the one that `fork_init` makes: its pid namespace is one in a user namespace, or this
+        process could not go back from where its children are.
+        """
+        return self.has("pid") and not self._returns
 
     def has(self, layer):
         return layer in self.held
@@ -105,7 +115,12 @@ def find(disabled, plan_root):
 def _try_all(layers, plan_root, name):
     """The first layer that fails, as `[layer, reason]`, or None."""
     receiver, sender = os.pipe()
-    child = os.fork()
+    try:
+        child = attempt("pid", fork_init, layers)
+    except LayerFailure as failure:
+        os.close(receiver)
+        os.close(sender)
+        return [failure.layer, failure.reason]
     if child == 0:
         os.close(receiver)
         try:
@@ -137,14 +152,12 @@ def _try_all(layers, plan_root, name):
 def _rehearse(layers, plan_root, name, sender):
     """Everything that a sandbox goes through, in its order."""
     enter(layers, name, one_by_one=True)
-    offer = attempt("user_limits", user_limits.Offer) if layers.has("user_limits") else None
-    child = os.fork()
-    if child:
-        if offer is not None:
-            offer.make(child)
-        os.waitpid(child, 0)
-        return
-    limits = None if offer is None else attempt("user_limits", offer.take)
+    if layers.forks_twice():
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return
+    limits = attempt("user_limits", _make_user_limits) if layers.has("user_limits") else None
     prepare_root(layers, plan_root)
     if layers.has("net"):
         attempt("net", syscalls.unshare, syscalls.CLONE_NEWNET)
@@ -158,6 +171,20 @@ def _rehearse(layers, plan_root, name, sender):
     os.write(sender, b"null")
 
 
+def _make_user_limits():
+    offer = user_limits.Offer(int(os.readlink("/proc/self")))
+    child = os.fork()
+    if child == 0:
+        try:
+            offer.make()
+        finally:
+            os._exit(0)
+    try:
+        return offer.take()
+    finally:
+        os.waitpid(child, 0)
+
+
 def attempt(layer, call, *arguments):
     try:
         return call(*arguments)
@@ -165,8 +192,26 @@ def attempt(layer, call, *arguments):
         raise LayerFailure(layer, error)
 
 
+def fork_init(layers):
+    """As `os.fork`: the child is the first process of a pid namespace, and the next one is not. With `forks_twice` its child will be, after `enter`."""
+    if not layers.has("pid") or layers.forks_twice():
+        return os.fork()
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        syscalls.unshare(syscalls.CLONE_NEWPID)
+        child = None
+        try:
+            child = os.fork()
+        finally:
+            if child != 0:
+                syscalls.setns(own, syscalls.CLONE_NEWPID)
+        return child
+    finally:
+        os.close(own)
+
+
 def enter(layers, name, one_by_one=False):
-    """Moves this process into groups and namespaces. Its next child is the first process of the pid namespace."""
+    """Moves this process, a child of `fork_init`, into groups and namespaces."""
     if layers.places:
         try:
             cgroups.create_and_join(layers.places, name)
@@ -174,12 +219,27 @@ def enter(layers, name, one_by_one=False):
             raise LayerFailure("cgroup." + _controller_of(layers.places, error), error)
     if layers.has("user"):
         attempt("user", enter_user_namespace, os.geteuid(), os.getegid(), 0, 0)
-    flags = [(layer, flag) for layer, flag in NAMESPACES if layers.has(layer)]
+    flags = [(layer, flag) for layer, flag in NAMESPACES if layers.has(layer) and (layer != "pid" or layers.forks_twice())]
     if one_by_one:
         for layer, flag in flags:
             attempt(layer, syscalls.unshare, flag)
     elif flags:
         attempt("mount", syscalls.unshare, sum(flag for _layer, flag in flags))
+
+
+def _returns():
+    """Whether children of this process may be in its own pid namespace again. The rights that this takes are those of that one's owner."""
+    try:
+        own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        syscalls.setns(own, syscalls.CLONE_NEWPID)
+    except OSError:
+        return False
+    finally:
+        os.close(own)
+    return True
 
 
 def _controller_of(places, error):
@@ -231,9 +291,17 @@ def enter_user_limits(layers, namespace):
     give_up_privileges(layers)
 
 
+def make_user_limits(layers, offer):
+    """As `enter_user_limits`, by making what an Offer of `user_limits` is about."""
+    offer.make()
+    give_up_privileges(layers)
+
+
 def give_up_privileges(layers):
-    """What no exec from here on can give back. The rights that this process has stay until `drop_capabilities`."""
+    """Drops privileges that no later exec gives back. The rights of this process itself stay until `drop_capabilities`."""
     if layers.has("capabilities") and (is_privileged() or layers.has("user")):
+        # Later nothing could be inherited any more, and the program that a worker becomes needs them for the start. No other process keeps them.
+        attempt("capabilities", syscalls.keep_capabilities, range(64), range(64))
         attempt("capabilities", syscalls.drop_bounding_capabilities)
     if layers.has("no_new_privs"):
         attempt("no_new_privs", syscalls.prctl, syscalls.PR_SET_NO_NEW_PRIVS, 1)
@@ -242,8 +310,7 @@ def give_up_privileges(layers):
 def drop_capabilities(layers):
     """Leaves what an init needs for its children: to switch to the user and to kill."""
     if layers.has("capabilities"):
-        kept = (syscalls.CAP_KILL, syscalls.CAP_SETGID, syscalls.CAP_SETUID)
-        attempt("capabilities", syscalls.keep_capabilities, kept)
+        attempt("capabilities", syscalls.keep_capabilities, _OF_INIT)
 
 
 def filter_calls(layers):

@@ -6,12 +6,12 @@ import time
 
 _LOCK = ".lock"
 _LOG = ".log"
-_SOCKETS = (".control.sock", ".start.sock")
+_SOCKETS = (".control.sock", ".start.sock", ".start-own.sock", ".start-none.sock")
 #: Somebody may want to read why a zygote ended.
 _KEEP_WORDS_SECONDS = 24 * 60 * 60
 #: One that begins has its log before it has its lock.
 _BEGINNING_SECONDS = 60
-#: Whoever sweeps holds a lock for a moment.
+#: A sweep holds a lock for a moment.
 _TRIES = 5
 _TRY_SECONDS = 0.02
 

@@ -87,7 +87,7 @@ class Netlink:
         self._ask(_RTM_NEWROUTE, _NLM_F_CREATE | _NLM_F_EXCL, content)
 
     def add_prohibition(self, addresses):
-        """Nothing is sent to `addresses` (`169.254.0.0/16`), unless a longer prefix says otherwise; who tries learns it at once."""
+        """Nothing is sent to `addresses` (`169.254.0.0/16`), unless a longer prefix says otherwise; a try fails at once."""
         first, _, bits = addresses.partition("/")
         header = struct.pack(
             "=BBBBBBBBI", socket.AF_INET, int(bits), 0, 0, _RT_TABLE_MAIN, _RTPROT_STATIC, _RT_SCOPE_UNIVERSE, _RTN_PROHIBIT, 0

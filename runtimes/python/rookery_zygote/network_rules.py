@@ -283,7 +283,7 @@ def _take_turn():
             if os.path.samestat(os.fstat(turn), os.stat(_LOCKS)):
                 return turn
         except OSError:
-            # Whoever was the last has just removed it.
+            # The last user has just removed it.
             pass
         os.close(turn)
 

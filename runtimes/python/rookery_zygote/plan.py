@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import etc, identity, layers, network, process, root
+from . import etc, identity, layers, native, network, process, resident, root
 
 
 class Plan:
@@ -15,11 +15,13 @@ class Plan:
         self.log_bytes = config["logBytes"]
         self.log_files = config["logFiles"]
         self.title = title
+        #: What the first process of each sandbox becomes.
+        self.program = native.Program()
         self.boot_id = process.boot_id()
         #: The most asked for; looking it up takes as long as all the rest of a start.
         self.root_identity = identity.find("")
         mount_point = os.path.join(run, "root")
-        # The old name of workers stays on the disk: what an earlier version left there is removed.
+        # The old name of workers stays on the disk, so that leftovers of an earlier version are found and removed.
         self.workers = os.path.join(run, "spares")
         for path in (self.instances, self.workers, mount_point):
             os.makedirs(path, mode=0o700, exist_ok=True)
@@ -27,6 +29,7 @@ class Plan:
         shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
         self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
         self.layers = held or layers.find(config["disable"], self.root)
+        self.resident = resident.find(config.get("resident"), self.layers, self.root_identity)
         self.networks = network.Networks(config.get("network"))
 
     def find_networks(self, has_found=False):

@@ -102,11 +102,6 @@ def build(plan, own_proc):
             syscalls.mount("rookery", root + path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=0,mode=0")
 
 
-def set_size(plan, megabytes):
-    """Bounds what can be stored in the root's own files."""
-    syscalls.mount(None, plan.mount_point, None, MS_REMOUNT | MS_NOSUID | MS_NODEV, "size=%dm" % megabytes)
-
-
 def enter(plan):
     """Makes the built root the root of every process of this mount namespace and lets the host's go."""
     os.chdir(plan.mount_point)

@@ -118,7 +118,7 @@ MODES = (
     ("mknod", 133, None, 1, None),
     ("mknodat", 259, 33, 2, None),
 )
-#: What asks, and what only tells programs another name of the machine; not what makes their memory easier to attack.
+#: A query, and flags that only change the machine's name for programs; none that makes their memory easier to attack.
 PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 # Looked at by argument.
 _PERSONALITY = {"x86_64": 135, "aarch64": 92}
@@ -203,7 +203,7 @@ def program(machine):
         eperm,
         allow,
     ]
-    # New limits (the third argument, a pointer) for nobody but oneself (the first, 0): whoever has the same uid could end init.
+    # New limits (the third argument, a pointer) for nobody but oneself (the first, 0): code with the same uid could end init.
     code += [
         _instruction(_JUMP_EQUAL, 0, 8, _PRLIMIT[machine]),
         _instruction(_LOAD, 0, 0, _argument_at(0)),
@@ -233,25 +233,24 @@ def program(machine):
 
 
 #: Made once: every worker installs it.
-_OWN = program(syscalls.MACHINE)
+OWN = program(syscalls.MACHINE)
+_HELD = None if OWN is None else ctypes.create_string_buffer(OWN, len(OWN))
+_REQUEST = None if OWN is None else struct.pack("@HP", len(OWN) // 8, ctypes.addressof(_HELD))
 
 
 def install():
     """Puts the filter on this process and all its future children. Needs no_new_privs (or the right). Fails with OSError."""
-    filter_bytes = _OWN
-    if filter_bytes is None:
+    if _REQUEST is None:
         raise OSError(_ENOSYS, "no system call filter is known for %s" % syscalls.MACHINE)
-    held = ctypes.create_string_buffer(filter_bytes, len(filter_bytes))
-    request = struct.pack("@HP", len(filter_bytes) // 8, ctypes.addressof(held))
     result = syscalls.LIBC.syscall(
         ctypes.c_long(syscalls.SYS_SECCOMP),
         ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
         ctypes.c_uint(_SECCOMP_FILTER_FLAG_SPEC_ALLOW),
-        request,
+        _REQUEST,
     )
     if result != 0:
         # Kernels before 4.17 do not know the flag.
-        address = ctypes.create_string_buffer(request, len(request))
+        address = ctypes.create_string_buffer(_REQUEST, len(_REQUEST))
         result = syscalls.LIBC.prctl(
             ctypes.c_int(syscalls.PR_SET_SECCOMP), ctypes.c_ulong(2), ctypes.c_ulong(ctypes.addressof(address)), 0, 0
         )

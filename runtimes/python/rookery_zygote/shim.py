@@ -19,13 +19,14 @@ import traceback
 
 from rookery_runtime import unix_path
 
-from . import cgroups, etc, frames, layers, process, rehearsal, sandbox, worker, syscalls, user_process, waiting
+from . import cgroups, etc, frames, layers, process, rehearsal, worker, syscalls, user_process, waiting
 from . import plan as plan_module
-from .failure import LayerFailure
+from .failure import LayerFailure, StartFailure, code_of
 
 #: What the code may take to end when supervisord asks for it. The program's section gives it more before it kills.
 _GRACE_MS = 10000
 _LARGEST_CONFIG = 1 << 20
+_READ_SECONDS = 10
 #: How long a sandbox without an instance may take to go.
 _ABANDON_SECONDS = 5
 _REMOVE_RETRY_SECONDS = 0.02
@@ -78,14 +79,14 @@ def serve(address, program):
     plan.find_networks(config["layers"] is not None and config["layers"]["hasNetworks"])
     ready = _ready(plan)
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-    rehearsal.load_agent()
+    rehearsal.prepare(1)
     if hasattr(gc, "freeze"):
         gc.freeze()  # novm
     else:
         gc.collect()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     shim = _Shim(plan, ours, parent)
-    maker = os.fork()
+    maker = layers.fork_init(plan.layers)
     if maker == 0:
         shim.abandon()
         raise BecomeSandbox(plan, ready, theirs, connection)
@@ -98,44 +99,34 @@ def live(plan, ready, control, connection):
     """The life of the sandbox, to its end; raises `BecomeUser` in the user's process."""
     try:
         try:
-            prepared = worker.prepare(plan, plan.name, control, connection)
+            made = worker.prepare(plan, plan.name, control, connection)
         except (LayerFailure, OSError) as failure:
             frames.write_message(connection, {"failed": "the sandbox cannot be made: %s" % failure})
             os._exit(1)
-        control.send(json.dumps({"ready": prepared.state["pid"]}).encode())
+        control.send(json.dumps({"ready": made.state["pid"]}).encode())
         # From its answer on, the shim is the parent of this process.
         if control.recv(16):
             frames.write_message(connection, ready)
-            if _wait_for_request(connection, control):
-                sandbox.run(plan, prepared, connection, _Leash(control))
-        prepared.directory.remove()
-        os._exit(0)
+            asked = _wait_for_request(connection, control)
+            if asked is not None:
+                _become(made, asked, control, connection)
     except user_process.BecomeUser:
         raise
     except BaseException:
         traceback.print_exc()
-        os._exit(1)
+    os._exit(1)
 
 
-class _Leash:
-    """Init's end of the pair, as `sandbox.run` uses it: to say which instance it is, and that the start is done."""
-
-    def __init__(self, control):
-        self._control = control
-
-    def send(self, data):
-        self._control.send(data)
-
-    def detach(self):
-        return self._control.detach()
-
-    def close(self):
-        """From here on the end of the shim is the end of this process too. Fails with OSError when it has ended already."""
-        # Only now: changing ids and capabilities takes it away.
-        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if _has_ended(self._control):
-            raise OSError("the supervised program has ended")
-        self._control.close()
+def _become(made, asked, control, connection):
+    """From here on the end of the shim is the end of this process: the native program sees to that. Returns when it cannot be done."""
+    try:
+        if asked["network"] is not None:
+            made.enter_network(asked["network"])
+        made.become(control, connection)
+    except StartFailure as failure:
+        worker.refuse(connection, failure.code, failure.message)
+    except OSError as failure:
+        worker.refuse(connection, code_of(failure), "the sandbox cannot be made: %s" % failure)
 
 
 class _Shim:
@@ -161,11 +152,13 @@ class _Shim:
         self._control.close()
 
     def run(self, maker):
-        os.waitpid(maker, 0)
+        if self._plan.layers.forks_twice():
+            # It has forked init, and ends.
+            os.waitpid(maker, 0)
         try:
             self._control.send(b"go")
         except OSError:
-            # There is none: it could not be made, and has told the control plane why.
+            # There is none: it could not be made, and has reported the reason to the control plane.
             pass
         poll = select.poll()
         poll.register(self._wake.fileno(), select.POLLIN)
@@ -301,12 +294,20 @@ def _read_layers(known):
 
 
 def _wait_for_request(connection, control):
-    """False when the control plane or the shim has gone first."""
+    """What comes before the request: the network that it asks for. None when the control plane or the shim has gone first."""
     poll = select.poll()
     for one in (connection, control):
         poll.register(one.fileno(), select.POLLIN)
     poll.poll()
-    return not _has_ended(control) and not _has_ended(connection)
+    if _has_ended(control):
+        return None
+    try:
+        connection.settimeout(_READ_SECONDS)
+        asked = frames.read_message(connection)
+        connection.settimeout(None)
+    except (OSError, frames.FrameError):
+        return None
+    return asked
 
 
 def _has_ended(one):

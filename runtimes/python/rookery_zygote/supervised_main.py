@@ -23,7 +23,7 @@ def main():
     try:
         shim.live(*arguments)
     except user_process.BecomeUser as child:
-        arguments = (child.layers, child.title, child.descriptors)
+        arguments = (child.layers, child.title, child.descriptors, child.resident)
     user_process.wait_for_orders(*arguments)
 
 

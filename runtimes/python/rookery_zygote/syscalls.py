@@ -140,6 +140,8 @@ def set_name(name):
 
 # Made once: a create waits for it.
 _DROP, _NOTHING = ctypes.c_int(PR_CAPBSET_DROP), ctypes.c_ulong(0)
+_CAPABILITY_HEADER = ctypes.create_string_buffer(struct.pack("=II", _LINUX_CAPABILITY_VERSION_3, 0), 8)
+_CAPABILITY_WORDS = ctypes.create_string_buffer(24)
 _CAPABILITIES = [ctypes.c_ulong(number) for number in range(64)]
 
 
@@ -154,21 +156,23 @@ def drop_bounding_capabilities():
             _check(-1, "drop capability %d" % capability.value)
 
 
-def keep_capabilities(capabilities):
-    """Effective and permitted become these, as far as they were permitted; inheritable becomes empty."""
-    wanted = 0
+def keep_capabilities(capabilities, inherited=()):
+    """Effective and permitted become these, as far as they were permitted; a program of root's that is executed has those that are inherited."""
+    held = permitted_capabilities()
+    kept, passed_on = held & _set_of(capabilities), held & _set_of(inherited)
+    low, high = kept & 0xFFFFFFFF, kept >> 32
+    words = struct.pack("=6I", low, low, passed_on & 0xFFFFFFFF, high, high, passed_on >> 32)
+    _check(LIBC.capset(_CAPABILITY_HEADER, words), "capset")
+
+
+def _set_of(capabilities):
+    found = 0
     for capability in capabilities:
-        wanted |= 1 << capability
-    held = permitted_capabilities() & wanted
-    low, high = held & 0xFFFFFFFF, held >> 32
-    header = struct.pack("=II", _LINUX_CAPABILITY_VERSION_3, 0)
-    data = struct.pack("=6I", low, low, 0, high, high, 0)
-    _check(LIBC.capset(header, data), "capset")
+        found |= 1 << capability
+    return found
 
 
 def permitted_capabilities():
-    header = ctypes.create_string_buffer(struct.pack("=II", _LINUX_CAPABILITY_VERSION_3, 0), 8)
-    data = ctypes.create_string_buffer(24)
-    _check(LIBC.capget(header, data), "capget")
-    words = struct.unpack("=6I", data.raw)
+    _check(LIBC.capget(_CAPABILITY_HEADER, _CAPABILITY_WORDS), "capget")
+    words = struct.unpack("=6I", _CAPABILITY_WORDS)
     return words[1] | words[4] << 32

@@ -22,73 +22,76 @@ _LONGEST_REASON = 256
 
 class Offer:
     """
-    A user namespace that a process makes for its child. The child cannot make it: whoever writes the maps must be outside, and so must
-    whoever still mounts. Make this before the fork.
+    A user namespace that a child makes for itself and its parent. The parent cannot make it: a process that writes the maps must be
+    outside, and so must one that still mounts. Make this before the fork.
     """
 
-    def __init__(self):
+    def __init__(self, pid):
+        """`pid`: of a process that ends after all that are in the namespace."""
+        self._owner = _owner(pid)
         self._taker, self._maker = socket.socketpair()
-        self._about_maker = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def make(self, child):
-        """In the parent, which has done its part afterwards: it stays in the namespace until `child` has taken it or has ended."""
+    def make(self):
+        """In the child, which is root: moves it there, with all capabilities there and none on the host. Fails with OSError."""
         self._taker.close()
-        try:
-            # The pid is the child's alone for as long as it lives, and nothing of the sandbox outlives it.
-            owner = _owner(child)
-            os.setresuid(-1, owner, -1)
-            # The ids took these from what is effective. Some machines let only those with rights make one.
-            syscalls.keep_capabilities(range(64))
-            syscalls.unshare(syscalls.CLONE_NEWUSER)
-            namespace = os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-            self._maker.sendmsg([b"%d" % owner], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", namespace))])
-            self._maker.recv(1)
-        except OSError as error:
+        with self._maker:
             try:
+                about = os.open("/proc/self", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                os.setresuid(-1, self._owner, -1)
+                # The ids took these from what is effective. Some machines let only those with rights make one.
+                syscalls.keep_capabilities(range(64))
+                syscalls.unshare(syscalls.CLONE_NEWUSER)
+                namespace = os.open("/proc/self/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+                self._maker.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("ii", namespace, about))])
+            except OSError as error:
                 self._maker.send((error.strerror or str(error)).encode()[:_LONGEST_REASON])
-            except OSError:
-                # The child has gone first.
-                pass
+                raise
+            if not self._maker.recv(1):
+                raise OSError("its parent could not map the ids")
+            os.setresuid(0, 0, 0)
+            os.close(namespace)
+            os.close(about)
 
     def take(self):
-        """In the child: the Namespace. Fails with OSError."""
+        """In the parent, which is outside: the Namespace. Fails with OSError."""
         self._maker.close()
-        try:
-            data, ancillary, _flags, _address = self._taker.recvmsg(_LONGEST_REASON, socket.CMSG_SPACE(4))
+        with self._taker:
+            data, ancillary, _flags, _address = self._taker.recvmsg(_LONGEST_REASON, socket.CMSG_SPACE(8))
             if not ancillary:
                 raise OSError(data.decode("utf-8", "replace") or "its maker has ended")
-            (namespace,) = struct.unpack("i", ancillary[0][2][:4])
+            namespace, about = struct.unpack("ii", ancillary[0][2][:8])
             try:
                 for name in ("uid_map", "gid_map"):
-                    self._write_map(name)
+                    _write_map(name, about)
+                self._taker.send(b".")
             except OSError:
                 os.close(namespace)
                 raise
-            return Namespace(namespace, int(data))
-        finally:
-            self._taker.close()
-            os.close(self._about_maker)
+            finally:
+                os.close(about)
+            return Namespace(namespace, self._owner)
 
-    def _write_map(self, name):
-        descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._about_maker)
-        try:
-            os.write(descriptor, _EVERY_ID)
-        finally:
-            os.close(descriptor)
+
+def _write_map(name, about):
+    descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=about)
+    try:
+        os.write(descriptor, _EVERY_ID)
+    finally:
+        os.close(descriptor)
 
 
 class Namespace:
     def __init__(self, descriptor, owner):
-        self._descriptor = descriptor
-        self._owner = owner
+        self.descriptor = descriptor
+        self.owner = owner
 
     def enter(self):
         """Moves this process, which is root, into it: with all capabilities there, and none on the host. Fails with OSError."""
         # What its owner may without any right on the host.
-        os.setresuid(-1, self._owner, -1)
-        syscalls.setns(self._descriptor, syscalls.CLONE_NEWUSER)
+        os.setresuid(-1, self.owner, -1)
+        syscalls.setns(self.descriptor, syscalls.CLONE_NEWUSER)
         os.setresuid(0, 0, 0)
-        os.close(self._descriptor)
+        os.close(self.descriptor)
 
 
 def _owner(pid):

@@ -65,23 +65,26 @@ class Passage:
     def __init__(self, user_network):
         """Fails with OSError."""
         self._network = user_network
+        # Two pipes: the kernel may still be about to signal a write when its reader has the bytes already, and a signal of the tie kills.
+        told, self._teller = os.pipe()
         receiver, self._tie = os.pipe()
         self._failure, failed = os.pipe()
         if os.fork() == 0:
             try:
-                process.close_all_but([receiver, failed])
-                _become_program(user_network, receiver, failed)
+                process.close_all_but([told, receiver, failed])
+                _become_program(user_network, told, receiver, failed)
             finally:
                 os._exit(1)
-        os.close(receiver)
-        os.close(failed)
+        for descriptor in (told, receiver, failed):
+            os.close(descriptor)
 
     def enter(self):
         """Moves this process, which has the sandbox's namespaces by now, into the network. Fails with OSError."""
         syscalls.unshare(syscalls.CLONE_NEWNET)
         _forgo_ipv6()
         # As the host counts: its /proc is still the one in sight.
-        os.write(self._tie, os.readlink("/proc/self").encode())
+        os.write(self._teller, os.readlink("/proc/self").encode())
+        self._close_teller()
         deadline = time.monotonic() + _READY_SECONDS
         said = b""
         while not _has_default_route():
@@ -104,10 +107,25 @@ class Passage:
             if not self._network.range.text.endswith("/24"):
                 inside.add_prohibition(self._network.range.text)
 
+    @property
+    def descriptors(self):
+        """
+        By their names for init. The program ends when nobody holds the tie any more; and its last words must not find the other end of
+        their pipe closed, which would end it too.
+        """
+        return {"networkTie": self._tie, "networkWords": self._failure}
+
     def end(self):
         """Nobody needs the network any more."""
+        self._close_teller()
         os.close(self._tie)
         os.close(self._failure)
+        self._tie = self._failure = -1
+
+    def _close_teller(self):
+        if self._teller != -1:
+            os.close(self._teller)
+            self._teller = -1
 
 
 def programs():
@@ -116,8 +134,8 @@ def programs():
     return [path for path in found if path is not None]
 
 
-def _become_program(user_network, tie, failed):
-    pid = os.read(tie, 32)
+def _become_program(user_network, told, tie, failed):
+    pid = os.read(told, 32)
     if not pid:
         return
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -1,5 +1,6 @@
 """The processes of the user: what they give up before the user's code runs in them."""
 
+import _signal
 import atexit
 import gc
 import os
@@ -17,7 +18,7 @@ from . import layers as layers_module
 #: The runtime's listening socket in the user's process.
 LISTENER = 3
 #: Where its orders come from.
-_ORDERS = 4
+ORDERS = 4
 
 #: Queued signals and timers; bytes of POSIX message queues.
 _MOST_PENDING_SIGNALS = 1024
@@ -27,8 +28,10 @@ _MOST_QUEUE_BYTES = 409600
 class BecomeUser(BaseException):
     """Unwinds the stack of zygote and init, so that the user's code does not stand on it."""
 
-    def __init__(self, layers, title, descriptors):
+    def __init__(self, layers, title, descriptors, resident):
         super(BecomeUser, self).__init__()
+        #: The program that waits for the orders (`resident.Resident`); None: this interpreter does.
+        self.resident = resident
         self.layers = layers
         self.title = title
         #: Standard input, output and error, the runtime's listener, the orders.
@@ -42,7 +45,10 @@ def sets_ids(layers):
 
 def identity_orders(sandbox):
     """How a process of this sandbox becomes the user, as plain data."""
-    identity, held = sandbox.identity, sandbox.layers
+    return plain_identity(sandbox.identity, sandbox.layers)
+
+
+def plain_identity(identity, held):
     return {
         "uid": identity.uid,
         "gid": identity.gid,
@@ -52,7 +58,7 @@ def identity_orders(sandbox):
     }
 
 
-def wait_for_orders(layers, title, descriptors):
+def wait_for_orders(layers, title, descriptors, resident):
     """The life of the user's process of a worker: everything that needs no orders, then the orders, then the user's code."""
     try:
         command.detach(descriptors)
@@ -60,25 +66,48 @@ def wait_for_orders(layers, title, descriptors):
         is_filtered = not layers.has("user")
         if is_filtered:
             layers_module.filter_calls(layers)
+        if resident is not None:
+            become(layers, resident.identity, resident.limits)
+            command.run(resident.argv, resident.environment, "/")
         rookery_runtime.after_fork()
         rehearsal.rehearse()
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, _ORDERS) as channel:
+    except BaseException as error:
+        _fail(error)
+    obey(layers, title, is_filtered=is_filtered)
+
+
+def obey(layers, title, tell=None, is_filtered=True):
+    """Waits for the orders and becomes what they say; `tell(channel)` is called before. Never returns."""
+    try:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, LISTENER)
+        # What most of them want. It accepts nobody before it has a secret.
+        runtime = rookery_runtime.prepare(listener)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, ORDERS) as channel:
+            if tell is not None:
+                tell(channel)
             orders = frames.read_message(channel)
         if orders is None:
             os._exit(0)
         become(layers, orders["identity"], orders["limits"])
         if not is_filtered:
             layers_module.filter_calls(layers)
+        if "argv" in orders or orders.get("server") is not None:
+            runtime.discard()
         if "argv" in orders:
+            listener.detach()
             if not orders["keepsListener"]:
                 os.close(LISTENER)
             if orders["mayServeHttp"]:
                 _run_bridge(orders, title)
             command.run(orders["argv"], orders["env"], orders["workingDir"])
     except BaseException as error:
-        os.write(2, ("the runtime cannot be started: %s: %s\n" % (type(error).__name__, error)).encode())
-        os._exit(70)
-    _run_python(orders, title)
+        _fail(error)
+    _run_python(orders, title, listener, runtime)
+
+
+def _fail(error):
+    os.write(2, ("the runtime cannot be started: %s: %s\n" % (type(error).__name__, error)).encode())
+    os._exit(70)
 
 
 def become_command(sandbox, standard):
@@ -98,29 +127,29 @@ def become(layers, identity, limits):
         os.setresuid(identity["uid"], identity["uid"], identity["uid"])
     if layers.has("capabilities"):
         syscalls.keep_capabilities(())
-    # Init is closed to those inside; this one is theirs.
-    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
+    # Init is closed to those inside; this one is theirs. Not a fork of an init that has secrets: that is theirs once it executes something.
+    if not layers.has("secrets"):
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
     if not layers.has("pid"):
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _run_python(orders, title):
+def _run_python(orders, title, listener, runtime):
     """Serves calls until the runtime is stopped, then ends the process."""
     error = None
     try:
         command.enter_directory(orders["workingDir"])
-        os.environ.clear()
-        os.environ.update(orders["env"])
+        _set_environment(orders["env"])
         title.set("rookery: %s" % orders["instanceId"])
-        secret, server = orders["secret"], orders.get("server")
+        secret, server, init = orders["secret"], orders.get("server"), orders.get("init")
         orders.clear()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        # As in `Runtime.run`.
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
         gc.enable()
         os.set_inheritable(LISTENER, False)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, LISTENER)
         if server is None:
-            rookery_runtime.serve(listener, secret)
+            runtime.run(secret, init)
         else:
             # The modules for HTTP are not imported beforehand: most instances have no need of it.
             from rookery_runtime import http_bridge
@@ -138,11 +167,18 @@ def _run_bridge(orders, title):
     command.enter_directory(orders["workingDir"])
     env = orders["env"]
     own = {name: env.pop(name) for name in ("ROOKERY_RUNTIME_SOCKET", "ROOKERY_RUNTIME_SECRET")}
-    os.environ.clear()
-    os.environ.update(env)
+    _set_environment(env)
     title.set("rookery: %s" % orders["instanceId"])
     gc.enable()
     program_bridge.serve(own["ROOKERY_RUNTIME_SOCKET"], own["ROOKERY_RUNTIME_SECRET"], orders["argv"], own)
+
+
+def _set_environment(env):
+    """Not by `update`, which asks for the kinds of mappings that there are."""
+    for name in list(os.environ):
+        del os.environ[name]
+    for name, value in env.items():
+        os.environ[name] = value
 
 
 def _end(error):

@@ -27,19 +27,26 @@ _MOST_FAILURES = 3
 _ETC_REFRESH_SECONDS = 1.0
 
 
+#: The sockets of starts, and the networks that their workers are in (`worker.Worker.enter_network`).
+_STARTS = {"start": None, "start-own": "own", "start-none": "none"}
+
+
 class BecomeWorker(BaseException):
     """Unwinds the zygote's stack in a forked child."""
 
-    def __init__(self, plan, control, name):
+    def __init__(self, plan, control, name, asked):
         super(BecomeWorker, self).__init__()
         self.plan = plan
         self.control = control
         self.name = name
+        self.asked = asked
 
 
 class _Worker:
-    def __init__(self, name, control):
+    def __init__(self, name, control, asked):
         self.name = name
+        #: Its network, where that is another than that of those that wait.
+        self.asked = asked
         self.control = control
         self.pid = None
         self.instance = None
@@ -60,7 +67,7 @@ class Zygote:
         self._failures = 0
         self._retired = False
         self._terminated = False
-        self._idle_since = time.monotonic()
+        self._idle_since = None
         self._etc_checked = time.monotonic()
 
     def lock(self):
@@ -81,18 +88,24 @@ class Zygote:
         self._epoll = select.epoll()
         self._epoll.register(self._wake.fileno(), select.EPOLLIN)
         self._control_listener = self._listen("control")
-        self._start_listener = self._listen("start")
+        # Which network a start asks for is said by where it comes in: nobody but a worker of its kind reads it.
+        self._start_listeners = {}
+        for kind, asked in _STARTS.items():
+            listener = self._listen(kind)
+            self._start_listeners[listener.fileno()] = (listener, asked)
         self._sweep()
-        rehearsal.load_agent()
+        rehearsal.prepare()
         if hasattr(gc, "freeze"):
             # Not collected before: holes in the pages that all instances share would be filled, page by page, in each.
             gc.freeze()  # novm
         else:
-            # Python 3.6: what is old by now is not looked at, and so not written to, by an instance's young collections.
+            # Python 3.6: an instance's young collections do not look at old objects, and so do not write to them.
             gc.collect()
 
     def run(self):
         """Until nobody needs it any more; raises BecomeWorker in the children that it forks."""
+        # The time to get ready does not count: on a busy machine nobody could reach it otherwise.
+        self._idle_since = time.monotonic()
         self._refill()
         while not self._is_done():
             try:
@@ -124,8 +137,8 @@ class Zygote:
         return listener
 
     def _handle(self, descriptor):
-        if descriptor == self._start_listener.fileno():
-            self._accept_starts()
+        if descriptor in self._start_listeners:
+            self._accept_starts(*self._start_listeners[descriptor])
         elif descriptor == self._control_listener.fileno():
             self._accept_control()
         elif descriptor == self._wake.fileno():
@@ -136,25 +149,25 @@ class Zygote:
         elif descriptor in self._controls:
             self._serve_control(descriptor)
 
-    def _accept_starts(self):
+    def _accept_starts(self, listener, asked):
         while True:
             try:
-                connection, _address = self._start_listener.accept()
+                connection, _address = listener.accept()
             except OSError:
                 return
             with connection:
-                self._start(connection)
+                self._start(connection, asked)
 
-    def _start(self, connection):
+    def _start(self, connection, asked):
         """Gives the connection to a worker; from here on the zygote has no part in the start."""
         # Ready ones first; one that is being made is still faster than a new one.
-        waiting = [one for one in self._workers.values() if not one.handed_over]
+        waiting = [one for one in self._workers.values() if not one.handed_over and one.asked == asked]
         waiting.sort(key=lambda one: one.pid is None)
         for candidate in waiting + [None]:
             chosen = candidate
             try:
                 if chosen is None:
-                    chosen = self._make_worker()
+                    chosen = self._make_worker(asked)
                 worker.hand_over(chosen.control, connection)
                 chosen.handed_over = True
                 return
@@ -185,7 +198,7 @@ class Zygote:
                 "privileged": layers.is_privileged(),
                 # Why sandboxes cannot have a network of their own that reaches out; null when they can.
                 "networkMissing": self._plan.networks.missing,
-                # Where the groups of sandboxes are: whoever outlives this zygote removes what it may leave.
+                # Where the groups of sandboxes are: the server removes those that this zygote may leave.
                 "groupParents": self._group_parents(),
             },
         )
@@ -244,12 +257,12 @@ class Zygote:
         if waiting + 1 < self._config["spares"]:
             self._wake.nudge()
 
-    def _make_worker(self):
+    def _make_worker(self, asked=None):
         self._counter += 1
         name = "%s-%d-%d" % (self._config["name"], os.getpid(), self._counter)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            child = os.fork()
+            child = layers.fork_init(self._plan.layers)
         except OSError:
             ours.close()
             theirs.close()
@@ -260,9 +273,9 @@ class Zygote:
             except BaseException:
                 # Never a second zygote.
                 os._exit(1)
-            raise BecomeWorker(self._plan, theirs, name)
+            raise BecomeWorker(self._plan, theirs, name, asked)
         theirs.close()
-        made = _Worker(name, ours)
+        made = _Worker(name, ours, asked)
         self._workers[ours.fileno()] = made
         self._epoll.register(ours.fileno(), select.EPOLLIN)
         return made
@@ -270,7 +283,8 @@ class Zygote:
     def _abandon(self, ours):
         """In a child: its copies of the zygote's objects must not close descriptors that are other ones by then."""
         self._epoll.close()
-        held = [ours, self._wake, self._control_listener, self._start_listener]
+        held = [ours, self._wake, self._control_listener]
+        held += [listener for listener, _asked in self._start_listeners.values()]
         held += [one.control for one in self._workers.values()]
         held += list(self._controls.values())
         for one in held:
@@ -295,9 +309,9 @@ class Zygote:
                 self._running[one.pid] = one
         elif "failed" in message:
             self._failures += 1
-            sys.stderr.write("%s\n" % message["failed"])
-            sys.stderr.flush()
-            one.handed_over = True
+            _log(message["failed"])
+            # It waits for whoever may have been handed over to it, to tell them too.
+            _give_up(one)
 
     def _forget_worker(self, one):
         """Its end of the pair is closed: it has become an instance, or has ended."""
@@ -391,8 +405,7 @@ class Zygote:
         self._retired = True
         for one in list(self._workers.values()):
             if not one.handed_over:
-                one.handed_over = True
-                one.control.shutdown(socket.SHUT_WR)
+                _give_up(one)
 
     def _refresh_etc(self):
         now = time.monotonic()
@@ -412,7 +425,7 @@ class Zygote:
             self._reap()
             self._retry_removals()
         cgroups.remove_subtrees(self._plan.layers.places)
-        for kind in ("control", "start"):
+        for kind in ["control"] + list(_STARTS):
             try:
                 os.unlink("%s.%s.sock" % (self._config["name"], kind), dir_fd=self._directory)
             except OSError:
@@ -423,6 +436,20 @@ class Zygote:
         # The server takes this for the end.
         for connection in self._controls.values():
             connection.close()
+
+
+def _give_up(one):
+    """No start is handed over to this worker any more: without one it ends."""
+    one.handed_over = True
+    one.control.shutdown(socket.SHUT_WR)
+
+
+def _log(text):
+    try:
+        os.write(2, ("%s\n" % text).encode())
+    except OSError:
+        # A full disk, which may be what this is about.
+        pass
 
 
 def _send(connection, message):

@@ -316,7 +316,7 @@ class Stream(Served):
         os.close(writer)
         self.assertEqual(frames.read_message(connection), {'ok': True})
         connection.close()
-        # Who serves holds the other end, and ends only when the command has been ended.
+        # The server of the connection holds the other end, and ends only after it has ended the command.
         self.assertEqual(os.read(pipe, 1), b'')
         os.close(pipe)
 

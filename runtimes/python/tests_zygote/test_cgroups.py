@@ -1,4 +1,4 @@
-"""Control groups: finding our place, and what is written into limits. On directories that look like a hierarchy."""
+"""Control groups: finding our place, and the files of limits. On directories that look like a hierarchy."""
 import os
 import shutil
 import tempfile
@@ -57,7 +57,7 @@ class Places(unittest.TestCase):
         self.write('unified/cgroup.controllers', '\n')
         self.assertEqual(self.find('0::/\n', '30 1 0:1 / %s rw - cgroup2 cgroup2 rw\n' % self.path('unified')), {})
 
-    def test_what_cannot_be_read_is_no_place(self):
+    def test_a_file_that_cannot_be_read_is_no_place(self):
         self.assertEqual(cgroups.find_places('/no/such/file', '/no/such/file'), {})
 
 
@@ -66,46 +66,16 @@ class Limits(unittest.TestCase):
         self.root = tempfile.mkdtemp(prefix='rookery-limits-')
         self.addCleanup(shutil.rmtree, self.root)
 
-    def limits_of(self, version, files, **asked):
-        places = {}
-        for controller in files:
-            group = os.path.join(self.root, controller, 'one')
-            os.makedirs(group)
-            for name in files[controller]:
-                open(os.path.join(group, name), 'w').close()
-            places[controller] = cgroups.Place(version, os.path.join(self.root, controller))
-        refused = cgroups.LimitFiles(places, 'one').write(**asked)
-        self.assertEqual(refused, [])
-        found = {}
-        for controller in files:
-            for name in files[controller]:
-                with open(os.path.join(self.root, controller, 'one', name)) as source:
-                    found[name] = source.read()
-        return found
-
-    def test_version_1(self):
-        files = {'memory': ['memory.limit_in_bytes'], 'cpu': ['cpu.cfs_period_us', 'cpu.cfs_quota_us'], 'pids': ['pids.max']}
-        found = self.limits_of(1, files, memory_mb=64, cpu_millis=1500, processes=10)
-        self.assertEqual(
-            found,
-            {
-                'memory.limit_in_bytes': str(64 * 1024 * 1024),
-                'cpu.cfs_period_us': '100000',
-                'cpu.cfs_quota_us': '150000',
-                'pids.max': '10',
-            },
-        )
-
-    def test_version_2(self):
-        files = {'memory': ['memory.max', 'memory.swap.max'], 'cpu': ['cpu.max'], 'pids': ['pids.max']}
-        found = self.limits_of(2, files, memory_mb=64, cpu_millis=250, processes=10)
-        self.assertEqual(found['cpu.max'], '25000 100000')
-        self.assertEqual(found['memory.max'], str(64 * 1024 * 1024))
-        self.assertEqual(found['memory.swap.max'], '0')
-
-    def test_the_smallest_share_is_a_quota_that_the_kernel_takes(self):
-        found = self.limits_of(2, {'cpu': ['cpu.max']}, memory_mb=16, cpu_millis=1, processes=1)
-        self.assertEqual(found['cpu.max'], '1000 1000000')
+    def test_limit_files_are_opened_in_the_order_in_which_they_must_be_written(self):
+        group = os.path.join(self.root, 'memory', 'one')
+        os.makedirs(group)
+        for name in ('memory.memsw.limit_in_bytes', 'memory.limit_in_bytes', 'memory.other'):
+            open(os.path.join(group, name), 'w').close()
+        places = {'memory': cgroups.Place(1, os.path.dirname(group)), 'pids': cgroups.Place(1, os.path.join(self.root, 'none'))}
+        found = cgroups.open_limit_files(places, 'one')
+        for _name, descriptor in found:
+            os.close(descriptor)
+        self.assertEqual([name for name, _descriptor in found], ['memory.limit_in_bytes', 'memory.memsw.limit_in_bytes'])
 
     def test_kills_for_want_of_memory_are_counted_in_both_versions(self):
         for version, name in ((1, 'memory.oom_control'), (2, 'memory.events')):

@@ -34,7 +34,7 @@ class ContainerFilter(unittest.TestCase):
         both = named + container_filter._ALLOWED
         self.assertEqual(sorted(both), sorted(set(both)))
 
-    def test_what_is_denied_to_a_process_is_denied_to_a_container(self):
+    def test_a_call_that_is_denied_to_a_process_is_denied_to_a_container(self):
         for name, _, _ in seccomp.DENIED:
             self.assertEqual(verdict(self.profile, name, ()), 0x00050001, name)
         for name, _, _ in seccomp.ABSENT:
@@ -43,7 +43,7 @@ class ContainerFilter(unittest.TestCase):
     def test_a_call_that_nobody_knows_is_denied(self):
         self.assertEqual(verdict(self.profile, 'of_tomorrow', ()), 0x00050001)
 
-    def test_what_is_looked_at_by_argument_ends_as_for_a_process(self):
+    def test_a_call_that_is_filtered_by_argument_ends_as_for_a_process(self):
         process = seccomp.program('x86_64')
         modes = (0, 0o644, 0o1777, 0o2755, 0o4755, 0o6000, 0o102755, 0xFFFFFFFF00000000 | 0o4755, 0xFFFFFFFF00000000)
         flags = (0, 0o1, 0o101, 0o20200002, 0o200000, 0xFFFFFFFF00000000)

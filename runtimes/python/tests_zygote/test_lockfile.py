@@ -49,7 +49,7 @@ class Locks(unittest.TestCase):
             self.lock(name).remove()
         self.assertEqual(self.names(), ['py3.12-a.log'])
 
-    def test_what_nobody_holds_is_swept(self):
+    def test_a_file_that_nobody_holds_is_swept(self):
         for ending in ('.lock', '.log', '.control.sock', '.start.sock'):
             self.leave('py3.11-old' + ending)
         self.leave('py3.11-without-log.lock')
@@ -57,7 +57,7 @@ class Locks(unittest.TestCase):
         lockfile.sweep(self.run_dir)
         self.assertEqual(self.names(), [])
 
-    def test_what_somebody_holds_stays(self):
+    def test_a_file_that_somebody_holds_stays(self):
         self.lock('py3.11-a')
         for ending in ('.log', '.control.sock', '.start.sock'):
             self.leave('py3.11-a' + ending)

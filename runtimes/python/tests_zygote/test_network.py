@@ -67,7 +67,7 @@ class Names(unittest.TestCase):
 
 
 class PassingProgram(unittest.TestCase):
-    def test_what_the_program_says_is_no_end_and_its_end_tells_all_that_it_said(self):
+    def test_output_of_the_program_is_no_end_and_its_end_reports_all_output(self):
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory)
         program = os.path.join(directory, "program")

@@ -34,7 +34,7 @@ class Frames(unittest.TestCase):
             frames.read(self.there)
         self.assertIsNone(frames.read(self.there))
 
-    def test_what_is_too_large_or_no_object_is_refused(self):
+    def test_a_message_that_is_too_large_or_no_object_is_refused(self):
         frames.write(self.here, b'x' * 100)
         with self.assertRaises(frames.FrameError):
             frames.read(self.there, largest=99)
@@ -47,7 +47,7 @@ class Frames(unittest.TestCase):
             there.close()
 
 
-    def test_frames_are_taken_out_of_what_came_when_they_are_whole(self):
+    def test_frames_are_taken_out_of_the_bytes_when_they_are_whole(self):
         received = bytearray()
         taken = []
         for byte in frames.packed(b'one') + frames.packed(b'') + frames.packed(b'two') + b'\0\0':
@@ -71,7 +71,7 @@ class Waiting(unittest.TestCase):
         self.poll = select.poll()
         self.poll.register(self.wake.fileno(), select.POLLIN)
 
-    def test_the_end_of_a_child_wakes_whoever_polls_and_is_told_once(self):
+    def test_the_end_of_a_child_wakes_the_poll_and_is_reported_once(self):
         self.assertEqual(self.poll.poll(0), [])
         child = os.fork()
         if child == 0:
@@ -109,7 +109,7 @@ class Waiting(unittest.TestCase):
         self.assertEqual(waiting.left_ms(time.monotonic() - 1), 1)
         self.assertLess(waiting.left_ms(time.monotonic() + 1e12), 2 ** 31)
 
-    def test_what_does_not_come_to_be_so_is_false_in_the_end(self):
+    def test_a_condition_that_never_holds_is_false_in_the_end(self):
         self.assertFalse(waiting.until(lambda: False, 0.01, 0.001))
         looks = []
         self.assertTrue(waiting.until(lambda: looks.append(1) or len(looks) == 3, 30, 0.001))
@@ -127,7 +127,7 @@ class Users(unittest.TestCase):
         self.assertEqual((stranger.uid, stranger.gid, stranger.groups), (54321, 54321, [54321]))
         self.assertEqual(identity.find('54321:12').gid, 12)
 
-    def test_who_does_not_exist_is_told_by_name(self):
+    def test_a_user_that_does_not_exist_is_named(self):
         with self.assertRaises(StartFailure) as caught:
             identity.find('no-such-user')
         self.assertEqual(caught.exception.message, 'user no-such-user does not exist in /etc/passwd of this host')
@@ -149,7 +149,7 @@ class Processes(unittest.TestCase):
     def test_parents_come_before_their_children_whatever_their_numbers(self):
         self.assertEqual(process.descendants(9, {3: 8, 8: 7, 7: 9, 5: 9, 4: 3}), [5, 7, 8, 3, 4])
 
-    def test_who_is_gone_cannot_be_killed_and_that_is_no_failure(self):
+    def test_killing_a_process_that_is_gone_is_no_failure(self):
         child = os.fork()
         if child == 0:
             os._exit(0)
@@ -204,7 +204,7 @@ class Etc(unittest.TestCase):
         with open(os.path.join(self.target, name)) as source:
             return source.read()
 
-    def test_only_what_is_on_the_list_is_copied(self):
+    def test_only_files_on_the_list_are_copied(self):
         self.write('hosts', '127.0.0.1 localhost\n')
         self.write('shadow', 'root:secret\n')
         self.write('ssh/key', 'secret\n')
@@ -215,7 +215,7 @@ class Etc(unittest.TestCase):
         self.assertFalse(os.path.exists(os.path.join(self.target, 'ssh')))
         self.assertFalse(os.path.exists(os.path.join(self.target, 'ssl', 'private')))
 
-    def test_what_others_may_not_read_is_not_copied(self):
+    def test_files_that_others_may_not_read_are_not_copied(self):
         self.write('hosts', 'secret\n', 0o600)
         etc.EtcTemplate(self.target, self.source)
         self.assertFalse(os.path.exists(os.path.join(self.target, 'hosts')))
@@ -230,7 +230,7 @@ class Etc(unittest.TestCase):
         self.assertEqual(self.read('resolv.conf'), 'nameserver 2, longer\n')
         self.assertEqual(os.stat(os.path.join(self.target, 'resolv.conf')).st_ino, inode)
 
-    def test_one_that_is_kept_copies_only_what_has_changed(self):
+    def test_one_that_is_kept_copies_only_changed_files(self):
         self.write('hosts', 'same\n')
         self.write('resolv.conf', 'nameserver 1\n')
         etc.EtcTemplate(self.target, self.source)
@@ -248,6 +248,18 @@ class Etc(unittest.TestCase):
         self.write('ssl/openssl.cnf', 'new\n')
         template.refresh()
         self.assertFalse(os.path.exists(self.target))
+
+    def test_every_user_may_enter_its_directories_whatever_the_mask_of_the_zygote_is(self):
+        self.write('ssl/openssl.cnf', 'settings')
+        self.write('ssl/certs/ca.pem', 'certificate')
+        self.write('pki/tls/certs/ca.pem', 'certificate')
+        mask = os.umask(0o077)
+        try:
+            etc.EtcTemplate(self.target, self.source)
+        finally:
+            os.umask(mask)
+        for name in ('.', 'ssl', 'ssl/certs', 'pki', 'pki/tls', 'pki/tls/certs'):
+            self.assertEqual(os.stat(os.path.join(self.target, name)).st_mode & 0o777, 0o755, name)
 
     def test_directories_on_the_list_have_their_place(self):
         self.write('ssl/certs/ca.pem', 'certificate')

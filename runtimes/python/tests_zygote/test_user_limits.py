@@ -1,12 +1,12 @@
-"""Namespaces that a process makes for its child."""
+"""Namespaces that a child makes for itself and its parent."""
 import os
 import unittest
 
 from rookery_zygote import syscalls, user_limits
 
 
-def in_child(call, meanwhile=lambda child: None):
-    """What `call` returns in a child, as a text; `<its error>` when it fails. `meanwhile` is done here, for the child's pid."""
+def in_child(call):
+    """What `call` returns in a child, as a text; `<its error>` when it fails."""
     receiver, sender = os.pipe()
     child = os.fork()
     if child == 0:
@@ -18,20 +18,39 @@ def in_child(call, meanwhile=lambda child: None):
             os.write(sender, said.encode())
             os._exit(0)
     os.close(sender)
-    meanwhile(child)
     with os.fdopen(receiver) as source:
         said = source.read()
     os.waitpid(child, 0)
     return said
 
 
-def offered(use):
-    """What `use` returns in a process that was offered a namespace and has taken it."""
-    def make():
-        offer = user_limits.Offer()
-        return in_child(lambda: use(offer.take()), offer.make)
+def offered(use, in_maker=lambda: None):
+    """What `use` returns in a process that has taken the namespace that its child made; `in_maker` is done in the child."""
+    def take():
+        offer = user_limits.Offer(os.getpid())
+        child = os.fork()
+        if child == 0:
+            try:
+                offer.make()
+                in_maker()
+            finally:
+                os._exit(0)
+        try:
+            return use(offer.take())
+        finally:
+            os.waitpid(child, 0)
 
-    return in_child(make)
+    return in_child(take)
+
+
+def ids():
+    with open('/proc/self/uid_map') as uids, open('/proc/self/gid_map') as gids:
+        maps = uids.read().split() + gids.read().split()
+    os.setgroups([5, 7])
+    return maps, os.getresuid(), os.getresgid(), os.getgroups()
+
+
+EVERY_ID = "(['0', '0', '4294967295', '0', '0', '4294967295'], (0, 0, 0), (0, 0, 0), [5, 7])"
 
 
 @unittest.skipUnless(os.geteuid() == 0, 'not root')
@@ -39,19 +58,41 @@ class UserLimits(unittest.TestCase):
     def test_every_id_is_mapped_to_itself_and_nobody_else_is_its_owner(self):
         def use(namespace):
             namespace.enter()
-            with open('/proc/self/uid_map') as uids, open('/proc/self/gid_map') as gids:
-                self.assertEqual(uids.read().split() + gids.read().split(), ['0', '0', '4294967295'] * 2)
-            os.setgroups([5, 7])
-            return os.getresuid(), os.getresgid(), os.getgroups()
+            return ids()
 
-        self.assertEqual(offered(use), '((0, 0, 0), (0, 0, 0), [5, 7])')
+        self.assertEqual(offered(use), EVERY_ID)
+
+    def test_the_one_that_made_it_is_in_it_with_no_right_on_the_host(self):
+        receiver, sender = os.pipe()
+
+        def tell():
+            with open('/proc/self/status') as status:
+                held = [line.split()[1] for line in status if line.startswith(('CapEff', 'CapPrm'))]
+            try:
+                syscalls.setns(host, syscalls.CLONE_NEWUTS)
+                reaches = True
+            except OSError:
+                reaches = False
+            os.write(sender, ('%s %s %d %s' % (ids(), set(held) == {'%016x' % 0}, reaches, os.stat('/proc/self/ns/user').st_ino)).encode())
+
+        def use(namespace):
+            told = os.read(receiver, 4096).decode()
+            return '%s %s' % (told, os.fstat(namespace.descriptor).st_ino)
+
+        host = os.open('/proc/self/ns/uts', os.O_RDONLY)
+        self.addCleanup(os.close, host)
+        said, made, taken = offered(use, tell).rsplit(' ', 2)
+        self.assertEqual(said, EVERY_ID + ' False 0')
+        self.assertEqual(made, taken)
+        os.close(receiver)
+        os.close(sender)
 
     def test_two_are_not_the_same(self):
         def use(namespace):
-            return os.fstat(namespace._descriptor).st_ino
+            return os.fstat(namespace.descriptor).st_ino
 
         def both(namespace):
-            return os.fstat(namespace._descriptor).st_ino, offered(use)
+            return os.fstat(namespace.descriptor).st_ino, offered(use)
 
         self.assertEqual(len(set(offered(both).strip('()').replace("'", '').split(', '))), 2)
 
@@ -61,7 +102,7 @@ class UserLimits(unittest.TestCase):
         self.assertGreaterEqual(min(owners), 0x70000000)
         self.assertLess(user_limits._owner((1 << 22) - 1), 0x7FFE0000)
 
-    def test_where_the_machine_forbids_it_the_child_hears_why(self):
+    def test_where_the_machine_forbids_it_the_parent_hears_why(self):
         def take():
             syscalls.unshare(syscalls.CLONE_NEWUSER)
             return offered(lambda namespace: 'taken')
@@ -78,13 +119,14 @@ class UserLimits(unittest.TestCase):
 
         self.assertRegex(in_child(forbidden), '^<.+>$')
 
-    def test_a_parent_does_not_wait_for_a_child_that_has_ended(self):
-        def make():
-            offer = user_limits.Offer()
-            child = os.fork()
-            if child == 0:
+    def test_neither_waits_for_the_other_that_has_ended(self):
+        def taken():
+            offer = user_limits.Offer(os.getpid())
+            if os.fork() == 0:
                 os._exit(0)
-            offer.make(child)
-            return 'done'
+            return offer.take()
 
-        self.assertEqual(in_child(make), 'done')
+        self.assertEqual(in_child(taken), '<its maker has ended>')
+
+        # Here the parent is the child itself, which lets go of that end.
+        self.assertEqual(in_child(lambda: user_limits.Offer(os.getpid()).make()), '<Broken pipe>')

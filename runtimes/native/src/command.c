@@ -1,0 +1,192 @@
+/* One command inside a running sandbox. A child of init does all of it and answers itself. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "frames.h"
+#include "moment.h"
+#include "program.h"
+#include "rights.h"
+#include "ways.h"
+
+enum {
+    CHUNK = 65536,
+    SECONDS = 10,
+    /* How much output that a dead command left in its pipes is still read. */
+    MOST_DRAIN_READS = 64,
+    TIMED_OUT = -1,
+};
+
+struct output {
+    int descriptor;
+    bool is_open;
+    size_t largest;
+    struct buffer bytes;
+    bool is_truncated;
+};
+
+struct command {
+    pid_t pid;
+    int watch;
+    int stdin_writer;
+    const char *input;
+    size_t input_left;
+    struct output outputs[2];
+};
+
+/* Takes what is there. False at the end of the output or when nothing is there. */
+static bool read_output(struct output *output)
+{
+    static char chunk[CHUNK];
+    ssize_t count = read(output->descriptor, chunk, sizeof chunk);
+    if (count <= 0) {
+        output->is_open = output->is_open && count < 0 && errno == EAGAIN;
+        return false;
+    }
+    size_t room = output->largest - output->bytes.size;
+    if ((size_t)count > room) {
+        output->is_truncated = true;
+        count = (ssize_t)room;
+    }
+    buffer_add(&output->bytes, chunk, (size_t)count);
+    return true;
+}
+
+/* What the command has written; its own children may still hold the pipes, so there need be no end. */
+static void drain(struct command *command)
+{
+    for (int index = 0; index < 2; index++) {
+        for (int reads = 0; reads < MOST_DRAIN_READS && read_output(&command->outputs[index]); reads++)
+            ;
+    }
+}
+
+static void end_command(struct command *command)
+{
+    kill(-command->pid, SIGKILL);
+    kill(command->pid, SIGKILL);
+    waitpid(command->pid, NULL, 0);
+    drain(command);
+}
+
+static void write_input(struct command *command)
+{
+    size_t size = command->input_left < CHUNK ? command->input_left : CHUNK;
+    ssize_t count = write(command->stdin_writer, command->input, size);
+    if (count < 0 && errno == EAGAIN)
+        return;
+    /* A command that reads no more of it is no failure. */
+    size_t done = count < 0 ? command->input_left : (size_t)count;
+    command->input += done;
+    command->input_left -= done;
+    if (command->input_left == 0) {
+        close(command->stdin_writer);
+        command->stdin_writer = -1;
+    }
+}
+
+/* The return code, `TIMED_OUT`, or the end of this process when the caller goes away. */
+static int wait_for(struct command *command, int connection, double timeout_ms)
+{
+    long long deadline = after_ms(timeout_ms);
+    for (;;) {
+        if (is_over(deadline)) {
+            end_command(command);
+            return TIMED_OUT;
+        }
+        struct output *outputs = command->outputs;
+        /* `poll` passes over what is negative. */
+        struct pollfd waits[] = {
+            {command->watch, POLLIN, 0},
+            {connection, POLLIN, 0},
+            {outputs[0].is_open ? outputs[0].descriptor : -1, POLLIN, 0},
+            {outputs[1].is_open ? outputs[1].descriptor : -1, POLLIN, 0},
+            {command->stdin_writer, POLLOUT, 0},
+        };
+        poll(waits, sizeof waits / sizeof *waits, left_ms(deadline));
+        if (waits[1].revents) {
+            end_command(command);
+            _exit(0);
+        }
+        for (int index = 0; index < 2; index++) {
+            if (waits[2 + index].revents)
+                read_output(&outputs[index]);
+        }
+        if (waits[4].revents)
+            write_input(command);
+        if (waits[0].revents) {
+            int status;
+            forget_signals(command->watch);
+            if (waitpid(command->pid, &status, WNOHANG) == command->pid) {
+                drain(command);
+                return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+            }
+        }
+    }
+}
+
+static bool start(struct command *command, const struct sandbox *sandbox, const struct json *request)
+{
+    int input[2], output[2], error[2];
+    command->watch = watch_children();
+    if (pipe2(input, O_CLOEXEC) < 0 || pipe2(output, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
+        return false;
+    command->pid = fork();
+    if (command->pid < 0)
+        return false;
+    if (command->pid == 0) {
+        detach((int[]){input[0], output[1], error[1]});
+        if (!become_user(sandbox))
+            _exit(126);
+        run_program(&(struct program){
+            .argv = json_get(request, "argv"),
+            .env = {sandbox->env, json_get(request, "env")},
+            .working_dir = sandbox->working_dir,
+            .asked_dir = json_text(request, "workingDir"),
+        });
+    }
+    close(input[0]);
+    close(output[1]);
+    close(error[1]);
+    command->stdin_writer = input[1];
+    for (int index = 0; index < 2; index++) {
+        struct output *one = &command->outputs[index];
+        one->descriptor = index == 0 ? output[0] : error[0];
+        one->is_open = true;
+        one->largest = (size_t)json_number(request, "maxOutputBytes");
+        fcntl(one->descriptor, F_SETFL, O_NONBLOCK);
+    }
+    fcntl(command->stdin_writer, F_SETFL, O_NONBLOCK);
+    return true;
+}
+
+_Noreturn void serve_command(int connection, const struct sandbox *sandbox)
+{
+    static struct buffer held, answer;
+    static struct command command;
+    struct json request;
+    keep_only(connection);
+    signal(SIGPIPE, SIG_IGN);
+    set_timeout(connection, SECONDS);
+    if (!read_message(connection, LARGEST_FRAME, &held, &request) || !start(&command, sandbox, &request))
+        _exit(1);
+    const struct json *input = json_get(&request, "stdin");
+    command.input = input->text;
+    command.input_left = input->size;
+    if (command.input_left == 0) {
+        close(command.stdin_writer);
+        command.stdin_writer = -1;
+    }
+    int code = wait_for(&command, connection, json_number(&request, "timeoutMs"));
+    struct output *outputs = command.outputs;
+    bool is_truncated = outputs[0].is_truncated || outputs[1].is_truncated;
+    send_format(connection, "{\"ok\":true,\"returncode\":%d,\"truncated\":%s}", code, is_truncated ? "true" : "false");
+    for (int index = 0; index < 2; index++)
+        add_frame(&answer, outputs[index].bytes.data, outputs[index].bytes.size);
+    send_all(connection, answer.data, answer.size);
+    _exit(0);
+}

@@ -1,0 +1,327 @@
+/*
+ * The files of wherever this process is, with the rights that it has: one request of one connection. Paths are UTF-8; a byte that is not is
+ * a lone surrogate (`\udc80` to `\udcff`), in requests and in answers. A relative path is relative to the directory of this process.
+ */
+#include "files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "directories.h"
+#include "frames.h"
+#include "moment.h"
+#include "refusals.h"
+#include "ways.h"
+
+enum {
+    /* How long the caller may take between two parts of a file that it writes. */
+    STALLED_SECONDS = 120,
+    /* How long a caller may take to hear that there is no use in what it writes. */
+    HEARD_SECONDS = 10,
+    CHUNK = 1048576,
+    SEND_BUFFER = 1048576,
+    TRIES_OF_NAMES = 100,
+};
+
+static int caller;
+
+/* Reading */
+
+static const char *kind_in_words(mode_t mode)
+{
+    return S_ISDIR(mode)    ? "a directory"
+           : S_ISFIFO(mode) ? "a pipe"
+           : S_ISSOCK(mode) ? "a socket"
+           : S_ISLNK(mode)  ? "a symbolic link"
+                            : "a device";
+}
+
+static void demand_regular(int connection, mode_t mode, const char *path)
+{
+    if (S_ISREG(mode))
+        return;
+    refuse(connection, "invalid_request", "%s is %s, not a file", shown(path), kind_in_words(mode));
+    _exit(0);
+}
+
+static int open_regular(int connection, const char *path, struct stat *about)
+{
+    /* A pipe or a device must not even be opened: that alone can do something. */
+    if (stat(path, about) < 0)
+        refuse_error(connection, errno, path, "read");
+    demand_regular(connection, about->st_mode, path);
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (descriptor < 0 || fstat(descriptor, about) < 0)
+        refuse_error(connection, errno, path, "read");
+    demand_regular(connection, about->st_mode, path);
+    return descriptor;
+}
+
+/* Answers with what the file is, then waits for the range and sends its bytes, as they are, and nothing else. */
+static void read_file(int connection, const char *path)
+{
+    static struct buffer held;
+    struct json wanted;
+    struct stat about;
+    int descriptor = open_regular(connection, path, &about), size = SEND_BUFFER;
+    send_format(connection, "{\"ok\":true,\"sizeBytes\":%lld,\"modifiedAtMs\":%lld,\"mode\":%u}", (long long)about.st_size,
+                modified_ms(&about), (unsigned)about.st_mode & PERMISSIONS);
+    set_timeout(connection, 0);
+    if (!read_message(connection, LARGEST_FRAME, &held, &wanted))
+        return;
+    setsockopt(connection, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    off_t offset = (off_t)json_number(&wanted, "start");
+    double asked_end = json_number(&wanted, "end");
+    off_t end = asked_end < (double)about.st_size ? (off_t)asked_end : about.st_size;
+    while (offset < end) {
+        off_t left = end - offset;
+        /* When it has become shorter, the caller counts. */
+        if (sendfile(connection, descriptor, &offset, left < CHUNK ? (size_t)left : CHUNK) <= 0)
+            return;
+    }
+}
+
+/* Writing */
+
+/* A file without a name where the file system has such files; else one beside its place. Gone unless it takes its place. */
+struct new_file {
+    int connection;
+    const char *path, *name;
+    int parent, descriptor;
+    /* Of the one beside its place; empty while there is none. */
+    char temporary[48];
+    bool has_answered;
+};
+
+static void discard(struct new_file *file)
+{
+    if (file->temporary[0] != '\0')
+        unlinkat(file->parent, file->temporary, 0);
+}
+
+/* Once it has answered, reads on until the caller has read this: writing to a closed connection would hide it. */
+_Noreturn static void fail(struct new_file *file, int number)
+{
+    if (file->has_answered) {
+        const char *code, *sentence = refusal_of(number, file->path, "written", &code);
+        refuse(file->connection, code, "%s", sentence);
+        discard(file);
+        char *chunk = allocate(CHUNK);
+        long long deadline = after_ms(HEARD_SECONDS * 1000);
+        set_timeout(file->connection, HEARD_SECONDS);
+        while (recv(file->connection, chunk, CHUNK, 0) > 0 && !is_over(deadline))
+            ;
+        _exit(0);
+    }
+    discard(file);
+    refuse_error(file->connection, number, file->path, "written");
+}
+
+enum naming { CREATE, LINK };
+
+/* Gives the file a name beside its place that nobody has. False with `errno`. */
+static bool give_unused_name(struct new_file *file, enum naming naming)
+{
+    for (int tries = 0; tries < TRIES_OF_NAMES; tries++) {
+        unsigned char random[8];
+        char name[sizeof file->temporary], *at = name + sprintf(name, ".rookery-");
+        if (getrandom(random, sizeof random, 0) != sizeof random)
+            return false;
+        for (size_t index = 0; index < sizeof random; index++)
+            at += sprintf(at, "%02x", random[index]);
+        strcpy(at, ".part");
+        int result;
+        if (naming == CREATE) {
+            result = openat(file->parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+            file->descriptor = result;
+        } else {
+            char itself[32];
+            snprintf(itself, sizeof itself, "/proc/self/fd/%d", file->descriptor);
+            result = linkat(AT_FDCWD, itself, file->parent, name, AT_SYMLINK_FOLLOW);
+        }
+        if (result >= 0) {
+            strcpy(file->temporary, name);
+            return true;
+        }
+        if (errno != EEXIST)
+            return false;
+    }
+    return false;
+}
+
+static bool is_full(int number)
+{
+    return number == ENOSPC || number == EDQUOT || number == EFBIG || number == ENOMEM || number == EMLINK;
+}
+
+static void open_new(struct new_file *file, const char *parent)
+{
+    struct stat about;
+    file->parent = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file->parent < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        refuse(file->connection, "not_found", "the directory %s does not exist in the sandbox", shown(parent));
+        _exit(0);
+    }
+    if (file->parent < 0 && (errno == EACCES || errno == EPERM || errno == EROFS))
+        /* One that may be entered and written to, and not be read. */
+        file->parent = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (file->parent < 0)
+        fail(file, errno);
+    if (fstatat(file->parent, file->name, &about, AT_SYMLINK_NOFOLLOW) < 0) {
+        if (errno != ENOENT)
+            fail(file, errno);
+    } else if (S_ISDIR(about.st_mode)) {
+        refuse(file->connection, "invalid_request", "%s is a directory, not a file", shown(file->path));
+        _exit(0);
+    }
+    /* It gets its name through /proc. */
+    if (stat("/proc/self/fd", &about) == 0) {
+        file->descriptor = openat(file->parent, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+        if (file->descriptor >= 0)
+            return;
+        if (is_full(errno))
+            fail(file, errno);
+        /* This file system has none, or says with the wrong number that it may not be written to: then the next try tells. */
+    }
+    if (!give_unused_name(file, CREATE))
+        fail(file, errno);
+}
+
+static void write_part(struct new_file *file, const char *part, size_t size)
+{
+    while (size > 0) {
+        ssize_t count = write(file->descriptor, part, size);
+        if (count < 0)
+            fail(file, errno);
+        part += count;
+        size -= (size_t)count;
+    }
+}
+
+/* Everything up to the empty frame. False when the caller left before. */
+static bool receive(struct new_file *file, unsigned long long *size)
+{
+    char *chunk = allocate(CHUNK);
+    unsigned char head[FRAME_HEAD];
+    size_t head_size = 0, missing = 0;
+    *size = 0;
+    for (;;) {
+        ssize_t count = recv(file->connection, chunk, CHUNK, 0);
+        if (count <= 0)
+            return false;
+        for (const char *part = chunk, *end = chunk + count; part < end;) {
+            if (missing == 0) {
+                head[head_size++] = (unsigned char)*part++;
+                if (head_size < FRAME_HEAD)
+                    continue;
+                head_size = 0;
+                missing = get_u32(head);
+                if (missing == 0)
+                    return true;
+                continue;
+            }
+            size_t now = (size_t)(end - part) < missing ? (size_t)(end - part) : missing;
+            write_part(file, part, now);
+            *size += now;
+            missing -= now;
+            part += now;
+        }
+    }
+}
+
+static void take_place(struct new_file *file, mode_t mode)
+{
+    if (fchmod(file->descriptor, mode) < 0 || (file->temporary[0] == '\0' && !give_unused_name(file, LINK)) ||
+        renameat(file->parent, file->temporary, file->parent, file->name) < 0)
+        fail(file, errno);
+    file->temporary[0] = '\0';
+}
+
+/*
+ * Answers once it can begin. Then frames with the content come, and an empty one when it is complete; only then the file takes its place, and
+ * the answer tells its size.
+ */
+static void write_file(int connection, const char *path, const struct json *request)
+{
+    const struct json *mode = json_get(request, "mode");
+    const char *slash = strrchr(path, '/');
+    struct new_file file = {.connection = connection, .path = path, .name = slash ? slash + 1 : path, .descriptor = -1};
+    if (file.name[0] == '\0' || strcmp(file.name, ".") == 0 || strcmp(file.name, "..") == 0) {
+        refuse(connection, "invalid_request", "%s names a directory, not a file", shown(path));
+        return;
+    }
+    char *parent = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+    /* Slashes alone are the root. */
+    for (size_t size = strlen(parent); size > 0 && parent[size - 1] == '/'; size--)
+        parent[size - 1] = '\0';
+    open_new(&file, parent[0] != '\0' ? parent : "/");
+    send_format(connection, "{\"ok\":true}");
+    file.has_answered = true;
+    set_timeout(connection, STALLED_SECONDS);
+    unsigned long long size;
+    if (receive(&file, &size)) {
+        take_place(&file, mode->kind == JSON_NUMBER ? (mode_t)mode->number & GIVEN_PERMISSIONS : 0644);
+        send_format(connection, "{\"ok\":true,\"sizeBytes\":%llu}", size);
+    }
+    discard(&file);
+}
+
+/* Written before it is needed: then there is no memory for it. */
+static struct buffer memory_refusal;
+
+_Noreturn static void refuse_memory(void)
+{
+    send_all(caller, memory_refusal.data, memory_refusal.size);
+    _exit(0);
+}
+
+static void prepare_for_no_memory(int connection, const char *path)
+{
+    struct buffer sentence = {0}, message = {0};
+    buffer_format(&sentence, "the memory of the sandbox is not enough for %s", shown(path));
+    buffer_format(&message, "{\"ok\":false,\"code\":\"resource_exhausted\",\"message\":");
+    buffer_add(&sentence, "", 1);
+    json_write_bytes(&message, sentence.data);
+    buffer_add(&message, "}", 1);
+    add_frame(&memory_refusal, message.data, message.size);
+    caller = connection;
+    memory_is_over = refuse_memory;
+}
+
+_Noreturn void serve_files(int connection, const struct json *request)
+{
+    const struct json *asked = json_get(request, "path");
+    const char *operation = json_text(request, "op");
+    if (asked->kind != JSON_STRING || asked->size == 0) {
+        refuse(connection, "invalid_request", "the path must not be empty");
+        _exit(0);
+    }
+    if (json_has_nul(asked)) {
+        refuse(connection, "invalid_request", "the path must not contain a NUL byte");
+        _exit(0);
+    }
+    char *path = json_bytes(asked);
+    if (path == NULL) {
+        refuse(connection, "invalid_request", "the path is not text that can be the name of a file");
+        _exit(0);
+    }
+    prepare_for_no_memory(connection, path);
+    if (strcmp(operation, "open") == 0)
+        read_file(connection, path);
+    else if (strcmp(operation, "write") == 0)
+        write_file(connection, path, request);
+    else if (strcmp(operation, "list") == 0)
+        list_directory(connection, path, request);
+    else if (strcmp(operation, "mkdir") == 0)
+        make_directory(connection, path, request);
+    _exit(0);
+}

@@ -1,0 +1,59 @@
+#include "moment.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LONGEST_MS = 86400000 };
+
+static long long read_ms(clockid_t clock)
+{
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+long long now_ms(void)
+{
+    return read_ms(CLOCK_REALTIME);
+}
+
+long long monotonic_ms(void)
+{
+    return read_ms(CLOCK_MONOTONIC);
+}
+
+long long after_ms(double milliseconds)
+{
+    return monotonic_ms() + (milliseconds < 1e15 ? (long long)milliseconds : (long long)1e15);
+}
+
+int left_ms(long long deadline)
+{
+    if (deadline == NEVER)
+        return -1;
+    long long left = deadline - monotonic_ms();
+    return left < 0 ? 0 : left < LONGEST_MS ? (int)left + 1 : LONGEST_MS;
+}
+
+bool is_over(long long deadline)
+{
+    return deadline != NEVER && monotonic_ms() >= deadline;
+}
+
+int watch_children(void)
+{
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &ends, NULL);
+    return signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+void forget_signals(int watch)
+{
+    struct signalfd_siginfo ignored;
+    while (read(watch, &ignored, sizeof ignored) > 0)
+        ;
+}

@@ -1,0 +1,318 @@
+#include "mounts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "failure.h"
+#include "reason.h"
+#include "restrict.h"
+
+enum { MOST_LINKS = 40, DESCRIPTOR_PATH = 32 };
+
+static const char *const FORBIDDEN_TREES[] = {"/etc", "/proc", "/sys", "/dev", "/boot"};
+/* What users' own engines keep in their homes. */
+static const char *const USERS_ENGINES[] = {
+    "/.docker", "/.local/share/docker", "/.local/share/containers", "/.local/share/containerd",
+};
+/* What is not only a directory of files: in these nothing may be mounted either. */
+static const char *const KERNEL_TREES[] = {"/proc", "/dev"};
+/* The part of it that is for whoever wants it. */
+static const char SHARED_MEMORY[] = "/dev/shm";
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static bool is_within(const char *path, const char *tree)
+{
+    size_t size = strlen(tree);
+    while (size > 0 && tree[size - 1] == '/')
+        size--;
+    return strcmp(path, tree) == 0 || (strncmp(path, tree, size) == 0 && path[size] == '/');
+}
+
+static bool is_of_engine(const char *path)
+{
+    for (size_t index = 0; index < COUNT(USERS_ENGINES); index++) {
+        size_t size = strlen(USERS_ENGINES[index]);
+        for (const char *at = path; (at = strstr(at, USERS_ENGINES[index])) != NULL; at++) {
+            if (at[size] == '\0' || at[size] == '/')
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool is_closed(const char *path, const struct json *closed)
+{
+    if (strcmp(path, "/") == 0 || strstr(path, "docker.sock") != NULL || is_of_engine(path))
+        return true;
+    for (size_t index = 0; index < COUNT(FORBIDDEN_TREES); index++) {
+        if (is_within(path, FORBIDDEN_TREES[index]))
+            return true;
+    }
+    for (size_t index = 0; index < closed->count; index++) {
+        char *tree = json_bytes(&closed->items[index]);
+        bool is_in_sight = tree == NULL || is_within(path, tree) || is_within(tree, path);
+        free(tree);
+        if (is_in_sight)
+            return true;
+    }
+    return false;
+}
+
+static bool is_allowed(const char *path, const struct json *allow)
+{
+    bool is_found = allow->kind != JSON_ARRAY;
+    for (size_t index = 0; index < allow->count && !is_found; index++) {
+        char *prefix = json_bytes(&allow->items[index]);
+        is_found = prefix != NULL && is_within(path, prefix);
+        free(prefix);
+    }
+    return is_found;
+}
+
+/* The rule of `src/core/host-path.ts` on what was opened: where it is, and what. NULL, or what stands behind the path in the refusal. */
+static const char *refusal_of(const char *path, mode_t mode, const struct json *policy)
+{
+    if (is_closed(path, json_get(policy, "closed")))
+        return "";
+    if (!is_allowed(path, json_get(policy, "allow")))
+        return " (mounts.allow does not name it)";
+    return S_ISDIR(mode) || S_ISREG(mode) ? NULL : " (it is neither a file nor a directory)";
+}
+
+static void by_descriptor(int descriptor, char path[DESCRIPTOR_PATH])
+{
+    snprintf(path, DESCRIPTOR_PATH, "/proc/self/fd/%d", descriptor);
+}
+
+void path_of(int descriptor, char path[PATH_MAX])
+{
+    char link[DESCRIPTOR_PATH];
+    by_descriptor(descriptor, link);
+    ssize_t size = readlink(link, path, PATH_MAX);
+    if (size < 0)
+        fail_with_errno("a path cannot be read");
+    if (size == PATH_MAX)
+        fail_start(AS_ASKED, "a path is too long");
+    path[size] = '\0';
+}
+
+/* False for what has been removed, and for what a link reached through /proc in another mount namespace: its path there says nothing here. */
+static bool is_at(const struct stat *about, const char *path)
+{
+    struct stat found;
+    return stat(path, &found) == 0 && found.st_dev == about->st_dev && found.st_ino == about->st_ino;
+}
+
+int open_path(const struct json *path)
+{
+    char *bytes = path->kind == JSON_STRING && path->text[0] == '/' && !json_has_nul(path) ? json_bytes(path) : NULL;
+    if (bytes == NULL)
+        fail_start(AS_ASKED, "mount source must be an absolute path: %s", path->kind == JSON_STRING ? path->text : "");
+    int descriptor = open(bytes, O_PATH | O_CLOEXEC);
+    if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
+        fail_start(AS_ASKED, "mount source does not exist: %s", bytes);
+    if (descriptor < 0)
+        fail_start(AS_ASKED, "mount source cannot be opened: %s: %s", bytes, reason_of(errno));
+    free(bytes);
+    return descriptor;
+}
+
+int open_source(const struct json *path, const struct json *policy)
+{
+    int descriptor = open_path(path);
+    char resolved[PATH_MAX];
+    struct stat about;
+    path_of(descriptor, resolved);
+    if (fstat(descriptor, &about) < 0)
+        fail_with_errno("a mount source cannot be looked at");
+    const char *refusal = refusal_of(resolved, about.st_mode, policy);
+    if (refusal == NULL && !is_at(&about, resolved))
+        refusal = "";
+    if (refusal != NULL)
+        fail_start(AS_ASKED, "unsafe mount source: %s%s", json_bytes(path), refusal);
+    return descriptor;
+}
+
+/* `resolved`: where `target` leads inside. */
+static void check_target(const char *resolved, const char *target, const struct needed *needed)
+{
+    for (size_t index = 0; index < needed->count; index++) {
+        if (is_within(needed->paths[index], resolved))
+            fail_start(AS_ASKED, "mount target %s hides %s, which the sandbox needs", target, needed->paths[index]);
+    }
+    for (size_t index = 0; index < COUNT(KERNEL_TREES); index++) {
+        bool is_needed = false;
+        for (size_t other = 0; other < needed->count; other++)
+            is_needed = is_needed || strcmp(needed->paths[other], KERNEL_TREES[index]) == 0;
+        if (is_needed && is_within(resolved, KERNEL_TREES[index]) && !is_within(resolved, SHARED_MEMORY))
+            fail_start(AS_ASKED, "mount target %s is in %s, which the sandbox needs", target, KERNEL_TREES[index]);
+    }
+}
+
+void mount_source(int source, const struct json *target, bool is_readonly, const char *root, const struct needed *needed)
+{
+    char normal[PATH_MAX], resolved[PATH_MAX], inside[PATH_MAX], from[DESCRIPTOR_PATH], to[DESCRIPTOR_PATH];
+    const char *reason;
+    struct stat about;
+    normalize_target(target, normal);
+    if (fstat(source, &about) < 0)
+        fail_with_errno("a mount source cannot be looked at");
+    bool wants_directory = S_ISDIR(about.st_mode);
+    int place = open_target(root, normal, wants_directory, &reason);
+    if (place < 0)
+        fail_start(AS_ASKED, "mount target cannot be made: %s: %s", target->text, reason);
+    if (realpath(root, inside) == NULL)
+        fail_with_errno("the root cannot be found");
+    path_of(place, resolved);
+    if (!is_within(resolved, inside))
+        fail_start("internal", "a mount target is outside of the root");
+    check_target(resolved + strlen(inside), target->text, needed);
+    /* The path through the descriptor, so that nothing can be swapped between the look and the mount. */
+    by_descriptor(source, from);
+    by_descriptor(place, to);
+    if (mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0)
+        fail_start(AS_ASKED, "mount failed: %s: %s", target->text, reason_of(errno));
+    close(place);
+    /* The descriptor names the place under the new mount: the mount itself has to be opened again. */
+    place = open_target(root, normal, wants_directory, &reason);
+    if (place < 0)
+        fail_start(AS_ASKED, "mount cannot be restricted: %s: %s", target->text, reason);
+    by_descriptor(place, to);
+    if (!restrict_mount(to, is_readonly))
+        fail_start(AS_ASKED, "mount cannot be restricted: %s: %s", target->text, reason_of(errno));
+    close(place);
+}
+
+/* Writes `path` in its shortest form, without links being looked at; / is "". False when it is too long. */
+static bool normalize(const char *path, char normal[PATH_MAX])
+{
+    size_t size = 0;
+    for (path += strspn(path, "/"); *path != '\0'; path += strspn(path, "/")) {
+        size_t length = strcspn(path, "/");
+        if (length == 2 && path[0] == '.' && path[1] == '.') {
+            while (size > 0 && normal[--size] != '/')
+                ;
+        } else if (length != 1 || path[0] != '.') {
+            if (size + length + 1 >= PATH_MAX)
+                return false;
+            normal[size++] = '/';
+            memcpy(normal + size, path, length);
+            size += length;
+        }
+        path += length;
+    }
+    normal[size] = '\0';
+    return true;
+}
+
+bool read_path(const struct json *text, char normal[PATH_MAX])
+{
+    char *bytes = text->kind == JSON_STRING && !json_has_nul(text) ? json_bytes(text) : NULL;
+    bool is_path = bytes != NULL && normalize(bytes, normal) && normal[0] != '\0';
+    free(bytes);
+    return is_path;
+}
+
+void normalize_target(const struct json *target, char normal[PATH_MAX])
+{
+    if (!read_path(target, normal))
+        fail_start(AS_ASKED, "mount target must be a path below /: %s", target->kind == JSON_STRING ? target->text : "");
+}
+
+static int open_or_make(int directory, const char *name, bool wants_directory)
+{
+    const int flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+    int found = openat(directory, name, flags);
+    if (found >= 0 || errno != ENOENT)
+        return found;
+    if (wants_directory) {
+        if (mkdirat(directory, name, 0755) < 0)
+            return -1;
+    } else {
+        int made = openat(directory, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+        if (made < 0)
+            return -1;
+        close(made);
+    }
+    return openat(directory, name, flags);
+}
+
+/* What is left to go, from the root on: where the link at `link` in the directory `done` leads, and then `rest`. False when it is too long. */
+static bool follow(int link, const char *done, char rest[PATH_MAX])
+{
+    char target[PATH_MAX], whole[3 * PATH_MAX], normal[PATH_MAX];
+    ssize_t size = readlinkat(link, "", target, sizeof target - 1);
+    if (size < 0)
+        return false;
+    target[size] = '\0';
+    snprintf(whole, sizeof whole, "%s/%s", target[0] == '/' ? "" : done, target);
+    /* Of `rest` nothing may be resolved yet. */
+    if (!normalize(whole, normal) || strlen(normal) + strlen(rest) + 1 >= PATH_MAX)
+        return false;
+    snprintf(whole, sizeof whole, "%s/%s", normal, rest);
+    strcpy(rest, whole);
+    return true;
+}
+
+int open_target(const char *root, const char *target, bool wants_directory, const char **reason)
+{
+    char rest[PATH_MAX], done[PATH_MAX] = "", name[NAME_MAX + 1];
+    struct stat about;
+    int links = 0, here = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    strcpy(rest, target);
+    for (;;) {
+        size_t skipped = strspn(rest, "/"), length = strcspn(rest + skipped, "/");
+        if (here < 0)
+            break;
+        if (length == 0) {
+            if (fstat(here, &about) < 0)
+                break;
+            if (S_ISDIR(about.st_mode) == wants_directory)
+                return here;
+            *reason = wants_directory ? "it is not a directory" : "it is a directory";
+            close(here);
+            return -1;
+        }
+        errno = ENAMETOOLONG;
+        if (length > NAME_MAX)
+            break;
+        memcpy(name, rest + skipped, length);
+        name[length] = '\0';
+        memmove(rest, rest + skipped + length, strlen(rest + skipped + length) + 1);
+        bool is_last = rest[strspn(rest, "/")] == '\0';
+        int following = open_or_make(here, name, wants_directory || !is_last);
+        if (following < 0 || fstat(following, &about) < 0)
+            break;
+        close(here);
+        here = following;
+        if (S_ISLNK(about.st_mode)) {
+            errno = ENAMETOOLONG;
+            if (++links > MOST_LINKS) {
+                *reason = "too many symbolic links";
+                close(here);
+                return -1;
+            }
+            if (!follow(here, done, rest))
+                break;
+            close(here);
+            here = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+            done[0] = '\0';
+            continue;
+        }
+        errno = ENAMETOOLONG;
+        if (strlen(done) + length + 1 >= PATH_MAX)
+            break;
+        strcat(strcat(done, "/"), name);
+    }
+    *reason = reason_of(errno);
+    if (here >= 0)
+        close(here);
+    return -1;
+}

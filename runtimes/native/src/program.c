@@ -1,0 +1,173 @@
+#include "program.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "buffer.h"
+#include "reason.h"
+
+enum { CANNOT_RUN = 127, MOST_DESCRIPTORS = 4096, SYS_CLOSE_RANGE = 436 };
+
+static const char DEFAULT_PATH[] = "/bin:/usr/bin";
+
+void reset_signals(void)
+{
+    static const int numbers[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGXFSZ};
+    sigset_t none;
+    for (size_t index = 0; index < sizeof numbers / sizeof *numbers; index++)
+        signal(numbers[index], SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void close_range_of(unsigned first, unsigned last)
+{
+    if (first > last || syscall(SYS_CLOSE_RANGE, first, last, 0) == 0)
+        return;
+    /* Kernels before 5.9. An init has few, and its limit may be high. */
+    for (unsigned descriptor = first; descriptor <= last && descriptor < MOST_DESCRIPTORS; descriptor++)
+        close((int)descriptor);
+}
+
+void keep_only(int connection)
+{
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (nothing < 0)
+        _exit(1);
+    for (int number = 0; number < 3; number++)
+        dup2(nothing, number);
+    close_range_of(3, (unsigned)connection - 1);
+    close_range_of((unsigned)connection + 1, UINT_MAX);
+}
+
+void detach(const int standard[3])
+{
+    reset_signals();
+    setsid();
+    umask(022);
+    /* All three are above 2: those are always open here. */
+    for (int number = 0; number < 3; number++)
+        dup2(standard[number], number);
+    close_range_of(3, UINT_MAX);
+}
+
+void enter_directory(const char *path)
+{
+    if (chdir(path) < 0 && chdir("/") < 0)
+        _exit(1);
+}
+
+_Noreturn static void fail(const char *what, const char *where, const char *reason)
+{
+    struct buffer line = {0};
+    buffer_format(&line, "cannot run %s%s%s: %s\n", what, where ? " in " : "", where ? where : "", reason);
+    for (size_t done = 0; done < line.size;) {
+        ssize_t count = write(2, line.data + done, line.size - done);
+        if (count <= 0)
+            break;
+        done += (size_t)count;
+    }
+    _exit(CANNOT_RUN);
+}
+
+static const char *const NO_TEXT = "a text that cannot be passed to a program";
+
+static char *bytes_of(const struct json *text, const char *what)
+{
+    if (json_has_nul(text))
+        fail(what, NULL, "embedded null byte");
+    char *bytes = json_bytes(text);
+    if (bytes == NULL)
+        fail(what, NULL, NO_TEXT);
+    return bytes;
+}
+
+static bool is_set(const struct json *env, const char *name)
+{
+    return json_get(env, name)->kind == JSON_STRING;
+}
+
+static char **environment_of(const struct program *program, const char *what)
+{
+    char **made = allocate((program->env[0]->count + program->env[1]->count + 4) / 2 * sizeof *made);
+    size_t count = 0;
+    for (int object = 0; object < 2; object++) {
+        const struct json *env = program->env[object];
+        for (size_t index = 0; index + 1 < env->count; index += 2) {
+            const struct json *name = &env->items[index];
+            if (object == 0 && is_set(program->env[1], name->text))
+                continue;
+            struct buffer entry = {0};
+            char *name_bytes = bytes_of(name, what), *value_bytes = bytes_of(&env->items[index + 1], what);
+            buffer_format(&entry, "%s=%s", name_bytes, value_bytes);
+            free(name_bytes);
+            free(value_bytes);
+            made[count++] = entry.data;
+        }
+    }
+    if (program->term != NULL && !is_set(program->env[0], "TERM") && !is_set(program->env[1], "TERM"))
+        made[count++] = (char *)program->term;
+    made[count] = NULL;
+    return made;
+}
+
+static const char *value_in(char **environment, const char *name)
+{
+    size_t size = strlen(name);
+    for (; *environment != NULL; environment++) {
+        if (strncmp(*environment, name, size) == 0 && (*environment)[size] == '=')
+            return *environment + size + 1;
+    }
+    return NULL;
+}
+
+/* As execvpe, with the PATH of `environment`. Returns why it failed. */
+static int execute(char **argv, char **environment)
+{
+    if (strchr(argv[0], '/') != NULL) {
+        execve(argv[0], argv, environment);
+        return errno;
+    }
+    const char *path = value_in(environment, "PATH");
+    int last = ENOENT, other = 0;
+    for (path = path ? path : DEFAULT_PATH;; path++) {
+        size_t size = strcspn(path, ":");
+        struct buffer file = {0};
+        buffer_format(&file, "%.*s%s%s", (int)size, path, size ? "/" : "", argv[0]);
+        execve(file.data, argv, environment);
+        last = errno;
+        if (last != ENOENT && last != ENOTDIR && other == 0)
+            other = last;
+        buffer_free(&file);
+        path += size;
+        if (*path == '\0')
+            return other ? other : last;
+    }
+}
+
+_Noreturn void run_program(const struct program *program)
+{
+    enter_directory(program->working_dir);
+    if (program->argv->count == 0)
+        fail("", NULL, "there is no program");
+    const char *what = program->argv->items[0].text;
+    if (program->asked_dir[0] != '\0' && chdir(program->asked_dir) < 0)
+        /* A command for that directory may do harm in another one. */
+        fail(what, program->asked_dir, reason_of(errno));
+    char **argv = allocate((program->argv->count + 1) * sizeof *argv);
+    for (size_t index = 0; index < program->argv->count; index++)
+        argv[index] = bytes_of(&program->argv->items[index], what);
+    argv[program->argv->count] = NULL;
+    char **environment = environment_of(program, what);
+    fail(what, NULL, reason_of(execute(argv, environment)));
+}

@@ -1,0 +1,31 @@
+#include "reason.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Where the libc that this is linked with says it in other words than the one of most machines. */
+static const struct {
+    int number;
+    const char *words;
+} WORDS[] = {
+    {EBUSY, "Device or resource busy"},
+    {EDQUOT, "Disk quota exceeded"},
+    {EIO, "Input/output error"},
+    {ELOOP, "Too many levels of symbolic links"},
+    {EMFILE, "Too many open files"},
+    {ENAMETOOLONG, "File name too long"},
+    {ENFILE, "Too many open files in system"},
+    {ENOMEM, "Cannot allocate memory"},
+    {EOPNOTSUPP, "Operation not supported"},
+    {ESTALE, "Stale file handle"},
+    {EXDEV, "Invalid cross-device link"},
+};
+
+const char *reason_of(int number)
+{
+    for (size_t index = 0; index < sizeof WORDS / sizeof *WORDS; index++) {
+        if (WORDS[index].number == number)
+            return WORDS[index].words;
+    }
+    return strerror(number);
+}

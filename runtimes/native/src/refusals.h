@@ -1,0 +1,12 @@
+/* Why the ways to files do not do what they are asked (`files.c`, `directories.c`). */
+#ifndef REFUSALS_H
+#define REFUSALS_H
+
+/* A path for a sentence. */
+const char *shown(const char *path);
+/* The sentence of why a path cannot be `doing` (read, written, listed, made), and the code of `src/core/error.ts`. */
+const char *refusal_of(int number, const char *path, const char *doing, const char **code);
+/* Says it. */
+_Noreturn void refuse_error(int connection, int number, const char *path, const char *doing);
+
+#endif

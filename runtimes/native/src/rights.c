@@ -1,0 +1,152 @@
+#include "rights.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define RIGHT(number) (UINT64_C(1) << (number))
+
+enum {
+    /* Queued signals and timers; bytes of POSIX message queues. */
+    MOST_PENDING_SIGNALS = 1024,
+    MOST_QUEUE_BYTES = 409600,
+};
+
+/* These of what is permitted, and nothing for what is executed. */
+static bool keep(uint64_t rights)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct held[2];
+    if (syscall(SYS_capget, &header, held) < 0)
+        return false;
+    for (int word = 0; word < 2; word++) {
+        held[word].permitted &= (uint32_t)(rights >> (32 * word));
+        held[word].effective = held[word].permitted;
+        held[word].inheritable = 0;
+    }
+    return syscall(SYS_capset, &header, held) == 0;
+}
+
+bool keep_rights_of_init(const struct sandbox *sandbox)
+{
+    return !sandbox->has_capabilities || keep(RIGHT(CAP_KILL) | RIGHT(CAP_SETGID) | RIGHT(CAP_SETUID));
+}
+
+static bool drop_bounding(void)
+{
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    for (unsigned long right = 0; right < 64; right++) {
+        if (prctl(PR_CAPBSET_DROP, right, 0, 0, 0) < 0)
+            /* The kernel has no more than those before. */
+            return right > 0 && errno == EINVAL;
+    }
+    return true;
+}
+
+bool give_up_privileges(const struct sandbox *sandbox, bool has_no_new_privs)
+{
+    if (sandbox->has_capabilities && (!keep(UINT64_MAX) || !drop_bounding()))
+        return false;
+    return !has_no_new_privs || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+}
+
+static bool write_to(const char *path, const char *text)
+{
+    int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return false;
+    bool is_written = write(descriptor, text, strlen(text)) > 0;
+    int number = errno;
+    close(descriptor);
+    errno = number;
+    return is_written;
+}
+
+bool enter_user_namespace(uid_t uid, gid_t gid)
+{
+    char users[32], groups[32];
+    snprintf(users, sizeof users, "%u 0 1", (unsigned)uid);
+    snprintf(groups, sizeof groups, "%u 0 1", (unsigned)gid);
+    if (unshare(CLONE_NEWUSER) < 0)
+        return false;
+    /* The maps are the user's as long as the process is. */
+    prctl(PR_SET_DUMPABLE, 1);
+    bool is_good = write_to("/proc/self/uid_map", users);
+    /* A nested namespace has the `deny` of its parent already. */
+    if (is_good)
+        (void)!write_to("/proc/self/setgroups", "deny");
+    is_good = is_good && write_to("/proc/self/gid_map", groups);
+    int number = errno;
+    close_to_others();
+    errno = number;
+    return is_good;
+}
+
+bool enter_namespace_of(uid_t owner, int namespace)
+{
+    /* What its owner may without any right on the host. As system calls: libc would look for other threads. */
+    return syscall(SYS_setresuid, -1, owner, -1) == 0 && setns(namespace, CLONE_NEWUSER) == 0 && syscall(SYS_setresuid, 0, 0, 0) == 0;
+}
+
+bool filter_calls(const void *filter, size_t size)
+{
+    struct sock_fprog program = {(unsigned short)(size / sizeof(struct sock_filter)), (struct sock_filter *)filter};
+    /* Kernels before 4.17 do not know the flag. */
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0 ||
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+}
+
+/* Soft and hard, and never above what is allowed. */
+static bool lower(int resource, double value)
+{
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) < 0)
+        return false;
+    rlim_t most = value < 0x1p62 ? (rlim_t)value : (rlim_t)1 << 62;
+    if (limit.rlim_max == RLIM_INFINITY || most < limit.rlim_max)
+        limit.rlim_max = most;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(resource, &limit) == 0;
+}
+
+static bool limit(const struct sandbox *sandbox)
+{
+    /* The kernel counts signals and queues by user, for the whole machine: some is left for others of the same one. */
+    if (!lower(RLIMIT_CORE, 0) || !lower(RLIMIT_NOFILE, sandbox->most_open_files) ||
+        !lower(RLIMIT_SIGPENDING, MOST_PENDING_SIGNALS) || !lower(RLIMIT_MSGQUEUE, MOST_QUEUE_BYTES))
+        return false;
+    if (!sandbox->has_memory_group && !lower(RLIMIT_DATA, sandbox->memory_mb * 1024 * 1024))
+        return false;
+    /* Without a user namespace the kernel would count the user's processes of the whole machine. */
+    return sandbox->has_pids_group || !sandbox->has_user || lower(RLIMIT_NPROC, sandbox->most_processes);
+}
+
+bool become_user(const struct sandbox *sandbox)
+{
+    if (!limit(sandbox))
+        return false;
+    /* As system calls: this process has one thread, and libc would look for others. */
+    if (sandbox->sets_ids && (syscall(SYS_setgroups, sandbox->group_count, sandbox->groups) < 0 ||
+                              syscall(SYS_setresgid, sandbox->gid, sandbox->gid, sandbox->gid) < 0 ||
+                              syscall(SYS_setresuid, sandbox->uid, sandbox->uid, sandbox->uid) < 0))
+        return false;
+    if (sandbox->has_capabilities && !keep(0))
+        return false;
+    return sandbox->has_pid || prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+}
+
+void close_to_others(void)
+{
+    prctl(PR_SET_DUMPABLE, 0);
+}

@@ -1,0 +1,653 @@
+/* In the order in which it must happen: while this process has rights nothing of the user's runs. */
+#include "start.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "deployed.h"
+#include "failure.h"
+#include "frames.h"
+#include "groups.h"
+#include "identity.h"
+#include "mounts.h"
+#include "processes.h"
+#include "reason.h"
+#include "rights.h"
+#include "title.h"
+
+enum { READ_REQUEST_SECONDS = 10, LARGEST_MESSAGE = 64 };
+
+/* As `rookery_zygote/directory.py` names them. */
+static const char SOCKETS_NAME[] = "sock", SOCKET_NAME[] = "runtime.sock";
+/* Where a program that speaks the runtime protocol finds its socket; and the descriptor that it is on. */
+static const char INSIDE_SOCKETS[] = "/run/rookery", LISTENER[] = "3";
+
+static struct worker *worker;
+static struct sandbox *sandbox;
+static const struct json *facts;
+static struct json request;
+static const struct json *command;
+static struct identity user;
+/* Texts, with a comma between them. */
+static struct buffer warnings;
+/* The directory's name, and what it is in. */
+static const char *name;
+static int parent;
+/* The user's process becomes a program; the HTTP server in it may be asked for. */
+static bool is_program, makes_socket, may_serve_http;
+
+/* What this worker was made as. */
+static bool has(const char *fact)
+{
+    return json_is_true(facts, fact);
+}
+
+static bool is_text(const struct json *object, const char *key, const char *text)
+{
+    return strcmp(json_text(object, key), text) == 0;
+}
+
+static bool is_http(void)
+{
+    return is_text(command, "kind", "http");
+}
+
+/* Failing */
+
+static bool unlink_all(int directory)
+{
+    int own = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *entries = own < 0 ? NULL : fdopendir(own);
+    bool is_empty = entries != NULL;
+    for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            is_empty = unlinkat(directory, entry->d_name, 0) == 0 && is_empty;
+    }
+    if (entries != NULL)
+        closedir(entries);
+    return is_empty;
+}
+
+/*
+ * Where the user's program has begun and has put directories beside its socket, all of it stays: the service finds the directory as that of a
+ * sandbox which has ended, with its groups, and removes both.
+ */
+static void remove_directory(void)
+{
+    if (unlink_all(worker->sockets) && unlinkat(sandbox->directory, SOCKETS_NAME, AT_REMOVEDIR) == 0 && unlink_all(sandbox->directory))
+        unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+/* Before the answer, so that nothing is left when it comes. */
+static void undo(void)
+{
+    kill_all(sandbox->has_pid);
+    remove_directory();
+}
+
+_Noreturn static void end_without_memory(void)
+{
+    undo();
+    _exit(1);
+}
+
+_Noreturn void fail_start(const char *code, const char *format, ...)
+{
+    struct buffer sentence = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    buffer_format_list(&sentence, format, arguments);
+    va_end(arguments);
+    undo();
+    refuse(sandbox->connection, code, "%s", sentence.data);
+    _exit(1);
+}
+
+_Noreturn void fail_with_errno(const char *what)
+{
+    /* What the machine lacks now and may have again: room on the disk, memory, descriptors, processes. */
+    static const int shortages[] = {ENOSPC, EDQUOT, ENOMEM, EMFILE, ENFILE, EAGAIN};
+    int number = errno;
+    const char *code = "internal";
+    for (size_t index = 0; index < sizeof shortages / sizeof *shortages; index++) {
+        if (shortages[index] == number)
+            code = "unavailable";
+    }
+    fail_start(code, "the sandbox cannot be started: %s: %s", what, reason_of(number));
+}
+
+static void must(bool is_done, const char *what)
+{
+    if (!is_done)
+        fail_with_errno(what);
+}
+
+__attribute__((format(printf, 1, 2))) static void warn(const char *format, ...)
+{
+    struct buffer sentence = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    buffer_format_list(&sentence, format, arguments);
+    va_end(arguments);
+    if (warnings.size > 0)
+        buffer_add(&warnings, ",", 1);
+    json_write_bytes(&warnings, sentence.data);
+    buffer_free(&sentence);
+}
+
+/* Beginning */
+
+/* The connection of the control plane that wants this worker; -1 when the zygote ended or gave it up. */
+static int take_connection(void)
+{
+    char data[LARGEST_MESSAGE];
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr header;
+    } room;
+    struct iovec part = {data, sizeof data};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
+    ssize_t count;
+    do
+        count = recvmsg(worker->control, &message, MSG_CMSG_CLOEXEC);
+    while (count < 0 && errno == EINTR);
+    struct cmsghdr *header = count > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    int connection = -1;
+    if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
+        memcpy(&connection, CMSG_DATA(header), sizeof connection);
+    return connection;
+}
+
+/* The zygote or the shim may be no more. An instance does not need it. */
+static void tell(const char *key, const struct json *value)
+{
+    struct buffer message = {0};
+    buffer_format(&message, "{\"%s\":", key);
+    json_write(&message, value);
+    buffer_add(&message, "}", 1);
+    (void)!send(worker->control, message.data, message.size, MSG_NOSIGNAL);
+    buffer_free(&message);
+}
+
+_Noreturn static void end_unused(void)
+{
+    undo();
+    _exit(0);
+}
+
+static void adopt_directory(void)
+{
+    const struct json *id = json_get(&request, "instanceId");
+    if (id->kind != JSON_STRING || id->size == 0 || id->text[0] == '.' || strchr(id->text, '/') != NULL || json_has_nul(id))
+        fail_start("internal", "the name of an instance is wrong");
+    if (renameat(parent, name, worker->instances, id->text) < 0) {
+        if (errno == EEXIST || errno == ENOTEMPTY)
+            fail_start("already_exists", "an instance %s is here already", id->text);
+        fail_with_errno("its directory");
+    }
+    parent = worker->instances;
+    name = id->text;
+    tell("taken", id);
+}
+
+static struct json *find_item(struct json *object, const char *key)
+{
+    return (struct json *)json_get(object, key);
+}
+
+/* Programs of the interpreter come before those of the system, unless the caller chose a `PATH`: `python3` and `pip` are those of the code. */
+static void set_path(struct json *env)
+{
+    struct json *path = find_item(env, "PATH");
+    const struct json *own = json_get(facts, "path");
+    if (own->kind == JSON_STRING && path->kind == JSON_STRING && is_text(command, "kind", "python") &&
+        strcmp(path->text, json_text(facts, "usualPath")) == 0)
+        *path = *own;
+}
+
+static void receive_request(void)
+{
+    /* Stays: the environment is in it. */
+    static struct buffer held;
+    set_timeout(sandbox->connection, READ_REQUEST_SECONDS);
+    if (!read_message(sandbox->connection, LARGEST_FRAME, &held, &request))
+        end_unused();
+    set_timeout(sandbox->connection, 0);
+}
+
+static void read_request(void)
+{
+    command = json_get(&request, "command");
+    /* Without a program the Python runtime is what tells each call so. */
+    is_program = is_text(command, "kind", "exec") && json_get(command, "argv")->count > 0;
+    makes_socket = json_is_true(command, "makesSocket");
+    may_serve_http = json_is_true(command, "orServesHttp");
+    set_path(find_item(&request, "env"));
+    sandbox->env = json_get(&request, "env");
+    sandbox->working_dir = json_text(&request, "workingDir");
+    sandbox->memory_mb = json_number(&request, "memoryMb");
+    sandbox->most_open_files = json_number(&request, "maxOpenFiles");
+    sandbox->most_processes = json_number(&request, "maxProcesses");
+    sandbox->is_program = is_program;
+}
+
+/* A worker is made for a network and for a user before it is asked. Whoever asks knows that; what is wrong here would be a hole in the wall. */
+static void check_fit(void)
+{
+    const char *asked = json_text(&request, "network");
+    bool is_alone = has("isIsolated"), is_own = has("hasOwnNetwork");
+    bool is_missing = json_get(facts, "networkMissing")->kind == JSON_STRING;
+    bool is_right = strcmp(asked, "none") == 0 ? is_alone
+                    : strcmp(asked, "own") == 0 ? is_own || is_alone || (is_missing && !is_http())
+                                                : !is_alone;
+    if (!is_right)
+        fail_start("internal", "the sandbox is in another network than was asked for");
+}
+
+static void warn_of_network(void)
+{
+    if (is_text(&request, "network", "own") && has("isIsolated"))
+        warn("the network of this http instance has loopback only and it reaches nothing outside: %s", json_text(facts, "networkMissing"));
+}
+
+static void take_warnings(void)
+{
+    const struct json *known = json_get(facts, "warnings");
+    if (known->count > 0 && json_is_true(&request, "requireIsolation"))
+        fail_start(AS_ASKED, "isolation is required, and %s", known->items[0].text);
+    for (size_t index = 0; index < known->count; index++)
+        warn("%s", known->items[index].text);
+}
+
+static void run_as(void)
+{
+    sandbox->uid = user.uid;
+    sandbox->gid = user.gid;
+    sandbox->groups = user.groups;
+    sandbox->group_count = user.group_count;
+}
+
+static void find_user(void)
+{
+    find_identity(&user, json_text(&request, "user"));
+    run_as();
+    const struct json *resident = json_get(facts, "resident");
+    if (resident->kind == JSON_OBJECT &&
+        (!is_program || user.uid != (uid_t)json_number(resident, "uid") || user.gid != (gid_t)json_number(resident, "gid") ||
+         sandbox->most_open_files != json_number(resident, "maxOpenFiles")))
+        fail_start("internal", "the program that waits here is not the one that was asked for");
+    if (!sandbox->sets_ids && !sandbox->has_user && user.uid != geteuid())
+        warn("the code runs as uid %u and not as %s (uid %u): the server is not root here", (unsigned)geteuid(), user.name,
+             (unsigned)user.uid);
+    /* The user's program may put a socket of its own there. */
+    if (sandbox->sets_ids && is_program)
+        must(fchown(worker->sockets, user.uid, user.gid) == 0 && fchownat(worker->sockets, SOCKET_NAME, user.uid, user.gid, 0) == 0,
+             "the directory of its socket");
+    /* It makes the runtime's socket: an earlier connect finds nothing and tries again. */
+    if (is_program && makes_socket)
+        must(unlinkat(worker->sockets, SOCKET_NAME, 0) == 0, "its socket");
+}
+
+/* The root */
+
+/* The platform's own mounts, then the caller's, whose sources are checked; `use` is given each with a descriptor of its source. */
+static void for_each_mount(const struct needed *needed, void (*use)(const struct json *, int, const struct needed *))
+{
+    static const struct needed nothing;
+    const struct json *own = json_get(&request, "platformMounts"), *asked = json_get(&request, "mounts");
+    const struct json *policy = json_get(&request, "policy");
+    if (asked->count > 0 && policy->kind != JSON_OBJECT)
+        fail_start("internal", "there is no rule for mounts");
+    for (size_t index = 0; index < own->count; index++) {
+        int source = open_path(json_get(&own->items[index], "source"));
+        use(&own->items[index], source, &nothing);
+        close(source);
+    }
+    for (size_t index = 0; index < asked->count; index++) {
+        int source = open_source(json_get(&asked->items[index], "source"), policy);
+        use(&asked->items[index], source, needed);
+        close(source);
+    }
+}
+
+static void mount_one(const struct json *item, int source, const struct needed *needed)
+{
+    mount_source(source, json_get(item, "target"), json_is_true(item, "readonly"), json_text(facts, "root"), needed);
+}
+
+/* Without a mount namespace a mount can only be where it already is. */
+static void accept_same_path(const struct json *item, int source, const struct needed *needed)
+{
+    char resolved[PATH_MAX], normal[PATH_MAX], target[PATH_MAX];
+    (void)needed;
+    path_of(source, resolved);
+    normalize_target(json_get(item, "target"), normal);
+    if (realpath(normal, target) == NULL || strcmp(target, resolved) != 0)
+        fail_start(AS_ASKED,
+                   "mounts need a mount namespace, which this machine does not allow; here source and target must be the same path: %s, %s",
+                   json_text(item, "source"), json_text(item, "target"));
+    if (json_is_true(item, "readonly"))
+        warn("%s is not read-only: there is no mount namespace on this machine", json_text(item, "target"));
+}
+
+/* What a mount of the caller's must not hide. */
+static struct needed find_needed(void)
+{
+    const struct json *known = json_get(facts, "needed"), *own = json_get(&request, "platformMounts");
+    struct needed needed = {.paths = allocate((known->count + own->count + 2) * sizeof *needed.paths)};
+    for (size_t index = 0; index < known->count; index++)
+        needed.paths[needed.count++] = known->items[index].text;
+    for (size_t index = 0; index < own->count; index++)
+        needed.paths[needed.count++] = json_text(&own->items[index], "target");
+    if (is_program)
+        needed.paths[needed.count++] = INSIDE_SOCKETS;
+    if (may_serve_http || is_http())
+        needed.paths[needed.count++] = json_text(facts, "runtime");
+    return needed;
+}
+
+/* HOME exists and is the user's, unless it is a mount or the host's. */
+static void make_home(const char *root)
+{
+    const struct json *home = json_get(sandbox->env, "HOME");
+    char normal[PATH_MAX];
+    struct stat about, outer;
+    const char *reason;
+    if (home->kind != JSON_STRING || home->text[0] != '/' || !read_path(home, normal) || strcmp(normal, "/root") == 0)
+        return;
+    int place = open_target(root, normal, true, &reason);
+    if (place < 0)
+        return;
+    if (sandbox->sets_ids && fstat(place, &about) == 0 && stat(root, &outer) == 0 && about.st_dev == outer.st_dev)
+        must(fchownat(place, "", user.uid, user.gid, AT_EMPTY_PATH) == 0, "its home");
+    close(place);
+}
+
+static void mount_all(void)
+{
+    const char *root = json_text(facts, "root");
+    char size[32];
+    if (root[0] == '\0') {
+        for_each_mount(NULL, accept_same_path);
+        return;
+    }
+    /* Bounds what can be stored in the root's own files. */
+    snprintf(size, sizeof size, "size=%lldm", (long long)sandbox->memory_mb);
+    must(mount(NULL, root, NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV, size) == 0, "the size of its root");
+    struct needed needed = find_needed();
+    for_each_mount(&needed, mount_one);
+    free(needed.paths);
+    if (is_program) {
+        struct json target = {.kind = JSON_STRING, .text = (char *)INSIDE_SOCKETS, .size = sizeof INSIDE_SOCKETS - 1};
+        mount_source(worker->sockets, &target, false, root, &(struct needed){0});
+    }
+    make_home(root);
+    /* From here on the host's files are out of reach but by descriptors. */
+    must(chdir(root) == 0 && syscall(SYS_pivot_root, ".", ".") == 0 && umount2(".", MNT_DETACH) == 0 && chdir("/") == 0, "its root");
+}
+
+/* Rights and limits */
+
+static bool is_mapped(void)
+{
+    return sandbox->has_user && (user.uid != 0 || user.gid != 0);
+}
+
+static void refused_limit(const char *file, const char *value, const char *reason)
+{
+    warn("the limit %s = %s was refused: %s", file, value, reason);
+}
+
+static void enter_limits_namespace(void)
+{
+    if (worker->limits_namespace < 0)
+        return;
+    must(enter_namespace_of((uid_t)json_number(facts, "limitsOwner"), worker->limits_namespace) &&
+             give_up_privileges(sandbox, has("hasNoNewPrivs")),
+         "user_limits");
+    close(worker->limits_namespace);
+}
+
+static int hex_digit(char digit)
+{
+    return digit >= 'a' ? digit - 'a' + 10 : digit - '0';
+}
+
+/* The filter is in the facts, two digits a byte, as `rookery_zygote/seccomp.py` makes it. */
+static void filter(void)
+{
+    const struct json *digits = json_get(facts, "filter");
+    if (digits->kind != JSON_STRING)
+        return;
+    char *bytes = allocate(digits->size / 2);
+    for (size_t index = 0; index + 1 < digits->size; index += 2)
+        bytes[index / 2] = (char)(hex_digit(digits->text[index]) * 16 + hex_digit(digits->text[index + 1]));
+    must(filter_calls(bytes, digits->size / 2), "seccomp");
+    free(bytes);
+}
+
+/* The caller does not wait any more. */
+static bool is_given_up(void)
+{
+    char byte;
+    ssize_t count = recv(sandbox->connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return count == 0 || (count < 0 && errno != EAGAIN);
+}
+
+/* Orders and answer */
+
+static void add_text(struct buffer *target, const char *key, const char *text)
+{
+    buffer_format(target, ",\"%s\":", key);
+    json_write_bytes(target, text);
+}
+
+static void add_value(struct buffer *target, const char *key, const struct json *value)
+{
+    buffer_format(target, ",\"%s\":", key);
+    json_write(target, value);
+}
+
+static void add_identity(struct buffer *target)
+{
+    buffer_format(target, ",\"identity\":{\"uid\":%u,\"gid\":%u,\"groups\":[", (unsigned)user.uid, (unsigned)user.gid);
+    for (size_t index = 0; index < user.group_count; index++)
+        buffer_format(target, "%s%u", index ? "," : "", (unsigned)user.groups[index]);
+    buffer_format(target, "],\"set\":%s,\"map\":%s}", sandbox->sets_ids ? "true" : "false", is_mapped() ? "true" : "false");
+}
+
+/* With what a program needs to be the runtime itself. Of two of one name the last counts. */
+static void add_program(struct buffer *target)
+{
+    struct buffer socket = {0};
+    const char *instances = json_text(facts, "instancesPath");
+    if (json_text(facts, "root")[0] != '\0')
+        buffer_format(&socket, "%s/%s", INSIDE_SOCKETS, SOCKET_NAME);
+    else
+        buffer_format(&socket, "%s/%s/%s/%s", instances, name, SOCKETS_NAME, SOCKET_NAME);
+    add_value(target, "argv", json_get(command, "argv"));
+    add_value(target, "env", sandbox->env);
+    /* Goes on behind the last variable. */
+    target->size--;
+    buffer_format(target, "%s\"ROOKERY_RUNTIME_SOCKET\":", sandbox->env->count ? "," : "");
+    json_write_bytes(target, socket.data);
+    add_value(target, "ROOKERY_RUNTIME_SECRET", json_get(&request, "secret"));
+    if (!makes_socket)
+        add_text(target, "ROOKERY_RUNTIME_FD", LISTENER);
+    /* On a shared network the port may be another program's. */
+    bool may_serve = may_serve_http && (has("hasOwnNetwork") || has("isIsolated"));
+    buffer_format(target, "},\"keepsListener\":%s,\"mayServeHttp\":%s", makes_socket ? "false" : "true", may_serve ? "true" : "false");
+    buffer_free(&socket);
+}
+
+/* Facts for the user's process. It knows nothing else of this instance. False when it has ended. */
+static bool give_orders(void)
+{
+    struct buffer orders = {0};
+    buffer_format(&orders, "{\"instanceId\":");
+    json_write_bytes(&orders, name);
+    add_value(&orders, "workingDir", json_get(&request, "workingDir"));
+    add_identity(&orders);
+    buffer_format(&orders, ",\"limits\":{\"memoryMb\":%.0f,\"maxOpenFiles\":%.0f,\"maxProcesses\":%.0f}", sandbox->memory_mb,
+                  sandbox->most_open_files, sandbox->most_processes);
+    if (is_program) {
+        add_program(&orders);
+    } else {
+        add_value(&orders, "env", sandbox->env);
+        add_value(&orders, "secret", json_get(&request, "secret"));
+        if (is_http())
+            add_value(&orders, "server", json_get(command, "argv"));
+        else
+            add_value(&orders, "init", json_get(&request, "init"));
+    }
+    buffer_add(&orders, "}", 1);
+    bool is_sent = send_frame(worker->orders, orders.data, orders.size);
+    /* Nothing of an init's is worth a look, and its children become the user. */
+    const struct json *secret = json_get(&request, "secret");
+    if (secret->kind == JSON_STRING)
+        explicit_bzero(secret->text, secret->size);
+    explicit_bzero(orders.data, orders.size);
+    buffer_free(&orders);
+    close(worker->orders);
+    close(worker->output_writer);
+    close(worker->runtime_listener);
+    return is_sent;
+}
+
+/* False when the caller has gone. */
+static bool answer(void)
+{
+    return send_format(sandbox->connection, "{\"ok\":true,\"data\":%s,\"uid\":%u,\"warnings\":[%.*s]}", json_text(facts, "state"),
+                       (unsigned)user.uid, (int)warnings.size, warnings.size ? warnings.data : "");
+}
+
+/* Below a shim the end of that is the end of this process too. */
+static void tie_to_shim(void)
+{
+    char byte;
+    if (!has("isSupervised"))
+        return;
+    /* Only now: changing ids and capabilities takes it away. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ssize_t count = recv(worker->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (count == 0 || (count < 0 && errno != EAGAIN))
+        fail_start("internal", "the sandbox cannot be started: the supervised program has ended");
+}
+
+/*
+ * For the commands that this process will run inside; the user's process enters one of its own. What /proc has of a process that is closed to
+ * others belongs to root of the namespace that it was executed in, and outside of this one that is whom those commands are. So this program is
+ * executed again, and goes on in `go_on`.
+ */
+static void enter_namespace_of_user(void)
+{
+    struct buffer told = {0};
+    must(enter_user_namespace(user.uid, user.gid) && give_up_privileges(sandbox, has("hasNoNewPrivs")), "user");
+    json_write(&told, facts);
+    /* Goes on behind the last fact. Of two of one name the last counts. */
+    told.size--;
+    buffer_format(&told, ",\"connection\":%d,\"warnings\":[%.*s]", sandbox->connection, (int)warnings.size,
+                  warnings.size ? warnings.data : "");
+    add_value(&told, "request", &request);
+    add_identity(&told);
+    buffer_add(&told, "}", 1);
+    execute_again(worker, &told);
+    fail_with_errno("user");
+}
+
+/* After that. */
+static void go_on(void)
+{
+    const struct json *found = json_get(facts, "identity"), *groups = json_get(found, "groups"), *known = json_get(facts, "warnings");
+    request = *json_get(facts, "request");
+    read_request();
+    parent = worker->instances;
+    name = json_text(&request, "instanceId");
+    user = (struct identity){.uid = (uid_t)json_number(found, "uid"), .gid = (gid_t)json_number(found, "gid")};
+    user.groups = allocate(groups->count * sizeof *user.groups);
+    while (user.group_count < groups->count) {
+        user.groups[user.group_count] = (gid_t)groups->items[user.group_count].number;
+        user.group_count++;
+    }
+    run_as();
+    for (size_t index = 0; index < known->count; index++)
+        warn("%s", known->items[index].text);
+}
+
+/* From the request to the moment when nothing but orders are missing. */
+static void prepare(void)
+{
+    if (sandbox->connection < 0) {
+        tell("ready", json_get(facts, "pid"));
+        sandbox->connection = take_connection();
+        if (sandbox->connection < 0)
+            end_unused();
+    }
+    receive_request();
+    read_request();
+    adopt_directory();
+    take_warnings();
+    check_fit();
+    find_user();
+    mount_all();
+    if (json_get(command, "deployDir")->kind == JSON_STRING)
+        check_deployed(command, &user, sandbox->sets_ids);
+    warn_of_network();
+    /* Late, so that a small share of the cpu does not slow the making of the sandbox. */
+    write_limits(json_get(facts, "limits"), &request, refused_limit);
+    if (is_mapped())
+        enter_namespace_of_user();
+}
+
+void start_instance(struct worker *told)
+{
+    worker = told;
+    sandbox = &told->sandbox;
+    facts = told->facts;
+    name = json_text(facts, "name");
+    parent = worker->workers;
+    void (*usual)(void) = memory_is_over;
+    memory_is_over = end_without_memory;
+    if (json_get(facts, "request")->kind == JSON_OBJECT)
+        go_on();
+    else
+        prepare();
+    must(keep_rights_of_init(sandbox), "capabilities");
+    close_to_others();
+    if (is_given_up())
+        end_unused();
+    /* Nothing of the request has run when there is nobody to obey it: an end without an answer, and the control plane asks again. */
+    if (!give_orders())
+        end_without_memory();
+    /* Where its caller has just gone, the user's code may have begun. */
+    if (!answer() && !json_is_true(&request, "survivesCaller"))
+        end_unused();
+    /* Nothing of the user's can have come this far in the meantime; the user's process has its own already. */
+    enter_limits_namespace();
+    must(keep_rights_of_init(sandbox), "capabilities");
+    close_to_others();
+    filter();
+    tie_to_shim();
+    close(worker->control);
+    close(worker->workers);
+    close(worker->instances);
+    close(worker->sockets);
+    close(worker->program);
+    struct buffer title = {0};
+    buffer_format(&title, "rookery: init %s", name);
+    show_title(title.data);
+    buffer_free(&title);
+    memory_is_over = usual;
+}

@@ -1,0 +1,92 @@
+#include "worker.h"
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "buffer.h"
+
+enum { CHUNK = 16384 };
+
+/* What it may show, as long as `rookery_zygote/native.py` makes it. */
+static const char TITLE_ROOM[] = "rookery: worker                                                                                 ";
+
+#define FIELD(name, field) {name, offsetof(struct worker, field)}
+
+static const struct {
+    const char *name;
+    size_t field;
+} DESCRIPTORS[] = {
+    FIELD("control", control),
+    FIELD("workers", workers),
+    FIELD("instances", instances),
+    FIELD("sockets", sockets),
+    FIELD("runtimeListener", runtime_listener),
+    FIELD("outputWriter", output_writer),
+    FIELD("orders", orders),
+    FIELD("limitsNamespace", limits_namespace),
+    FIELD("program", program),
+    FIELD("directory", sandbox.directory),
+    FIELD("listener", sandbox.listener),
+    FIELD("output", sandbox.output),
+    FIELD("connection", sandbox.connection),
+    FIELD("oomKills", sandbox.oom_kills),
+    FIELD("networkTie", sandbox.network_tie),
+    FIELD("networkWords", sandbox.network_words),
+};
+enum { DESCRIPTOR_COUNT = sizeof DESCRIPTORS / sizeof *DESCRIPTORS };
+
+static int *descriptor_at(const struct worker *worker, int index)
+{
+    return (int *)((char *)worker + DESCRIPTORS[index].field);
+}
+
+bool worker_read(struct worker *worker, int descriptor)
+{
+    /* Both stay: sentences and paths are in them. */
+    static struct buffer held;
+    static struct json facts;
+    struct sandbox *sandbox = &worker->sandbox;
+    ssize_t count;
+    lseek(descriptor, 0, SEEK_SET);
+    while ((count = read(descriptor, buffer_room(&held, CHUNK), CHUNK - 1)) > 0)
+        held.size += (size_t)count;
+    close(descriptor);
+    if (count < 0 || !json_read(&facts, held.data, held.size) || facts.kind != JSON_OBJECT)
+        return false;
+    worker->facts = &facts;
+    for (int index = 0; index < DESCRIPTOR_COUNT; index++) {
+        const struct json *found = json_get(&facts, DESCRIPTORS[index].name);
+        *descriptor_at(worker, index) = found->kind == JSON_NUMBER ? (int)found->number : -1;
+        fcntl(*descriptor_at(worker, index), F_SETFD, FD_CLOEXEC);
+    }
+    const struct json *limits = json_get(&facts, "limits");
+    for (size_t index = 0; index < limits->count; index++)
+        fcntl((int)json_number(&limits->items[index], "file"), F_SETFD, FD_CLOEXEC);
+    sandbox->sets_ids = json_is_true(&facts, "setsIds");
+    sandbox->has_pid = json_is_true(&facts, "hasPid");
+    sandbox->has_user = json_is_true(&facts, "hasUser");
+    sandbox->has_capabilities = json_is_true(&facts, "hasCapabilities");
+    sandbox->has_memory_group = json_is_true(&facts, "hasMemoryGroup");
+    sandbox->has_pids_group = json_is_true(&facts, "hasPidsGroup");
+    sandbox->user = (pid_t)json_number(&facts, "user");
+    sandbox->log_bytes = (size_t)json_number(&facts, "logBytes");
+    sandbox->log_files = (int)json_number(&facts, "logFiles");
+    return sandbox->user > 0 && sandbox->directory >= 0 && worker->orders >= 0;
+}
+
+void execute_again(const struct worker *worker, const struct buffer *facts)
+{
+    char number[16], *arguments[] = {(char *)TITLE_ROOM, number, NULL}, *environment[] = {NULL};
+    int descriptor = memfd_create("rookery-init", 0);
+    if (descriptor < 0 || write(descriptor, facts->data, facts->size) != (ssize_t)facts->size)
+        return;
+    snprintf(number, sizeof number, "%d", descriptor);
+    for (int index = 0; index < DESCRIPTOR_COUNT; index++) {
+        if (*descriptor_at(worker, index) >= 0)
+            fcntl(*descriptor_at(worker, index), F_SETFD, 0);
+    }
+    fexecve(worker->program, arguments, environment);
+}

@@ -1,0 +1,30 @@
+"""How a process that was waited for has ended, in the words of the control plane."""
+
+import os
+import signal
+import time
+
+
+def exit_of(status, has_killed):
+    """How a process with this wait status ended. `has_killed()`: whether the kernel has ended something for want of memory."""
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+    return {
+        "code": None if killed_by else os.WEXITSTATUS(status),
+        "signal": None if killed_by is None else _signal_name(killed_by),
+        "oomKilled": _is_killed(status) and has_killed(),
+        "atMs": int(time.time() * 1000),
+    }
+
+
+def _is_killed(status):
+    """By SIGKILL, itself or, as a shell tells it, what it ran."""
+    if os.WIFSIGNALED(status):
+        return os.WTERMSIG(status) == signal.SIGKILL
+    return os.WEXITSTATUS(status) == 128 + signal.SIGKILL
+
+
+def _signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "SIGRT%d" % number

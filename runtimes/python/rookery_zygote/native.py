@@ -1,0 +1,79 @@
+"""The program that the init of a sandbox becomes: built from `runtimes/native`, prebuilt beside its source for the machines that it is for."""
+
+import ctypes
+import fcntl
+import json
+import os
+
+from . import syscalls
+
+_DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin")
+_SYS_MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}.get(syscalls.MACHINE)
+_HOW = "the first process of sandboxes is built for this machine by `npm run build` where there is a C compiler (cc)"
+_CLOSE_ON_EXEC = 1
+_ALLOW_SEALING = 2
+_MAY_BE_EXECUTED = 16
+_ADD_SEALS = 1033
+#: Against more seals, less, more and other content.
+_EVERY_SEAL = 15
+#: Who may not read a program may not look into it either, from its first moment on: so the kernel rules.
+_MODE = 0o111
+_TITLE = "rookery: worker"
+_TITLE_SPACE = 96
+
+
+class Program:
+    """Opened once, in the memory that a zygote shares with its sandboxes: they need neither its path nor the file system that it is on."""
+
+    def __init__(self):
+        """Fails with OSError."""
+        path = os.path.join(_DIRECTORY, "init-" + syscalls.MACHINE)
+        try:
+            with open(path, "rb") as source:
+                content = source.read()
+        except OSError as error:
+            raise OSError(error.errno, "%s: %s; %s" % (path, error.strerror, _HOW))
+        try:
+            # Kernels before 6.3 do not know the last flag, and need none.
+            self._descriptor = _make(_CLOSE_ON_EXEC | _ALLOW_SEALING | _MAY_BE_EXECUTED)
+        except OSError:
+            self._descriptor = _make(_CLOSE_ON_EXEC | _ALLOW_SEALING)
+        _write(self._descriptor, content)
+        os.fchmod(self._descriptor, _MODE)
+        fcntl.fcntl(self._descriptor, _ADD_SEALS, _EVERY_SEAL)
+
+    def fileno(self):
+        return self._descriptor
+
+    def become(self, facts, descriptors, limits):
+        """
+        This process becomes it, and is told all of this (`worker.c`): also where in its table of descriptors those are that it goes on with
+        (`limits`: of files, by their names). Never returns; fails with OSError.
+        """
+        descriptors = dict(descriptors, program=self._descriptor)
+        files = [{"name": name, "file": descriptor} for name, descriptor in limits]
+        about = _make(0)
+        _write(about, json.dumps(dict(facts, limits=files, **descriptors)).encode())
+        for descriptor in list(descriptors.values()) + [descriptor for _name, descriptor in limits]:
+            if descriptor >= 0:
+                os.set_inheritable(descriptor, True)
+        # As long as what it shows later may be.
+        os.execve(self._descriptor, [_TITLE.ljust(_TITLE_SPACE), str(about)], {})
+
+
+def _make(flags):
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("rookery-init", flags)  # novm
+    if _SYS_MEMFD_CREATE is None:
+        raise OSError(38, "memfd_create: not known for %s" % syscalls.MACHINE)
+    descriptor = syscalls.LIBC.syscall(ctypes.c_long(_SYS_MEMFD_CREATE), b"rookery-init", ctypes.c_uint(flags))
+    if descriptor < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, "memfd_create: %s" % os.strerror(number))
+    return descriptor
+
+
+def _write(descriptor, content):
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]

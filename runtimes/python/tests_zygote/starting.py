@@ -1,0 +1,141 @@
+"""A native program that waits for its instance, without layers: what the tests of its start and of its life share."""
+import array
+import os
+import shutil
+import socket
+import tempfile
+import unittest
+
+from rookery_zygote import frames, native, syscalls
+
+SECONDS = 30
+POLICY = {'closed': ['/data', '/run/docker', '/run/docker.sock', '/var/lib/docker'], 'allow': None}
+ID = 'one'
+
+
+class Starting(unittest.TestCase):
+    """Its user's process waits for a byte, which is its exit code; the test has the orders, and writes the output."""
+
+    def setUp(self):
+        self.base = os.path.realpath(tempfile.mkdtemp(prefix='rookery-init-'))
+        self.addCleanup(shutil.rmtree, self.base)
+        self.directory = os.path.join(self.base, 'instances', ID)
+        self.waiting = os.path.join(self.base, 'workers', 'worker')
+        self.root = os.path.join(self.base, 'root')
+        for path in (os.path.join(self.waiting, 'sock'), os.path.dirname(self.directory), self.root):
+            os.makedirs(path)
+        self.init = None
+
+    def begin(self, root=False, limits=(), **facts):
+        """`root`: it has a mount namespace, with an empty root."""
+        code, self.code = os.pipe()
+        output, self.output = os.pipe()
+        self.control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        orders, self.orders = socket.socketpair()
+        self.listener = self.listen(os.path.join(self.waiting, 'init.sock'))
+        runtime = self.listen(os.path.join(self.waiting, 'sock', 'runtime.sock'))
+        self.init = os.fork()
+        if self.init == 0:
+            try:
+                # Else the user's process would hold them too.
+                for held in (self.control, self.orders):
+                    held.close()
+                os.close(self.code)
+                if root:
+                    syscalls.unshare(syscalls.CLONE_NEWNS)
+                    syscalls.mount(None, '/', None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+                    syscalls.mount('test', self.root, 'tmpfs', 0, 'mode=755')
+                    self.furnish(self.root)
+                self.become(root, limits, facts, code, {
+                    'output': output, 'outputWriter': os.dup(output), 'control': control.fileno(), 'orders': orders.fileno(),
+                    'runtimeListener': runtime.fileno(),
+                })
+            except BaseException as error:
+                os.write(2, ('%s\n' % error).encode())
+            finally:
+                os._exit(1)
+        for held in (code, output):
+            os.close(held)
+        for held in (control, orders, self.listener, runtime):
+            held.close()
+        self.addCleanup(self.control.close)
+        self.addCleanup(self.orders.close)
+        self.addCleanup(self.end)
+        self.control.settimeout(SECONDS)
+        self.orders.settimeout(SECONDS)
+
+    @staticmethod
+    def listen(path):
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(8)
+        return listener
+
+    def furnish(self, root):
+        """What is in the root before the request."""
+
+    def become(self, root, limits, facts, code, descriptors):
+        os.close(self.output)
+        user = os.fork()
+        if user == 0:
+            for held in descriptors.values():
+                os.close(held)
+            said = os.read(code, 1)
+            os._exit(said[0] if said else 0)
+        os.close(code)
+        about = {
+            'name': 'worker', 'pid': 42, 'state': '{"pid": 42}', 'warnings': [], 'isSupervised': False, 'isIsolated': False,
+            'hasOwnNetwork': False, 'networkMissing': 'there is none', 'setsIds': False, 'hasPid': False, 'hasUser': False,
+            'hasCapabilities': False, 'hasNoNewPrivs': False, 'hasMemoryGroup': True, 'hasPidsGroup': True, 'filter': None,
+            'root': self.root if root else '', 'needed': [], 'runtime': '/runtime', 'instancesPath': '/instances',
+            'usualPath': '/usual', 'path': None, 'resident': None, 'user': user, 'limitsOwner': None, 'logBytes': 1000, 'logFiles': 3,
+        }
+        about.update(facts)
+        directories = {
+            'directory': self.waiting, 'workers': os.path.dirname(self.waiting), 'instances': os.path.dirname(self.directory),
+            'sockets': os.path.join(self.waiting, 'sock'),
+        }
+        descriptors.update({name: os.open(path, os.O_RDONLY) for name, path in directories.items()})
+        descriptors.update(listener=self.listener.fileno(), connection=-1, oomKills=-1, limitsNamespace=-1, networkTie=-1, networkWords=-1)
+        native.Program().become(about, descriptors, [(name, os.open(path, os.O_WRONLY)) for name, path in limits])
+
+    def ask(self, **changed):
+        """The answer to a start."""
+        if self.init is None:
+            self.begin()
+        request = {
+            'instanceId': ID, 'command': {'kind': 'python', 'version': '3'}, 'secret': 'hidden', 'init': None, 'user': '',
+            'env': {'A': 'b'}, 'workingDir': '/', 'mounts': [], 'platformMounts': [], 'survivesCaller': False, 'cpuMillis': 1500,
+            'memoryMb': 64, 'maxProcesses': 8, 'maxOpenFiles': 256, 'network': 'host', 'policy': POLICY, 'requireIsolation': False,
+        }
+        request.update(changed)
+        self.connection, theirs = socket.socketpair()
+        self.addCleanup(self.connection.close)
+        self.connection.settimeout(SECONDS)
+        with theirs:
+            self.control.sendmsg([b's'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [theirs.fileno()]))])
+        frames.write_message(self.connection, request)
+        return frames.read_message(self.connection)
+
+    def refused(self, **changed):
+        """The sentence of the refusal, behind which nothing is left."""
+        answer = self.ask(**changed)
+        self.assertFalse(answer['ok'], answer)
+        self.end()
+        self.assertEqual([os.listdir(os.path.dirname(path)) for path in (self.directory, self.waiting)], [[], []])
+        return answer['message']
+
+    def end(self):
+        if self.init is not None:
+            os.close(self.output)
+            os.close(self.code)
+            self.control.close()
+            os.waitpid(self.init, 0)
+            self.init = None
+
+    def connect(self):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.addCleanup(connection.close)
+        connection.settimeout(SECONDS)
+        connection.connect(os.path.join(self.directory, 'init.sock'))
+        return connection

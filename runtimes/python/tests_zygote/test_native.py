@@ -1,0 +1,200 @@
+"""The native program that an init becomes: what its log, its ends and those who speak to it can rely on."""
+import array
+import fcntl
+import json
+import os
+import re
+import stat
+import struct
+import termios
+import time
+import unittest
+
+from rookery_zygote import frames, native
+
+from starting import SECONDS, Starting
+
+
+class Started(Starting):
+    """One whose instance runs."""
+
+    def start(self, log_bytes=1000):
+        self.begin(logBytes=log_bytes)
+        self.assertTrue(self.ask()['ok'])
+
+    def write(self, *pieces):
+        """Returns when init has taken all of it."""
+        left = array.array('i', [0])
+        for piece in pieces:
+            os.write(self.output, piece)
+        deadline = time.monotonic() + SECONDS
+        while fcntl.ioctl(self.output, termios.FIONREAD, left) == 0 and left[0] > 0:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.001)
+
+    def told_end(self):
+        told = frames.read_message(self.connection)['exit']
+        with open(os.path.join(self.directory, 'exit.json')) as source:
+            self.assertEqual(json.load(source), told)
+        return told
+
+
+class Copy(unittest.TestCase):
+    def test_what_init_becomes_is_sealed_and_nobody_may_read_it(self):
+        program = native.Program()
+        self.addCleanup(os.close, program.fileno())
+        self.assertEqual(stat.S_IMODE(os.fstat(program.fileno()).st_mode), 0o111)
+        with self.assertRaises(OSError):
+            os.ftruncate(program.fileno(), 0)
+        with self.assertRaises(OSError):
+            os.pwrite(program.fileno(), b'x', 0)
+
+
+class Log(Started):
+    def files(self):
+        found = []
+        for name in ('log.2', 'log.1', 'log'):
+            path = os.path.join(self.directory, name)
+            if os.path.isfile(path):
+                with open(path, 'rb') as source:
+                    found.append(source.read())
+        return found
+
+    def lines(self):
+        text = b''
+        for content in self.files():
+            if text and re.match(br'\d{13}\+', content):
+                content = content[14:]
+            text += content
+        return [line[14:] for line in text.split(b'\n') if line]
+
+    def logged(self, *pieces):
+        self.write(*pieces)
+        self.end()
+
+    def test_each_line_has_its_time(self):
+        self.start()
+        self.logged(b'one\ntwo\n')
+        self.assertTrue(re.match(br'^\d{13} one\n\d{13} two\n$', self.files()[0]))
+
+    def test_a_log_without_output_has_no_file(self):
+        self.start()
+        self.end()
+        self.assertEqual(self.files(), [])
+
+    def test_a_file_that_could_not_be_made_is_made_with_a_later_output(self):
+        path = os.path.join(self.directory, 'log')
+        self.start()
+        os.mkdir(path)
+        self.write(b'lost\n')
+        # Answered in turn: init has tried by then.
+        connection = self.connect()
+        frames.write_message(connection, {'op': 'stats'})
+        frames.read_message(connection)
+        os.rmdir(path)
+        self.logged(b'kept\n')
+        self.assertEqual(self.lines(), [b'kept'])
+
+    def test_a_line_in_pieces_has_one_time(self):
+        self.start()
+        for piece in (b'a', b'b', b'c\n', b'd\n', b'\n'):
+            self.write(piece)
+        self.end()
+        self.assertTrue(re.match(br'^\d{13} abc\n\d{13} d\n\d{13} \n$', self.files()[0]))
+
+    def test_it_rotates_and_keeps_the_newest(self):
+        self.start()
+        # One after the other: room is counted for what comes at once.
+        for number in range(500):
+            self.write(b'line %03d\n' % number)
+        self.end()
+        lines = self.lines()
+        self.assertEqual(len(self.files()), 3)
+        self.assertEqual(lines, [b'line %03d' % number for number in range(500 - len(lines), 500)])
+        self.assertTrue(all(len(content) < 1100 for content in self.files()))
+
+    def test_a_chunk_larger_than_all_files_leaves_its_end(self):
+        self.start()
+        self.logged(b''.join(b'line %04d\n' % number for number in range(3000)))
+        self.assertEqual(self.lines()[-1], b'line 2999')
+        self.assertEqual(len(self.files()), 3)
+
+    def test_a_line_longer_than_a_file_goes_on_in_the_next(self):
+        self.start(100000)
+        self.logged(*([b'x' * 50000] * 5 + [b'\nend\n']))
+        files = self.files()
+        self.assertEqual(len(files), 3)
+        self.assertTrue(re.match(br'\d{13}\+x', files[1]))
+        self.assertEqual(self.lines(), [b'x' * 250000, b'end'])
+
+
+class Ends(Started):
+    def test_the_code_of_the_users_process_is_told_and_kept(self):
+        self.start()
+        os.write(self.code, b'\7')
+        told = self.told_end()
+        self.assertEqual((told['code'], told['signal'], told['oomKilled']), (7, None, False))
+        self.assertLess(abs(told['atMs'] / 1000.0 - time.time()), SECONDS)
+
+    def test_a_stop_asks_the_users_process_and_tells_who_wanted_it(self):
+        self.start()
+        connection = self.connect()
+        frames.write_message(connection, {'op': 'stop', 'graceMs': 60000, 'cause': 'a "cause" — \ud83d\ude00'})
+        told = self.told_end()
+        self.assertEqual((told['code'], told['signal'], told['cause']), (None, 'SIGTERM', 'a "cause" — \U0001f600'))
+        self.assertEqual(frames.read_message(connection), {'exit': told})
+
+    def test_it_shows_its_name_and_nothing_of_what_it_was_told(self):
+        self.start()
+        frames.write_message(self.connection, {'op': 'stats'})
+        self.assertGreater(frames.read_message(self.connection)['processes'], 1)
+        with open('/proc/%d/cmdline' % self.init, 'rb') as source:
+            self.assertEqual(source.read().rstrip(b'\0'), b'rookery: init one')
+
+
+class Hostile(Started):
+    def answer_of(self, data):
+        connection = self.connect()
+        connection.sendall(data)
+        parts = []
+        try:
+            while True:
+                part = connection.recv(65536)
+                if not part:
+                    return b''.join(parts)
+                parts.append(part)
+        except ConnectionResetError:
+            return b''.join(parts)
+
+    def test_what_makes_no_sense_ends_its_connection_and_nothing_else(self):
+        self.start()
+        frame = frames.packed
+        for data in (
+            b'\xff\xff\xff\xff', frame(b''), frame(b'{'), frame(b'[]'), frame(b'"op"'), frame(b'{"op":"nothing"}'),
+            frame(b'{"op":1}'), frame(b'{"op"}'), frame(b'{1:2}'), frame(b'{"a":' * 1000), frame(b'[' * 60000),
+            frame(b'{"op":"\\u12'), frame(b'{"op":"\\ud800\\u"}'), frame(b'{"op":"\\x"}'), frame(b'{"op":tru'), frame(b'\0' * 100),
+        ):
+            self.assertEqual(self.answer_of(data), b'', data[:40])
+        os.write(self.code, b'\3')
+        self.assertEqual(self.told_end()['code'], 3)
+
+    def test_a_way_that_there_is_not_is_refused_in_words(self):
+        self.start()
+        answer = self.answer_of(frames.packed(b'{"op":"access","way":"no\\nne"}'))
+        self.assertEqual(
+            json.loads(answer[4:].decode()),
+            {'ok': False, 'code': 'internal', 'message': 'there is no way no\nne into a sandbox'},
+        )
+
+    def test_one_who_says_half_of_something_holds_up_nobody_for_long(self):
+        self.start()
+        half = self.connect()
+        half.sendall(struct.pack('>I', 100) + b'{')
+        other = self.connect()
+        frames.write_message(other, {'op': 'stats'})
+        self.assertIn('processes', frames.read_message(other))
+        self.assertEqual(half.recv(1), b'')
+
+
+if __name__ == '__main__':
+    unittest.main()
