@@ -16,7 +16,7 @@ def _listen_unix(path):
     except FileNotFoundError:
         pass
     listener = unix_path.listen(path, _BACKLOG)
-    # Who may connect is decided by the directory's mode and by the secret: the control plane is often another user.
+    # The directory's mode and the secret decide who may connect: the control plane is often another user.
     os.chmod(path, 0o666)
     return listener
 

@@ -57,8 +57,12 @@ class Call(object):
 
 
 class InitRequest(object):
-    """One INIT frame."""
+    """One INIT frame, or what it will say (`connection` is None then, and nobody waits for the answer)."""
 
     def __init__(self, connection, message):
         self.connection = connection
         self.message = message
+
+    def answer(self, frame):
+        if self.connection is not None:
+            self.connection.send(frame)

@@ -17,7 +17,7 @@ _EARLY_CANCELS = 4096
 
 class Connection(object):
     """
-    `receive` may be called by any thread: what it reads is handed on in the order of the bytes. `send` may be called by any
+    `receive` may be called by any thread: it hands frames on in the order of the bytes. `send` may be called by any
     thread: frames are written whole. `queued` and `running` are the open calls of a data connection: a call is put in
     `running` before it is taken from `queued`, and whoever takes it from `queued` decides what becomes of it.
     """

@@ -1,4 +1,6 @@
 """The control thread: accepts, shakes hands, cancels, pings, stops, and notices who has gone."""
+import _signal
+import _thread
 import collections
 import errno
 import heapq
@@ -7,7 +9,6 @@ import itertools
 import os
 import platform
 import select
-import signal
 import socket
 import threading
 from time import monotonic
@@ -27,27 +28,31 @@ _HANDSHAKE_SECONDS = 10
 _MAX_HANDSHAKES = 64
 _ACCEPT_PAUSE_SECONDS = 1
 _INTERRUPT_AGAIN_SECONDS = 1
-#: epoll takes no more than 24 days; who waits longer waits again.
+#: epoll takes no more than 24 days; a longer wait is several.
 _LONGEST_WAIT_SECONDS = 24 * 60 * 60
 #: So that a grace of 0 still lets an instance say that nothing had to be stopped.
 _LEAST_GRACE_SECONDS = 0.1
 _WATCH = select.EPOLLRDHUP
+#: But 32 and 33, which are the C library's own. (`_signal`, since `signal` makes an enumeration's member of every number.)
+_SIGNALS = set(range(1, _signal.NSIG)) - {32, 33}
+#: How long the main thread may take to load the code before the control thread begins: it would take turns with it, which costs each more
+#: than a small load.
+_LEAD_SECONDS = 0.02
 #: Reads of 64 KiB at the end.
 _LAST_READS = 16
 
 
-class Control(threading.Thread):
+class Control(object):
     """
     Parked in the kernel without a timeout, but while something has a time limit. Everything here happens in this thread,
-    except `post`, `pause` and `resume`. It reads the data connections too when the main thread cannot do it in time (see
-    `reads_while_running` of the executors), and hands their calls over by the runtime's queue.
+    except `post`, `pause`, `resume` and `end`, and what the main thread serves before this one begins (`lead`). It reads the data connections too when the main thread does not come back to them: at
+    the end, and while an initializer is stuck.
     """
 
-    def __init__(self, runtime, listener, secret):
-        threading.Thread.__init__(self, name='rookery-control', daemon=True)
+    def __init__(self, runtime, listener):
         self._runtime = runtime
         self._listener = listener
-        self._secret = secret.encode('utf-8')
+        self._secret = None
         self._epoll = select.epoll()
         self._inbox = collections.deque()
         self._wake_in, self._wake_out = os.pipe()
@@ -58,9 +63,16 @@ class Control(threading.Thread):
         self._handshakes = 0
         self._data = []
         self._stoppers = []
+        #: Taken by whoever ends the process, and never given back.
+        self._end_lock = threading.Lock()
         #: Guards who reads which connection.
         self._places = threading.Lock()
-        listener.setblocking(False)
+        #: Released when the control thread shall begin.
+        self._begun = threading.Lock()
+        self._begun.acquire()
+        #: Taken by whoever has the turns; by the control thread for good.
+        self._turns = threading.Lock()
+        self._lead_end = 0.0
         self._epoll.register(self._wake_in, select.EPOLLIN)
         self._epoll.register(listener.fileno(), select.EPOLLIN)
 
@@ -76,21 +88,68 @@ class Control(threading.Thread):
         """What a forked child must not keep open."""
         return [self._wake_in, self._wake_out, self._epoll.fileno(), self._listener.fileno()]
 
+    def discard(self):
+        """Of one that was never started: closes all but the listener."""
+        self._epoll.close()
+        os.close(self._wake_in)
+        os.close(self._wake_out)
+
     # The thread.
 
+    def open(self, secret, lead_seconds=_LEAD_SECONDS):
+        """Before anything is served."""
+        self._secret = secret.encode('utf-8')
+        # Not earlier: it is the listener of any program that the process may become.
+        self._listener.setblocking(False)
+        self._lead_end = monotonic() + lead_seconds
+
+    def start(self):
+        """After `open`. The thread sleeps until `begin` is called, for a moment at most."""
+        # Not of `threading`: nobody waits until it runs, and it is no thread of the user's code, which may count and join those.
+        _thread.start_new_thread(self.run, ())
+
     def run(self):
-        # Signals are the main thread's. (32 and 33 are the C library's own.)
-        signal.pthread_sigmask(signal.SIG_BLOCK, set(range(1, signal.NSIG)) - {32, 33})
+        # Signals are the main thread's.
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
+        self._begun.acquire(True, _LEAD_SECONDS)
+        self._turns.acquire()
         while True:
-            timeout = max(0, min(self._timers[0][0] - monotonic(), _LONGEST_WAIT_SECONDS)) if self._timers else -1
-            try:
-                ready = self._epoll.poll(timeout)
-            except (OSError, ValueError) as error:
-                end_without_descriptors(error)
-            try:
-                self._turn(ready)
-            except Exception as error:  # a fault of ours must not end the instance
-                log_exception('rookery_runtime: a fault in the control thread', error)
+            self.serve(max(0, min(self._timers[0][0] - monotonic(), _LONGEST_WAIT_SECONDS)) if self._timers else -1)
+
+    def lead(self):
+        """
+        In the main thread, once, after `start`: serves until a data connection has been greeted, or the time for it is over. False: it was
+        over before.
+        """
+        if not self._turns.acquire(False):
+            return False
+        # A handler of the user's code must not cut what is done here.
+        mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
+        try:
+            while not self._data and not self._runtime.stopping:
+                left = self._lead_end - monotonic()
+                if left <= 0:
+                    break
+                self.serve(left)
+        finally:
+            self._turns.release()
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+        return True
+
+    def begin(self):
+        """The control thread serves from now on, if it does not yet."""
+        self._begun.release()
+
+    def serve(self, seconds):
+        """Waits for so long at most, and serves what there is; in the thread that has the turns."""
+        try:
+            ready = self._epoll.poll(seconds)
+        except (OSError, ValueError) as error:
+            end_without_descriptors(error)
+        try:
+            self._turn(ready)
+        except Exception as error:  # a fault of ours must not end the instance
+            log_exception('rookery_runtime: a fault in the control thread', error)
 
     def _turn(self, ready):
         for fd, events in ready:
@@ -109,7 +168,11 @@ class Control(threading.Thread):
             function(*arguments)
 
     def after(self, seconds, function, *arguments):
-        heapq.heappush(self._timers, (monotonic() + seconds, next(self._timer_numbers), function, arguments))
+        self.at(monotonic() + seconds, function, *arguments)
+
+    def at(self, time, function, *arguments):
+        """As `after`, with the time of the monotonic clock."""
+        heapq.heappush(self._timers, (time, next(self._timer_numbers), function, arguments))
 
     def forget(self, function):
         """Takes back what `after` was asked for, so that an idle instance is not woken for nothing."""
@@ -130,6 +193,10 @@ class Control(threading.Thread):
             self._epoll.unregister(self._listener.fileno())
             self.after(_ACCEPT_PAUSE_SECONDS, self._epoll.register, self._listener.fileno(), select.EPOLLIN)
             return
+        self.greet(sock)
+
+    def greet(self, sock):
+        """Of a connection that was accepted: waits for its HELLO."""
         if self._handshakes >= _MAX_HANDSHAKES:
             sock.close()
             return
@@ -149,7 +216,7 @@ class Control(threading.Thread):
             alive = read(connection)
             if self._runtime.queue:
                 self._runtime.reader.wake()
-        # An end that came with data: what a client says on a data connection last, nobody waits for.
+        # An end that came with data: nobody waits for the last data on a data connection.
         gone = events & (select.EPOLLHUP | select.EPOLLERR) or (events & _WATCH and connection.role != 'control')
         if not alive or gone:
             self._end(connection)
@@ -169,7 +236,6 @@ class Control(threading.Thread):
         self._runtime.reader.retire(connection)
         if connection.role == 'data':
             self._data.remove(connection)
-            self.assign()
 
     def _on_hello(self, connection, kind, call_id, data, start, end):
         problem = None
@@ -206,7 +272,7 @@ class Control(threading.Thread):
         else:
             connection.on_frame = self._runtime.on_frame
             self._data.append(connection)
-            self.assign()
+            self._place(connection)
 
     # Who reads.
 
@@ -230,8 +296,7 @@ class Control(threading.Thread):
         with self._places:
             if connection.ended:
                 return
-            here = runtime.stopping or runtime.stuck or (
-                len(self._data) > 1 and not runtime.executor.reads_while_running)
+            here = runtime.stopping or runtime.stuck
             by_main = not here and not connection.paused
             by_control = here and not connection.paused
             self._epoll.modify(connection.fd, _WATCH | (select.EPOLLIN if by_control else 0))
@@ -349,9 +414,12 @@ class Control(threading.Thread):
         self.end({'code': protocol.CODE_PRE_STOP, 'message': message})
 
     def end(self, error):
-        """Says how it ended and ends the process."""
-        for connection in self._data:
-            self._read_the_rest(connection)
-        for connection in self._stoppers:
-            connection.send(protocol.json_frame(protocol.STOPPED, 0, {} if error is None else {'error': error}))
-        os._exit(0)
+        """Says how it ended and ends the process; from any thread, and the first that comes says it."""
+        self._end_lock.acquire()
+        try:
+            for connection in self._data:
+                self._read_the_rest(connection)
+            for connection in self._stoppers:
+                connection.send(protocol.json_frame(protocol.STOPPED, 0, {} if error is None else {'error': error}))
+        finally:
+            os._exit(0)

@@ -6,10 +6,13 @@ import inspect
 import os
 import sys
 import traceback
+import types
+from importlib import _bootstrap
 
 from .failures import CallFailure, is_foreign, log_exception, text_of
 from .protocol import CODE_LOAD
 
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _PACKAGE = __name__.split('.', 1)[0]
 
 
@@ -17,7 +20,9 @@ def prepare_path(code_path):
     """Puts the code directory first on `sys.path`, behind it PYTHONPATH, which a forked interpreter has not read."""
     paths = [code_path] + [path for path in os.environ.get('PYTHONPATH', '').split(os.pathsep) if path]
     sys.path[:] = paths + [path for path in sys.path if path not in paths]
-    importlib.invalidate_caches()
+    for path in paths:
+        # What was there before the user's code was. Of other directories each finder sees by itself that they have changed.
+        sys.path_importer_cache.pop(path, None)
     _forget_namesakes(code_path)
 
 
@@ -84,6 +89,8 @@ def adapt_hook(function, entry):
 
 def is_async(function):
     """Whether calling it gives a coroutine or an async generator."""
+    if _is_plain(function):
+        return bool(function.__code__.co_flags & _ASYNC)
     while hasattr(function, 'func') and hasattr(function, 'keywords'):  # functools.partial
         function = function.func
     for candidate in (function, getattr(type(function), '__call__', None)):
@@ -92,7 +99,26 @@ def is_async(function):
     return False
 
 
+def _is_plain(function):
+    """
+    Nothing has to be asked of `inspect` then, which writes to a quarter of a megabyte that instances would share otherwise.
+    """
+    return type(function) is types.FunctionType and not function.__dict__
+
+
+def _takes(function, count):
+    """Whether it is a plain function that takes so many values by position."""
+    if not _is_plain(function):
+        return False
+    code = function.__code__
+    needed = code.co_argcount - len(function.__defaults__ or ())
+    most = sys.maxsize if code.co_flags & inspect.CO_VARARGS else code.co_argcount
+    return needed <= count <= most and code.co_kwonlyargcount == len(function.__kwdefaults__ or ())
+
+
 def _adapt(function, entry, forms, expected):
+    if _takes(function, len(forms[0][0])):  # the first form is the one that needs nothing adapted
+        return function
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a builtin that does not tell
@@ -124,15 +150,23 @@ def _find(module_name, code_path):
 
 
 def _import(module_name, path):
-    module = importlib.import_module(module_name)
+    if '.' not in module_name and module_name not in sys.modules and module_name not in sys.builtin_module_names:
+        # As an import, without its search for what was found already: the finders are half of its code, and what runs is written to.
+        module = _bootstrap._load(_spec(module_name, path))
+    else:
+        module = importlib.import_module(module_name)
     if _same_file(module, path):
         return module
     # The name belongs to a module of the standard library, which stays what others import by it.
-    search = [os.path.dirname(path)] if os.path.basename(path).startswith('__init__.') else None
-    spec = importlib.util.spec_from_file_location(module_name, path, submodule_search_locations=search)
+    spec = _spec(module_name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _spec(module_name, path):
+    search = [os.path.dirname(path)] if os.path.basename(path).startswith('__init__.') else None
+    return importlib.util.spec_from_file_location(module_name, path, submodule_search_locations=search)
 
 
 def _same_file(module, path):
@@ -152,7 +186,8 @@ def _forget_namesakes(code_path):
     except OSError:
         return
     standard = os.path.dirname(os.__file__) + os.sep
-    for name in names.intersection(sys.modules):
+    # Not by a set's intersection, which looks at every module there is: each look is a write to a page that a fork shares.
+    for name in [name for name in names if name in sys.modules]:
         path = getattr(sys.modules[name], '__file__', None)
         if name in (_PACKAGE, '__main__') or path is None:
             continue

@@ -16,7 +16,7 @@ import time
 from . import http_program, protocol
 from .failures import CallFailure, log
 from .http_exchange import FAILURES, ByteLimiter, Connection, length_of, read_pieces, text_of
-from .http_program import HttpProgram, NotServing
+from .http_program import HttpProgram, Neighbour, NotServing
 from .runtime import Runtime
 
 #: How much of a failure's body is reported.
@@ -33,8 +33,8 @@ class HttpFailure(Exception):
 
 
 def serve(listener, secret, argv):
-    """Starts the user's server and serves one instance. Never returns."""
-    serve_when_ready(listener, secret, lambda: HttpProgram(argv))
+    """Starts the user's server, unless `argv` is empty, and serves one instance. Never returns."""
+    serve_when_ready(listener, secret, lambda: HttpProgram(argv) if argv else Neighbour())
 
 
 def serve_when_ready(listener, secret, start):
@@ -53,7 +53,7 @@ def serve_when_ready(listener, secret, start):
 def serve_program(listener, secret, program):
     """Serves one instance with a server that is ready. Never returns."""
     program.watch()
-    Runtime(listener, secret, _Code(program).load).run()
+    Runtime(listener, _Code(program).load).run(secret)
 
 
 def _refuse(listener, message):

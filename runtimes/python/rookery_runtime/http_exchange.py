@@ -22,7 +22,7 @@ _SPARE_BYTES = 2 * _CHUNK_BYTES
 _SPARE_PER_BYTE = 16
 #: How much of a server's own words an error repeats.
 _SHOWN_CHARS = 300
-#: What all answers that are read at one time may come to, and what a byte of one may: as JSON it becomes objects.
+#: The memory for all answers that are read at one time, and for one byte of an answer: as JSON it becomes objects.
 _LIMIT_BYTES = 512 * 1024 * 1024
 _GROWTH = 16
 #: So much of an answer is read before it is known how large it may become.
@@ -49,7 +49,7 @@ class Connection(http.client.HTTPConnection):
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def post(self, path, body, headers):
-        """The response, its body not read yet. Never sent twice: what is known to be closed is opened again before."""
+        """The response, its body not read yet. Never sends twice: it first opens a connection again that is known to be closed."""
         if self.sock is not None:
             if self.sock.is_readable():
                 self.close()  # the server has ended it, or said something that nobody asked for

@@ -79,7 +79,7 @@ class HttpProgram(object):
         while time.monotonic() < deadline:
             time.sleep(_STEP_SECONDS)
             if self.has_ended():
-                # Whoever watches ends this process now.
+                # The watcher ends this process now.
                 time.sleep(_LOST_SECONDS)
 
     def watch(self):
@@ -113,6 +113,31 @@ class HttpProgram(object):
             return
         log('%s has ended with %s' % (self._name, _exit_text(code)))
         os._exit(code if code >= 0 else 128 - code)
+
+
+class Neighbour(HttpProgram):
+    """One that something else starts and ends: it only serves here."""
+
+    def __init__(self):
+        self._name = 'the program of the image'
+        self._process = self
+        self._is_ending = False
+
+    def poll(self):
+        """Of a process: as far as can be seen here, it runs."""
+        return None
+
+    def wait_for_end(self):
+        pass
+
+    def watch(self):
+        pass
+
+    def stop(self):
+        pass
+
+    def kill(self):
+        pass
 
 
 def _look():

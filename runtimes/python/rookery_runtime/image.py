@@ -47,7 +47,7 @@ def main():
 
 
 def _find_runtime(ours, mode):
-    """The package, imported. One of the image knows Python's ways; what speaks HTTP to a program is this one's."""
+    """The package, imported. The image's own copy serves its Python; the bridge to HTTP is always ours."""
     if mode == 'python':
         try:
             protocol = __import__(_PACKAGE + '.protocol', fromlist=['VERSION'])
@@ -68,7 +68,7 @@ def _listen(path):
     """A socket that is at `path` only when it can be connected to."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path + '.new')
-    # Who may connect is decided by the directory's mode and by the secret: the control plane is often another user.
+    # The directory's mode and the secret decide who may connect: the control plane is often another user.
     os.chmod(path + '.new', 0o666)
     listener.listen(_BACKLOG)
     os.rename(path + '.new', path)

@@ -7,9 +7,6 @@ from .interrupt import interrupt_main
 class InlineExecutor(object):
     """Also what is there before INIT, and when the code could not be loaded."""
 
-    #: With several clients the main thread cannot see in which order calls arrive while a handler runs.
-    reads_while_running = False
-
     def __init__(self, runtime):
         self._runtime = runtime
 

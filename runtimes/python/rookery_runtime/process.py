@@ -12,7 +12,9 @@ def after_fork():
     Makes every state fresh that two processes forked from one parent must not share. For zygotes that import this package
     once and fork; in the child, before any user code.
     """
-    random.seed()
+    if sys.version_info < (3, 7):
+        # Later ones do so themselves with each fork; a second time would cost each instance pages of its own.
+        random.seed()
     modules = sys.modules
     uuid = modules.get('uuid')
     if uuid is not None:
@@ -20,7 +22,8 @@ def after_fork():
         if getattr(uuid, '_node', None) is not None and (uuid._node >> 40) & 1:  # a random node id, not an address
             uuid._node = None
     ssl = modules.get('ssl')
-    if ssl is not None:
+    if ssl is not None and ssl.OPENSSL_VERSION_INFO < (1, 1, 1):
+        # Later ones take fresh random bytes of the kernel once they see that they were forked.
         ssl.RAND_add(os.urandom(32), 32.0)
     numpy_random = modules.get('numpy.random')
     if numpy_random is not None:
@@ -53,8 +56,8 @@ def make_standard_streams():
 
 def make_main_module():
     """
-    An empty `__main__`, as in an interactive session: what pickle, inspect and the children of multiprocessing look at must
-    not be the program that has started the runtime.
+    An empty `__main__`, as in an interactive session: pickle, inspect and the children of multiprocessing must
+    not find the program that has started the runtime there.
     """
     make_main_module.kept = sys.modules.get('__main__')  # its globals are still in use
     main = types.ModuleType('__main__')

@@ -1,6 +1,6 @@
 """
 The runtime of programs that may not know the runtime protocol: one that makes the socket of the protocol is left alone with it; one
-that serves HTTP on port 8000 instead is called over HTTP. What it does first decides.
+that serves HTTP on port 8000 instead is called over HTTP. The first of the two decides.
 """
 import os
 import signal
@@ -16,7 +16,7 @@ _BACKLOG = 128
 def serve(path, secret, argv, variables):
     """
     Starts the program, with `variables` beside this process's own, and serves one instance on the unix socket `path`, where nothing
-    is yet. Never returns. A program that does neither is waited for without end: who waits for the instance has a bound.
+    is yet. Never returns. Waits without end for a program that does neither: the caller has a bound.
     """
     # Everything inside is asked to end at once: the program is, and its end is this one's.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -33,7 +33,7 @@ def serve(path, secret, argv, variables):
 
 def _listen(path):
     listener = unix_path.listen(path, _BACKLOG)
-    # Who may connect is decided by the directory's mode and by the secret.
+    # The directory's mode and the secret decide who may connect.
     os.chmod(path, 0o666)
     return listener
 

@@ -2,6 +2,8 @@
 import json
 import struct
 
+from . import values
+
 VERSION = 1
 
 (HELLO, HELLO_OK, INIT, INIT_OK, CALL, RESULT, CHUNK, ERROR,
@@ -41,7 +43,7 @@ def frame(kind, call_id, payload=b''):
 
 
 def json_frame(kind, call_id, message):
-    return frame(kind, call_id, json.dumps(message).encode('ascii'))
+    return frame(kind, call_id, values.encode(message))
 
 
 def result_frame(call_id, run_micros, data):

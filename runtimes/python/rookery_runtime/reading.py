@@ -1,4 +1,4 @@
-"""How the main thread waits: for data connections that it reads itself, and for being woken."""
+"""How calls are read: by the main thread, or by the thread of a pool whose turn it is; and how both are woken."""
 import os
 import select
 import threading
@@ -10,8 +10,8 @@ from .protocol import ProtocolError
 class MainReader(object):
     """
     Waits with poll(2), not epoll: a sender wakes a poller at once on its own processor, an epoll waiter on another one, which
-    costs half as much again as a whole call. Only the main thread touches the set of descriptors; the control thread says
-    what it wants (`place`, `retire`) and wakes it.
+    costs half as much again as a whole call. Only the thread that reads touches the set of descriptors: the main thread, or after
+    `share` the one of the pool that reads. The control thread says what it wants (`place`, `retire`) and wakes it.
     """
 
     def __init__(self):
@@ -22,13 +22,14 @@ class MainReader(object):
         self._watched = {}
         self._wanted = {}
         self._is_stale = False
-        self._wake_in, self._wake_out = os.pipe()
-        os.set_blocking(self._wake_in, False)
-        os.set_blocking(self._wake_out, False)
+        self._wake_in, self._wake_out = make_pipe()
+        #: Where the thread that reads is woken.
+        self._ear = self._wake_in
+        self._pool_pipe = ()
         self._poll.register(self._wake_in, select.POLLIN)
 
     def descriptors(self):
-        return [self._wake_in, self._wake_out]
+        return [self._wake_in, self._wake_out] + list(self._pool_pipe)
 
     def wake_descriptor(self):
         """A byte written here ends the main thread's wait."""
@@ -67,7 +68,7 @@ class MainReader(object):
                 return
         self.wake()
 
-    # The main thread.
+    # The thread that reads.
 
     def wait(self):
         """Waits until there is something, and reads what there is."""
@@ -77,6 +78,33 @@ class MainReader(object):
                 self._on_wake()
             elif not read(connection):
                 self._let_go(connection)
+        if self._is_stale:
+            self._refresh()
+
+    # The main thread.
+
+    def share(self, pipe):
+        """From now on threads of a pool call `wait`, one at a time, and the main thread `pass_on`. The pipe wakes them."""
+        self._pool_pipe = pipe
+        self._ear = pipe[0]
+        self._poll.unregister(self._wake_in)
+        self._poll.register(self._ear, select.POLLIN)
+        poll = select.poll()
+        poll.register(self._wake_in, select.POLLIN)
+        self._wait_to_pass_on = poll.poll
+
+    def pass_on(self, milliseconds):
+        """Waits until the main thread is woken, -1 for as long as that takes, and wakes the thread that reads."""
+        self._wait_to_pass_on(milliseconds)
+        try:
+            try:
+                os.read(self._wake_in, 4096)
+            finally:  # also when a signal handler of the user's code raises in between
+                os.write(self._pool_pipe[1], b'.')
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            end_without_descriptors(error)
 
     def use_loop(self, loop, on_read):
         """From now on an asyncio loop of the main thread waits; `on_read` is called when something was read, or on `wake`."""
@@ -97,11 +125,14 @@ class MainReader(object):
 
     def _on_wake(self):
         try:
-            os.read(self._wake_in, 4096)
+            os.read(self._ear, 4096)
         except BlockingIOError:  # not a wake: a descriptor that was let go of in this turn
             pass
         except OSError as error:
             end_without_descriptors(error)
+        self._refresh()
+
+    def _refresh(self):
         with self._lock:
             if not self._is_stale:
                 return
@@ -134,8 +165,21 @@ class MainReader(object):
             connection.close()
 
 
+def make_pipe():
+    """One on which nobody is ever held up."""
+    pipe = os.pipe()
+    for descriptor in pipe:
+        os.set_blocking(descriptor, False)
+    return pipe
+
+
 def end_without_descriptors(error):
-    """User code has closed what the runtime waits for: it would wait for ever, or never again."""
+    """
+    In an except clause around a call of the kernel: user code has closed what the runtime waits for, which would wait for ever, or
+    never again. An exception of a signal handler of the user's code, which may hit there too, is raised again.
+    """
+    if error.__traceback__.tb_next is not None:  # raised in a frame of its own, not by the kernel's answer
+        raise error
     log("rookery_runtime: ended, since the code has closed the runtime's descriptors: %s" % error)
     os._exit(1)
 

@@ -1,4 +1,5 @@
 """What the two threads share: the instance's state, its queue of calls, its connections."""
+import _signal
 import atexit
 import collections
 import os
@@ -35,8 +36,8 @@ class _Step(Call):
 
 
 class Runtime(object):
-    def __init__(self, listener, secret, load_code=None):
-        """`load_code`: what makes the code of an INIT in place of loading the handler that it names."""
+    def __init__(self, listener, load_code=None):
+        """`load_code` makes the code of an INIT, in place of loading the handler that it names."""
         self._load_code = load_code
         self.queue = collections.deque()
         #: By descriptor.
@@ -53,40 +54,84 @@ class Runtime(object):
         #: Why calls are refused, as the members of an ERROR; None when they are not.
         self.refusal = {'code': protocol.CODE_PROTOCOL, 'message': 'a CALL before INIT'}
         self.executor = InlineExecutor(self)
+        #: Exceptions of the user's signal handlers that hit the main thread outside of any call, until they are dealt with.
+        self._hits = collections.deque()
+        self._first_init = None
         self._state = 'new'
         self._init_answer = None
         self._settling = threading.Lock()
         self._pid = os.getpid()
         self._flush_stdout, self._flush_stderr = process.make_standard_streams()
-        self.control = Control(self, listener, secret)
+        self.control = Control(self, listener)
 
     @property
     def state(self):
         return 'stopping' if self.stopping else self._state
 
-    def run(self):
-        """Serves until it is asked to stop, and ends the process."""
+    def discard(self):
+        """Of one that never ran: closes what it has opened, but not the listener."""
+        self.control.discard()
+        for descriptor in self.reader.descriptors():
+            os.close(descriptor)
+
+    def run(self, secret, init=None):
+        """Serves until it is asked to stop, and ends the process. `secret` and `init` as in `serve`."""
         process.make_main_module()
         process.read_environment()
         interrupt.install()
         self._pid = os.getpid()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_sigterm)
+        # `signal` makes members of enumerations of what it takes and gives: more code than all of this.
+        for number in (_signal.SIGTERM, _signal.SIGINT):
+            _signal.signal(number, self._on_sigterm)
         # A signal that comes just before the main thread waits would else be handled after that wait.
         signal.set_wakeup_fd(self.reader.wake_descriptor())
         register_at_fork = getattr(os, 'register_at_fork', None)  # Python 3.7
         if register_at_fork is not None:
             register_at_fork(after_in_child=self._close_in_child)
+        self.control.open(secret)
         self.control.start()
-        while not self.stopping:
-            try:
-                self.executor.run()
-            except BaseException as error:  # of a signal handler of the user's code, when no call ran
-                self._recover(error)
-        self.executor.finish_all()
-        self.control.post(self.control.end, self._pre_stop())
+        if init is None:
+            self.control.begin()
+        self._first_init = init
+        self._insist(self._serve)
+        self.control.end(self._pre_stop())
+
+    def _serve(self):
+        """Until the runtime stops and no call runs."""
         while True:
-            signal.pause()
+            if self._hits:
+                self._recover(self._hits[0])
+                self._hits.popleft()
+            elif self.stopping:
+                self.executor.finish_all()
+                return
+            elif self._first_init is not None:
+                init, self._first_init = self._first_init, None
+                self._load_first(init)
+            else:
+                self.executor.run()
+
+    def _insist(self, work, guards=3):
+        """
+        Has `work` come to its end: it is begun again after each exception of a signal handler of the user's code. Those hit the main
+        thread wherever it is, also in an except clause of this function; what hits there is caught by the guard around.
+        """
+        while True:
+            try:
+                return self._insist(work, guards - 1) if guards else work()
+            except BaseException as error:
+                self._hits.append(error)
+
+    def _load_first(self, init):
+        """Loads the code and greets the client that waits for it, in one thread: the control thread begins afterwards, or when it takes long."""
+        try:
+            self.initialize(InitRequest(None, init))
+            if self.control.lead():
+                # It came with the greeting.
+                while self.queue and self.queue[0].__class__ is InitRequest:
+                    self.initialize(self.queue.popleft())
+        finally:
+            self.control.begin()
 
     # Reading.
 
@@ -179,7 +224,7 @@ class Runtime(object):
         concurrency = message.get('concurrency')
         limit = message.get('maxResultBytes')
         if not _is_int(concurrency, 1, 1000) or not _is_int(limit, 1, protocol.MAX_FRAME_BYTES - 9):
-            request.connection.send(protocol.error_frame(
+            request.answer(protocol.error_frame(
                 0, protocol.CODE_PROTOCOL, 'INIT needs concurrency, 1 to 1000, and maxResultBytes, 1 to %d' % (
                     protocol.MAX_FRAME_BYTES - 9)))
             return
@@ -277,7 +322,7 @@ class Runtime(object):
         answer = self._init_answer
         if answer is None:
             answer = protocol.error_frame(0, protocol.CODE_PROTOCOL, 'the instance is stopping')
-        request.connection.send(answer)
+        request.answer(answer)
 
     # The end.
 
@@ -312,7 +357,7 @@ class Runtime(object):
 
     def _leave_signals(self):
         """
-        In a child of the user's code: signals mean what they mean to any program. What the instance does with them would write into the
+        In a child of the user's code: signals have their usual meaning. The instance's handlers would write into the
         child's own files, whose descriptors have the numbers of the instance's by then.
         """
         descriptor = signal.set_wakeup_fd(-1)
@@ -357,7 +402,7 @@ def _load_code(message):
     if name:
         try:
             code.pre_stop = entry.adapt_hook(entry.load(name, code_path, 'pre_stop'), name)
-        except CallFailure as failure:  # told at the end too; calls do not need it
+        except CallFailure as failure:  # the end reports it too; calls do not need it
             code.pre_stop = failure
             log('rookery_runtime: %s' % failure.message)
     return code
@@ -377,7 +422,7 @@ class _Bound(object):
     def __enter__(self):
         if self._seconds is not None:
             control = self._runtime.control
-            control.post(control.after, self._seconds, self._runtime.give_up_init, self)
+            control.post(control.at, monotonic() + self._seconds, self._runtime.give_up_init, self)
 
     def __exit__(self, _kind, _error, _trace):
         self.over = True

@@ -11,8 +11,6 @@ from .interrupt import enter_await, enter_with, interrupt_main
 from .values import decode, encode
 
 class TaskExecutor(object):
-    reads_while_running = True
-
     def __init__(self, runtime, concurrency):
         self._runtime = runtime
         self._concurrency = concurrency

@@ -1,4 +1,4 @@
-"""What a hostile server of HTTP answers ends as an exception of that call, and costs a bounded amount."""
+"""Any answer of a hostile server of HTTP ends as an exception of that call, and costs a bounded amount."""
 
 import contextlib
 import socket
@@ -52,7 +52,7 @@ class Server(object):
 
     @staticmethod
     def _read(connection):
-        """All of a request: what is unread when a connection closes resets it."""
+        """All of a request: unread bytes at a close would reset the connection."""
         heard = b''
         while not heard.endswith(b'{}') and not heard.startswith(b'GET') or b'\r\n\r\n' not in heard:
             part = connection.recv(64 * 1024)
@@ -181,7 +181,7 @@ class Answers(unittest.TestCase):
         self.call(once(CHUNKED.replace(b'\r\n\r\n', b'\r\nContent-Type: text/event-stream\r\n\r\n'), *(pieces + [b'0\r\n\r\n'])), stream=stream)
         self.assertEqual(stream.events, ['one', 'two\nthree'])
 
-    def test_what_is_said_behind_an_answer_is_not_the_next_one(self):
+    def test_bytes_behind_an_answer_are_not_the_next_one(self):
         answers = OK + b'Content-Length: 1\r\n\r\n1'
         self.assertEqual(self.call(once(answers + answers.replace(b'\r\n1', b'\r\n2')), keeps=True, calls=3), 1)
 

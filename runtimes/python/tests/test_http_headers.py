@@ -28,7 +28,7 @@ class Headers(unittest.TestCase):
         self.assertEqual(headers['X-Instance-Id'], b'i-1')
         self.assertEqual(headers['X-Rookery-Handler'], b'handler')
 
-    def test_what_is_about_the_connection_of_the_caller_does_not(self):
+    def test_a_header_about_the_connection_of_the_caller_does_not(self):
         for name in ('accept-encoding', 'content-encoding', 'transfer-encoding', 'content-length', 'host'):
             self.assertNotIn(name, headers_of({name: 'x'}))
 

@@ -52,7 +52,7 @@ class ImageTest(unittest.TestCase):
             self.assertIsNone(process.poll(), 'it has ended')
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.005)
-        # What is at the path listens.
+        # The socket at the path listens.
         connection = client.Connection(self.socket)
         self.addCleanup(connection.close)
         hello = {'version': protocol.VERSION, 'secret': client.SECRET, 'client': 'c', 'role': 'data'}
@@ -93,14 +93,14 @@ class ImageTest(unittest.TestCase):
             process.wait()
             os.unlink(self.socket)
 
-    def test_another_version_is_told_by_the_exit_code_and_keeps_the_orders_for_the_next(self):
+    def test_the_exit_code_names_another_version_and_keeps_the_orders_for_the_next(self):
         self.assertEqual(self.start(version='3.1').wait(), 79)
         self.assertTrue(os.path.exists(self.orders))
 
     def test_any_version_will_do_when_none_is_named(self):
         self.connect(self.start(version=None))
 
-    def test_a_program_that_is_not_there_or_is_none_is_told_by_the_exit_code(self):
+    def test_the_exit_code_names_a_program_that_is_not_there_or_is_none(self):
         for program in (os.path.join(self.directory, 'missing'), self.write('code/plain', 'x')):
             for mode in ('program', 'http'):
                 self.assertEqual(self.start(mode=mode, argv=[program]).wait(), 80)

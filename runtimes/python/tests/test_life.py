@@ -1,14 +1,18 @@
 import os
 import random
+import shutil
 import signal
+import socket
+import ssl
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 import uuid
 
-from client import HERE, SECRET, RuntimeProcess
+from client import HERE, SECRET, TIMEOUT_SECONDS, Connection, RuntimeProcess, init_message
 import rookery_runtime
 from rookery_runtime import protocol
 
@@ -244,19 +248,53 @@ class ContextObject(unittest.TestCase):
 
 class Fork(unittest.TestCase):
     def test_random_state_is_fresh_in_every_child(self):
-        seen = set()
+        # One that the parent has begun to use already.
+        seen = {ssl.RAND_bytes(16).hex()}
         for _ in range(4):
             read_end, write_end = os.pipe()
             child = os.fork()
             if not child:
                 rookery_runtime.after_fork()
-                os.write(write_end, ('%s %s' % (random.random(), uuid.uuid4())).encode('ascii'))
+                values = (random.random(), uuid.uuid4(), ssl.RAND_bytes(16).hex())
+                os.write(write_end, ('%s %s %s' % values).encode('ascii'))
                 os._exit(0)
             os.close(write_end)
             seen.update(os.read(read_end, 200).decode('ascii').split())
             os.close(read_end)
             os.waitpid(child, 0)
-        self.assertEqual(len(seen), 8)
+        self.assertEqual(len(seen), 13)
+
+    def test_code_that_is_known_from_the_start_loads_before_anybody_connects_and_once(self):
+        directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, directory)
+        with open(os.path.join(directory, 'main.py'), 'w') as code:
+            code.write('import os\nos.mkfifo(__file__ + ".loaded")\ndef handler(event, context): return event\n')
+        message = init_message(directory, 'main.handler')
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with listener:
+            listener.bind(os.path.join(directory, 'runtime.sock'))
+            listener.listen(4)
+            child = os.fork()
+            if not child:
+                try:
+                    rookery_runtime.after_fork()
+                    rookery_runtime.serve(listener, SECRET, message)
+                finally:
+                    os._exit(1)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not os.path.exists(os.path.join(directory, 'main.py.loaded')) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        # A second load would fail: the file is there.
+        connection = Connection(os.path.join(directory, 'runtime.sock'))
+        self.addCleanup(connection.close)
+        hello = {'version': 1, 'secret': SECRET, 'client': 'one', 'role': 'data'}
+        connection.send(protocol.HELLO, 0, hello)
+        self.assertEqual(connection.receive().kind, protocol.HELLO_OK)
+        connection.send(protocol.INIT, 0, message)
+        self.assertEqual(connection.receive().kind, protocol.INIT_OK)
+        self.assertEqual(connection.call([1]).value, [1])
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
     def test_importing_starts_no_thread_opens_nothing_and_imports_what_serving_needs(self):
         code = '''

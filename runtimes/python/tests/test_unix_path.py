@@ -16,7 +16,7 @@ class LongPaths(unittest.TestCase):
         self.directory = os.path.join(base, 'x' * 120)
         os.mkdir(self.directory)
 
-    def test_whatever_listens_at_a_path_listens_at_one_of_any_length(self):
+    def test_a_socket_listens_at_a_path_of_any_length(self):
         for name, listen in (
                 ('plain', lambda path: unix_path.listen(path, 1)),
                 ('program', program_bridge._listen),

@@ -1,0 +1,49 @@
+"""The key and the certificate of a pod: files that an init container makes, and the manager reads and removes."""
+
+import hashlib
+import os
+import ssl
+
+KEY, TLS_KEY, CERTIFICATE = "key", "tls.key", "tls.crt"
+FILES = (KEY, TLS_KEY, CERTIFICATE)
+_KEY_BYTES = 32
+#: What this manager can do, newest first (`src/lib/proven-tls.ts`): since the second one the code may come with the order. A server that is older
+#: names none, and one that is newer names what it can live with; both are heard.
+PROTOCOLS = ["rookery-pod/2"]
+
+
+class NoKeys(Exception):
+    """They are not there: a container that was started again has none."""
+
+
+class Keys:
+    def __init__(self, directory):
+        """Reads them, and removes them. Fails with NoKeys."""
+        paths = [os.path.join(directory, name) for name in FILES]
+        try:
+            with open(paths[0], "rb") as source:
+                self.key = source.read()
+            with open(paths[2]) as source:
+                certificate = ssl.PEM_cert_to_DER_cert(source.read())
+            self.context = _context(paths[2], paths[1])
+        except (OSError, ValueError) as error:
+            raise NoKeys(str(error))
+        finally:
+            for path in paths:
+                if os.path.lexists(path):
+                    os.unlink(path)
+        if len(self.key) != _KEY_BYTES:
+            raise NoKeys("the key has %d bytes" % len(self.key))
+        self.certificate_hash = hashlib.sha256(certificate).digest()
+
+
+def _context(certificate, key):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # The Python of our image has all of this; tests run with older ones.
+    if hasattr(ssl, "TLSVersion"):
+        context.minimum_version = ssl.TLSVersion.TLSv1_3  # novm
+    if hasattr(context, "num_tickets"):
+        context.num_tickets = 0  # novm
+    context.set_alpn_protocols(PROTOCOLS)
+    context.load_cert_chain(certificate, key)
+    return context

@@ -1,0 +1,152 @@
+"""From a request to start an instance to the orders of the worker that becomes it."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from rookery_zygote import identity, program, user_process
+from rookery_zygote.failure import StartFailure
+
+from .worker import HERE
+
+_STARTER = os.path.join(HERE, "rookery_runtime", "image.py")
+_ASK_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_ANSWER_SECONDS = 20
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: Variables that the cluster adds, and what is the manager's own.
+_OF_THE_CLUSTER = re.compile("^(KUBERNETES_.*|HOSTNAME|PWD|SHLVL|_|LC_CTYPE)$")
+
+
+def code_env(request, own_env):
+    """The environment of the code; `own_env`: as this container was started."""
+    env = {}
+    if request["ofImage"]:
+        env = {name: value for name, value in own_env.items() if not _OF_THE_CLUSTER.match(name)}
+    env.update(request["env"])
+    return env
+
+
+def find_identity(asked):
+    """Who the code runs as, and a sentence when that is somebody else than was asked for."""
+    uid, gid = os.geteuid(), os.getegid()
+    if not asked:
+        return identity.Identity(str(uid), uid, gid, os.getgroups() if uid else [gid], "/"), []
+    found = identity.find(asked)
+    if uid == 0 or found.uid == uid:
+        return found, []
+    own = identity.Identity(found.name, uid, gid, os.getgroups(), found.home)
+    return own, ["the code runs as uid %d and not as %s (uid %d): the pod does not run as root" % (uid, found.name, found.uid)]
+
+
+def make(request, sandbox, worker):
+    """The orders for this worker. Fails with StartFailure."""
+    asked = request["command"]
+    orders = {
+        "instanceId": sandbox.instance_id,
+        "env": sandbox.env,
+        "workingDir": sandbox.working_dir,
+        "identity": user_process.identity_orders(sandbox),
+        "limits": sandbox.limits,
+    }
+    if asked["kind"] == "python" and request["ofImage"]:
+        return dict(orders, **_of_image(request, sandbox, worker))
+    if "deployDir" in asked:
+        program.check(asked)
+        if sandbox.identity.uid != os.geteuid():
+            program.check_for_user(asked["argv"][0], sandbox.identity)
+    if asked["kind"] in ("http", "image"):
+        # The command of an image is known to its own container, beside which this one is.
+        return dict(orders, secret=request["secret"], server=asked.get("argv", []))
+    if asked["kind"] == "exec" and asked["argv"]:
+        if "javaVersion" in asked:
+            _check_java(request, sandbox)
+        return dict(orders, **_program(request, sandbox, worker))
+    if asked["kind"] == "python" and asked["version"] != "%d.%d" % sys.version_info[:2]:
+        has = "the pod has Python %d.%d" % sys.version_info[:2]
+        raise _unavailable("python" + asked["version"], has)
+    return dict(orders, secret=request["secret"])
+
+
+def _program(request, sandbox, worker):
+    asked = request["command"]
+    makes_socket = asked.get("makesSocket", False)
+    env = dict(sandbox.env, ROOKERY_RUNTIME_SOCKET=worker.socket, ROOKERY_RUNTIME_SECRET=request["secret"])
+    if makes_socket:
+        worker.leave_socket_to_program()
+    else:
+        env["ROOKERY_RUNTIME_FD"] = str(user_process.LISTENER)
+    return {
+        "argv": asked["argv"],
+        "env": env,
+        "keepsListener": not makes_socket,
+        "mayServeHttp": asked.get("orServesHttp", False),
+    }
+
+
+def _of_image(request, sandbox, worker):
+    """The image's own Python runs our runtime, by the path of its starter; the code sees neither that nor its orders."""
+    interpreter = _find_python(request, sandbox)
+    worker.leave_socket_to_program()
+    path = os.path.join(worker.sockets, "orders")
+    orders = {
+        "secret": request["secret"],
+        "socket": worker.socket,
+        "version": request["command"]["version"],
+        "mode": "python",
+        "argv": [],
+        "unset": [],
+    }
+    # It is removed by whoever reads it, perhaps another user, before the code begins.
+    with open(path, "w") as out:
+        json.dump(orders, out)
+    os.chmod(path, 0o644)
+    argv = [interpreter, _STARTER, path]
+    return {"argv": argv, "env": sandbox.env, "keepsListener": False, "mayServeHttp": False}
+
+
+def _find_python(request, sandbox):
+    version = request["command"]["version"]
+    looked = []
+    for name in ("python" + version, "python3", "python"):
+        path = shutil.which(name, path=sandbox.env.get("PATH", _PATH))
+        if path is None:
+            looked.append("there is no %s" % name)
+            continue
+        found = _output(sandbox, [path, "-c", _ASK_VERSION]).strip()
+        if found == version:
+            return path
+        looked.append("%s is %s" % (name, "Python " + found if re.match(r"^\d\.\d+$", found) else "no Python"))
+    has_none = "image %s has no Python %s (%s)" % (request["image"], version, "; ".join(looked))
+    raise _unavailable("python" + version, has_none)
+
+
+def _check_java(request, sandbox):
+    wanted = request["command"]["javaVersion"]
+    found = _JAVA_VERSION.search(_output(sandbox, [request["command"]["argv"][0], "-version"]))
+    if found and found.group(1) == wanted:
+        return
+    has = "has Java %s" % found.group(1) if found else "has no Java"
+    raise _unavailable("java" + wanted, "image %s %s, and Java %s is needed" % (request["image"], has, wanted))
+
+
+def _unavailable(runtime, why):
+    return StartFailure("invalid function: runtime %s is not available: %s" % (runtime, why))
+
+
+def _output(sandbox, argv):
+    """What it prints, as the user; empty when it cannot be run."""
+    become = None
+    if sandbox.identity.uid != os.geteuid():
+        def become():
+            user_process.become(sandbox.layers, user_process.identity_orders(sandbox), sandbox.limits)
+    try:
+        return subprocess.run(
+            argv, env=sandbox.env, cwd="/", preexec_fn=become, start_new_session=True, timeout=_ANSWER_SECONDS,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ).stdout.decode("utf-8", "replace")
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""

@@ -1,0 +1,141 @@
+"""A runtime that is told by its start what INIT will say: who serves whom while the code loads, and afterwards."""
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import textwrap
+import unittest
+
+from client import SECRET, Connection, RuntimeProcess, init_message
+import rookery_runtime
+from rookery_runtime import protocol
+
+#: Loads when the test has opened the pipe `gate`.
+BLOCKED = '''
+    import os
+    os.mkfifo(__file__ + '.begun')
+    with open(os.path.join(os.path.dirname(__file__), 'gate')) as gate:
+        gate.read()
+    def handler(event, context):
+        return event
+'''
+
+
+class Start(unittest.TestCase):
+    def start(self, code, **fields):
+        self.directory = tempfile.mkdtemp(prefix='rookery-test-')
+        self.addCleanup(shutil.rmtree, self.directory)
+        with open(os.path.join(self.directory, 'main.py'), 'w') as file:
+            file.write(textwrap.dedent(code))
+        self.gate = os.path.join(self.directory, 'gate')
+        os.mkfifo(self.gate)
+        self.message = init_message(self.directory, 'main.handler', **fields)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(os.path.join(self.directory, 'runtime.sock'))
+            listener.listen(4)
+            self.child = os.fork()
+            if not self.child:
+                try:
+                    rookery_runtime.after_fork()
+                    rookery_runtime.prepare(listener).run(SECRET, self.message)
+                finally:
+                    os._exit(1)
+        self.is_over = False
+        self.addCleanup(self.end, signal.SIGKILL)
+
+    def end(self, number):
+        """The wait status."""
+        if self.is_over:
+            return None
+        self.is_over = True
+        os.kill(self.child, number)
+        return os.waitpid(self.child, 0)[1]
+
+    def connect(self, role, *frames):
+        """Says HELLO and all of these in one write; the connection and the state that HELLO_OK tells."""
+        connection = Connection(os.path.join(self.directory, 'runtime.sock'))
+        self.addCleanup(connection.close)
+        hello = protocol.json_frame(
+            protocol.HELLO, 0, {'version': 1, 'secret': SECRET, 'client': 'one', 'role': role})
+        connection.socket.sendall(hello + b''.join(frames))
+        answer = connection.receive()
+        self.assertEqual(answer.kind, protocol.HELLO_OK)
+        return connection, answer.json['state']
+
+    def init(self):
+        return protocol.json_frame(protocol.INIT, 0, self.message)
+
+    def test_greeting_initialization_and_calls_that_come_in_one_write_are_answered_in_order(self):
+        self.start('def handler(event, context):\n    return event\n')
+        call = protocol.frame(protocol.CALL, 7, b'\0\2{}[1]')
+        data, state = self.connect('data', self.init(), call)
+        self.assertEqual(state, 'ready')
+        self.assertEqual(data.receive().kind, protocol.INIT_OK)
+        self.assertEqual(data.receive().value, [1])
+        control, _ = self.connect('control')
+        control.send(protocol.PING, 0)
+        self.assertEqual(control.receive().kind, protocol.PONG)
+
+    def test_both_connections_are_served_while_the_code_loads(self):
+        self.start(BLOCKED)
+        data, state = self.connect('data', self.init())
+        self.assertEqual(state, 'initializing')
+        control, _ = self.connect('control')
+        control.send(protocol.PING, 0)
+        self.assertEqual(control.receive().kind, protocol.PONG)
+        open(self.gate, 'w').close()
+        self.assertEqual(data.receive().kind, protocol.INIT_OK)
+        self.assertEqual(data.call(1).value, 1)
+
+    def test_code_that_does_not_load_is_given_up_at_its_deadline(self):
+        self.start(BLOCKED, initTimeoutMs=1)
+        data, _ = self.connect('data', self.init())
+        self.assertEqual(data.receive().error, (4001, 'cannot load the handler main.handler: it did not load within 0.001 s'))
+
+    def test_it_stops_with_0_before_anybody_has_connected(self):
+        self.start('import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\ndef handler(event, context):\n    pass\n')
+        self.is_over = True
+        self.assertEqual(os.waitpid(self.child, 0)[1], 0)
+
+    def test_a_wrong_secret_is_refused_by_whoever_greets(self):
+        self.start('def handler(event, context):\n    return event\n')
+        stranger = Connection(os.path.join(self.directory, 'runtime.sock'))
+        self.addCleanup(stranger.close)
+        stranger.send(protocol.HELLO, 0, {'version': 1, 'secret': 'guessed', 'client': 'two', 'role': 'data'})
+        self.assertEqual(stranger.receive().error, (4000, 'wrong secret'))
+        self.assertTrue(stranger.at_end())
+        data, _ = self.connect('data', self.init())
+        self.assertEqual(data.receive().kind, protocol.INIT_OK)
+
+
+class Code(unittest.TestCase):
+    def test_the_handler_s_module_is_the_one_that_others_import(self):
+        files = {
+            'main.py': 'import other\ndef handler(event, context):\n    import sys\n    return [other.main is sys.modules["main"], __file__, '
+                       '__name__, __spec__.name, other.main.handler is handler]\n',
+            'other.py': 'import main\n',
+        }
+        with RuntimeProcess(files) as runtime:
+            data, _ = runtime.init()
+            path = os.path.join(runtime.code_path, 'main.py')
+            self.assertEqual(data.call().value, [True, path, 'main', 'main', True])
+
+    def test_it_has_the_threads_of_the_instance_for_itself(self):
+        code = 'import threading\ndef handler(event, context):\n    return [one.name for one in threading.enumerate()]\n'
+        with RuntimeProcess({'main.py': code}) as runtime:
+            data, _ = runtime.init()
+            self.assertEqual(data.call().value, ['MainThread'])
+
+
+class Prepared(unittest.TestCase):
+    def test_one_that_is_discarded_leaves_the_listener_as_it_was(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            before = os.listdir('/proc/self/fd')
+            rookery_runtime.prepare(listener).discard()
+            self.assertEqual(os.listdir('/proc/self/fd'), before)
+            self.assertTrue(os.get_blocking(listener.fileno()))
+
+
+if __name__ == '__main__':
+    unittest.main()
