@@ -31,7 +31,7 @@ type connection struct {
 	header [headerBytes]byte
 	client string
 	number int32
-	// Set while the goroutine that reads runs a handler. Whoever clears it reads on.
+	// Set while the goroutine that reads runs a handler. The one that clears it reads on.
 	handling atomic.Bool
 
 	sendLock sync.Mutex
@@ -43,7 +43,7 @@ type connection struct {
 	queuedCalls  int
 	queuedBytes  int
 	ended        bool
-	drained         *sync.Cond
+	drained      *sync.Cond
 	paused       bool
 	earlyCancels earlyCancels
 }

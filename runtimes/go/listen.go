@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Who listens where is the control plane's decision. It tells by these variables; user code does not see them.
+// The control plane decides where to listen, and says so in these variables; user code does not see them.
 const (
 	variableSocket   = "ROOKERY_RUNTIME_SOCKET"
 	variableFD       = "ROOKERY_RUNTIME_FD"
@@ -108,7 +108,7 @@ func listenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Who may connect is decided by the directory's mode and by the secret: the control plane is often another user.
+	// The directory's mode and the secret decide who may connect: the control plane is often another user.
 	if err := os.Chmod(path, 0o666); err != nil {
 		listener.Close()
 		return nil, err

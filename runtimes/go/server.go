@@ -233,7 +233,7 @@ func (s *server) leave(c *connection) {
 	s.decideReading()
 }
 
-// readData serves a data connection. Whoever reads a call that has a slot runs it at once: a hand-over would cost its
+// readData serves a data connection. The reader of a call that has a slot runs it at once: a hand-over would cost its
 // caller a wake-up.
 func (s *server) readData(c *connection) {
 	for {

@@ -122,7 +122,7 @@ final class CallStream implements Stream {
             closed = true;
             notifyAll();
         }
-        synchronized (sendLock) { // whoever holds it is about to find out, or has written
+        synchronized (sendLock) { // its holder is about to find out, or has written
         }
     }
 }

@@ -47,7 +47,7 @@ final class Connection {
     // Set by the handshake.
     volatile String client;
 
-    /** Set while the thread that reads runs a handler. Whoever clears it reads on. */
+    /** Set while the thread that reads runs a handler. The one that clears it reads on. */
     final AtomicBoolean handling = new AtomicBoolean();
     /** Changes with each handler that the reading thread runs. */
     volatile int handled;

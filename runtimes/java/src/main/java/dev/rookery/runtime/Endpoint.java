@@ -53,7 +53,7 @@ final class Endpoint {
                     + System.getProperty("java.version") + " can use");
         }
         ServerSocketChannel listener = (ServerSocketChannel) channel;
-        listener.configureBlocking(false); // whoever has made it may have left it so, which Java does not notice
+        listener.configureBlocking(false); // its maker may have left it blocking, which Java does not notice
         listener.configureBlocking(true);
         return listener;
     }
@@ -89,7 +89,7 @@ final class Endpoint {
         }
         ServerSocketChannel listener = sockets.newListener();
         listener.bind(address, BACKLOG);
-        // Who may connect is decided by the directory's mode and by the secret: the control plane is often another user.
+        // The directory's mode and the secret decide who may connect: the control plane is often another user.
         Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw-rw-"));
         path.toFile().deleteOnExit();
         return listener;

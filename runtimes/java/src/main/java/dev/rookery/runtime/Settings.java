@@ -3,7 +3,7 @@ package dev.rookery.runtime;
 import java.lang.reflect.Field;
 import java.util.Map;
 
-/** What the control plane says by the environment. User code does not see it. */
+/** Settings that the control plane gives by the environment. User code does not see them. */
 final class Settings {
     static final String SOCKET = "ROOKERY_RUNTIME_SOCKET";
     static final String FD = "ROOKERY_RUNTIME_FD";

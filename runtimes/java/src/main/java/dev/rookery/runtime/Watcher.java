@@ -70,7 +70,7 @@ final class Watcher implements Runnable {
                 idleTicks = 0;
             } else if (++idleTicks > IDLE_TICKS) {
                 awake = false;
-                // What came before that was seen has woken nobody.
+                // An earlier event has woken nobody.
                 if (look()) {
                     awake = true;
                 } else {

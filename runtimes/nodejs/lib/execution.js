@@ -1,0 +1,133 @@
+'use strict';
+
+const { cancelledFailure, Failure, handlerFailure, logError, textOf } = require('./failure.js');
+const { CODE, errorFrame, resultFrame } = require('./protocol.js');
+const { assertSize, toJson } = require('./values.js');
+const { CallContext } = require('./context.js');
+
+/** How long a cancelled call may take to end by itself; then it is answered, and what its code still does is no call any more. */
+const CANCELLED_MS = 1000;
+
+/** Runs calls of one handler, from the event to the answer. */
+class Execution {
+  #facts;
+  #handler;
+  #maxBytes;
+
+  constructor(facts, handler) {
+    this.#facts = facts;
+    this.#handler = handler;
+    this.#maxBytes = facts.init.maxResultBytes;
+  }
+
+  /** Answers the call and then says `done`, before it returns when the handler is a plain function. */
+  run(call, done) {
+    const startedMs = performance.now();
+    let isOver = false;
+    let timer;
+    const settle = (failure, value) => {
+      if (isOver) return;
+      isOver = true;
+      clearTimeout(timer);
+      this.#answer(call, startedMs, failure, value);
+      done();
+    };
+    const fail = error => settle(this.#failureOf(call, error));
+    call.onCancel(() => {
+      timer = setTimeout(() => settle(cancelledFailure(call.reason)), CANCELLED_MS);
+    });
+    try {
+      const value = this.#handler(eventOf(call), new CallContext(this.#facts, call, null));
+      if (typeof value?.then === 'function')
+        Promise.resolve(value).then(value => this.#end(call, value, settle, fail), fail);
+      else this.#end(call, value, settle, fail);
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  /** The handler's own code has ended, but for a generator's. */
+  #end(call, value, settle, fail) {
+    try {
+      if (isGenerator(value)) {
+        this.#sequence(call, value).then(result => settle(null, result), fail);
+        return;
+      }
+      const stream = call.openedStream();
+      if (stream === null || stream.isFlushed()) settle(null, value);
+      else stream.flush().then(() => settle(null, value), fail);
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  /** Streams what a generator yields to a caller who takes a stream, else collects it in an array. */
+  async #sequence(call, values) {
+    const stream = call.stream();
+    const collected = [];
+    let bytes = 2;
+    try {
+      for (;;) {
+        if (call.reason !== null) throw call.signal().reason;
+        const { done, value } = await values.next();
+        if (done) return stream === null ? collected : value;
+        if (stream !== null) {
+          await stream.write(value);
+          continue;
+        }
+        const json = toJson(value);
+        bytes += Buffer.byteLength(json) + (collected.length > 0 ? 1 : 0);
+        assertSize(bytes, this.#maxBytes);
+        collected.push(value);
+      }
+    } catch (error) {
+      // Its `finally` blocks run; it may not have got as far as the next `yield`.
+      Promise.resolve(values.return?.()).catch(late => logError('a generator failed when it was ended', late));
+      throw error;
+    }
+  }
+
+  #answer(call, startedMs, failure, value) {
+    call.openedStream()?.close();
+    let json = '';
+    let bytes = 0;
+    let why = failure;
+    if (why === null) {
+      try {
+        json = toJson(value);
+        bytes = Buffer.byteLength(json);
+        assertSize(bytes, this.#maxBytes);
+      } catch (error) {
+        why = error instanceof Failure ? error : handlerFailure(textOf(error));
+      }
+    }
+    // Only code that was interrupted, knows it and goes on may still have a value.
+    if (call.reason !== null && !(call.reason === 'interrupt' && why === null)) why = cancelledFailure(call.reason);
+    const micros = Math.round((performance.now() - startedMs) * 1000);
+    call.connection.send(why === null ? resultFrame(call.id, micros, json, bytes) : errorFrame(call.id, why, micros));
+  }
+
+  #failureOf(call, error) {
+    if (error instanceof Failure) return error;
+    // A cancelled call's code usually ends with an error that says nothing new.
+    if (call.reason === null) logError(`call failed, trace id ${call.header().traceId || '-'}`, error);
+    return handlerFailure(textOf(error));
+  }
+}
+
+function eventOf(call) {
+  try {
+    return call.takeEvent();
+  } catch (error) {
+    throw new Failure(CODE.NOT_JSON, `the event cannot be read: ${textOf(error)}`);
+  }
+}
+
+function isGenerator(value) {
+  return (
+    typeof value?.next === 'function' &&
+    (typeof value[Symbol.asyncIterator] === 'function' || typeof value[Symbol.iterator] === 'function')
+  );
+}
+
+module.exports = { Execution };

@@ -1,0 +1,199 @@
+'use strict';
+
+const { CallContext } = require('./context.js');
+const { loadEntry } = require('./entry.js');
+const { CallCancelled, Failure, log, logError, stopping, textOf } = require('./failure.js');
+const { CODE, FRAME, errorFrame, messageFrame } = require('./protocol.js');
+
+const MAX_CONCURRENCY = 1000;
+const MAX_RESULT_BYTES = 7 * 1024 * 1024 - 9;
+/** So that a grace of 0 still lets an instance say that nothing had to be stopped. */
+const LEAST_GRACE_MS = 100;
+/** How long the last answers may take to leave the process. */
+const FLUSH_MS = 1000;
+
+/** Ends the process as it was meant, whatever the user's code has made of `process.exit`. */
+const exit = process.exit.bind(process);
+
+/** The life of the instance: INIT, the initializer, pre_stop, the end. */
+class Lifecycle {
+  /** `new`, `initializing`, `ready`, `failed` or `stopping`. */
+  state = 'new';
+  /** Why the code could not be loaded, in state `failed`. */
+  failure = null;
+  #calls;
+  #facts = null;
+  #preStop = null;
+  /** The answer of every INIT, once there is one. */
+  #initAnswer = null;
+  #waiting = [];
+  #stoppers = new Set();
+  /** Aborts the initializer when the instance stops. */
+  #initEnd = new AbortController();
+  #initialized = Promise.resolve();
+
+  constructor(calls) {
+    this.#calls = calls;
+  }
+
+  /** Why a call cannot be taken; null when it can. */
+  refusal() {
+    if (this.state === 'new') return new Failure(CODE.PROTOCOL, 'a CALL came before INIT');
+    if (this.state === 'failed') return this.failure;
+    return this.state === 'stopping' ? stopping() : null;
+  }
+
+  /** Drops a connection that waited for STOPPED. */
+  forget(connection) {
+    this.#stoppers.delete(connection);
+  }
+
+  receiveInit(connection, init) {
+    const { concurrency, maxResultBytes } = init;
+    if (!isWithin(concurrency, MAX_CONCURRENCY) || !isWithin(maxResultBytes, MAX_RESULT_BYTES)) {
+      const needs = `concurrency, 1 to ${MAX_CONCURRENCY}, and maxResultBytes, 1 to ${MAX_RESULT_BYTES}`;
+      connection.send(errorFrame(0, new Failure(CODE.PROTOCOL, `INIT needs ${needs}`)));
+    } else if (this.#initAnswer !== null) {
+      connection.send(this.#initAnswer);
+    } else if (this.state === 'stopping') {
+      connection.send(errorFrame(0, stopping()));
+    } else {
+      this.#waiting.push(connection);
+      if (this.state !== 'new') return;
+      this.state = 'initializing';
+      this.#facts = { init, state: {} };
+      this.#initialized = this.#initialize(init);
+    }
+  }
+
+  async #initialize(init) {
+    let why = null;
+    let handler;
+    const timing = {};
+    try {
+      const startedMs = performance.now();
+      handler = await this.#load(init);
+      const loadedMs = performance.now();
+      await this.#runInitializer(init);
+      timing.loadMicros = Math.round((loadedMs - startedMs) * 1000);
+      timing.initMicros = Math.round((performance.now() - loadedMs) * 1000);
+    } catch (error) {
+      why = error instanceof Failure ? error : new Failure(CODE.LOAD, textOf(error));
+      log(why.message);
+    }
+    this.#initAnswer = why === null ? messageFrame(FRAME.INIT_OK, 0, timing) : errorFrame(0, why);
+    const isStopping = this.state === 'stopping';
+    if (!isStopping) this.state = why === null ? 'ready' : 'failed';
+    this.failure = why;
+    for (const connection of this.#waiting.splice(0)) connection.send(this.#initAnswer);
+    if (isStopping) return;
+    if (why === null) this.#calls.open(this.#facts, handler);
+    else this.#calls.refuseWaiting(why);
+  }
+
+  async #load(init) {
+    if (!init.handler) throw new Failure(CODE.INITIALIZER, 'empty user call code');
+    const { codePath = '', handler, initTimeoutMs } = init;
+    const late = `cannot load the handler ${handler}: it did not load within ${seconds(initTimeoutMs)}`;
+    return await within(loadEntry(handler, codePath, 'handler'), initTimeoutMs, new Failure(CODE.LOAD, late));
+  }
+
+  async #runInitializer(init) {
+    const { initializer, preStop, codePath, initTimeoutMs } = init;
+    const late = new Failure(CODE.INITIALIZER_TIMEOUT, `initializer timed out after ${seconds(initTimeoutMs)}`);
+    if (preStop) {
+      // It is told when it would be needed: an instance without it serves calls.
+      this.#preStop = await loadEntry(preStop, codePath, 'pre_stop').catch(error => () => Promise.reject(error));
+    }
+    if (!initializer) return;
+    const hook = await within(loadEntry(initializer, codePath, 'initializer'), initTimeoutMs, late);
+    const endMs = initTimeoutMs > 0 ? performance.now() + initTimeoutMs : null;
+    const signal = this.#initEnd.signal;
+    try {
+      const running = Promise.resolve(hook(new CallContext(this.#facts, null, endMs, signal)));
+      await within(running, initTimeoutMs, late, signal);
+    } catch (error) {
+      if (error === late) {
+        this.#initEnd.abort(new CallCancelled('timeout'));
+        throw late;
+      }
+      logError('initializer failed', error);
+      throw new Failure(CODE.INITIALIZER, `initializer failed: ${textOf(error)}`);
+    }
+  }
+
+  /** Ends the instance within its grace, once. `connection` learns of it; null: nobody does. */
+  stop(connection, graceMs) {
+    if (connection !== null) this.#stoppers.add(connection);
+    const before = this.state;
+    if (before === 'stopping') return;
+    this.state = 'stopping';
+    this.#windUp(before, graceMs).then(failure => this.#end(failure));
+  }
+
+  /** Why it did not end well; null when it did. */
+  async #windUp(before, graceMs) {
+    const endMs = performance.now() + Math.max(graceMs, LEAST_GRACE_MS);
+    const late = what => new Failure(CODE.PRE_STOP, `${what} timed out after ${seconds(graceMs)}`);
+    const leftMs = () => Math.max(1, endMs - performance.now());
+    try {
+      this.#calls.refuseWaiting(stopping());
+      this.#calls.cancelRunning();
+      this.#initEnd.abort(new CallCancelled('stop'));
+      await within(this.#initialized, leftMs(), late('stopping the initializer'));
+      await within(this.#calls.idle(), leftMs(), late('stopping the running calls'));
+      if (before !== 'ready' || this.#preStop === null) return null;
+      const end = new AbortController();
+      const failure = late('pre_stop');
+      const context = new CallContext(this.#facts, null, endMs, end.signal);
+      await within(Promise.resolve(this.#preStop(context)), leftMs(), failure).catch(error => {
+        if (error === failure) end.abort(new CallCancelled('timeout'));
+        throw error;
+      });
+      return null;
+    } catch (error) {
+      if (error instanceof Failure && error.code === CODE.PRE_STOP) {
+        log(`rookery: ${error.message}`);
+        return error;
+      }
+      if (!(error instanceof Failure)) logError('pre_stop failed', error);
+      return new Failure(CODE.PRE_STOP, `pre_stop failed: ${error instanceof Failure ? error.message : textOf(error)}`);
+    }
+  }
+
+  /** Says how it ended and ends the process. */
+  async #end(failure) {
+    const stopped = failure === null ? {} : { error: { code: failure.code, message: failure.message } };
+    setTimeout(() => exit(0), FLUSH_MS);
+    await Promise.all(
+      [...this.#stoppers].map(connection => {
+        connection.send(messageFrame(FRAME.STOPPED, 0, stopped));
+        return connection.flushed();
+      }),
+    );
+    exit(0);
+  }
+}
+
+function isWithin(value, most) {
+  return Number.isInteger(value) && value >= 1 && value <= most;
+}
+
+/** As `promise`, or fails with `late` after so long, or with the reason of `signal`; 0 is no bound. */
+function within(promise, timeoutMs, late, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = timeoutMs > 0 ? setTimeout(() => reject(late), timeoutMs) : undefined;
+    const stop = () => reject(signal.reason);
+    signal?.addEventListener('abort', stop, { once: true });
+    promise.then(resolve, reject).finally(() => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', stop);
+    });
+  });
+}
+
+function seconds(ms) {
+  return `${ms / 1000} s`;
+}
+
+module.exports = { Lifecycle };
