@@ -1,0 +1,9 @@
+import type { PoolPod } from '../sandbox/pools.ts';
+
+/** What the controller does to a pool. */
+export type Action =
+  | { readonly do: 'apply'; readonly replicas: number }
+  | { readonly do: 'scale'; readonly from: number; readonly to: number }
+  | { readonly do: 'keepAtLeast'; readonly replicas: number }
+  | { readonly do: 'retire' | 'remove' | 'repair'; readonly pod: PoolPod }
+  | { readonly do: 'disband' };

@@ -1,0 +1,336 @@
+import { messageOf, ServiceError } from '../core/error.ts';
+import type { Pool, PoolSpec } from '../core/pool.ts';
+import { backoffMs, pause } from '../lib/backoff.ts';
+import { forEachOf } from '../lib/parallel.ts';
+import { Rounds } from '../lib/rounds.ts';
+import type { PoolBackend } from '../sandbox/pools.ts';
+import type { Action } from './actions.ts';
+import { decide, type Plan } from './policy.ts';
+
+export interface PoolControllerOptions {
+  readonly records: PoolRecords;
+  /** Made on the first use: what it needs may be away for the moment. */
+  readonly backend: () => Promise<PoolBackend>;
+  /** Whether this replica is the one that acts on pools. */
+  readonly isHeld: () => boolean;
+  readonly log: PoolLog;
+}
+
+/** `PoolRegistry`, as far as this part asks it. */
+export interface PoolRecords {
+  all(): Promise<readonly Pool[]>;
+  report(id: string, report: Omit<Pool, 'spec'>): Promise<boolean>;
+  remove(id: string): Promise<void>;
+}
+
+export interface PoolLog {
+  info(details: object, message: string): void;
+  warn(details: object, message: string): void;
+}
+
+/** Changes of one moment are looked at together. */
+const SETTLE_MS = 30;
+const AT_ONCE = 8;
+/** Everything is looked at as often, whatever the watch tells: a record may have been changed by hand. */
+const SWEEP_MS = 30_000;
+const OPEN_AGAIN = { firstMs: 500, longestMs: 15_000 };
+const AGAIN = { firstMs: 500, longestMs: 60_000 };
+const REPAIRS = { firstMs: 1_000, longestMs: 120_000 };
+/** A pool whose pods have not broken for so long has no history. */
+const HEALTHY_MS = 300_000;
+const LONGEST_TIMER_MS = 3_600_000;
+
+/** What is remembered of a pool between two looks at it. */
+interface Memory {
+  failures: number;
+  /** Why it cannot be made, as of the last try, for the spec of that try. */
+  problem: { readonly spec: string; readonly text: string } | null;
+  notBeforeMs: number;
+  repairs: number;
+  repairedAtMs: number;
+  keptAtLeast: number;
+  wakeAtMs: number;
+  readonly warned: Set<string>;
+}
+
+/**
+ * Makes the pools of the cluster be what their records say, and the records say what the cluster has. One replica of all does it; what it does is
+ * safe when for a moment two do, since each step counts only for what it was decided on. Driven by the watch of the backend.
+ */
+export class PoolController {
+  readonly #options: PoolControllerOptions;
+  readonly #memories = new Map<string, Memory>();
+  readonly #dirty = new Set<string>();
+  readonly #sweeps: Rounds;
+  #backend: PoolBackend | undefined;
+  #records = new Map<string, Pool>();
+  #isStale = true;
+  #openings = 0;
+  #running: Promise<void> | null = null;
+  #timer: NodeJS.Timeout | undefined;
+  #timerAtMs = Number.POSITIVE_INFINITY;
+  readonly #closing = new AbortController();
+  #end: () => void = () => undefined;
+
+  constructor(options: PoolControllerOptions) {
+    this.#options = options;
+    this.#sweeps = new Rounds(SWEEP_MS, async () => this.look());
+  }
+
+  /** Goes on in the background; never fails. */
+  start(): void {
+    this.#sweeps.start();
+    this.look();
+  }
+
+  /** Records have changed, or this replica has begun or ceased to be the one that acts. */
+  look(): void {
+    this.#isStale = true;
+    this.#wakeAt(Date.now());
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    clearTimeout(this.#timer);
+    this.#end();
+    await this.#sweeps.close();
+    await this.#running;
+  }
+
+  #wakeAt(atMs: number): void {
+    if (this.#closing.signal.aborted || atMs >= this.#timerAtMs) return;
+    clearTimeout(this.#timer);
+    this.#timerAtMs = atMs;
+    const waitMs = Math.min(Math.max(SETTLE_MS, atMs - Date.now()), LONGEST_TIMER_MS);
+    this.#timer = setTimeout(() => {
+      this.#timerAtMs = Number.POSITIVE_INFINITY;
+      // What comes meanwhile is seen when this one has ended.
+      this.#running ??= this.#round().finally(() => {
+        this.#running = null;
+        this.#wakeForNext();
+      });
+    }, waitMs).unref();
+  }
+
+  #wakeForNext(): void {
+    if (this.#dirty.size > 0 || this.#isStale) this.#wakeAt(Date.now());
+    else this.#wakeAt(Math.min(...[...this.#memories.values()].map(({ wakeAtMs }) => wakeAtMs)));
+  }
+
+  /** Never rejects. */
+  async #round(): Promise<void> {
+    try {
+      if (!this.#options.isHeld()) {
+        // Whoever acts meanwhile knows better.
+        this.#memories.clear();
+        this.#dirty.clear();
+        this.#isStale = false;
+        return;
+      }
+      const backend = await this.#open();
+      if (backend === null) return;
+      const nowMs = Date.now();
+      for (const [id, { wakeAtMs }] of this.#memories) if (wakeAtMs <= nowMs) this.#dirty.add(id);
+      // In this order: whatever the cluster has had a record before.
+      const known = new Set(backend.ids());
+      const hasUnknown = [...this.#dirty].some(id => known.has(id) && !this.#records.has(id));
+      if (this.#isStale || hasUnknown) await this.#read(known);
+      const due = [...this.#dirty].filter(id => this.#records.has(id) || known.has(id));
+      this.#dirty.clear();
+      await forEachOf(due, AT_ONCE, id => this.#reconcile(backend, id));
+      for (const id of this.#memories.keys()) {
+        if (!this.#records.has(id) && !backend.ids().has(id)) this.#memories.delete(id);
+      }
+    } catch (error) {
+      this.#options.log.warn({ problem: messageOf(error) }, 'the pools could not be looked at; it is tried again');
+      this.#isStale = true;
+      await pause(AGAIN.firstMs, this.#closing.signal);
+    }
+  }
+
+  async #read(known: ReadonlySet<string>): Promise<void> {
+    this.#isStale = false;
+    try {
+      this.#records = new Map((await this.#options.records.all()).map(pool => [pool.spec.id, pool]));
+    } catch (error) {
+      this.#isStale = true;
+      throw error;
+    }
+    for (const id of [...this.#records.keys(), ...known]) this.#dirty.add(id);
+  }
+
+  /** Null: the cluster is away, or what is known of it is old. It is tried again. */
+  async #open(): Promise<PoolBackend | null> {
+    if (this.#backend?.isCurrent) {
+      this.#openings = 0;
+      return this.#backend;
+    }
+    const { log } = this.#options;
+    let problem = 'it does not answer';
+    try {
+      if (this.#backend === undefined) {
+        const backend = await this.#options.backend();
+        await backend.open();
+        this.#end = backend.onChange(id => {
+          this.#dirty.add(id);
+          this.#wakeAt(Date.now());
+        });
+        this.#backend = backend;
+        this.#isStale = true;
+        if (backend.isCurrent) return backend;
+      }
+    } catch (error) {
+      problem = messageOf(error);
+    }
+    this.#openings += 1;
+    if (this.#openings === 3) log.warn({ problem }, 'no cluster can be reached for the pools; it is tried again');
+    await pause(backoffMs(OPEN_AGAIN, this.#openings), this.#closing.signal);
+    this.#isStale = true;
+    return null;
+  }
+
+  async #reconcile(backend: PoolBackend, id: string): Promise<void> {
+    if (this.#closing.signal.aborted || !this.#options.isHeld()) return;
+    const memory = this.#memoryOf(id);
+    const pool = this.#records.get(id) ?? null;
+    const plan = this.#planFor(backend, id, pool, memory);
+    memory.wakeAtMs = plan.wakeAtMs;
+    try {
+      if (pool !== null && plan.report !== null && !(await this.#report(pool, plan.report))) return;
+      if (plan.isGone && pool !== null) {
+        await this.#options.records.remove(id);
+        this.#isStale = true;
+        return;
+      }
+      await this.#warn(backend, id, pool, plan, memory);
+      const nowMs = Date.now();
+      if (memory.notBeforeMs > nowMs) {
+        memory.wakeAtMs = Math.min(memory.wakeAtMs, memory.notBeforeMs);
+        return;
+      }
+      await forEachOf(plan.actions, AT_ONCE, action => this.#act(backend, id, pool, action, memory));
+      memory.failures = 0;
+    } catch (error) {
+      this.#failed(id, error, memory);
+    }
+  }
+
+  #planFor(backend: PoolBackend, id: string, pool: Pool | null, memory: Memory): Plan {
+    const nowMs = Date.now();
+    const refused = pool === null ? null : backend.refusal(pool.spec);
+    if (pool !== null && memory.problem !== null && memory.problem.spec !== JSON.stringify(pool.spec)) {
+      memory.problem = null;
+      memory.notBeforeMs = 0;
+    }
+    if (nowMs - memory.repairedAtMs > HEALTHY_MS) memory.repairs = 0;
+    const pauseMs = memory.repairs === 0 ? 0 : backoffMs(REPAIRS, memory.repairs);
+    return decide({
+      pool,
+      view: backend.view(id),
+      nowMs,
+      problem: refused ?? memory.problem?.text ?? null,
+      mayMake: refused === null && memory.notBeforeMs <= nowMs,
+      mayRepairAtMs: memory.repairedAtMs + pauseMs,
+    });
+  }
+
+  /** False: its state is not what it was, and is read anew. */
+  async #report(pool: Pool, report: Omit<Pool, 'spec'>): Promise<boolean> {
+    const { id } = pool.spec;
+    const isSame = pool.status === report.status && pool.msg === report.msg && pool.readyCount === report.readyCount;
+    if (isSame) return true;
+    if (await this.#options.records.report(id, report)) {
+      if (this.#records.get(id) === pool) this.#records.set(id, { ...pool, ...report });
+      // What follows from its new state.
+      if (pool.status !== report.status) this.#dirty.add(id);
+      return true;
+    }
+    this.#isStale = true;
+    return false;
+  }
+
+  async #warn(backend: PoolBackend, id: string, pool: Pool | null, { overdue }: Plan, memory: Memory): Promise<void> {
+    const fresh = overdue.filter(({ uid }) => !memory.warned.has(uid));
+    const still = new Set(overdue.map(({ uid }) => uid));
+    for (const uid of memory.warned) if (!still.has(uid)) memory.warned.delete(uid);
+    const [first] = fresh;
+    if (first === undefined || pool === null) return;
+    for (const { uid } of fresh) memory.warned.add(uid);
+    const seconds = pool.spec.pod_pending_duration_threshold;
+    const why = first.problem === '' ? '' : `: ${first.problem}`;
+    const names = fresh.map(({ name }) => name).join(', ');
+    const text = `pods of the pool ${id} are pending for more than ${seconds} s (${names})${why}`;
+    this.#options.log.warn({ pool: id, pods: fresh.length }, text);
+    await backend.warn(id, 'PodPending', text);
+  }
+
+  async #act(backend: PoolBackend, id: string, pool: Pool | null, action: Action, memory: Memory): Promise<void> {
+    switch (action.do) {
+      case 'apply':
+        if (pool !== null) await this.#apply(backend, pool.spec, action.replicas, memory);
+        break;
+      case 'scale':
+        await backend.scale(id, action.from, action.to);
+        break;
+      case 'keepAtLeast':
+        if (memory.keptAtLeast === action.replicas) break;
+        await backend.keepAtLeast(id, action.replicas);
+        memory.keptAtLeast = action.replicas;
+        break;
+      case 'retire':
+        await backend.retire(action.pod);
+        break;
+      case 'remove':
+        await backend.remove(action.pod);
+        break;
+      case 'repair':
+        if (!(await backend.remove(action.pod))) break;
+        memory.repairs += 1;
+        memory.repairedAtMs = Date.now();
+        break;
+      case 'disband':
+        await backend.disband(id);
+        break;
+    }
+  }
+
+  async #apply(backend: PoolBackend, spec: PoolSpec, replicas: number, memory: Memory): Promise<void> {
+    try {
+      await backend.apply(spec, replicas);
+      if (memory.problem !== null) this.#dirty.add(spec.id);
+      memory.problem = null;
+      memory.keptAtLeast = 0;
+    } catch (error) {
+      // A cluster that does not answer says nothing about the pool.
+      if (!isAway(error)) memory.problem = { spec: JSON.stringify(spec), text: messageOf(error) };
+      throw error;
+    }
+  }
+
+  #failed(id: string, error: unknown, memory: Memory): void {
+    const problem = messageOf(error);
+    memory.failures += 1;
+    memory.notBeforeMs = Date.now() + backoffMs(AGAIN, memory.failures);
+    if (!isAway(error) || memory.failures === 3) {
+      this.#options.log.warn({ pool: id, problem }, 'a pool could not be changed; it is tried again');
+    }
+    this.#dirty.add(id);
+    memory.wakeAtMs = memory.notBeforeMs;
+  }
+
+  #memoryOf(id: string): Memory {
+    let memory = this.#memories.get(id);
+    if (memory === undefined) {
+      memory = {
+        ...{ failures: 0, problem: null, notBeforeMs: 0, repairs: 0, repairedAtMs: 0, keptAtLeast: 0 },
+        ...{ wakeAtMs: Number.POSITIVE_INFINITY, warned: new Set() },
+      };
+      this.#memories.set(id, memory);
+    }
+    return memory;
+  }
+}
+
+function isAway(error: unknown): boolean {
+  return error instanceof ServiceError && (error.code === 'unavailable' || error.code === 'deadline_exceeded');
+}

@@ -1,0 +1,197 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { KubernetesObject, V1PodSpec } from '@kubernetes/client-node';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { parse, parseAllDocuments } from 'yaml';
+import { Cluster } from '../../src/sandbox/kubernetes/cluster.ts';
+import { RIGHTS } from '../../src/sandbox/kubernetes/rights.ts';
+import { CHART, helm } from '../parts/helm.ts';
+import { KUBERNETES_START_MS, kubernetesNamespace, type TestNamespace } from '../parts/kubernetes.ts';
+import { describeWith } from '../probe.ts';
+
+const SECRETS = 'storage.existingSecret=db,cluster.existingSecret=cluster,auth.existingSecret=auth';
+
+async function render(sets: string, namespace = 'apart'): Promise<KubernetesObject[]> {
+  const text = await helm(['template', 'mine', CHART, '--namespace', namespace, '--set', sets]);
+  return parseAllDocuments(text)
+    .map(document => document.toJS() as KubernetesObject)
+    .filter(Boolean);
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: objects of the API, of whatever kind
+function one(objects: readonly KubernetesObject[], kind: string, ending = ''): any {
+  const found = objects.filter(object => object.kind === kind && object.metadata?.name?.endsWith(ending));
+  expect(found).toHaveLength(1);
+  return found[0];
+}
+
+describeWith(['helm'], 'the chart', () => {
+  let objects: KubernetesObject[];
+  beforeAll(async () => {
+    objects = await render(SECRETS);
+  });
+
+  test('is right as Helm sees it', async () => {
+    expect(await helm(['lint', CHART, '--strict', '--set', SECRETS])).toContain('0 chart(s) failed');
+  });
+
+  test('has the version of the program', () => {
+    const { version } = JSON.parse(readFileSync(join(CHART, '../../package.json'), 'utf8')) as { version: string };
+    const chart = parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8')) as Record<string, string>;
+    expect(chart).toMatchObject({ version, appVersion: version });
+  });
+
+  test.each([
+    ['no database', 'cluster.existingSecret=c,auth.existingSecret=a', 'storage.existingSecret is needed'],
+    [
+      'servers that cannot know each other',
+      'storage.existingSecret=s,auth.existingSecret=a',
+      'cluster.existingSecret is needed',
+    ],
+    [
+      'a door that is open to everybody',
+      'storage.existingSecret=s,cluster.existingSecret=c',
+      'auth.insecure=true is needed',
+    ],
+  ])('is refused with %s', async (_, sets, sentence) => {
+    await expect(render(sets)).rejects.toThrow(sentence);
+  });
+
+  test('runs one server alone without a secret for others', async () => {
+    const alone = await render('replicas=1,storage.existingSecret=s,auth.insecure=true');
+    expect(one(alone, 'ConfigMap').data['rookery.yaml']).not.toContain('cluster:');
+    expect(one(alone, 'StatefulSet').spec.template.spec.initContainers).toBeUndefined();
+  });
+
+  test('every container is locked: not root, root file system read-only, no rights, no way to more', () => {
+    const pod = one(objects, 'StatefulSet').spec.template.spec as V1PodSpec;
+    expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } });
+    const containers = [...(pod.initContainers ?? []), ...pod.containers];
+    expect(containers).toHaveLength(2);
+    for (const { securityContext, resources } of containers) {
+      expect(securityContext).toEqual({
+        allowPrivilegeEscalation: false,
+        readOnlyRootFilesystem: true,
+        capabilities: { drop: ['ALL'] },
+      });
+      expect(resources?.limits?.memory).toBeDefined();
+    }
+    const [server] = pod.containers;
+    expect(server?.livenessProbe?.httpGet?.path).toBe('/healthz');
+    expect(server?.readinessProbe?.httpGet?.path).toBe('/readyz');
+  });
+
+  test('secrets come by reference: no value of one is in an object', () => {
+    expect(objects.filter(object => object.kind === 'Secret')).toEqual([]);
+    const pod = one(objects, 'StatefulSet').spec.template.spec as V1PodSpec;
+    const named = pod.volumes?.flatMap(volume => volume.secret?.secretName ?? []);
+    expect(named?.sort()).toEqual(['auth', 'cluster', 'db']);
+  });
+
+  test('the server has no right outside of one namespace, and none on what it does not use', () => {
+    expect(objects.filter(object => /^Cluster/.test(object.kind ?? ''))).toEqual([]);
+    expect(one(objects, 'Role').rules).toEqual(
+      RIGHTS.map(({ group, resource, verbs }) => ({ apiGroups: [group], resources: [resource], verbs })),
+    );
+    const rules = one(objects, 'Role').rules as { apiGroups: string[]; resources: string[]; verbs: string[] }[];
+    const all = rules.flatMap(({ apiGroups, resources, verbs }) => [...apiGroups, ...resources, ...verbs]);
+    expect(all).not.toContain('*');
+    for (const closed of [
+      'pods/exec',
+      'pods/attach',
+      'pods/portforward',
+      'serviceaccounts',
+      'roles',
+      'deletecollection',
+    ]) {
+      expect(all).not.toContain(closed);
+    }
+  });
+
+  test('with a namespace for pods all rights and rules of pods are there', async () => {
+    const apart = await render(`${SECRETS},sandboxNamespace=pods`);
+    expect(one(apart, 'Role').metadata.namespace).toBe('pods');
+    expect(one(apart, 'RoleBinding').subjects[0].namespace).toBe('apart');
+    expect(one(apart, 'NetworkPolicy', '-sandboxes').metadata.namespace).toBe('pods');
+    expect(one(apart, 'ConfigMap').data['rookery.yaml']).toContain('namespace: pods');
+  });
+
+  describe('the rules of the network', () => {
+    const matchServers = {
+      'app.kubernetes.io/name': 'rookery',
+      'app.kubernetes.io/instance': 'mine',
+      'app.kubernetes.io/component': 'server',
+    };
+
+    test('only servers reach a pod, and only its manager', () => {
+      const { spec } = one(objects, 'NetworkPolicy', '-sandboxes');
+      expect(spec.podSelector.matchExpressions).toEqual([{ key: 'rookery.io/installation', operator: 'Exists' }]);
+      expect(spec.policyTypes).toEqual(['Ingress', 'Egress']);
+      expect(spec.ingress).toHaveLength(1);
+      expect(spec.ingress[0].ports).toEqual([{ port: 8710, protocol: 'TCP' }]);
+      expect(spec.ingress[0].from).toHaveLength(1);
+      expect(spec.ingress[0].from[0].podSelector.matchLabels).toEqual(matchServers);
+    });
+
+    test('a pod reaches no private address but names and servers: not the API server, the metadata service, or another pod', () => {
+      const { spec } = one(objects, 'NetworkPolicy', '-sandboxes');
+      const blocks = spec.egress.flatMap((rule: { to: { ipBlock?: { cidr: string; except: string[] } }[] }) =>
+        rule.to.flatMap(({ ipBlock }) => ipBlock ?? []),
+      );
+      expect(blocks.map(({ cidr }: { cidr: string }) => cidr)).toEqual(['0.0.0.0/0', '::/0']);
+      expect(blocks[0].except).toEqual(expect.arrayContaining(['10.0.0.0/8', '169.254.0.0/16', '192.168.0.0/16']));
+      const others = spec.egress.filter((rule: { to: { ipBlock?: unknown }[] }) => !rule.to.some(to => to.ipBlock));
+      expect(others.flatMap((rule: { ports: { port: number }[] }) => rule.ports.map(({ port }) => port))).toEqual([
+        53, 53, 7700,
+      ]);
+    });
+
+    test('without the internet a pod reaches names and servers only', async () => {
+      const closed = await render(`${SECRETS},networkPolicy.sandboxes.internet=false`);
+      expect(JSON.stringify(one(closed, 'NetworkPolicy', '-sandboxes'))).not.toContain('ipBlock');
+    });
+
+    test('the port of the cluster is open to servers and pods of instances only', () => {
+      const { spec } = one(objects, 'NetworkPolicy', '-servers');
+      const inner = spec.ingress.filter((rule: { ports: { port: number }[] }) =>
+        rule.ports.some(({ port }) => port === 7700),
+      );
+      expect(inner).toHaveLength(1);
+      expect(inner[0].from).toHaveLength(2);
+    });
+  });
+});
+
+describeWith(['helm', 'kubernetes'], 'the chart in a cluster', () => {
+  let namespace: TestNamespace;
+  beforeAll(async () => {
+    namespace = await kubernetesNamespace();
+  }, KUBERNETES_START_MS);
+  afterAll(() => namespace?.close());
+
+  test.each([
+    ['as it comes', SECRETS],
+    [
+      'with everything that can be chosen',
+      `${SECRETS},hostNetwork=true,kubeconfig.existingSecret=k,persistence.enabled=false,networkPolicy.serverCidrs={192.0.2.0/24},replicas=3`,
+    ],
+  ])('the API server takes every object, %s', async (_, sets) => {
+    const cluster = Cluster.open({
+      kubeconfig: namespace.kubeconfig,
+      namespace: namespace.name,
+      environment: {},
+    });
+    for (const object of await render(sets, namespace.name)) {
+      const [group, version] = object.apiVersion?.includes('/')
+        ? object.apiVersion.split('/')
+        : ['', object.apiVersion];
+      const root = group === '' ? `/api/${version}` : `/apis/${group}/${version}`;
+      const plural = `${object.kind?.toLowerCase().replace(/y$/, 'ie')}s`;
+      const path = `${root}/namespaces/${namespace.name}/${plural}`;
+      // A field that the API does not know is refused too.
+      const query = { dryRun: 'All', fieldValidation: 'Strict' };
+      await cluster.request(`take ${object.kind}`, { method: 'POST', path, query, body: object });
+    }
+    cluster.close();
+  });
+});

@@ -1,0 +1,250 @@
+import { POOL_STATUS, type Pool } from '../../src/core/pool.ts';
+import { readPool } from '../../src/core/pool-fields.ts';
+import type { Action } from '../../src/pools/actions.ts';
+import { decide } from '../../src/pools/policy.ts';
+import type { PoolPod, PoolSet, PoolView } from '../../src/sandbox/pools.ts';
+import { Random } from '../parts/random.ts';
+
+interface ModelPod extends PoolPod {
+  readonly cost: number;
+  /** The moment from which it was ready. */
+  readonly readyAt: number;
+}
+
+/** The cluster at one moment. Nothing in it changes afterwards. */
+interface Moment {
+  readonly set: (PoolSet & { readonly generation: number; readonly observed: number }) | null;
+  readonly pods: ReadonlyMap<string, ModelPod>;
+}
+
+const SIZE = 4;
+const MAX = 8;
+
+/**
+ * A pool, its claimers, our controller, and the cluster's own controller of ReplicaSets, which sees everything late and chooses what to end as the real one
+ * does. Every step is one of them doing one thing, in any order.
+ */
+export class PoolModel {
+  readonly #random: Random;
+  readonly #history: Moment[] = [{ set: null, pods: new Map() }];
+  readonly #ended: string[] = [];
+  #spec: Pool['spec'];
+  #status: Pool['status'] = POOL_STATUS.creating;
+  /** What the cluster's controller has seen. */
+  #cached = 0;
+  /** It has to have seen what it did itself before it does more. */
+  #expected = 0;
+  /** What ours has seen. */
+  #seen = 0;
+  #made = 0;
+  #nowMs = 1_000_000;
+
+  constructor(seed: number, reuse: boolean) {
+    this.#random = new Random(seed);
+    const resources = { requests: { cpu: '1m', memory: '1Mi' }, limits: { cpu: '1m', memory: '1Mi' } };
+    const read = readPool({ id: 'p', size: SIZE, max_size: MAX, reuse, resources, idle_recycle_time: { scaled: 1 } });
+    if (!read.ok) throw new Error(read.problems.join());
+    this.#spec = read.value;
+  }
+
+  /** Claimed pods that ended. */
+  get ended(): readonly string[] {
+    return this.#ended;
+  }
+
+  get pods(): readonly ModelPod[] {
+    return [...this.#now.pods.values()];
+  }
+
+  get replicas(): number {
+    return this.#now.set?.replicas ?? 0;
+  }
+
+  step(): void {
+    this.#nowMs += this.#random.below(400);
+    const acts = [
+      () => this.#controller(),
+      () => this.#controller(),
+      () => this.#replicaSets(),
+      () => this.#replicaSets(),
+      () => this.#kubelet(),
+      () => this.#claim(),
+      () => this.#claim(),
+      () => this.#release(),
+      () => this.#grow(),
+      () => this.#resize(),
+    ];
+    acts[this.#random.below(acts.length)]?.();
+  }
+
+  /** Nobody asks for anything any more, and everybody sees everything. */
+  settle(): void {
+    for (let round = 0; round < 200; round++) {
+      this.#nowMs += 500;
+      this.#cached = this.#seen = this.#history.length - 1;
+      this.#controller();
+      this.#cached = this.#history.length - 1;
+      this.#replicaSets();
+      this.#kubelet(true);
+    }
+  }
+
+  get wanted(): number {
+    const held = this.pods.filter(pod => pod.isMember && pod.instanceId !== null).length;
+    return Math.max(this.#spec.size, held);
+  }
+
+  delete(): void {
+    this.#status = POOL_STATUS.deleting;
+  }
+
+  get #now(): Moment {
+    return this.#history.at(-1) as Moment;
+  }
+
+  #change(change: Partial<Moment>): void {
+    this.#history.push({ ...this.#now, ...change });
+  }
+
+  #put(pod: ModelPod): void {
+    this.#change({ pods: new Map(this.#now.pods).set(pod.name, { ...pod, version: String(this.#history.length) }) });
+  }
+
+  #end(name: string): void {
+    const pods = new Map(this.#now.pods);
+    if (pods.get(name)?.instanceId != null) this.#ended.push(name);
+    pods.delete(name);
+    this.#change({ pods });
+  }
+
+  /** Ours. Its two watches are two streams; that of the pods is not behind the other. */
+  #controller(): void {
+    this.#seen = this.#later(this.#seen);
+    const { set } = this.#history[this.#seen] as Moment;
+    const { pods } = this.#history[this.#later(this.#seen)] as Moment;
+    const view: PoolView = { set, pods: [...pods.values()] };
+    const pool = { spec: this.#spec, status: this.#status, msg: '', readyCount: 0 };
+    const plan = decide({ pool, view, nowMs: this.#nowMs, problem: null, mayMake: true, mayRepairAtMs: 0 });
+    for (const action of plan.actions) this.#do(action);
+    // Its own changes are known to it at once.
+    if (plan.actions.length > 0) this.#seen = this.#history.length - 1;
+  }
+
+  #do(action: Action): void {
+    const { set, pods } = this.#now;
+    switch (action.do) {
+      case 'apply': {
+        const seen = set?.seen ?? { isCurrent: false, pods: 0, ready: 0, inService: 0 };
+        const made = { isAutoscaled: false, problem: null, isEnding: false, observed: -1, generation: 0 };
+        const replicas = set?.replicas ?? action.replicas;
+        this.#change({ set: { ...made, ...set, seen, replicas, spec: this.#spec, isUpToDate: true } });
+        return;
+      }
+      case 'scale':
+        if (set?.replicas === action.from) this.#scale(action.to);
+        return;
+      case 'disband':
+        this.#change({ set: null });
+        return;
+      case 'retire':
+        if (pods.get(action.pod.name)?.version === action.pod.version)
+          this.#put({ ...(action.pod as ModelPod), isRetired: true, cost: -1_000_000 });
+        return;
+      case 'remove':
+      case 'repair':
+        if (pods.get(action.pod.name)?.version === action.pod.version) this.#end(action.pod.name);
+        return;
+      case 'keepAtLeast':
+    }
+  }
+
+  #scale(replicas: number): void {
+    const { set } = this.#now;
+    if (set === null) return;
+    const generation = set.generation + 1;
+    this.#change({ set: { ...set, replicas, generation, seen: { ...set.seen, isCurrent: false } } });
+  }
+
+  /** That of the cluster. It ends pods by their names, whatever they are by now. */
+  #replicaSets(): void {
+    this.#cached = this.#later(this.#cached);
+    const { set, pods } = this.#history[this.#cached] as Moment;
+    const present = this.#now.set;
+    if (set === null || present === null) return;
+    const members = [...pods.values()].filter(({ isMember }) => isMember);
+    if (this.#cached >= this.#expected) {
+      const surplus = members.length - set.replicas;
+      for (let missing = -surplus; missing > 0; missing--) this.#make();
+      const ranked = [...members].sort((a, b) => Number(a.isReady) - Number(b.isReady) || a.cost - b.cost);
+      for (const { name } of ranked.slice(0, Math.max(0, surplus))) this.#end(name);
+      if (surplus !== 0) this.#expected = this.#history.length - 1;
+    }
+    const seen = {
+      isCurrent: set.generation >= present.generation,
+      pods: members.length,
+      ready: members.filter(({ isReady }) => isReady).length,
+      inService: members.filter(({ isRetired }) => !isRetired).length,
+    };
+    this.#change({ set: { ...(this.#now.set as typeof present), seen } });
+  }
+
+  #make(): void {
+    this.#made += 1;
+    const name = `pod-${this.#made}`;
+    this.#put({
+      ...{ name, uid: name, version: '', isMember: true, isRetired: false, instanceId: null, state: 'pending' },
+      ...{ isReady: false, problem: '', isHopeless: false, createdAtMs: this.#nowMs, restsSinceMs: 0 },
+      ...{ isUsed: false, isUpToDate: true, cost: 0, readyAt: 0 },
+    });
+  }
+
+  #kubelet(all = false): void {
+    const pending = this.pods.filter(({ state }) => state === 'pending');
+    for (const pod of all ? pending : pending.slice(0, 1)) {
+      this.#put({ ...pod, state: 'ready', isReady: true, restsSinceMs: this.#nowMs, readyAt: this.#history.length });
+    }
+  }
+
+  /**
+   * By anybody who sees late, too: it counts for the pod as it was seen. The cluster's controller has seen that it is ready: a pod takes a second to
+   * start, and that is what the one who claims knows it by, too.
+   */
+  #claim(): void {
+    const { pods } = this.#history[this.#later(Math.max(0, this.#history.length - 10))] as Moment;
+    const free = [...pods.values()].filter(
+      pod => pod.isMember && !pod.isRetired && pod.instanceId === null && pod.isReady && pod.readyAt <= this.#cached,
+    );
+    if (free.length === 0) return;
+    const pod = free[this.#random.below(free.length)] as ModelPod;
+    if (this.#now.pods.get(pod.name)?.version !== pod.version) return;
+    this.#put({ ...pod, instanceId: `i-${pod.name}`, cost: 1_000_000, isMember: this.#spec.reuse });
+  }
+
+  #release(): void {
+    const held = this.pods.filter(({ instanceId }) => instanceId !== null);
+    if (held.length === 0) return;
+    const pod = held[this.#random.below(held.length)] as ModelPod;
+    if (pod.isMember && this.#now.set !== null && this.#random.below(4) > 0) {
+      this.#put({ ...pod, instanceId: null, cost: 0, isUsed: true, restsSinceMs: this.#nowMs });
+      return;
+    }
+    const pods = new Map(this.#now.pods);
+    pods.delete(pod.name);
+    this.#change({ pods });
+  }
+
+  #grow(): void {
+    const { set } = this.#now;
+    if (set !== null && set.replicas < this.#spec.max_size) this.#scale(set.replicas + 1);
+  }
+
+  #resize(): void {
+    if (this.#random.below(4) > 0) return;
+    const size = this.#random.below(SIZE + 1);
+    this.#spec = { ...this.#spec, size, max_size: Math.max(size + 1, this.#random.below(MAX + 1)) };
+  }
+
+  #later(from: number): number {
+    return from + this.#random.below(this.#history.length - from);
+  }
+}
