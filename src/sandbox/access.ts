@@ -6,7 +6,7 @@ import type { Duplex, Readable, Writable } from 'node:stream';
  *
  * Everything happens inside, as the sandbox's user with that user's rights and limits: a path is a path in the sandbox, and a symbolic
  * link leads where it leads there. Streams carry back-pressure from end to end, so that a slow reader holds up what writes and fills
- * no memory. What was opened ends with the sandbox; its streams are destroyed then.
+ * no memory. An open way ends with the sandbox; its streams are destroyed then.
  *
  * Errors are `ServiceError`s: `failed_precondition` when the sandbox does not run, `unavailable` when it ended or does not answer,
  * `deadline_exceeded` when `signal` ended it, and those of each method. `signal` bounds the opening and ends what was opened.
@@ -28,7 +28,7 @@ export interface SandboxAccess {
    */
   writeFile(path: string, options: WriteFileOptions, content: Readable, signal: AbortSignal): Promise<WrittenFile>;
 
-  /** What is in a directory, ordered by path. Fails with `not_found`, `permission_denied`, `invalid_request` (no directory). */
+  /** The files of a directory, ordered by path. Fails with `not_found`, `permission_denied`, `invalid_request` (no directory). */
   listFiles(path: string, options: ListFilesOptions, signal: AbortSignal): Promise<FileList>;
 
   /** Fails with `already_exists` (not with `recursive` when it is a directory), `not_found` (its parent), `permission_denied`. */

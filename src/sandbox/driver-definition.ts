@@ -9,9 +9,14 @@ import type { SandboxDriver } from './driver.ts';
 export interface DriverDefinition {
   /** What its sandboxes run on: the files of this host, or an image, which a request then names. */
   readonly rootfs: 'host' | 'image';
+  /**
+   * They are on machines of a cluster: mounts are of those, code of this host is handed in, there may be pools to take one from, and another
+   * replica takes them over when the machine of the service is lost.
+   */
+  readonly isCluster?: true;
   /** `host` of the driver `docker` is the setting `docker.host`. */
   readonly settings: Readonly<Record<string, Setting<unknown>>>;
-  /** Paths of this host that no caller may name: who reaches them is root, or nearly. */
+  /** Paths of this host that no caller may name: access to them makes root, or nearly. */
   readonly closedPaths?: () => Promise<readonly string[]>;
   /** Makes the driver, on its first use: heavy libraries are imported here. null: requests may name it, and this installation has none. */
   readonly create: ((context: DriverContext<never>) => Promise<SandboxDriver>) | null;
@@ -20,7 +25,13 @@ export interface DriverDefinition {
 export interface DriverContext<Settings> {
   /** Files that the driver leaves for a later server are in `run/<its name>` below it. */
   readonly dataDir: string;
-  /** What may not be mounted, checked again when it is. */
+  /** This node among the replicas of the service; `''` when nothing but `probe` will be asked. */
+  readonly nodeId: string;
+  /** Of all replicas over one database together; `''` when nothing but `probe` will be asked. */
+  readonly installationId: string;
+  /** Of this program. */
+  readonly version: string;
+  /** Paths that may not be mounted, checked again at the mount. */
   readonly mountPolicy: HostPathPolicy;
   /** That of the server: no sandbox sees it. */
   readonly environment: Environment;

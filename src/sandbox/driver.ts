@@ -1,7 +1,8 @@
-import type { RuntimeEndpoint, SandboxFacts, SandboxType } from '../core/instance.ts';
+import type { PoolPreference, RuntimeEndpoint, SandboxFacts, SandboxType } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { PortSpec } from '../core/port.ts';
 import type { SandboxAccess } from './access.ts';
+import type { PoolBackend } from './pools.ts';
 
 /**
  * The contract of everything that can run an instance: the drivers of `core/sandbox-types.ts`, and the fake one of the tests.
@@ -14,12 +15,17 @@ import type { SandboxAccess } from './access.ts';
  */
 export interface SandboxDriver {
   readonly name: SandboxType;
+  /** Sandboxes that wait for instances, where it has them. */
+  readonly pools?: PoolBackend;
 
   /** Whether it works on this machine, now. Never throws; bounded (5 s). */
   probe(): Promise<ProbeResult>;
 
   /** Prepares what can be prepared (a zygote, pre-forked workers) so that the first `start` is fast. Optional; never throws. */
   warm?(): Promise<void>;
+
+  /** How long a start of this spec may take, when that is more than usual. Asks nobody. */
+  startBudgetMs?(spec: SandboxSpec, usualMs: number): number;
 
   /**
    * Starts a sandbox and returns once its runtime can be connected to (`endpoint`), not once code is loaded.
@@ -33,19 +39,25 @@ export interface SandboxDriver {
   /** Ends it: asks, waits up to `graceMs`, then kills. Returns when nothing runs any more. Absent = success. */
   stop(handle: SandboxHandle, graceMs: number): Promise<void>;
 
-  /** Removes what is left of it (logs too). Implies a kill when it still runs. Absent = success. */
-  remove(handle: SandboxHandle): Promise<void>;
+  /**
+   * Removes what is left of it (logs too). Implies a kill when it still runs. Absent = success. `cleared` is called when nothing can fail any more
+   * and `list` has what is left for a server after this one; a driver that cannot tell does not call it.
+   */
+  remove(handle: SandboxHandle, cleared?: () => void): Promise<void>;
 
   /** Its state now; `state: 'gone'` when there is no trace of it. */
   inspect(handle: SandboxHandle): Promise<SandboxState>;
 
-  /** Everything on this machine that carries our label, for the reconciler. */
+  /** Why nobody can tell whether it runs, as far as the driver has been told; null when that is known. Asks nobody. Absent: it always is. */
+  whyUnknown?(handle: SandboxHandle): string | null;
+
+  /** Everything that carries our label, for the reconciler: on this machine, or of all nodes where sandboxes do not live on machines of ours. */
   list(): Promise<readonly ListedSandbox[]>;
 
   /** Runs a command inside, as the sandbox's user, in its environment. `timeoutMs` ends its whole process group: returncode −1. */
   exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult>;
 
-  /** What it uses now. */
+  /** Its present use of resources. */
   stats(handle: SandboxHandle): Promise<SandboxStats>;
 
   /**
@@ -79,7 +91,7 @@ export type ProbeResult =
   | {
       readonly available: true;
       readonly capabilities: DriverCapabilities;
-      /** What does not work here, each a sentence with what it means. Empty: nothing is missing. */
+      /** Features that do not work here, each a sentence with the consequence. Empty: nothing is missing. */
       readonly degraded: readonly string[];
     }
   | {
@@ -90,7 +102,7 @@ export type ProbeResult =
       readonly mayPass?: boolean;
     };
 
-/** What runs inside. `runtime/executors.ts` makes it from the runtime value. */
+/** The command inside. `runtime/executors.ts` makes it from the runtime value. */
 export type RuntimeCommand =
   /** The Python runtime of this interpreter version (`3.11`). */
   | { readonly kind: 'python'; readonly version: string }
@@ -102,7 +114,7 @@ export type RuntimeCommand =
       /** It makes the socket itself: nothing is at its path before, and no descriptor is inherited. */
       readonly makesSocket?: boolean;
       /**
-       * With `makesSocket`: it may serve HTTP on 127.0.0.1:8000 instead, as with kind `http`; what it does first decides. Only in a network of
+       * With `makesSocket`: it may serve HTTP on 127.0.0.1:8000 instead, as with kind `http`; the first of the two decides. Only in a network of
        * the sandbox's own: elsewhere the port may be another program's, and it is not looked at.
        */
       readonly orServesHttp?: boolean;
@@ -111,8 +123,10 @@ export type RuntimeCommand =
        * with a sentence when `argv[0]` is no program.
        */
       readonly deployDir?: string;
-      /** In an image: `argv[0]` is a Java of exactly this version (`17`), or the start fails. On the host it was looked for beforehand. */
-      readonly javaVersion?: string;
+      /** A driver may keep processes of this `argv` that wait for their orders (docs/process-sandbox.md): it understands `--wait-for-orders`. */
+      readonly canWait?: boolean;
+      /** In an image: `argv[0]` is this program in exactly this version, or the start fails. On the host it was looked for beforehand. */
+      readonly imageProgram?: { readonly name: 'java' | 'node'; readonly version: string };
     }
   /**
    * A program that serves HTTP on 127.0.0.1:8000 (docs/runtimes.md), with what speaks HTTP to it in the same network. `argv[0]` and
@@ -128,9 +142,13 @@ export interface SandboxSpec {
   readonly command: RuntimeCommand;
   /** Opens each connection to the runtime; never logged. */
   readonly secret: string;
+  /** What the INIT will say: a runtime that can be told with its start loads the code at once. */
+  readonly init?: object;
   readonly rootfs: { readonly type: 'host' | 'image'; readonly imageUrl: string; readonly user: string };
   /** The complete environment of the user's code, the platform's names included. */
   readonly env: Readonly<Record<string, string>>;
+  /** Those of `env` whose values are secrets: they may stand in nothing that is kept or shown. Absent: none. */
+  readonly secretVariables?: readonly string[];
   /** Inside the sandbox. */
   readonly workingDir: string;
   /** Workspace first when there is one. Sources are absolute; the driver resolves and checks them again when it mounts. */
@@ -142,6 +160,8 @@ export interface SandboxSpec {
    * undone. For what must not run twice.
    */
   readonly survivesCaller?: boolean;
+  /** A command that is run once, to its end: where the machinery knows jobs (Kubernetes), it is one. */
+  readonly runsOnce?: boolean;
   readonly ports: readonly PortSpec[];
   readonly cpuMillis: number;
   readonly memoryMb: number;
@@ -151,12 +171,16 @@ export interface SandboxSpec {
   readonly network: 'host' | 'none';
   /** Refuse to start when a layer of isolation that this driver can have does not work on this machine. */
   readonly requireIsolation: boolean;
+  /** Where there are pools of sandboxes that wait: which ones to take one from. Absent: any that fits. */
+  readonly pool?: PoolPreference;
 }
 
 export interface StartedSandbox {
   readonly handle: SandboxHandle;
   readonly endpoint: RuntimeEndpoint;
   readonly facts: SandboxFacts;
+  /** Milliseconds that went to each part of the start, where the driver knows: `mounts`, `limits`, `runtime`. The rest is the hand-over. */
+  readonly stages?: Readonly<Record<string, number>>;
 }
 
 /** Plain JSON with a version; stored with the row, so adopting is `inspect(handle)` and nothing else. */
@@ -183,11 +207,18 @@ export interface ExitResult {
 
 export type SandboxState =
   | { readonly state: 'running' }
+  /**
+   * It may run, and nobody can tell: the machine that it is on is lost, or what knows of it does not answer. Nothing takes its place before
+   * it is known to have ended. `reason` is a sentence.
+   */
+  | { readonly state: 'unknown'; readonly reason: string }
   | { readonly state: 'exited'; readonly exit: ExitResult }
   | { readonly state: 'gone' };
 
 export interface ListedSandbox {
   readonly instanceId: string;
+  /** The node that started it, where its sandboxes are seen by all nodes; absent: this one. */
+  readonly nodeId?: string;
   readonly handle: SandboxHandle;
   readonly running: boolean;
 }

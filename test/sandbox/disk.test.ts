@@ -14,7 +14,7 @@ const DISK = { maxMb: MAX_MB, intervalMs: 50 };
 
 vi.setConfig({ testTimeout: 120_000 });
 
-describeWith(['root'], 'what a sandbox has on the disk of the host', () => {
+describeWith(['root'], 'the files of a sandbox on the disk of the host', () => {
   let fixture: ProcessFixture;
   let driver: SandboxDriver;
   let host: string;
@@ -64,7 +64,7 @@ describeWith(['root'], 'what a sandbox has on the disk of the host', () => {
     const { handle } = await start(program(code).spec);
     const exit = await driver.wait(handle, AbortSignal.timeout(WAIT_MS));
     expect(describeExit(exit)).toMatch(over);
-    // Whoever looks later learns the same.
+    // A later look finds the same.
     expect(await driver.inspect(handle)).toMatchObject({ state: 'exited', exit: { cause: exit.cause } });
   });
 

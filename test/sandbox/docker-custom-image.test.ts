@@ -190,7 +190,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
     test.each([
       ['root', ''],
       ['a user of the image', IMAGE_USER.name],
-    ])('what its command makes in a mount is no program of %s outside', async (_who, user) => {
+    ])('a file that its command makes in a mount is no program of %s outside', async (_who, user) => {
       const image = `${IMAGE}-bits`;
       const script =
         'cp /bin/sh /writable/a; chmod 6755 /writable/a; install -m 4755 /bin/sh /writable/b; touch /writable/c';

@@ -5,7 +5,7 @@ import { describeEscapeFiles } from '../suites/escape-files.ts';
 import { DockerFixture } from './docker-fixture.ts';
 
 describeWith(['docker'], 'with a docker daemon', () => {
-  describeEscapeFiles('a container', false, async () => {
+  describeEscapeFiles('a container', { isSeen: false }, async () => {
     const { host } = await sharedDocker();
     const fixture = new DockerFixture(host, IMAGES.python);
     return {

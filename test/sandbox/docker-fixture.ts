@@ -5,7 +5,7 @@ import { DockerDriver, type DockerDriverOptions } from '../../src/sandbox/docker
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { DriverFixture } from './driver-fixture.ts';
 
-/** Whoever runs the tests, as a user of the image: root inside may not do more with files than any other user. */
+/** The user who runs the tests, as a user of the image: root inside may not do more with files than any other user. */
 const USER = process.getuid?.() === 0 ? '' : String(process.getuid?.());
 
 /** On one daemon. */

@@ -170,7 +170,8 @@ describeWith(['docker'], 'containers', () => {
 
     test('a Java of another version, or none, is an invalid function', async () => {
       const argv = ['java', '-jar', '/x.jar'];
-      const command = { kind: 'exec' as const, argv, makesSocket: true, javaVersion: '17' };
+      const imageProgram = { name: 'java' as const, version: '17' };
+      const command = { kind: 'exec' as const, argv, makesSocket: true, imageProgram };
       await expect(start({ command })).rejects.toSatisfy(
         isError('failed_precondition', /^invalid function: runtime java17 is not available: image \S+ has no Java,/),
       );
@@ -207,7 +208,7 @@ describeWith(['docker'], 'containers', () => {
       );
     });
 
-    test('who cannot write to a workspace of somebody else learns both uids', async () => {
+    test('a workspace that the user cannot write to fails the create with both uids', async () => {
       const source = directory();
       const mounts = [...fixture.spec().mounts, { source, target: '/home/worker', readonly: false }];
       const rootfs = image(IMAGES.python, IMAGE_USER.name);
@@ -364,7 +365,7 @@ describeWith(['docker'], 'containers', () => {
       expect(await driver.list()).toEqual([]);
     });
 
-    test('what an earlier start of the same instance left does not hinder the next', async () => {
+    test('leftovers of an earlier start of the same instance do not hinder the next', async () => {
       const first = await start();
       const second = await driver.start({ ...fixture.spec(), instanceId: first.spec.instanceId }, signal());
       expect(await driver.inspect(first.handle)).toEqual({ state: 'gone' });
@@ -479,7 +480,7 @@ describeWith(['docker'], 'containers', () => {
       );
     });
 
-    test('when it ends before it listens the start tells how, with its last words', async () => {
+    test('when it ends before it listens the start says how, with its last output', async () => {
       const source = directory({ app: '#!/bin/sh\necho no luck >&2\nexit 7\n' });
       await expect(startProgram(exec(), source)).rejects.toSatisfy(
         isError('failed_precondition', /^instance exited: exit code 7: no luck$/),

@@ -1,7 +1,7 @@
 import { describeEscapeFiles } from '../suites/escape-files.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
-describeEscapeFiles('a process sandbox', true, async () => {
+describeEscapeFiles('a process sandbox', { isSeen: true }, async () => {
   const fixture = new ProcessFixture();
   return {
     driver: fixture.driver(),

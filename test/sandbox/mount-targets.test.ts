@@ -111,7 +111,7 @@ describeWith(['root', 'namespaces'], "mount targets on the host's files", () => 
     expect(await driver.list()).toEqual([]);
   });
 
-  test('what the platform has mounted itself is needed; below it a mount is free', async () => {
+  test('the platform’s own mounts are needed; below them a mount is free', async () => {
     const platformMounts = [{ source: join(source, 'bin'), target: '/opt/function/code', readonly: false }];
     const command = { kind: 'python', version } as const;
     for (const target of ['/opt', '/opt/function/code']) {

@@ -135,11 +135,11 @@ describeWith(['root', 'networks', 'supervisor', 'docker'], 'the networks of all 
     expect(await reached(others, SILENT_SECONDS)).toEqual([]);
   });
 
-  test('what listens on the host’s loopback is out of reach', async () => {
+  test('a listener on the host’s loopback is out of reach', async () => {
     expect(await reached(() => [['tcp', '127.0.0.1', hostPort]], SILENT_SECONDS)).toEqual([]);
   });
 
-  test.skipIf(outside === undefined)('what listens on all addresses of the host is reached at its own', async () => {
+  test.skipIf(outside === undefined)('a listener on all addresses of the host is reached at its own', async () => {
     expect(await reached(() => [['tcp', String(outside), hostPort]], ANSWER_SECONDS)).toHaveLength(parties.length);
   });
 

@@ -54,7 +54,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await attempt('raw_socket')).toBe('PermissionError');
   });
 
-  test('what listens on the host’s loopback is out of reach', async () => {
+  test('a listener on the host’s loopback is out of reach', async () => {
     const { port } = await listenOn('127.0.0.1');
     const { attempt } = await start();
     expect(await attempt('connect', { host: '127.0.0.1', port })).toBe('ConnectionRefusedError');

@@ -22,6 +22,7 @@ import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
 import { call, initOf, isError } from '../suites/sandbox-driver.ts';
 import { ProcessFixture } from './process-fixture.ts';
+import { commandLine, pidOf, pids, zygoteTitles } from './zygote-processes.ts';
 
 const WAIT_MS = 30_000;
 const MANY = 200;
@@ -58,10 +59,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     return { spec, channel, ...started };
   };
 
-  const zygotePids = () => {
-    const names = readdirSync(join(fixture.dataDir, 'run')).filter(name => name.endsWith('.lock'));
-    return names.map(name => pidOf(`rookery: zygote ${name.slice(0, -'.lock'.length)}`)).filter(pid => pid !== null);
-  };
+  const zygotePids = () => zygoteTitles(fixture.dataDir).flatMap(title => pidOf(title) ?? []);
 
   test('instances live on when their zygote is killed: call, exec, logs, end and remove work', async () => {
     const one = await startWith('count');
@@ -267,9 +265,19 @@ describe('the process driver', { timeout: 120_000 }, () => {
     }
     const source = join(pythonDir, 'rookery_zygote', file);
     const killed = JSON.stringify(join(pythonDir, 'killed'));
-    const os = `__import__('os')`;
-    const killOnce = (pid: string) =>
-      `(${os}.path.exists(${killed}) or (${os}.mkdir(${killed}), ${os}.kill(${pid}, 9)))`;
+    // Two may come here at one time. A kill takes effect in its own time: until then the one that is killed takes what is sent to it, and a
+    // start has succeeded.
+    const program = [
+      'import os',
+      'try:',
+      `    os.mkdir(${killed})`,
+      'except FileExistsError:',
+      '    pass',
+      'else:',
+      '    os.kill(pid, 9)',
+      '    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)',
+    ].join('\n');
+    const killOnce = (pid: string) => `exec(${JSON.stringify(program)}, {'pid': ${pid}})`;
     writeFileSync(source, change(readFileSync(source, 'utf8'), killOnce));
     const own = new ProcessFixture({ pythonDir });
     try {
@@ -298,6 +306,12 @@ describe('the process driver', { timeout: 120_000 }, () => {
       'a user’s process that is killed before it has its orders: the start goes on with another one',
       'init.py',
       (source, killOnce) => source.replace(/^( *)(os\.close\(nothing\))$/m, `$1$2\n$1${killOnce('self._user')}`),
+    ],
+    [
+      'a user’s process that is killed while its worker waits: the start goes on with another one',
+      'worker.py',
+      (source, killOnce) =>
+        source.replace(/^( *)(plan\.program\.become\(.*\))$/m, `$1${killOnce('self.first._user')}\n$1$2`),
     ],
   ])('%s', async (_, file, change) => {
     await withKilled(file, change, async own => {
@@ -366,7 +380,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     },
   );
 
-  test('what cannot be read now is not taken for dead: neither its files nor its process', async () => {
+  test('a sandbox whose state cannot be read now does not count as dead: its files and its process stay', async () => {
     const { handle } = await startWith('echo');
     const directory = join(fixture.dataDir, 'run/instances', handle.instanceId);
     // A file that is there and cannot be read, whoever asks.
@@ -507,7 +521,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 
   test(`${MANY} creates and removes leave nothing behind`, async () => {
-    // What one of them leaves is counted against what there is after one of them.
+    // Compares the leftovers of many with those of one.
     await startWith('echo').then(({ handle, channel }) => {
       channel.close();
       return driver.remove(handle);
@@ -551,35 +565,6 @@ async function logText(driver: ProcessDriver, handle: SandboxHandle): Promise<st
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString();
-}
-
-function commandLine(pid: string): string {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
-  } catch {
-    return '';
-  }
-}
-
-function pids(): readonly string[] {
-  return readdirSync('/proc').filter(name => /^\d+$/.test(name));
-}
-
-/** The process whose parent has another title: a zygote, not one of its workers. */
-function pidOf(title: string): number | null {
-  const found = pids().filter(pid => commandLine(pid) === title);
-  const isChild = (pid: string) => found.includes(parentOf(pid));
-  const [first] = found.filter(pid => !isChild(pid));
-  return first === undefined ? null : Number(first);
-}
-
-function parentOf(pid: string): string {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1] ?? '';
-  } catch {
-    return '';
-  }
 }
 
 /** Processes in the control groups of a sandbox; without groups there is nothing to ask. */

@@ -4,7 +4,7 @@ import { describeEscapeFiles } from '../suites/escape-files.ts';
 import { SupervisorFixture } from './supervisor-fixture.ts';
 
 describeWith(['supervisor', 'root'], 'files', () => {
-  describeEscapeFiles('a supervised sandbox', true, async () => {
+  describeEscapeFiles('a supervised sandbox', { isSeen: true }, async () => {
     const supervisord = await TestSupervisord.start();
     const fixture = new SupervisorFixture(supervisord);
     return {

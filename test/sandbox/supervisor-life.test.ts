@@ -37,8 +37,9 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     return started;
   };
   const programOf = (started: StartedSandbox) => started.facts.sandboxId;
-  const shimOf = (on: TestSupervisord, started: StartedSandbox) =>
-    Number(/pid (\d+)/.exec(on.control('status', programOf(started)).stdout)?.[1]);
+  const pidOf = (on: TestSupervisord, program: string) =>
+    Number(/pid (\d+)/.exec(on.control('status', program).stdout)?.[1]);
+  const shimOf = (on: TestSupervisord, started: StartedSandbox) => pidOf(on, programOf(started));
 
   test('an instance is a program whose section and log say which it is', async () => {
     const on = await supervisord();
@@ -68,6 +69,30 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     await next.remove(started.handle);
     await next.close();
     expect(on.programs()).toEqual([]);
+    expect(on.included()).toEqual([]);
+  });
+
+  test('a driver that closes waits for all its starts, and none begins afterwards', async () => {
+    const on = await supervisord();
+    const under = fixture(on);
+    const driver = under.driver({ spares: 1 });
+    // The first has a program that waits for it, and is in its midst; the others wait for one.
+    expect((await driver.probe()).available).toBe(true);
+    const starts = Array.from({ length: 3 }, () => start(driver, under.spec()));
+    let over = 0;
+    for (const one of starts) void one.catch(() => undefined).finally(() => (over += 1));
+    await driver.close();
+    expect(over).toBe(starts.length);
+    await expect(start(driver, under.spec())).rejects.toSatisfy(
+      error => error instanceof ServiceError && error.message === 'the supervisor driver is closed',
+    );
+    const begun = (await Promise.allSettled(starts)).flatMap(one => (one.status === 'fulfilled' ? [one.value] : []));
+    expect(on.programs()).toEqual(begun.map(programOf));
+    expect(readdirSync(join(under.dataDir, 'run/supervisor')).filter(name => name.endsWith('.sock'))).toEqual([]);
+    const next = under.driver();
+    for (const { handle } of begun) await next.remove(handle);
+    expect(await next.list()).toEqual([]);
+    await next.close();
     expect(on.included()).toEqual([]);
   });
 
@@ -193,7 +218,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(on.programs()).toContain(programOf(started));
   });
 
-  test('what a server left that lives no more is removed by the next: programs without an instance and their files', async () => {
+  test('the next server removes the leftovers of a dead one: programs without an instance and their files', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const before = under.driver();

@@ -173,7 +173,7 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
   });
 }
 
-describeWith(['root', 'namespaces'], 'what the kernel counts by user is of each sandbox', () => {
+describeWith(['root', 'namespaces'], 'kernel limits that count by user hold for each sandbox', () => {
   describeLimits('process', async () => {
     const fixture = new ProcessFixture();
     return {
@@ -211,16 +211,18 @@ try {
 }
 `,
       );
-      // In a user namespace where all ids are the host's: what is forbidden there is forbidden to nobody else.
+      // In a user namespace where all ids are the host's: its limits hold for nobody else.
       const wrapper = `
 import os, sys
 from rookery_zygote import user_limits
-offer = user_limits.Offer()
+offer = user_limits.Offer(os.getpid())
 child = os.fork()
-if child:
-    offer.make(child)
-    os._exit(os.waitpid(child, 0)[1] >> 8)
-offer.take().enter()
+if child == 0:
+    offer.make()
+    os._exit(0)
+limits = offer.take()
+os.waitpid(child, 0)
+limits.enter()
 os.execv(sys.argv[1], sys.argv[1:])
 `;
       const command = ['-B', '-c', wrapper, process.execPath, '--import', 'tsx', program];
@@ -265,7 +267,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 describeWith(
   ['root', 'namespaces', 'supervisor'],
-  'what the kernel counts by user is of each supervised sandbox',
+  'kernel limits that count by user hold for each supervised sandbox',
   () => {
     describeLimits('supervisor', async () => {
       const supervisord = await TestSupervisord.start();

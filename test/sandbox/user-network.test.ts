@@ -7,6 +7,7 @@ import { describeWith, whyMissing } from '../probe.ts';
 import { ask, listenOn, OUTSIDE, startAttempts } from './network-fixture.ts';
 import { ProcessFixture } from './process-fixture.ts';
 import { SupervisorFixture } from './supervisor-fixture.ts';
+import { zygotePids } from './zygote-processes.ts';
 
 const WAIT_MS = 30_000;
 /** Of this file alone, so that its programs differ from others. */
@@ -55,7 +56,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     });
   });
 
-  test('what listens on the host’s loopback is out of reach, under every address inside', async () => {
+  test('a listener on the host’s loopback is out of reach, under every address inside', async () => {
     const { port, listener } = await listenOn('127.0.0.1');
     const { reach } = await start();
     const hosts = ['127.0.0.1', '127.0.0.2', '0.0.0.0', `${BEGINNING}100`, '10.223.9.9'];
@@ -64,7 +65,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
       SILENT_SECONDS,
     );
     expect(found).not.toContain('ok');
-    // Whoever passes on answers for itself, and for the host never: nothing has come here.
+    // The program that passes packets on answers for itself, never for the host: nothing has come here.
     let callers = 0;
     listener.on('connection', () => {
       callers += 1;
@@ -141,7 +142,8 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     await driver.close();
     driver = fixture.driver({ spares: 0 });
     const [goes, dies] = await Promise.all([start(), start()]);
-    expect(programs()).toHaveLength(2);
+    // Those of tests before end with their sandboxes, a moment after these have been removed.
+    await expect.poll(programs, { timeout: WAIT_MS }).toHaveLength(2);
     await driver.remove(goes.handle);
     await expect.poll(programs, { timeout: WAIT_MS }).toHaveLength(1);
     process.kill(Number(dies.handle.data.pid), 'SIGKILL');
@@ -161,7 +163,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
         expect(facts.isolation).toContain('net');
         expect(await attempt('resolver')).toContain(`nameserver ${BEGINNING}3\n`);
         expect(await reach([['tcp', '169.254.169.254', 80]], ANSWER_SECONDS)).toEqual(['PermissionError']);
-        expect(programs()).toHaveLength(1);
+        await expect.poll(programs, { timeout: WAIT_MS }).toHaveLength(1);
       } finally {
         await under.dispose();
         await supervisord.dispose();
@@ -187,12 +189,6 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
 /** Those that pass on for sandboxes of this file. */
 function programs(): readonly number[] {
   return processes(argv => /\/(pasta|slirp4netns)$/.test(argv[0] ?? '') && argv.some(text => text.includes(BEGINNING)));
-}
-
-/** Their titles begin with their name, which is that of their lock. */
-function zygotePids(dataDir: string): readonly number[] {
-  const names = readdirSync(`${dataDir}/run`).filter(name => name.endsWith('.lock'));
-  return processes(([title]) => names.some(name => title === `rookery: zygote ${name.slice(0, -5)}`));
 }
 
 function processes(isWanted: (argv: readonly string[]) => boolean): readonly number[] {

@@ -92,7 +92,7 @@ class OpenCommand implements OpenExec {
   readonly ended: Promise<number>;
   readonly #parts: CommandParts;
   readonly #splitter = new FrameSplitter();
-  /** What may be the daemon's words in place of the command's. */
+  /** A beginning that may be the daemon's words in place of the command's. */
   #held: Buffer | null = Buffer.alloc(0);
   #isOver = false;
   #killing: Promise<void> | null = null;

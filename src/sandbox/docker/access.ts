@@ -1,21 +1,11 @@
-import type { Duplex, Readable } from 'node:stream';
+import type { Duplex } from 'node:stream';
 import type Docker from 'dockerode';
 import { failedPrecondition, resourceExhausted, unavailable } from '../../core/error.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import type {
-  FileList,
-  ListFilesOptions,
-  MakeDirectoryOptions,
-  OpenExec,
-  OpenExecRequest,
-  OpenFile,
-  SandboxAccess,
-  WriteFileOptions,
-  WrittenFile,
-} from '../access.ts';
+import type { OpenExec, OpenExecRequest, SandboxAccess } from '../access.ts';
 import type { OpenWay } from '../host/access-connection.ts';
-import { listFiles, makeDirectory, openFile, writeFile } from '../host/access-files.ts';
 import { connectTcp } from '../host/connect-tcp.ts';
+import { FileAccess } from '../host/file-access.ts';
 import { openCommand } from './access-exec.ts';
 import { type Engine, statusOf } from './engine.ts';
 import type { Entrance } from './entrance.ts';
@@ -25,7 +15,7 @@ import { addressOf, mayEnter } from './reach.ts';
 /** Open commands in one container at a time, as `SandboxAccess` says. */
 const MOST_COMMANDS = 32;
 
-/** What all ways into containers of one driver share. */
+/** Shared by all ways into containers of one driver. */
 export interface AccessParts {
   readonly engine: Engine;
   readonly entrance: Entrance;
@@ -39,13 +29,14 @@ export interface AccessParts {
  * Ways into one container. Commands are the daemon's; ports and files are reached by a process of ours that enters the container, for which
  * the server must be root on the daemon's machine.
  */
-export class ContainerAccess implements SandboxAccess {
+export class ContainerAccess extends FileAccess implements SandboxAccess {
   readonly #open: () => Promise<AccessParts>;
   readonly #instanceId: string;
   readonly #container: string;
 
   /** `open` gives the parts once the daemon has been found. */
   constructor(open: () => Promise<AccessParts>, instanceId: string, container: string) {
+    super();
     this.#open = open;
     this.#instanceId = instanceId;
     this.#container = container;
@@ -74,7 +65,7 @@ export class ContainerAccess implements SandboxAccess {
   }
 
   async dial(port: number, signal: AbortSignal): Promise<Duplex> {
-    if (mayEnter()) return (await this.#openWay('dial', { port }, signal)).socket;
+    if (mayEnter()) return (await this.openWay('dial', { port }, signal)).socket;
     const address = addressOf(await this.#inspect());
     if (address === null) {
       throw failedPrecondition('a sandbox without a network can be reached only by a server that runs as root');
@@ -82,23 +73,7 @@ export class ContainerAccess implements SandboxAccess {
     return await connectToAddress(address, port, signal);
   }
 
-  openFile(path: string, signal: AbortSignal): Promise<OpenFile> {
-    return openFile(this.#openWay, path, signal);
-  }
-
-  writeFile(path: string, options: WriteFileOptions, content: Readable, signal: AbortSignal): Promise<WrittenFile> {
-    return writeFile(this.#openWay, path, options, content, signal);
-  }
-
-  listFiles(path: string, options: ListFilesOptions, signal: AbortSignal): Promise<FileList> {
-    return listFiles(this.#openWay, path, options, signal);
-  }
-
-  makeDirectory(path: string, options: MakeDirectoryOptions, signal: AbortSignal): Promise<void> {
-    return makeDirectory(this.#openWay, path, options, signal);
-  }
-
-  readonly #openWay: OpenWay = async (way, request, signal) => {
+  protected readonly openWay: OpenWay = async (way, request, signal) => {
     if (way === 'exec') throw failedPrecondition('commands in containers are started by the daemon');
     if (!mayEnter()) {
       throw failedPrecondition('files of a container can be reached only by a server that runs as root on its machine');

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import { type Engine, statusOf } from './engine.ts';
 
-/** What is at a path of a container, running or not, links followed. */
+/** The file or directory at a path of a container, running or not, links followed. */
 export interface InsideStat {
   readonly isDirectory: boolean;
   readonly isFile: boolean;

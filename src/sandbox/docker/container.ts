@@ -13,7 +13,7 @@ const MEBIBYTE = 1024 * 1024;
 /** The largest number that JSON carries exactly; no machine has so much memory. */
 const MAX_MEMORY_BYTES = 2 ** 52;
 
-/** What a container is made from, beside the spec. */
+/** The parts of a container beside its spec. */
 export interface ContainerPlan {
   readonly spec: SandboxSpec;
   readonly installation: string;
@@ -24,7 +24,7 @@ export interface ContainerPlan {
   readonly network: string;
   /** null: the image's own command. */
   readonly argv: readonly string[] | null;
-  /** What the Engine takes as `SecurityOpt`. */
+  /** `SecurityOpt` of the Engine. */
   readonly securityOptions: readonly string[];
   /** Beside the spec's. */
   readonly env: Readonly<Record<string, string>>;
@@ -34,7 +34,7 @@ export function containerName(instanceId: string): string {
   return `rookery-${instanceId}`;
 }
 
-/** What the Engine is asked to make. */
+/** The container as the Engine is asked to make it. */
 export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOptions {
   const { spec, installation, network } = plan;
   const memoryBytes = Math.min(spec.memoryMb * MEBIBYTE, MAX_MEMORY_BYTES);

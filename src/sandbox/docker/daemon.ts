@@ -3,14 +3,14 @@ import type { SandboxSpec } from '../driver.ts';
 import type { BridgeRules } from './bridge-rules.ts';
 import type { Engine } from './engine.ts';
 
-/** What a daemon can do, as it says itself. */
+/** The features of a daemon, as it reports them. */
 export interface DaemonFacts {
   /** The layers that hold in its containers. */
   readonly isolation: readonly string[];
   readonly hasCpuLimit: boolean;
   readonly hasMemoryLimit: boolean;
   readonly hasPidsLimit: boolean;
-  /** What is missing, as sentences. */
+  /** Missing features, as sentences. */
   readonly degraded: readonly string[];
 }
 

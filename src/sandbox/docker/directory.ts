@@ -12,7 +12,7 @@ export const INSIDE_SOCKET = `${INSIDE_DIRECTORY}/${SOCKET_NAME}`;
 const ORDERS_NAME = 'orders.json';
 /** Larger than any uid that a container may be given. */
 const NOBODYS_UID = 2 ** 31;
-/** What the starter of the Python runtime reads and removes. */
+/** A file that the starter of the Python runtime reads and removes. */
 export const INSIDE_ORDERS = `${INSIDE_DIRECTORY}/${ORDERS_NAME}`;
 
 /** The directory of a sandbox on the host; only the server may enter the one above it. */
@@ -29,7 +29,7 @@ export function socketPath(directory: string): string {
   return process.getuid?.() === 0 ? join(directory, SOCKET_NAME) : join(sharedPath(directory), SOCKET_NAME);
 }
 
-/** What is mounted into the container. */
+/** The directory that is mounted into the container. */
 export function sharedPath(directory: string): string {
   return join(directory, 'shared');
 }

@@ -34,8 +34,8 @@ import { factsOf } from './facts.ts';
 import { SecurityOptions } from './filter.ts';
 import { makeHandle, readHandle } from './handle.ts';
 import { HostPython } from './host-python.ts';
+import { ImagePrograms } from './image-programs.ts';
 import { Images } from './images.ts';
-import { Javas } from './java.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
 import { readLogs } from './logs.ts';
 import { bridgesOf, TenantNetworks } from './networks.ts';
@@ -56,7 +56,7 @@ const KILL_TIMEOUT_MS = 10_000;
 export interface DockerDriverOptions {
   /** The server's data directory (resolved): sockets of sandboxes are in `run/docker` below it. */
   readonly dataDir: string;
-  /** What may not be mounted, checked again when it is. */
+  /** Paths that may not be mounted, checked again at the mount. */
   readonly mountPolicy: HostPathPolicy;
   readonly removals: Removals;
   readonly logger: Logger;
@@ -71,7 +71,7 @@ export interface DockerDriverOptions {
   readonly pythonDir?: string;
 }
 
-/** What is there once the daemon has been found. */
+/** Parts that are there once the daemon has been found. */
 interface Parts {
   readonly engine: Engine;
   readonly exits: Exits;
@@ -290,7 +290,7 @@ export class DockerDriver implements SandboxDriver {
       engine,
       exits,
       images,
-      javas: new Javas(engine, images, installation, security),
+      imagePrograms: new ImagePrograms(engine, images, installation, security),
       security,
       hostPython,
       networks,
@@ -346,7 +346,7 @@ async function endsWithin(ended: Promise<ExitResult>, timeoutMs: number): Promis
   }
 }
 
-/** What tells this server's containers from those of others: it stays with the data directory. */
+/** The mark of this server's containers among those of others: it stays with the data directory. */
 async function installationOf(dockerDir: string): Promise<string> {
   const file = join(dockerDir, 'installation');
   const known = (await readFile(file, 'utf8').catch(() => '')).trim();

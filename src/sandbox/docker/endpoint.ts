@@ -26,7 +26,7 @@ export function socketPathOf({ connection }: DockerEndpoint): string | null {
   return 'socketPath' in connection ? connection.socketPath : null;
 }
 
-/** What the choice depends on; the environment is read only where Docker's own clients read it. */
+/** The sources of the choice; the environment is read only where Docker's own clients read it. */
 export interface DockerEnvironment {
   readonly DOCKER_HOST?: string | undefined;
   readonly DOCKER_CONTEXT?: string | undefined;

@@ -10,9 +10,9 @@ import { killCommand } from './processes.ts';
 
 const END_TRIES = 20;
 const END_STEP_MS = 25;
-/** What a container's own variables hold that a command has no use for. */
+/** Variables of a container that a command has no use for. */
 const HIDDEN_VARIABLES = ['ROOKERY_RUNTIME_SECRET', 'ROOKERY_RUNTIME_SOCKET'];
-/** What the daemon writes in place of the command's output when it cannot be run. */
+/** The daemon's words in place of the command's output when it cannot run. */
 const CANNOT_RUN = /^OCI runtime exec failed: exec failed: .*?(?:exec: )?"([^"]*)"\)?:? ?(.*?)(?:: unknown)?\s*$/s;
 /** The directory that it was to run in, and why it cannot. */
 const CANNOT_ENTER = /chdir to cwd \("([^"]*)"\) set in config\.json failed: ([^:\r\n]*)/;
@@ -112,7 +112,7 @@ function cannotRun(request: ExecRequest, code: number, stdout: Output): ExecResu
   return problem === null ? null : { ...problem, stdout: '', truncated: false };
 }
 
-/** What a shell says of a program that is not there, in place of what the daemon says; null when it ran. */
+/** The shell's words for a program that is not there, in place of the daemon's; null when it ran. */
 export function problemOf(
   program: string,
   code: number,

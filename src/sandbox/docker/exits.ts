@@ -1,5 +1,6 @@
 import type { Readable } from 'node:stream';
 import { backoffMs, pause } from '../../lib/backoff.ts';
+import { sharedController } from '../../lib/linked-signal.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult } from '../driver.ts';
 import { type Engine, statusOf } from './engine.ts';
@@ -34,7 +35,7 @@ export class Exits {
   readonly #installation: string;
   readonly #logger: Logger;
   readonly #watched = new Map<string, Watched>();
-  readonly #closing = new AbortController();
+  readonly #closing = sharedController();
   #opening: Promise<void> | undefined;
   #stream: Readable | undefined;
 

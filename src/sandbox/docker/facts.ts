@@ -6,7 +6,7 @@ import type { DaemonFacts } from './daemon.ts';
 import { ownerWarnings } from './mounts.ts';
 import type { StartedContainer } from './starter.ts';
 
-/** What a caller learns of a container that has started. */
+/** The facts of a container that has started, for the caller. */
 export async function factsOf(
   spec: SandboxSpec,
   started: StartedContainer,

@@ -2,7 +2,7 @@ import { internal } from '../../core/error.ts';
 import type { ExitResult, SandboxHandle } from '../driver.ts';
 import { sandboxDirectory, socketPath } from './directory.ts';
 
-/** What the handle of a container tells. */
+/** The data of a container's handle. */
 export interface DockerSandbox {
   readonly instanceId: string;
   /** Its id, `''` when only its directory is left. */

@@ -114,7 +114,7 @@ export class Images {
   }
 }
 
-/** What a failure is, by words of the daemon that no registry chooses. */
+/** The kind of a failure, by words of the daemon that no registry chooses. */
 const REASONS: readonly (readonly [RegExp, string])[] = [
   [/unauthorized|denied|authenti|authoriz|HTTP 40[13]/i, 'the registry refused access'],
   [/manifest unknown|not found|unknown blob|HTTP 404/i, 'the registry does not have it'],

@@ -38,7 +38,7 @@ test('the last lines are kept, a long one whole', () => {
   expect(last.lines).toBe(4);
 });
 
-test('what is too much to keep is counted only, and shown when it is read again', () => {
+test('lines beyond the bound are only counted, and shown when they are read again', () => {
   const pieces = Array.from({ length: 100 }, (_, index) => Buffer.from(`${index} ${'x'.repeat(100)}\n`));
   const last = new LastLines(90, 1000);
   for (const piece of pieces) last.push([piece]);

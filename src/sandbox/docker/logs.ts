@@ -60,7 +60,7 @@ async function* readTail(
   }
 }
 
-/** What a container's log has, as lines or pieces of long ones; nothing when it is gone. */
+/** The log of a container, as lines or pieces of long ones; nothing when it is gone. */
 async function* linesOf(
   engine: Engine,
   container: string,

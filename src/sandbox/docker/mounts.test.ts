@@ -13,7 +13,7 @@ const mount = (source: string, ownerUid: number | null = 0, readonly = false) =>
   ownerUid,
 });
 
-test('who may write alone is reported when it is not the user, with both uids', () => {
+test('the only uid that may write is reported when it is not the user’s, with both uids', () => {
   const mounts = [mount('/a', 0), mount('/b', 1000), mount('/c', 0, true), mount('/d', null)];
   expect(ownerWarnings(mounts, 'worker:staff', 1000, 'image:1')).toEqual([
     '/a belongs to uid 0 and worker has uid 1000 in image:1: writing to it may be denied',
@@ -132,7 +132,7 @@ test.each([
   expect(targetError(target)).toBe(message);
 });
 
-test('what is mounted above the directories of the platform must be writable', () => {
+test('a mount above the directories of the platform must be writable', () => {
   expect(targetError('/run')).toBe(null);
   expect(targetError('/run', true)).toBe('mount target /run hides /run/rookery, which the sandbox needs');
   expect(targetError('/opt/rookery', true)).toBe(`mount target /opt/rookery hides ${OURS[1]}, which the sandbox needs`);

@@ -59,7 +59,7 @@ async function resolveMount(mount: MountSpec): Promise<Omit<CheckedMount, 'owner
 }
 
 /**
- * What the platform itself has in a container must be seen there: `ours` are its directories. Links in the image are not followed. Fails
+ * The platform's own mounts of a container must be seen there: `ours` are its directories. Links in the image are not followed. Fails
  * with `failed_precondition`.
  */
 export function checkTargets(mounts: readonly MountSpec[], ours: readonly string[]): void {
@@ -78,7 +78,7 @@ export function checkTargets(mounts: readonly MountSpec[], ours: readonly string
   }
 }
 
-/** What is reported when the owner of a writable directory is somebody else than the container's user. */
+/** The warning when the owner of a writable directory is somebody else than the container's user. */
 export function ownerWarnings(mounts: readonly CheckedMount[], user: string, uid: number, image: string): string[] {
   const name = user === '' ? 'root' : (user.split(':', 1)[0] ?? user);
   return mounts

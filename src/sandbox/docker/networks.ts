@@ -21,7 +21,7 @@ export interface NetworkLease {
 /** Of the host's interfaces that lead to containers (`network_rules.py`): 15 characters at most. */
 const BRIDGE_BEGINNING = 'rkb';
 
-/** What the bridges of an installation begin with on the host. */
+/** The beginning of the names of an installation's bridges on the host. */
 export function bridgesOf(installation: string): string {
   return BRIDGE_BEGINNING + installation.slice(0, 4);
 }
@@ -138,7 +138,20 @@ export class TenantNetworks {
     try {
       const look = 'look at a network';
       const { Containers: containers } = await this.#engine.request(look, docker => docker.getNetwork(id).inspect());
-      return Object.keys(containers ?? {}).length > 0;
+      const isThere = await Promise.all(Object.keys(containers ?? {}).map(container => this.#isThere(container)));
+      return isThere.includes(true);
+    } catch (error) {
+      if (statusOf(error) === 404) return false;
+      throw error;
+    }
+  }
+
+  /** A network names a container for a moment more than it is there. */
+  async #isThere(container: string): Promise<boolean> {
+    try {
+      const look = 'look at a container of a network';
+      const { State: state } = await this.#engine.request(look, docker => docker.getContainer(container).inspect());
+      return state.Status !== 'removing' && state.Status !== 'dead';
     } catch (error) {
       if (statusOf(error) === 404) return false;
       throw error;

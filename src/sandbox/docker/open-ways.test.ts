@@ -40,7 +40,7 @@ const closed = ({ socket }: AccessConnection) =>
 const make = () => new OpenWays(container => new Promise<void>(resolve => ends.set(container, resolve)));
 const open = () => AccessConnection.open(path, [], new AbortController().signal);
 
-test('what is open ends with its container, and with no other', async () => {
+test('an open way ends with its container, and with no other', async () => {
   const ways = make();
   const one = await ways.add('one', 'files', open);
   const two = await ways.add('two', 'files', open);
@@ -51,7 +51,7 @@ test('what is open ends with its container, and with no other', async () => {
   two.socket.destroy();
 });
 
-test('what is opened while its container ends, ends too', async () => {
+test('a way that opens while its container ends, ends too', async () => {
   const connection = await make().add('one', 'dial', async () => {
     ends.get('one')?.();
     return await open();

@@ -14,7 +14,7 @@ interface Open {
 }
 
 /**
- * What is open in containers through the helper of `Entrance`. Whoever serves it is no process of the container, so the kernel does not end
+ * The open ways into containers through the helper of `Entrance`. Whoever serves it is no process of the container, so the kernel does not end
  * it with the container, and does not count it to the container: both is done here.
  */
 export class OpenWays {

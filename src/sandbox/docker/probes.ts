@@ -12,7 +12,7 @@ const PROBE_PROCESSES = 64;
 const MAX_OUTPUT_BYTES = 64 * 1024;
 
 /**
- * What a command of an image prints, both outputs together; it runs in a container of its own without network and rights. Null when the
+ * The output of a command of an image, stdout and stderr together; it runs in a container of its own without network and rights. Null when the
  * image has no such command. Fails with `failed_precondition` when it does not end in time.
  */
 export async function outputOf(

@@ -40,7 +40,7 @@ export async function explainEnd(
   return `instance exited: ${describeExit(exit)}${said === '' ? '' : `: ${said}`}`;
 }
 
-/** What is wrong with the program of the command, null when nothing is seen. */
+/** The problem of the command's program, null when none is seen. */
 async function programProblem(
   engine: Engine,
   container: string,

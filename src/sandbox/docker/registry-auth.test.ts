@@ -22,7 +22,7 @@ function login(auths: Readonly<Record<string, string>>): void {
   writeFileSync(join(directory, 'config.json'), JSON.stringify({ auths: Object.fromEntries(entries) }));
 }
 
-test('what `docker login` kept for the registry of the image', async () => {
+test('credentials that `docker login` kept for the registry of the image', async () => {
   login({ 'reg.example.com:5000': 'me:pass:word', 'https://index.docker.io/v1/': 'hub:secret' });
   expect(await findRegistryAuth('reg.example.com:5000/a/b:1', environment)).toEqual({
     username: 'me',

@@ -20,7 +20,7 @@ export interface RegistryRules {
   readonly onlyNamed: boolean;
 }
 
-/** What goes into `createImage`, and whether the registry is trusted. */
+/** The credentials for `createImage`, and whether the registry is trusted. */
 export interface PullAuth {
   readonly authconfig?: RegistryAuth | RegistryToken;
   readonly registry: string;

@@ -23,8 +23,8 @@ import { type Engine, statusOf } from './engine.ts';
 import type { Exits } from './exits.ts';
 import type { SecurityOptions } from './filter.ts';
 import type { HostPython } from './host-python.ts';
+import type { ImagePrograms } from './image-programs.ts';
 import type { Images } from './images.ts';
-import type { Javas } from './java.ts';
 import { type CheckedMount, checkMounts, checkTargets, verifyMounts } from './mounts.ts';
 import type { NetworkLease, TenantNetworks } from './networks.ts';
 import {
@@ -54,7 +54,7 @@ export interface StarterOptions {
   readonly engine: Engine;
   readonly exits: Exits;
   readonly images: Images;
-  readonly javas: Javas;
+  readonly imagePrograms: ImagePrograms;
   readonly security: SecurityOptions;
   readonly hostPython: HostPython;
   readonly networks: TenantNetworks;
@@ -73,7 +73,7 @@ export interface StartedContainer {
   readonly id: string;
   readonly inspected: Docker.ContainerInspectInfo;
   readonly mounts: readonly CheckedMount[];
-  /** What the daemon could not do as it was asked. */
+  /** Requests that the daemon could not meet. */
   readonly warnings: readonly string[];
 }
 
@@ -97,7 +97,7 @@ class NetworkGone extends ServiceError {
   }
 }
 
-/** Starts containers. What it asks of the daemon when all goes well: make, start, inspect. */
+/** Starts containers. Its requests to the daemon when all goes well: make, start, inspect. */
 export class Starter {
   readonly #options: StarterOptions;
   /** Image and Python version → the interpreter's name there; null: there is none. */
@@ -130,8 +130,8 @@ export class Starter {
     );
     try {
       const { command, rootfs } = spec;
-      if (command.kind === 'exec' && command.javaVersion !== undefined) {
-        await this.#options.javas.assertVersion(rootfs.imageUrl, command.javaVersion, signal);
+      if (command.kind === 'exec' && command.imageProgram !== undefined) {
+        await this.#options.imagePrograms.assertVersion(rootfs.imageUrl, command.imageProgram, signal);
       }
       const attempt = { spec, mounts, network, signal };
       if (python.need !== 'none') {
@@ -240,7 +240,7 @@ export class Starter {
     } catch (error) {
       const status = statusOf(error);
       if (status === 404) await images.pull(spec.rootfs.imageUrl, signal);
-      // What an earlier start of this instance left: nobody else has its name.
+      // Leftovers of an earlier start of this instance: nobody else has its name.
       else if (status === 409) await this.#removeContainer(containerName(spec.instanceId));
       else throw refusalOf(spec, error);
     }

@@ -14,7 +14,7 @@ interface ContainerStats {
 
 const NANOS_PER_MICRO = 1000;
 
-/** What a container uses now. Fails with `failed_precondition` when it does not run. */
+/** A container's present use of resources. Fails with `failed_precondition` when it does not run. */
 export async function readStats(engine: Engine, container: string): Promise<SandboxStats> {
   let stats: ContainerStats;
   try {

@@ -19,8 +19,13 @@ export type OpenWay = (
   signal: AbortSignal,
 ) => Promise<AccessConnection>;
 
+/** Messages as they go over such a connection. */
+export function framesOf(messages: readonly object[]): Buffer {
+  return Buffer.concat(messages.map(message => frameOf(Buffer.from(JSON.stringify(message)))));
+}
+
 /**
- * One way into a sandbox over a unix socket: a request, JSON answers in frames of `u32` length and bytes, and then whatever the
+ * One way into a sandbox over a socket: a request, JSON answers in frames of `u32` length and bytes, and then whatever the
  * request is about, for which `socket` is there. Aborting the signal destroys the socket with `deadline_exceeded`.
  */
 export class AccessConnection {
@@ -46,10 +51,16 @@ export class AccessConnection {
    * nobody answers.
    */
   static async open(path: string, messages: readonly object[], signal: AbortSignal): Promise<AccessConnection> {
-    const connection = new AccessConnection(connectUnix(path), signal);
-    connection.socket.write(Buffer.concat(messages.map(message => frameOf(Buffer.from(JSON.stringify(message))))));
+    const socket = connectUnix(path);
+    socket.write(framesOf(messages));
+    return await AccessConnection.over(socket, signal);
+  }
+
+  /** As `open`, over a connection on which the messages have been sent. */
+  static async over(socket: Socket, signal: AbortSignal, timeoutMs?: number): Promise<AccessConnection> {
+    const connection = new AccessConnection(socket, signal);
     try {
-      connection.answer = await connection.next();
+      connection.answer = await connection.next(timeoutMs);
       return connection;
     } catch (error) {
       connection.socket.destroy();
@@ -61,10 +72,9 @@ export class AccessConnection {
     this.socket.write(frameOf(Buffer.from(JSON.stringify(message))));
   }
 
-  /** The next answer; what follows it stays in the socket. Fails with what it refuses, or with `failure` when there is none; the connection is of no use then. */
+  /** The next answer; later bytes stay in the socket. Fails with what it refuses, or with `failure` when there is none; the connection is of no use then. */
   async next(timeoutMs = ANSWER_TIMEOUT_MS): Promise<AccessAnswer> {
-    const late = () => unavailable(`the sandbox did not answer within ${timeoutMs / 1000} s`);
-    const frame = await within(this.#frame(), timeoutMs, late);
+    const frame = await this.frame(timeoutMs);
     let answer: AccessAnswer;
     try {
       answer = JSON.parse(frame.toString()) as AccessAnswer;
@@ -73,6 +83,12 @@ export class AccessConnection {
     }
     if (answer.ok === true) return answer;
     throw new ServiceError(answer.code as ErrorCode, String(answer.message));
+  }
+
+  /** The next frame, whatever is in it. Fails as `next`. */
+  async frame(timeoutMs = ANSWER_TIMEOUT_MS): Promise<Buffer> {
+    const late = () => unavailable(`the sandbox did not answer within ${timeoutMs / 1000} s`);
+    return await within(this.#frame(), timeoutMs, late);
   }
 
   /** Why the connection ended, as far as it is known. */

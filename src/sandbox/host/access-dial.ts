@@ -26,7 +26,7 @@ async function sharesNetwork({ init }: ProcessSandbox): Promise<boolean> {
   if (init === null) return false;
   try {
     const [theirs, ours] = await Promise.all([readlink(`/proc/${init.pid}/ns/net`), readlink('/proc/self/ns/net')]);
-    return theirs === ours && (await isAlive(init));
+    return theirs === ours && isAlive(init);
   } catch {
     return false;
   }

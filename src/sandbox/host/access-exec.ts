@@ -120,7 +120,7 @@ class RemoteExec implements OpenExec {
 
 const EMPTY = Buffer.alloc(0);
 
-/** What the command reads: as much is sent as there is credit for. After its end everything is taken and dropped, as a dead reader does. */
+/** The input of the command: sends as much as there is credit for. After its end it takes and drops everything, as a dead reader does. */
 class Input extends Writable {
   readonly #send: (kind: number, payload: Buffer) => void;
   #credit = WINDOW_BYTES;
@@ -171,7 +171,7 @@ class Input extends Writable {
   }
 }
 
-/** What the command writes. Credit goes back for what the reader had room for; without a reader everything is dropped. */
+/** The output of the command. Credit goes back for the bytes that the reader had room for; without a reader everything is dropped. */
 class Output extends Readable {
   readonly #stream: number;
   readonly #send: (kind: number, payload: Buffer) => void;

@@ -25,7 +25,7 @@ export async function openFile(openWay: OpenWay, path: string, signal: AbortSign
   return new RemoteFile(connection, path, sizeBytes ?? 0, modifiedAtMs ?? 0, mode ?? 0);
 }
 
-/** Whatever happens, `content` is used up or destroyed. */
+/** In every case `content` is used up or destroyed. */
 export async function writeFile(
   openWay: OpenWay,
   path: string,

@@ -1,78 +1,57 @@
 import { join } from 'node:path';
 import type { Duplex, Readable } from 'node:stream';
 import { failedPrecondition, resourceExhausted, ServiceError } from '../../core/error.ts';
-import type {
-  FileList,
-  ListFilesOptions,
-  MakeDirectoryOptions,
-  OpenExec,
-  OpenExecRequest,
-  OpenFile,
-  SandboxAccess,
-  WriteFileOptions,
-  WrittenFile,
-} from '../access.ts';
+import type { OpenExec, OpenExecRequest, SandboxAccess, WriteFileOptions, WrittenFile } from '../access.ts';
 import type { SandboxState } from '../driver.ts';
 import { AccessConnection, type OpenWay } from './access-connection.ts';
 import { dial } from './access-dial.ts';
 import { openExec } from './access-exec.ts';
-import { listFiles, makeDirectory, openFile, writeFile } from './access-files.ts';
 import { hasOomKill } from './control-groups.ts';
+import { FileAccess } from './file-access.ts';
 import type { ProcessSandbox } from './handle.ts';
 import { CONTROL_SOCKET } from './init.ts';
 
 /** Ways into a sandbox with an init of ours, over its control socket. */
-export class InitAccess implements SandboxAccess {
+export class InitAccess extends FileAccess implements SandboxAccess {
   readonly #sandbox: ProcessSandbox;
   readonly #inspect: () => Promise<SandboxState>;
 
   /** `inspect` tells whether it runs. */
   constructor(sandbox: ProcessSandbox, inspect: () => Promise<SandboxState>) {
+    super();
     this.#sandbox = sandbox;
     this.#inspect = inspect;
   }
 
-  readonly #openWay: OpenWay = async (way, request, signal) => {
+  protected readonly openWay: OpenWay = async (way, request, signal) => {
     await this.#assertRunning();
     const path = join(this.#sandbox.directory, CONTROL_SOCKET);
     return await AccessConnection.open(path, [{ op: 'access', way }, request], signal);
   };
 
   openExec(request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec> {
-    return openExec(this.#openWay, request, signal);
+    return openExec(this.openWay, request, signal);
   }
 
   async dial(port: number, signal: AbortSignal): Promise<Duplex> {
     await this.#assertRunning();
-    return await dial(this.#openWay, this.#sandbox, port, signal);
+    return await dial(this.openWay, this.#sandbox, port, signal);
   }
 
-  openFile(path: string, signal: AbortSignal): Promise<OpenFile> {
-    return openFile(this.#openWay, path, signal);
-  }
-
-  async writeFile(
+  override async writeFile(
     path: string,
     options: WriteFileOptions,
     content: Readable,
     signal: AbortSignal,
   ): Promise<WrittenFile> {
     try {
-      return await writeFile(this.#openWay, path, options, content, signal);
+      return await super.writeFile(path, options, content, signal);
     } catch (error) {
       if (await this.#isOutOfMemory(error)) {
         throw resourceExhausted(`${path} cannot be written: the memory of the sandbox is full`, { cause: error });
       }
       throw error;
     }
-  }
-
-  listFiles(path: string, options: ListFilesOptions, signal: AbortSignal): Promise<FileList> {
-    return listFiles(this.#openWay, path, options, signal);
-  }
-
-  makeDirectory(path: string, options: MakeDirectoryOptions, signal: AbortSignal): Promise<void> {
-    return makeDirectory(this.#openWay, path, options, signal);
   }
 
   async #assertRunning(): Promise<void> {

@@ -59,10 +59,21 @@ export async function killGroups(groups: ControlGroups): Promise<void> {
   const [path] = Object.values(groups.paths);
   if (path === undefined) return;
   await poll(KILL_TRIES, REMOVE_INTERVAL_MS, async () => {
-    const pids = (await readText(join(path, 'cgroup.procs'))).split('\n').filter(line => line !== '');
+    const pids = processesIn(path);
     for (const pid of pids) killPid(Number(pid));
     return pids.length === 0 ? true : undefined;
   });
+}
+
+/** At once, for the same reason as `isAlive`. */
+function processesIn(path: string): readonly string[] {
+  try {
+    return readFileSync(join(path, 'cgroup.procs'), 'latin1')
+      .split('\n')
+      .filter(line => line !== '');
+  } catch {
+    return [];
+  }
 }
 
 /** Whether the kernel has killed one of its processes for want of memory. */

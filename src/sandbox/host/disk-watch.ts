@@ -94,7 +94,7 @@ export class DiskWatch {
       } catch (error) {
         this.#options.logger.warn(
           { instanceId, reason: messageOf(error) },
-          'what a sandbox has on disk was not measured',
+          'the disk usage of a sandbox could not be measured',
         );
       }
     }

@@ -51,7 +51,7 @@ describe('FrameSocket', () => {
     socket.close();
   });
 
-  test('what is not JSON is an error of the sandbox', async () => {
+  test('a frame that is not JSON is an error of the sandbox', async () => {
     const socket = await FrameSocket.connect(path);
     (await connected).write(frame('{'));
     await expect(socket.nextMessage()).rejects.toMatchObject({ code: 'unavailable' });

@@ -75,7 +75,7 @@ export class FrameSocket {
     }
   }
 
-  /** Resolves at the end of the connection; what comes before is dropped. */
+  /** Resolves at the end of the connection; drops everything before it. */
   async drain(): Promise<void> {
     while ((await this.next()) !== null);
   }

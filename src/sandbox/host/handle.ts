@@ -1,4 +1,5 @@
-import { readFile } from 'node:fs/promises';
+import { existsSync, readFileSync } from 'node:fs';
+import { rmdir, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { internal, messageOf, unavailable } from '../../core/error.ts';
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
@@ -7,7 +8,7 @@ import { isAbsent } from '../../lib/system-errors.ts';
 import type { ExitResult, SandboxHandle } from '../driver.ts';
 import type { ControlGroups } from './control-groups.ts';
 
-/** What the handle of a process sandbox tells: enough to judge and remove it without anybody's help. */
+/** The handle of a process sandbox: enough to judge and remove it without anybody's help. */
 export interface ProcessSandbox {
   readonly instanceId: string;
   /** Its directory on the host: sockets, log, state. */
@@ -99,10 +100,32 @@ export async function readExit(directory: string): Promise<ExitResult | null> {
   return (await readJson(join(directory, 'exit.json'))) as ExitResult | null;
 }
 
+/** What a sandbox's directory has beside its state. */
+const OWN_FILES = ['exit.json', 'exit.json.tmp', 'init.sock', 'log', 'sock/runtime.sock'];
+
+/**
+ * Removes what each sandbox has in its directory, but for what tells its groups. All at once: walking through it takes seven times as
+ * many steps one after the other. Never rejects: what is left is for `Removals`.
+ */
+export async function removeOwnFiles(directory: string): Promise<void> {
+  // To look is much cheaper than to have another thread find out that there is nothing.
+  const paths = OWN_FILES.map(name => join(directory, name)).filter(path => existsSync(path));
+  await Promise.allSettled(paths.map(path => unlink(path)));
+  await rmdir(join(directory, 'sock')).catch(() => undefined);
+}
+
+/** The last of them: by it a server after this one finds what is left. Never rejects. */
+export async function removeState(directory: string): Promise<void> {
+  await unlink(join(directory, 'state.json')).catch(() => undefined);
+}
+
 async function readJson(path: string): Promise<unknown> {
   let text: string;
   try {
-    text = await readFile(path, 'utf8');
+    // Most have not ended: asking first costs a quarter of an error.
+    if (!existsSync(path)) return null;
+    // At once: a few hundred bytes that are in memory. A read by another thread has five steps, and costs ten times as much.
+    text = readFileSync(path, 'utf8');
   } catch (error) {
     if (isAbsent(error)) return null;
     throw unavailable(`${path} cannot be read: ${messageOf(error)}`, { cause: error });

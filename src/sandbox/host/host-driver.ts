@@ -1,5 +1,6 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { deadlineExceeded, failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
 import { withDeadline, within } from '../../lib/deadline.ts';
@@ -27,8 +28,17 @@ import { InitAccess } from './access.ts';
 import { readStats, removeGroups } from './control-groups.ts';
 import { type DiskOptions, DiskWatch } from './disk-watch.ts';
 import type { FrameSocket } from './frame-socket.ts';
-import { makeHandle, type ProcessSandbox, readExit, readHandle, readState, type SandboxStateFile } from './handle.ts';
-import { awaitExit, connectInit, endSandbox, recordKilled } from './init.ts';
+import {
+  makeHandle,
+  type ProcessSandbox,
+  readExit,
+  readHandle,
+  readState,
+  removeOwnFiles,
+  removeState,
+  type SandboxStateFile,
+} from './handle.ts';
+import { awaitExit, connectInit, endSandbox, recordKilled, type Watch } from './init.ts';
 import { isAlive, waitForEnd } from './kernel.ts';
 import { readLogs } from './logs.ts';
 import { CHOSEN_NETWORK_SENTENCE, type NetworkOptions, sharedNetworkSentence } from './network.ts';
@@ -60,8 +70,8 @@ export interface HostDriverOptions {
 }
 
 /**
- * Sandboxes on the host's own files. Who starts them differs; from then on each is served by its own init, and the rest is the
- * same for all: it needs nothing but that process, and what it has written down. See docs/process-sandbox.md.
+ * Sandboxes on the host's own files. Subclasses start them; from then on each is served by its own init, and the rest is the
+ * same for all: it needs nothing but that process and its files. See docs/process-sandbox.md.
  */
 export abstract class HostDriver implements SandboxDriver {
   abstract readonly name: SandboxType;
@@ -69,7 +79,9 @@ export abstract class HostDriver implements SandboxDriver {
   readonly #instancesDir: string;
   readonly #network: NetworkOptions;
   readonly #exits = new Map<string, Promise<ExitResult>>();
-  readonly #connections = new Set<FrameSocket>();
+  /** Of sandboxes that run. */
+  readonly #watches = new Map<string, Watch>();
+  readonly #closing = new AbortController();
   readonly #ports: SandboxPorts;
   readonly #removals: Removals;
   readonly #disk: DiskWatch;
@@ -104,15 +116,17 @@ export abstract class HostDriver implements SandboxDriver {
 
   async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
     const sandbox = await this.#complete(readHandle(handle));
-    await endSandbox(sandbox, graceMs);
+    await endSandbox(sandbox, graceMs, this.#watchOf(handle));
   }
 
-  async remove(handle: SandboxHandle): Promise<void> {
+  async remove(handle: SandboxHandle, cleared?: () => void): Promise<void> {
     const sandbox = await this.#complete(readHandle(handle));
     this.#ports.close(handle.instanceId);
     this.#disk.drop(handle.instanceId);
-    await endSandbox(sandbox, 0);
-    const groupsGone = await removeGroups(sandbox.groups);
+    await endSandbox(sandbox, 0, this.#watchOf(handle));
+    const [groupsGone] = await Promise.all([removeGroups(sandbox.groups), removeOwnFiles(sandbox.directory)]);
+    if (groupsGone) cleared?.();
+    await removeState(sandbox.directory);
     // A program had a directory in it to write to.
     await this.#removals.remove(sandbox.directory);
     this.#exits.delete(handle.instanceId);
@@ -125,11 +139,11 @@ export abstract class HostDriver implements SandboxDriver {
 
   async inspect(handle: SandboxHandle): Promise<SandboxState> {
     const sandbox = readHandle(handle);
-    // Its init writes this down, tells it, and is there for another moment.
+    // Its init writes this down, reports it, and is there for another moment.
     const exit = await readExit(sandbox.directory);
     if (exit !== null) return { state: 'exited', exit };
     const { init } = sandbox;
-    if (init !== null && (await isAlive(init))) {
+    if (init !== null && isAlive(init)) {
       await this.#ports.reopen(handle);
       return { state: 'running' };
     }
@@ -148,10 +162,12 @@ export abstract class HostDriver implements SandboxDriver {
   }
 
   async #look(instanceId: string): Promise<ListedSandbox> {
+    // Calls go on between two of hundreds.
+    await setImmediate();
     const directory = this.directoryOf(instanceId);
     const handle = this.handleOf(instanceId, await readState(directory));
     const { init } = readHandle(handle);
-    const isRunning = init !== null && (await readExit(directory)) === null && (await isAlive(init));
+    const isRunning = init !== null && isAlive(init) && (await readExit(directory)) === null;
     return { instanceId, handle, running: isRunning };
   }
 
@@ -210,8 +226,9 @@ export abstract class HostDriver implements SandboxDriver {
   }
 
   async close(): Promise<void> {
-    for (const connection of this.#connections) connection.close();
-    this.#connections.clear();
+    this.#closing.abort();
+    for (const { connection } of this.#watches.values()) connection.close();
+    this.#watches.clear();
     this.#exits.clear();
     this.#ports.closeAll();
     this.#disk.close();
@@ -250,15 +267,16 @@ export abstract class HostDriver implements SandboxDriver {
   /** A connection to init, which will tell the end over it; from here on it is closed here. */
   protected watch(handle: SandboxHandle, connection: FrameSocket): Promise<ExitResult> {
     connection.unref();
-    this.#connections.add(connection);
-    const exit = awaitExit(connection, readHandle(handle)).finally(() => {
-      this.#connections.delete(connection);
-      this.#disk.drop(handle.instanceId);
+    const { instanceId } = handle;
+    const ended = awaitExit(connection, readHandle(handle), this.#closing.signal).finally(() => {
+      if (this.#watches.get(instanceId)?.connection === connection) this.#watches.delete(instanceId);
+      this.#disk.drop(instanceId);
       connection.close();
     });
-    exit.catch(() => this.#exits.delete(handle.instanceId));
-    this.#exits.set(handle.instanceId, exit);
-    return exit;
+    ended.catch(() => this.#exits.delete(instanceId));
+    this.#exits.set(instanceId, ended);
+    this.#watches.set(instanceId, { connection, ended });
+    return ended;
   }
 
   protected probed(facts: HostFacts): ProbeResult {
@@ -301,30 +319,39 @@ export abstract class HostDriver implements SandboxDriver {
   async #exitOf(handle: SandboxHandle): Promise<ExitResult> {
     const known = this.#exits.get(handle.instanceId);
     if (known !== undefined) return await known;
-    const state = await this.inspect(handle);
-    if (state.state === 'gone') return { code: null, signal: null, oomKilled: false, atMs: Date.now() };
-    if (state.state === 'exited') return state.exit;
+    // Whoever asks has mostly looked already: a sandbox that answers need not be looked at again.
     const connection = await connectInit(readHandle(handle)).catch(() => null);
     const meanwhile = this.#exits.get(handle.instanceId);
     if (meanwhile !== undefined) {
       connection?.close();
       return await meanwhile;
     }
-    if (connection === null) {
-      // One that is being killed closes its socket a moment before it is gone.
-      const { init } = readHandle(handle);
-      if (init !== null && !(await waitForEnd(init, DYING_MS))) {
-        throw unavailable(`the init of ${handle.instanceId} does not answer`);
-      }
-      return await this.#exitOf(handle);
+    if (connection !== null) {
+      connection.send({ op: 'watch' });
+      const ended = this.watch(handle, connection);
+      await this.#ports.reopen(handle);
+      return await ended;
     }
-    connection.send({ op: 'watch' });
-    return await this.watch(handle, connection);
+    const state = await this.inspect(handle);
+    if (state.state === 'gone') return { code: null, signal: null, oomKilled: false, atMs: Date.now() };
+    if (state.state === 'exited') return state.exit;
+    // One that is being killed closes its socket a moment before it is gone.
+    const { init } = readHandle(handle);
+    if (init !== null && !(await waitForEnd(init, DYING_MS))) {
+      throw unavailable(`the init of ${handle.instanceId} does not answer`);
+    }
+    return await this.#exitOf(handle);
   }
 
   async #end(instanceId: string, cause: string): Promise<void> {
     const state = await readState(this.directoryOf(instanceId));
-    if (state !== null) await endSandbox(readHandle(this.handleOf(instanceId, state)), 0, cause);
+    if (state === null) return;
+    const handle = this.handleOf(instanceId, state);
+    await endSandbox(readHandle(handle), 0, this.#watchOf(handle), cause);
+  }
+
+  #watchOf({ instanceId }: SandboxHandle): Watch | null {
+    return this.#watches.get(instanceId) ?? null;
   }
 
   /** A handle of a start that was just beginning tells less than its directory by now. */
@@ -345,7 +372,7 @@ async function exists(path: string): Promise<boolean> {
   return await stat(path).then(() => true, orAbsent(false));
 }
 
-/** What stands for something that is not there; whatever else went wrong says nothing about it. */
+/** `value` for a missing file; any other error proves nothing about it. */
 function orAbsent<T>(value: T): (error: unknown) => T {
   return error => {
     if (isAbsent(error)) return value;

@@ -21,7 +21,7 @@ export interface Interpreter {
   readonly path: string;
 }
 
-/** Finds the Python interpreters of this machine; what was found once is kept. */
+/** Finds the Python interpreters of this machine, and remembers them. */
 export class Interpreters {
   readonly #configured: Readonly<Record<string, string>>;
   readonly #environment: Environment;

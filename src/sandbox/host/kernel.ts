@@ -2,12 +2,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, unavailable } from '../../core/error.ts';
 import * as processes from '../../lib/process-name.ts';
 
-const PROBE_INTERVAL_MS = 5;
+const FIRST_PAUSE_MS = 1;
+const LONGEST_PAUSE_MS = 5;
 
 /** False when it has ended (also when nobody has reaped it yet). Fails with `unavailable` when that cannot be known now. */
-export async function isAlive(name: processes.ProcessName): Promise<boolean> {
+export function isAlive(name: processes.ProcessName): boolean {
   try {
-    return await processes.isAlive(name);
+    return processes.isAlive(name);
   } catch (error) {
     throw unavailable(`whether process ${name.pid} lives cannot be told: ${messageOf(error)}`, { cause: error });
   }
@@ -16,16 +17,16 @@ export async function isAlive(name: processes.ProcessName): Promise<boolean> {
 /** False when it still lives after `timeoutMs`. */
 export async function waitForEnd(name: processes.ProcessName, timeoutMs: number): Promise<boolean> {
   const deadline = Date.now() + timeoutMs;
-  while (await isAlive(name)) {
+  for (let pauseMs = FIRST_PAUSE_MS; isAlive(name); pauseMs = Math.min(LONGEST_PAUSE_MS, 2 * pauseMs)) {
     if (Date.now() >= deadline) return false;
-    await delay(PROBE_INTERVAL_MS);
+    await delay(pauseMs);
   }
   return true;
 }
 
 /** Sends SIGKILL when it is still that process. */
-export async function killProcess(name: processes.ProcessName): Promise<void> {
-  if (await isAlive(name)) killPid(name.pid);
+export function killProcess(name: processes.ProcessName): void {
+  if (isAlive(name)) killPid(name.pid);
 }
 
 export function killPid(pid: number): void {

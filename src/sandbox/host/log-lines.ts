@@ -14,7 +14,7 @@ export function continuesLine(start: Buffer): boolean {
 /**
  * Takes the prefixes off stored lines, and lines out that are too old. The format stands in `rookery_zygote/logfile.py`.
  *
- * Code writes lines as long as it likes, and one that does not end would be kept for each of its readers: what is longer than
+ * Code writes lines as long as it likes, and one that does not end would be kept for each of its readers: a line longer than
  * `LIMITS.logLineBytes` comes in pieces.
  */
 export class LogLines {
@@ -30,7 +30,7 @@ export class LogLines {
     this.#sinceMs = sinceMs;
   }
 
-  /** What comes next is the beginning of a file. */
+  /** The next bytes are the beginning of a file. */
   beginFile(): void {
     this.#isFileStart = true;
   }
@@ -74,7 +74,7 @@ export class LogLines {
     return whole;
   }
 
-  /** What there is of a line that is too long to wait for. */
+  /** The bytes so far of a line that is too long to wait for. */
   #piece(): Buffer {
     const piece = this.#take(EMPTY);
     if (this.#begun !== null) return this.#begun === 'shown' ? piece : EMPTY;

@@ -1,6 +1,7 @@
 import { type FileHandle, open, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LIMITS } from '../../core/limits.ts';
+import { pause } from '../../lib/backoff.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
 import { Turns } from '../../lib/turns.ts';
 import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.ts';
@@ -54,7 +55,7 @@ export async function* readLogs(
     const first = request.tail === null ? 0 : await skipToTail(files, request.tail);
     for (const file of files.slice(first)) yield* readFile(file, reading);
     while (changes !== null && !signal.aborted) {
-      // Asked before the last read: what was written before the end is in the files by then.
+      // Asked before the last read: the files then hold everything that was written before the end.
       const isLast = changes.hasEnded;
       const newest = files.at(-1);
       if (!isLast && newest !== undefined && (await isNewest(directory, newest))) yield* readFile(newest, reading);
@@ -177,7 +178,7 @@ async function beginsInside(file: OpenFile): Promise<boolean> {
   return continuesLine(buffer.subarray(0, bytesRead));
 }
 
-/** Wakes when something in a directory changes or the sandbox has ended; what happened before `next` counts. */
+/** Wakes when something in a directory changes or the sandbox has ended; changes before `next` count. */
 class Changes {
   readonly #watcher: DirectoryWatch | null;
   #hasChanged = false;
@@ -219,9 +220,7 @@ class Changes {
       });
     }
     const restMs = this.#nextLookMs - performance.now();
-    if (restMs > 0 && !this.#hasEnded && !this.#signal.aborted) {
-      await new Promise(resolve => setTimeout(resolve, restMs));
-    }
+    if (restMs > 0 && !this.#hasEnded) await pause(restMs, this.#signal);
     this.#nextLookMs = performance.now() + LOOK_GAP_MS;
     this.#hasChanged = false;
   }

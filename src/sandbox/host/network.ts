@@ -24,6 +24,16 @@ export function networkOf(spec: SandboxSpec, use: NetworkOptions['use']): 'own' 
   return use === 'own' || needsOwn ? 'own' : 'host';
 }
 
+/** A network that a sandbox must be made in; null: in the one that those that wait are in. */
+export type NetworkKind = 'own' | 'none' | null;
+
+/** `missing`: why there are none that reach out; null when there are. */
+export function networkKindOf(spec: SandboxSpec, use: NetworkOptions['use'], missing: string | null): NetworkKind {
+  const asked = networkOf(spec, use);
+  if (asked === 'none' || (asked === 'own' && missing !== null && spec.command.kind === 'http')) return 'none';
+  return asked === 'own' && missing === null && use !== 'own' ? 'own' : null;
+}
+
 /** What follows, as a sentence of `doctor` and of every instance, when they should have networks of their own and cannot. */
 export function sharedNetworkSentence(reason: string): string {
   return `sandboxes have no network of their own here (${reason}): ${REACHES}`;

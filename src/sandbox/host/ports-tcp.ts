@@ -59,7 +59,7 @@ async function pass(target: PortTarget, port: number, outside: Socket): Promise<
   outside.pipe(inside);
 }
 
-/** To the sandbox's address; what listens on its loopback only is reached from inside. */
+/** To the sandbox's address; the way to a port on its loopback only leads through the inside. */
 async function connect(target: PortTarget, port: number, outside: Socket): Promise<Duplex> {
   const left = new AbortController();
   const leave = () => left.abort();

@@ -13,7 +13,7 @@ interface Session {
 
 /**
  * Takes datagrams on `hostPort` (0: any that is free) of the host's loopback and passes them on to `port` of the sandbox's `address`, and the answers back to
- * whoever sent. A caller that is silent for a while is forgotten; so is the one silent the longest when there are too many.
+ * their sender. A caller that is silent for a while is forgotten; so is the one silent the longest when there are too many.
  * Fails as `bind` does.
  */
 export function forwardUdp(address: string, port: number, hostPort: number): Promise<PortForwarder> {

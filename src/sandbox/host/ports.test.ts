@@ -57,7 +57,7 @@ test('each end of a connection is passed on by itself', async () => {
   expect(await ask(mapping?.hostPort ?? 0, 'all of it')).toBe('heard all of it');
 });
 
-test('what is not at the address is dialled from inside', async () => {
+test('a port that the address does not reach is dialled from inside', async () => {
   const inside = await listen('dialled ');
   const dial = async (port: number) => {
     expect(port).toBe(8080);

@@ -1,7 +1,7 @@
 import { boolean, choice, integer, type SettingValues, text, textMap, texts } from '../../core/setting.ts';
 import type { DriverContext } from '../driver-definition.ts';
 
-/** `process.…`: what every sandbox on the files of this host is made from, whoever starts its processes. */
+/** `process.…`: settings of every sandbox on the files of this host, with zygotes or under supervisord. */
 export const HOST_SETTINGS = {
   spares: integer({
     default: 4,

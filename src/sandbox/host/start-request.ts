@@ -16,6 +16,7 @@ export function startRequest(
     instanceId: spec.instanceId,
     command: spec.command,
     secret: spec.secret,
+    init: spec.init ?? null,
     user: spec.rootfs.user,
     env: spec.env,
     workingDir: spec.workingDir,

@@ -1,12 +1,13 @@
 import { join } from 'node:path';
 import { deadlineExceeded, type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
+import { LIMITS } from '../../core/limits.ts';
 import { within } from '../../lib/deadline.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { UNBOUNDED_DISK } from '../host/disk-watch.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 import type { SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
-import { type NetworkOptions, SHARED_NETWORK } from '../host/network.ts';
+import { type NetworkOptions, networkKindOf, SHARED_NETWORK } from '../host/network.ts';
 import type { PythonHostOptions } from '../host/options.ts';
 import { findPythonDir } from '../host/python-dir.ts';
 import {
@@ -17,7 +18,7 @@ import {
   sourceOwners,
   startRequest,
 } from '../host/start-request.ts';
-import { type Zygote, Zygotes } from './zygotes.ts';
+import { type Zygote, type ZygoteNeed, Zygotes } from './zygotes.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
 const START_TIMEOUT_MS = 30_000;
@@ -25,6 +26,10 @@ const START_TRIES = 3;
 /** How long a start that was given up may take to notice it. */
 const GIVE_UP_TIMEOUT_MS = 5_000;
 const DEFAULT_SPARES = 4;
+/** As `runtimes/python/rookery_zygote/resident.py` starts it. */
+const RESIDENT_LANG = 'C.UTF-8';
+/** Variables that a program reads when it starts: with one of them it has to start with it. */
+const READ_AT_START = /^(DYLD_|ICU_|LC_|LD_|MALLOC_|NODE_|OPENSSL_|SSL_|UV_)/;
 const DEFAULT_IDLE_EXIT_MS = 300_000;
 
 export interface ProcessDriverOptions extends PythonHostOptions {
@@ -37,7 +42,7 @@ const NAMESPACES = ['mount', 'pid', 'ipc', 'uts', 'user', 'user_limits', 'net'];
 /**
  * Instances as processes of this machine, each in namespaces, a root and control groups of its own.
  *
- * A zygote per Python version forks them; what is done with them afterwards works with any zygote dead.
+ * A zygote per Python version forks them; later operations work with any zygote dead.
  * See docs/process-sandbox.md.
  */
 export class ProcessDriver extends HostDriver {
@@ -72,7 +77,7 @@ export class ProcessDriver extends HostDriver {
   async probe(): Promise<ProbeResult> {
     try {
       const zygote = await within(
-        this.#zygotes.get(null),
+        this.#zygotes.get({ version: null, resident: [] }),
         PROBE_TIMEOUT_MS,
         `the zygote did not answer within ${PROBE_TIMEOUT_MS / 1000} s`,
       );
@@ -87,7 +92,7 @@ export class ProcessDriver extends HostDriver {
     // Those of an earlier server that serve still are found now, and not by the first create.
     for (const version of new Set([...(this.#options.warm ?? []), ...(await this.#zygotes.versionsLeft())])) {
       try {
-        await this.#zygotes.get(version);
+        await this.#zygotes.get({ version, resident: [] });
       } catch (error) {
         this.#options.logger.warn({ version, error: messageOf(error) }, 'a zygote could not be warmed');
       }
@@ -106,15 +111,16 @@ export class ProcessDriver extends HostDriver {
   }
 
   async #start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
-    const version = spec.command.kind === 'python' ? spec.command.version : null;
-    const zygote = await this.#zygote(version, null, signal);
+    const need = needOf(spec);
+    const zygote = await this.#zygote(need, null, signal);
     refuseWithoutIsolation(spec, zygote, this.#network.use);
     const warnings = sourceOwners(spec);
-    const state = await this.#tryStarts(spec, version, zygote, signal);
+    const state = await this.#tryStarts(spec, need, zygote, signal);
     const { handle, portMappings } = await this.publish(state.handle, spec);
     return {
       handle,
       endpoint: handle.endpoint,
+      ...(state.stages && { stages: state.stages }),
       facts: {
         sandboxId: String(state.file.pid),
         nodeIp: '127.0.0.1',
@@ -141,19 +147,19 @@ export class ProcessDriver extends HostDriver {
   }
 
   /** A zygote that ends, or a worker that dies, in the very moment of a start is worth another try: nothing has begun then. */
-  async #tryStarts(spec: SandboxSpec, version: string | null, zygote: Zygote, signal: AbortSignal): Promise<Started> {
+  async #tryStarts(spec: SandboxSpec, need: ZygoteNeed, zygote: Zygote, signal: AbortSignal): Promise<Started> {
     let serving = zygote;
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
       const started = await this.#tryStart(spec, serving, signal);
       if (started !== null) return started;
-      serving = await this.#zygote(version, serving, signal);
+      serving = await this.#zygote(need, serving, signal);
     }
     throw unavailable('the zygote ended the start without a word; its log is in run/ of the data directory');
   }
 
   /** The one to ask, after `tried` has not answered. One that ends while it begins is worth another try too. Fails with `unavailable`. */
-  async #zygote(version: string | null, tried: Zygote | null, signal: AbortSignal): Promise<Zygote> {
-    const get = () => (tried === null ? this.#zygotes.get(version) : this.#zygotes.getOther(version, tried));
+  async #zygote(need: ZygoteNeed, tried: Zygote | null, signal: AbortSignal): Promise<Zygote> {
+    const get = () => (tried === null ? this.#zygotes.get(need) : this.#zygotes.getOther(need, tried));
     const inTime = (zygote: Promise<Zygote>) =>
       within(zygote, START_TIMEOUT_MS, 'the zygote did not answer in time', signal);
     try {
@@ -168,7 +174,8 @@ export class ProcessDriver extends HostDriver {
   /** One start over one connection; null when it ended without an answer. Leaves nothing when it fails. */
   async #tryStart(spec: SandboxSpec, zygote: Zygote, signal: AbortSignal): Promise<Started | null> {
     if (signal.aborted) throw deadlineExceeded('the sandbox did not start in time');
-    const connection = await FrameSocket.connect(zygote.startSocket).catch(() => null);
+    const kind = networkKindOf(spec, this.#network.use, zygote.hello.networkMissing ?? null);
+    const connection = await FrameSocket.connect(zygote.startSockets[kind ?? 'usual']).catch(() => null);
     if (this.#isClosed) {
       connection?.close();
       throw closed();
@@ -194,7 +201,8 @@ export class ProcessDriver extends HostDriver {
     // The connection of the start goes on as the one that tells the end.
     this.#starting.delete(connection);
     this.watch(handle, connection);
-    return { handle, file, uid: answer.uid as number, warnings: answer.warnings as string[] };
+    const { uid, warnings, stages } = answer as Pick<Started, 'uid' | 'warnings' | 'stages'>;
+    return { handle, file, uid, warnings, stages };
   }
 
   /** Ends a start whose caller does not wait for it: it sees the half-closed connection, or has succeeded and is removed. */
@@ -211,6 +219,19 @@ export class ProcessDriver extends HostDriver {
   }
 }
 
+function needOf({ command, env, maxOpenFiles, rootfs }: SandboxSpec): ZygoteNeed {
+  // The program that waits has the environment, the user and the limits that most ask for.
+  const isUsual =
+    rootfs.user === '' &&
+    maxOpenFiles === LIMITS.openFiles &&
+    env.LANG === RESIDENT_LANG &&
+    !Object.keys(env).some(name => READ_AT_START.test(name));
+  return {
+    version: command.kind === 'python' ? command.version : null,
+    resident: command.kind === 'exec' && command.canWait === true && isUsual ? command.argv : [],
+  };
+}
+
 function closed(): ServiceError {
   return unavailable('the process driver is closed');
 }
@@ -224,6 +245,8 @@ interface Started {
   readonly file: SandboxStateFile;
   readonly uid: number;
   readonly warnings: readonly string[];
+  /** Where the time inside went; absent: the zygote does not say. */
+  readonly stages: Readonly<Record<string, number>> | undefined;
 }
 
 function expandLayers(names: readonly string[]): readonly string[] {

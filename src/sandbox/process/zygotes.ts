@@ -21,7 +21,8 @@ const HELLO_TIMEOUT_MS = 5_000;
 /** How long a zygote without instances may take to end. */
 const RETIRE_TIMEOUT_MS = 5_000;
 const CONTROL_SOCKET = '.control.sock';
-const START_SOCKET = '.start.sock';
+/** Of starts, for each network that a worker is made in. */
+const START_SOCKETS = { usual: '.start.sock', own: '.start-own.sock', none: '.start-none.sock' };
 /** Room for the titles that zygote and instances write over the command line. */
 const TITLE_SPACE = ' '.repeat(64);
 
@@ -63,17 +64,35 @@ interface ZygoteHello {
 
 /** A zygote that serves. */
 export interface Zygote {
+  readonly name: string;
   readonly hello: ZygoteHello;
-  /** Every connection to it is one start. */
-  readonly startSocket: string;
+  /** Every connection to one of them is one start. */
+  readonly startSockets: Readonly<Record<keyof typeof START_SOCKETS, string>>;
   readonly control: FrameSocket;
 }
 
-/** The zygotes of this server, one per interpreter version, each started when it is first needed. */
+interface Serving {
+  readonly zygote: Promise<Zygote>;
+  /** Null until it serves. */
+  known: Zygote | null;
+}
+
+/** What a zygote is asked for. */
+export interface ZygoteNeed {
+  /** The Python version; null: any. */
+  readonly version: string | null;
+  /** The program that its workers start before they are asked for; empty: none. */
+  readonly resident: readonly string[];
+}
+
+/** Those of programs: a waiting one holds more memory than a fork of Python does. */
+const MOST_RESIDENTS = 2;
+
+/** The zygotes of this server, one per interpreter version and resident program, each started when it is first needed. */
 export class Zygotes {
   readonly #options: ZygoteOptions;
   readonly #interpreters: Interpreters;
-  readonly #serving = new Map<string, Promise<Zygote>>();
+  readonly #serving = new Map<string, Serving>();
   #fingerprint: Promise<string> | undefined;
   readonly #groupParents = new Set<string>();
   #hasLostOne = false;
@@ -89,24 +108,29 @@ export class Zygotes {
   }
 
   /** The zygote of this Python version; of any when `version` is null. Bounded; fails with `failed_precondition` or `unavailable`. */
-  async get(version: string | null): Promise<Zygote> {
+  async get({ version, resident }: ZygoteNeed): Promise<Zygote> {
     if (this.#isClosed) throw unavailable('the process driver is closed');
     if (version === null) {
-      const [running] = this.#serving.values();
-      if (running !== undefined) return await running;
+      const key = keyOf('', resident);
+      for (const [name, running] of this.#serving) if (name.endsWith(key)) return await running.zygote;
       const { version: found } = await this.#interpreters.findAny();
-      return await this.get(found);
+      return await this.get({ version: found, resident });
     }
-    let serving = this.#serving.get(version);
+    const key = keyOf(version, resident);
+    let serving = this.#serving.get(key);
     if (serving === undefined) {
-      serving = this.#connect(version);
-      this.#serving.set(version, serving);
-      serving.then(
-        zygote => this.#watch(version, zygote),
-        () => this.#serving.delete(version),
+      const begun: Serving = { zygote: this.#connect(version, resident), known: null };
+      this.#serving.set(key, begun);
+      begun.zygote.then(
+        zygote => {
+          begun.known = zygote;
+          this.#watch(version, zygote);
+        },
+        () => this.#serving.delete(key),
       );
+      serving = begun;
     }
-    return await serving;
+    return await serving.zygote;
   }
 
   /** Python versions whose zygotes an earlier server left. */
@@ -116,18 +140,16 @@ export class Zygotes {
   }
 
   /** The zygote to go on with after a start that `tried` did not answer: itself when it still lives, else a new one. */
-  async getOther(version: string | null, tried: Zygote): Promise<Zygote> {
-    const probe = await FrameSocket.connect(tried.startSocket).catch(() => null);
+  async getOther(need: ZygoteNeed, tried: Zygote): Promise<Zygote> {
+    const probe = await FrameSocket.connect(tried.startSockets.usual).catch(() => null);
     if (probe !== null) {
       // Nothing was asked over it: the worker that gets it ends, and another one is made.
       probe.close();
       return tried;
     }
     tried.control.close();
-    for (const [known, serving] of this.#serving) {
-      if ((await serving.catch(() => null)) === tried) this.#serving.delete(known);
-    }
-    return await this.get(version);
+    this.#forget(tried);
+    return await this.get(need);
   }
 
   /**
@@ -136,48 +158,58 @@ export class Zygotes {
    */
   async close(): Promise<void> {
     this.#isClosed = true;
-    const served = await Promise.allSettled(this.#serving.values());
+    const served = await Promise.allSettled(Array.from(this.#serving.values(), ({ zygote }) => zygote));
     const controls = served.flatMap(result => (result.status === 'fulfilled' ? [result.value.control] : []));
-    const known = new Set(served.map(result => (result.status === 'fulfilled' ? result.value.startSocket : '')));
+    const known = new Set(served.map(result => (result.status === 'fulfilled' ? result.value.name : '')));
     for (const name of await zygotesIn(this.runDir)) {
-      if (known.has(join(this.runDir, `${name}${START_SOCKET}`))) continue;
-      const opened = await openControl(join(this.runDir, `${name}${CONTROL_SOCKET}`)).catch(() => null);
-      if (opened !== null) controls.push(opened.control);
+      if (known.has(name)) continue;
+      const control = await FrameSocket.connect(join(this.runDir, `${name}${CONTROL_SOCKET}`)).catch(() => null);
+      if (control !== null) controls.push(control);
     }
     await Promise.allSettled(controls.map(retire));
-    // Those that were killed have told nobody of the groups of their workers.
+    // Zygotes that were killed could not report the groups of their workers.
     if (this.#hasLostOne) await sweepGroups(this.#groupParents);
   }
 
   #watch(version: string, zygote: Zygote): void {
-    void zygote.control.next().then(async frame => {
+    void zygote.control.next().then(frame => {
       // Nothing is asked over this connection but to retire, so whatever comes is its end.
       zygote.control.close();
-      if ((await this.#serving.get(version)?.catch(() => null)) === zygote) this.#serving.delete(version);
+      this.#forget(zygote);
       if (this.#isClosed) return;
       this.#hasLostOne = true;
       this.#options.logger.warn({ version, pid: zygote.hello.pid, frame: frame?.toString() }, 'a zygote has ended');
     });
   }
 
-  async #connect(version: string): Promise<Zygote> {
+  /**
+   * The next one that asks for its version gets another. At once, and only while it has its place: its successor, once forgotten, would be
+   * connected to a second time, and a zygote with two connections is not asked to end by its last server.
+   */
+  #forget(zygote: Zygote): void {
+    for (const [version, { known }] of this.#serving) if (known === zygote) this.#serving.delete(version);
+  }
+
+  async #connect(version: string, resident: readonly string[]): Promise<Zygote> {
     const interpreter = await this.#interpreters.find(version);
     await this.#makeRunDir();
     // Its code and its settings are part of the name: after an upgrade a new one starts beside the old one,
     // whose instances live on.
-    const name = `py${version}-${await this.#nameSuffix(interpreter)}`;
+    const suffix = await this.#nameSuffix(interpreter, resident);
+    const name = `${resident.length === 0 ? 'py' : 'program'}${version}-${suffix}`;
     const socket = join(this.runDir, `${name}${CONTROL_SOCKET}`);
     let opened = await openControl(socket);
     if (opened === null) {
-      await this.#spawn(name, interpreter);
+      await this.#spawn(name, interpreter, resident);
       opened = await openControl(socket);
     }
     if (opened === null) throw unavailable(`the zygote ${name} does not answer; its log is in ${this.runDir}`);
     const { control, hello } = opened;
     control.unref();
-    const startSocket = join(this.runDir, `${name}${START_SOCKET}`);
+    const startSocket = (kind: keyof typeof START_SOCKETS) => join(this.runDir, `${name}${START_SOCKETS[kind]}`);
+    const startSockets = { usual: startSocket('usual'), own: startSocket('own'), none: startSocket('none') };
     for (const parent of hello.groupParents ?? []) this.#groupParents.add(parent);
-    return { hello, startSocket, control };
+    return { name, hello, startSockets, control };
   }
 
   /** In a data directory that is there: one that was removed is not made again, half and for nobody. */
@@ -188,7 +220,7 @@ export class Zygotes {
     });
   }
 
-  async #nameSuffix(interpreter: Interpreter): Promise<string> {
+  async #nameSuffix(interpreter: Interpreter, resident: readonly string[]): Promise<string> {
     this.#fingerprint ??= fingerprintOf(this.#options.pythonDir);
     const { dataDir, spares, disable, idleExitMs, network } = this.#options;
     const settings = JSON.stringify([
@@ -199,6 +231,7 @@ export class Zygotes {
       disable,
       idleExitMs,
       network,
+      resident,
       // A zygote keeps the limit of the server that started it, and sandboxes need theirs.
       await openFilesLimit(),
     ]);
@@ -206,7 +239,7 @@ export class Zygotes {
   }
 
   /** Starts it in a session of its own, so that it outlives this process; returns when it serves. */
-  async #spawn(name: string, interpreter: Interpreter): Promise<void> {
+  async #spawn(name: string, interpreter: Interpreter, resident: readonly string[]): Promise<void> {
     const { dataDir, spares, disable, idleExitMs, network, pythonDir } = this.#options;
     const logPath = join(this.runDir, `${name}.log`);
     const log = await open(logPath, 'w', 0o600);
@@ -222,9 +255,10 @@ export class Zygotes {
         name,
         runDir: this.runDir,
         dataDir,
-        spares,
+        spares: resident.length === 0 ? spares : Math.min(spares, MOST_RESIDENTS),
         disable,
         idleExitMs,
+        ...(resident.length === 0 ? {} : { resident: { argv: resident, maxOpenFiles: LIMITS.openFiles } }),
         network: { range: network.range, always: network.use === 'own', setForwarding: network.setForwarding },
         hostPaths: [pythonDir],
         logBytes: LIMITS.logFileBytes,
@@ -243,6 +277,11 @@ export class Zygotes {
       await log.close();
     }
   }
+}
+
+/** Ends with what a need without a version has. */
+function keyOf(version: string, resident: readonly string[]): string {
+  return `${version} ${JSON.stringify(resident)}`;
 }
 
 /** A control connection and what the zygote says of itself; null when none serves there. */
@@ -267,10 +306,11 @@ async function zygotesIn(runDir: string): Promise<readonly string[]> {
   return names.filter(name => name.endsWith(CONTROL_SOCKET)).map(name => name.slice(0, -CONTROL_SOCKET.length));
 }
 
+/** Asked without waiting for a word from it: one that cannot answer now (it is stopped, the machine is busy) reads this when it can. */
 async function retire(control: FrameSocket): Promise<void> {
   try {
     control.send({ op: 'retire' });
-    await within(control.next(), RETIRE_TIMEOUT_MS, 'the zygote did not let go in time');
+    await within(control.drain(), RETIRE_TIMEOUT_MS, 'the zygote did not let go in time');
   } finally {
     control.close();
   }
@@ -278,9 +318,9 @@ async function retire(control: FrameSocket): Promise<void> {
 
 async function fingerprintOf(pythonDir: string): Promise<string> {
   const hash = createHash('sha256');
-  for (const name of ['rookery_zygote', 'rookery_runtime']) {
+  for (const name of ['rookery_zygote', 'rookery_runtime', 'rookery_zygote/bin']) {
     const directory = join(pythonDir, name);
-    for (const file of (await readdir(directory)).filter(entry => entry.endsWith('.py')).sort()) {
+    for (const file of (await readdir(directory)).filter(entry => /\.py$|^init-/.test(entry)).sort()) {
       hash.update(file).update(await readFile(join(directory, file)));
     }
   }

@@ -2,12 +2,13 @@ import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import { within } from '../../lib/deadline.ts';
+import { linkedTo, onAbort, sharedController } from '../../lib/linked-signal.ts';
 import type { ListedSandbox, ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { UNBOUNDED_DISK } from '../host/disk-watch.ts';
 import { readState, type SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
 import { Interpreters } from '../host/interpreters.ts';
-import { type NetworkOptions, SHARED_NETWORK } from '../host/network.ts';
+import { type NetworkOptions, networkKindOf, SHARED_NETWORK } from '../host/network.ts';
 import type { PythonHostOptions } from '../host/options.ts';
 import { findPythonDir } from '../host/python-dir.ts';
 import {
@@ -53,6 +54,8 @@ export class SupervisorDriver extends HostDriver {
   readonly #runDir: string;
   readonly #programs: Programs;
   readonly #shims: Shims;
+  readonly #closing = sharedController();
+  readonly #starts = new Set<Promise<unknown>>();
   #swept: Promise<void> | null = null;
 
   constructor(options: SupervisorDriverOptions) {
@@ -87,7 +90,8 @@ export class SupervisorDriver extends HostDriver {
       const shim = await within(this.#tryShim(), PROBE_TIMEOUT_MS, NO_PROGRAM);
       return this.probed(shim.hello);
     } catch (error) {
-      return { available: false, reason: messageOf(error) };
+      const mayPass = !(error instanceof ServiceError && error.code === 'failed_precondition');
+      return { available: false, reason: messageOf(error), mayPass };
     }
   }
 
@@ -96,6 +100,23 @@ export class SupervisorDriver extends HostDriver {
   }
 
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
+    if (this.#closing.signal.aborted) throw closed();
+    const { controller, unlink } = linkedTo(signal);
+    const release = onAbort(this.#closing.signal, () => controller.abort());
+    const started = this.#start(spec, controller.signal);
+    this.#starts.add(started);
+    try {
+      return await started;
+    } catch (error) {
+      throw this.#closing.signal.aborted ? closed() : error;
+    } finally {
+      this.#starts.delete(started);
+      release();
+      unlink();
+    }
+  }
+
+  async #start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
     void this.#sweep();
     const version = spec.command.kind === 'python' ? spec.command.version : null;
     const owners = sourceOwners(spec);
@@ -138,6 +159,9 @@ export class SupervisorDriver extends HostDriver {
   }
 
   override async close(): Promise<void> {
+    this.#closing.abort();
+    // Those that go on now fail, and remove what they have made.
+    await Promise.allSettled(this.#starts);
     await this.#swept;
     await this.#shims.close();
     await this.#programs.settle();
@@ -191,6 +215,7 @@ export class SupervisorDriver extends HostDriver {
   /** One start; null when the shim ended without an answer. Leaves nothing when it fails. */
   async #tryStart(spec: SandboxSpec, shim: Shim, signal: AbortSignal): Promise<Started | null> {
     const { program, argv, connection, reply } = shim;
+    connection.send({ network: networkKindOf(spec, this.#network.use, shim.hello.networkMissing) });
     connection.send(startRequest(spec, this.#options.mountPolicy, this.#network.use));
     const named = this.#programs.name(program, argv, spec.instanceId, join(this.directoryOf(spec.instanceId), 'log'));
     let answer: Record<string, unknown> | null;
@@ -247,4 +272,8 @@ interface Started {
   readonly file: SandboxStateFile;
   readonly uid: number;
   readonly warnings: readonly string[];
+}
+
+function closed(): ServiceError {
+  return unavailable('the supervisor driver is closed');
 }

@@ -72,7 +72,7 @@ export class Programs {
     return this.#supervisord.pid();
   }
 
-  /** What supervisord tells of it, null when it does not know it. */
+  /** What supervisord reports of it, null when it does not know it. */
   info(name: string): Promise<ProgramInfo | null> {
     return this.#supervisord.program(name);
   }

@@ -3,7 +3,7 @@ import { failedPrecondition } from '../../core/error.ts';
 export interface Section {
   readonly name: string;
   readonly argv: readonly string[];
-  /** Whose program it is; only told. */
+  /** Whose program it is; for people only. */
   readonly instanceId: string;
   /** Where supervisord keeps what the program itself writes. */
   readonly logPath: string;
@@ -13,8 +13,8 @@ export interface Section {
 const STOP_WAIT_SECONDS = 15;
 
 /**
- * A program's section of supervisord's configuration. supervisord starts it when it is asked to, and never again: what comes after an end
- * is decided by the service. Fails with `failed_precondition` when a path cannot be written there.
+ * A program's section of supervisord's configuration. supervisord starts it when it is asked to, and never again: the service decides
+ * what follows an end. Fails with `failed_precondition` when a path cannot be written there.
  */
 export function sectionOf({ name, argv, instanceId, logPath }: Section): string {
   return `; Written by Rookery, which removes it with the instance. Instance: ${instanceId}

@@ -175,7 +175,7 @@ export class Shims {
       this.#hand(shelf, shim);
     } catch (error) {
       shelf.failures += 1;
-      // Who came later is not told why this one failed: there is a launch yet to come for them.
+      // Waiters that came later do not fail with this error: there is a launch yet to come for them.
       const index = shelf.waiting.findIndex(waiter => waiter.since < number);
       const [waiter] = index < 0 ? [] : shelf.waiting.splice(index, 1);
       if (waiter !== undefined) waiter.reject(error);
@@ -183,7 +183,7 @@ export class Shims {
     }
   }
 
-  /** To who waits longest, else it waits itself, unless there are enough. */
+  /** Gives the shim to the waiter that waits longest; without one the shim waits itself, unless there are enough. */
   #hand(shelf: Shelf, shim: Shim): void {
     const waiter = shelf.waiting.shift();
     if (waiter !== undefined) {

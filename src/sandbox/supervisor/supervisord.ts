@@ -18,7 +18,7 @@ export const FAULTS = {
   cannotReread: 92,
 } as const;
 
-/** What supervisord tells of one program. */
+/** What supervisord reports of one program. */
 export interface ProgramInfo {
   readonly name: string;
   /** `RUNNING`, `EXITED`, `BACKOFF`, … */

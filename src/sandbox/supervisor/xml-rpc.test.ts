@@ -53,7 +53,7 @@ test.each([
   ['<html>not this</html>', 'expected <methodResponse>'],
   ['<methodResponse><params><param><value><int>1', 'expected </int>'],
   ['<methodResponse><params><param>', 'expected <value>'],
-])('what is no answer is said: %s', (text, message) => {
+])('an answer that is none fails with its reason: %s', (text, message) => {
   expect(() => decodeAnswer(text)).toThrow(message);
 });
 

@@ -1,0 +1,113 @@
+import { connect } from 'node:net';
+import type { V1Pod } from '@kubernetes/client-node';
+import type { Environment } from '../../core/environment.ts';
+import { messageOf } from '../../core/error.ts';
+import { Cluster, statusOf } from './cluster.ts';
+import { LABEL_INSTALLATION } from './labels.ts';
+import { MANAGER_PORT } from './manager.ts';
+import { setPart } from './own-pods.ts';
+import type { PodSettings } from './pod-settings.ts';
+import { podTemplate, resourcesOf } from './pod-template.ts';
+import { missingRights } from './rights.ts';
+
+export interface DiagnosisOptions {
+  readonly kubeconfig: string | null;
+  readonly namespace: string | null;
+  readonly image: string;
+  readonly pod: PodSettings;
+  readonly environment: Environment;
+}
+
+/** What can be known of a cluster without changing anything in it. */
+export interface Diagnosis {
+  readonly server: string;
+  readonly namespace: string;
+  /** Of Kubernetes; or the sentence why the cluster cannot be used. */
+  readonly version: string | { readonly problem: string };
+  /** What the service may not do: `create pods`, with what does not work then. */
+  readonly missingRights: readonly { readonly right: string; readonly without: string }[];
+  /** Why a pod like ours would not be taken: the namespace is not there, a policy, a quota. null: it would, or nobody may ask. */
+  readonly refusal: string | null;
+  /** Whether a pod that runs is reached at its address; null: none runs. */
+  readonly reachable: { readonly address: string; readonly problem: string | null } | null;
+}
+
+const DIAL_TIMEOUT_MS = 3000;
+const ASK_TIMEOUT_MS = 5000;
+const RIGHTS_TIMEOUT_MS = 10_000;
+
+/** Looks at the cluster that the configuration leads to. Fails with `failed_precondition` when it leads to none. */
+export async function diagnose({ image, pod, ...place }: DiagnosisOptions): Promise<Diagnosis> {
+  const cluster = Cluster.open(place);
+  const { server, namespace } = cluster;
+  try {
+    const version = await versionOf(cluster);
+    if (typeof version !== 'string') {
+      return { server, namespace, version, missingRights: [], refusal: null, reachable: null };
+    }
+    const [lacking, refusal, reachable] = await Promise.all([
+      missingRights(cluster, RIGHTS_TIMEOUT_MS),
+      refusalOf(cluster, image, pod),
+      reachableOf(cluster),
+    ]);
+    const named = lacking.map(({ verb, resource, without }) => ({ right: `${verb} ${resource}`, without }));
+    return { server, namespace, version, missingRights: named, refusal, reachable };
+  } finally {
+    cluster.close();
+  }
+}
+
+async function versionOf(cluster: Cluster): Promise<Diagnosis['version']> {
+  try {
+    const asked = { path: '/version', timeoutMs: ASK_TIMEOUT_MS };
+    return (await cluster.request<{ gitVersion: string }>('tell its version', asked)).gitVersion;
+  } catch (error) {
+    return { problem: messageOf(error) };
+  }
+}
+
+/** A pod as of an instance is offered and not made: the API server says all that it would say. */
+async function refusalOf(cluster: Cluster, image: string, pod: PodSettings): Promise<string | null> {
+  const { metadata, spec } = podTemplate({
+    installationId: '00000000',
+    labels: {},
+    image,
+    initImage: image,
+    mode: 'ours',
+    resources: resourcesOf({ cpuMillis: 100, memoryMb: 128 }),
+    restartPolicy: 'Never',
+    ...setPart(pod),
+  });
+  const body = { apiVersion: 'v1', kind: 'Pod', metadata: { ...metadata, generateName: 'rookery-doctor-' }, spec };
+  const path = `/api/v1/namespaces/${cluster.namespace}/pods`;
+  try {
+    await cluster.request('take a pod on trial', { method: 'POST', path, query: { dryRun: 'All' }, body });
+    return null;
+  } catch (error) {
+    if (statusOf(error) === 404) return `there is no namespace ${cluster.namespace}`;
+    return messageOf(error);
+  }
+}
+
+async function reachableOf(cluster: Cluster): Promise<Diagnosis['reachable']> {
+  const query = { labelSelector: LABEL_INSTALLATION, fieldSelector: 'status.phase=Running', limit: 1 };
+  const path = `/api/v1/namespaces/${cluster.namespace}/pods`;
+  // Whoever may not list pods has been told so.
+  const list = await cluster.request<{ items: V1Pod[] }>('list pods', { path, query }).catch(() => ({ items: [] }));
+  const address = list.items[0]?.status?.podIP;
+  if (address === undefined) return null;
+  return { address, problem: await dialProblem(address) };
+}
+
+function dialProblem(host: string): Promise<string | null> {
+  return new Promise(resolve => {
+    const socket = connect({ host, port: MANAGER_PORT, timeout: DIAL_TIMEOUT_MS });
+    const end = (problem: string | null) => {
+      socket.destroy();
+      resolve(problem);
+    };
+    socket.once('connect', () => end(null));
+    socket.once('timeout', () => end(`nothing answered within ${DIAL_TIMEOUT_MS / 1000} s`));
+    socket.once('error', error => end(messageOf(error)));
+  });
+}

@@ -1,0 +1,30 @@
+import type { SandboxFacts } from '../../core/instance.ts';
+import type { SandboxSpec } from '../driver.ts';
+import { addressOf } from './pod-state.ts';
+import type { StartedPod } from './starter.ts';
+
+/** What every node gives to a container as this driver makes it. */
+export const ISOLATION = [
+  ...['mount', 'pid', 'ipc', 'uts', 'net', 'seccomp', 'no_new_privs', 'capabilities'],
+  ...['cgroup.memory', 'cgroup.cpu'],
+];
+
+/** The facts of a pod that has started, for the caller. */
+export function factsOf(spec: SandboxSpec, { pod, started, poolId, whyNoPool }: StartedPod): SandboxFacts {
+  const podIp = addressOf(pod);
+  return {
+    sandboxId: pod.metadata?.name ?? '',
+    nodeIp: pod.status?.hostIP ?? '',
+    sandboxIp: podIp,
+    // The network of a cluster is flat: a port is reached at the pod itself.
+    portMappings: spec.ports.map(({ protocol, port }) => ({
+      protocol,
+      containerPort: port,
+      hostIp: podIp,
+      hostPort: port,
+    })),
+    isolation: ISOLATION,
+    warnings: [...started.warnings, ...(poolId === null ? [`it has a pod of its own: ${whyNoPool}`] : [])],
+    placement: { nodeName: pod.spec?.nodeName ?? '', poolId, whyNoPool },
+  };
+}

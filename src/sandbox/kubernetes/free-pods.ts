@@ -1,0 +1,118 @@
+import { createHash } from 'node:crypto';
+import type { V1Pod } from '@kubernetes/client-node';
+import { poolIdOf } from './pool-backend.ts';
+import { holderOf, isFree } from './pool-pods.ts';
+import type { Watched } from './watched.ts';
+
+export interface FreePodsOptions {
+  readonly pods: Watched<V1Pod>;
+  readonly nodeId: string;
+}
+
+interface Free {
+  /** Of all replicas that claim, the one with the highest is to take it. */
+  readonly rank: (nodeId: string) => number;
+}
+
+/** Whoever claimed something in this time is counted among those that claim. */
+const PEER_MS = 600_000;
+
+/**
+ * The pods of pools that an instance can have, by pool. Replicas that see the same pods take different ones: each has its own part of them, by a hash of
+ * pod and replica. When that is empty it takes of the others' parts what would be its own without their owner, in the opposite order of the owner's.
+ */
+export class FreePods {
+  readonly #options: FreePodsOptions;
+  readonly #pools = new Map<string, Map<string, Free>>();
+  /** Being claimed here, or lost to another: not looked at before they are seen changed. */
+  readonly #taken = new Map<string, 'trying' | 'lost'>();
+  readonly #peers = new Map<string, number>();
+  readonly #listeners = new Set<() => void>();
+  readonly #end: () => void;
+
+  constructor(options: FreePodsOptions) {
+    this.#options = options;
+    for (const pod of options.pods.all()) this.#changed(pod.metadata?.name ?? '', pod, undefined);
+    this.#end = options.pods.subscribe((name, now, before) => this.#changed(name, now, before));
+  }
+
+  /** Calls back when a pod has become free. */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /**
+   * A free pod, which nobody here is given again before `settle`; undefined when there is none. `mayBeOthers`: it may be of another replica's part.
+   */
+  take(poolId: string, mayBeOthers: boolean): V1Pod | undefined {
+    const { nodeId, pods } = this.#options;
+    const peers = this.#living();
+    let best: { readonly name: string; readonly place: number } | undefined;
+    for (const [name, free] of this.#pools.get(poolId) ?? []) {
+      if (this.#taken.has(name)) continue;
+      const own = free.rank(nodeId);
+      const ranks = peers.map(free.rank);
+      const above = ranks.filter(rank => rank > own).length;
+      const place = above === 0 ? own : -above - Math.max(...ranks);
+      if (!mayBeOthers && above > 0) continue;
+      if (best === undefined || place > best.place) best = { name, place };
+    }
+    const pod = best === undefined ? undefined : pods.get(best.name);
+    if (best === undefined || pod === undefined) return undefined;
+    this.#taken.set(best.name, 'trying');
+    return pod;
+  }
+
+  /** What came of `take`. */
+  settle(pod: V1Pod, { isLost }: { readonly isLost: boolean }): void {
+    const name = pod.metadata?.name ?? '';
+    const isSeenChanged = this.#options.pods.get(name)?.metadata?.resourceVersion !== pod.metadata?.resourceVersion;
+    if (isLost && !isSeenChanged) this.#taken.set(name, 'lost');
+    else this.#taken.delete(name);
+  }
+
+  close(): void {
+    this.#end();
+    this.#listeners.clear();
+  }
+
+  #changed(name: string, now: V1Pod | undefined, before: V1Pod | undefined): void {
+    const poolId = poolIdOf(now ?? before);
+    if (poolId === undefined) return;
+    // Lost to another: here is what it was lost to. (One under way keeps its place until it ends.)
+    if (this.#taken.get(name) === 'lost') this.#taken.delete(name);
+    const { nodeId } = this.#options;
+    const holder = now === undefined ? undefined : holderOf(now);
+    if (holder !== undefined && holder !== nodeId) this.#peers.set(holder, Date.now());
+    const free = this.#pools.get(poolId);
+    if (now === undefined || !isFree(now)) {
+      free?.delete(name);
+      if (free?.size === 0) this.#pools.delete(poolId);
+      return;
+    }
+    const uid = now.metadata?.uid ?? '';
+    if (free === undefined) this.#pools.set(poolId, new Map([[name, { rank: rankOf(uid) }]]));
+    else if (!free.has(name)) free.set(name, { rank: rankOf(uid) });
+    for (const listener of this.#listeners) listener();
+  }
+
+  #living(): string[] {
+    const sinceMs = Date.now() - PEER_MS;
+    for (const [nodeId, atMs] of this.#peers) if (atMs < sinceMs) this.#peers.delete(nodeId);
+    return [...this.#peers.keys()];
+  }
+}
+
+/** From 0 to 1, the same in every replica. */
+function rankOf(uid: string): (nodeId: string) => number {
+  const known = new Map<string, number>();
+  return nodeId => {
+    let rank = known.get(nodeId);
+    if (rank === undefined) {
+      rank = createHash('sha256').update(`${uid} ${nodeId}`).digest().readUInt32BE() / 2 ** 32;
+      known.set(nodeId, rank);
+    }
+    return rank;
+  };
+}

@@ -1,0 +1,69 @@
+import type { V1Pod } from '@kubernetes/client-node';
+import { internal } from '../../core/error.ts';
+import type { SandboxHandle } from '../driver.ts';
+import { ANNOTATION_CLAIMED_AT, LABEL_POOL } from './labels.ts';
+import { MANAGER_PORT, type PodAddress, PodManager } from './manager.ts';
+
+/** The data of a pod's handle. */
+export interface PodSandbox {
+  readonly instanceId: string;
+  readonly pod: string;
+  readonly uid: string;
+  /** The pool that it was claimed from; null: it was made for its instance. */
+  readonly poolId: string | null;
+  /** When it was claimed; 0 for one that was made for its instance. */
+  readonly claimedAtMs: number;
+  /** Its container at the start of the instance: another one is of no use to it. `''`: not known. */
+  readonly containerId: string;
+  readonly manager: PodManager;
+}
+
+/** `host`: of the pod, `''` while it has none. */
+export function makeHandle(
+  instanceId: string,
+  pod: V1Pod,
+  host: string,
+  key: string,
+  containerId: string,
+): SandboxHandle {
+  const address = { host, port: MANAGER_PORT, key };
+  return {
+    version: 1,
+    driver: 'kubernetes',
+    instanceId,
+    endpoint: new PodManager(address).endpoint,
+    data: {
+      pod: pod.metadata?.name ?? '',
+      uid: pod.metadata?.uid ?? '',
+      poolId: pod.metadata?.labels?.[LABEL_POOL] ?? null,
+      claimedAtMs: claimedAtMs(pod),
+      containerId,
+      address,
+    },
+  };
+}
+
+/** Fails with `internal` when the handle is not one of ours. */
+export function readHandle(handle: SandboxHandle): PodSandbox {
+  const { pod, uid, poolId, claimedAtMs: claimed, containerId, address } = handle.data as Record<string, unknown>;
+  const isOurs = handle.version === 1 && handle.driver === 'kubernetes';
+  if (!isOurs || typeof pod !== 'string' || typeof uid !== 'string' || typeof address !== 'object') {
+    throw internal(
+      `expected a handle of the kubernetes driver, version 1; got driver ${handle.driver}, version ${handle.version}`,
+    );
+  }
+  return {
+    instanceId: handle.instanceId,
+    pod,
+    uid,
+    poolId: typeof poolId === 'string' ? poolId : null,
+    claimedAtMs: Number(claimed),
+    containerId: String(containerId),
+    manager: new PodManager(address as PodAddress),
+  };
+}
+
+function claimedAtMs(pod: V1Pod): number {
+  const at = Date.parse(pod.metadata?.annotations?.[ANNOTATION_CLAIMED_AT] ?? '');
+  return Number.isFinite(at) ? at : 0;
+}

@@ -1,0 +1,100 @@
+import type { IncomingMessage } from 'node:http';
+import { onAbort } from '../../lib/linked-signal.ts';
+import type { LogRequest } from '../driver.ts';
+import { type Cluster, statusOf } from './cluster.ts';
+import type { PodSandbox } from './handle.ts';
+import { MAIN_CONTAINER } from './pod-template.ts';
+
+const NEWLINE = 0x0a;
+const SPACE = 0x20;
+/** Lines that an instance wrote at its end reach the node's file within this time. */
+const LAST_LINES_MS = 300;
+/** The cluster asks for whole seconds. */
+const SECOND_MS = 1000;
+
+/**
+ * The lines of a pod's main container, as the node keeps them. Of a pod that was claimed only those after the claim: those before are another
+ * instance's. A pod that is gone has no lines.
+ */
+export async function* readLogs(
+  cluster: Cluster,
+  path: string,
+  sandbox: PodSandbox,
+  { tail, sinceMs, follow }: LogRequest,
+  ended: (signal: AbortSignal) => Promise<unknown>,
+  signal: AbortSignal,
+): AsyncIterable<Buffer> {
+  if (signal.aborted || (tail === 0 && !follow)) return;
+  const fromMs = Math.max(sinceMs ?? 0, sandbox.claimedAtMs);
+  const query = {
+    container: MAIN_CONTAINER,
+    ...(follow && { follow }),
+    ...(tail !== null && { tailLines: tail }),
+    ...(fromMs > 0 && {
+      timestamps: true,
+      sinceTime: new Date(Math.floor(fromMs / SECOND_MS) * SECOND_MS).toISOString().replace(/\.\d+Z$/, 'Z'),
+    }),
+  };
+  const over = new AbortController();
+  const letGo = onAbort(signal, () => over.abort());
+  let stream: IncomingMessage;
+  try {
+    stream = await cluster.stream('read a log', { path: `${path}/log`, query }, over.signal);
+  } catch (error) {
+    letGo();
+    // Gone, or nothing of it has begun.
+    if (signal.aborted || statusOf(error) === 404 || statusOf(error) === 400) return;
+    throw error;
+  }
+  if (follow && sandbox.poolId !== null) {
+    // Its container goes on without it.
+    ended(over.signal).then(
+      () => setTimeout(() => over.abort(), LAST_LINES_MS),
+      () => undefined,
+    );
+  }
+  try {
+    for await (const lines of wholeLines(stream)) {
+      const wanted = fromMs > 0 ? withoutTimes(lines, fromMs) : lines;
+      if (wanted.length > 0) yield wanted;
+      if (signal.aborted) return;
+    }
+  } catch (error) {
+    // Given up by its reader, or the node has ended it: what was read was right.
+    if (!over.signal.aborted && (error as NodeJS.ErrnoException).code !== 'ECONNRESET') throw error;
+  } finally {
+    letGo();
+    over.abort();
+    stream.destroy();
+  }
+}
+
+/** Chunks that end at the end of a line; the last line is ended when it is not. */
+async function* wholeLines(stream: IncomingMessage): AsyncIterable<Buffer> {
+  let rest: Buffer[] = [];
+  for await (const chunk of stream as AsyncIterable<Buffer>) {
+    const end = chunk.lastIndexOf(NEWLINE);
+    if (end === -1) {
+      rest.push(chunk);
+      continue;
+    }
+    yield Buffer.concat([...rest, chunk.subarray(0, end + 1)]);
+    rest = end + 1 === chunk.length ? [] : [chunk.subarray(end + 1)];
+  }
+  if (rest.length > 0) yield Buffer.concat([...rest, Buffer.from('\n')]);
+}
+
+/** The lines at or after a moment, without the time that stands before each. */
+function withoutTimes(lines: Buffer, fromMs: number): Buffer {
+  const kept: Buffer[] = [];
+  for (let from = 0; from < lines.length; ) {
+    const end = lines.indexOf(NEWLINE, from) + 1;
+    const space = lines.indexOf(SPACE, from);
+    const isTimed = space !== -1 && space < end;
+    const atMs = isTimed ? Date.parse(lines.toString('latin1', from, space)) : Number.NaN;
+    // What stands without a time is the end of a line that was too long for one.
+    if (!(atMs < fromMs)) kept.push(lines.subarray(Number.isNaN(atMs) ? from : space + 1, end));
+    from = end;
+  }
+  return Buffer.concat(kept);
+}

@@ -1,0 +1,124 @@
+import type { V1Pod } from '@kubernetes/client-node';
+import { describe, expect, test } from 'vitest';
+import { describeExit } from '../driver.ts';
+import { stateOf } from './pod-state.ts';
+
+/** As the API writes it: times are texts. */
+function pod(status: object, metadata: object = {}): V1Pod {
+  return { metadata: { name: 'p', ...metadata }, spec: { nodeName: 'node-7' }, status } as unknown as V1Pod;
+}
+
+const container = (state: object, more: object = {}) => ({ containerStatuses: [{ name: 'instance', state, ...more }] });
+const RUNNING = { running: { startedAt: '2026-01-01T00:00:00Z' } };
+
+function endOf(status: object, metadata?: object): string {
+  const state = stateOf(pod(status, metadata));
+  return state.state === 'ended' ? describeExit(state.exit) : state.state;
+}
+
+describe('a pod that has not begun says why', () => {
+  test.each([
+    [{}, '', false],
+    [container({ waiting: { reason: 'ContainerCreating' } }), '', false],
+    [container({ waiting: { reason: 'ErrImagePull', message: 'not found' } }), 'ErrImagePull: not found', false],
+    [
+      container({ waiting: { reason: 'ImagePullBackOff', message: 'Back-off pulling image "x"' } }),
+      'ImagePullBackOff: Back-off pulling image "x"',
+      true,
+    ],
+    [
+      { initContainerStatuses: [{ name: 'i', state: { waiting: { reason: 'InvalidImageName' } } }] },
+      'InvalidImageName',
+      true,
+    ],
+    [
+      container({ waiting: { reason: 'CreateContainerConfigError', message: 'no secret' } }),
+      'CreateContainerConfigError: no secret',
+      true,
+    ],
+    [
+      {
+        conditions: [{ type: 'PodScheduled', status: 'False', reason: 'Unschedulable', message: '0/1 nodes: cpu' }],
+      },
+      'Unschedulable: 0/1 nodes: cpu',
+      false,
+    ],
+  ])('%j', (status, why, isHopeless) => {
+    expect(stateOf(pod(status))).toEqual({ state: 'starting', why, isHopeless });
+  });
+});
+
+describe('a pod that has ended says how, and who ended it', () => {
+  const terminated = (exitCode: number, reason: string) => container({ terminated: { exitCode, reason } });
+
+  test.each([
+    [{ phase: 'Failed', ...terminated(3, 'Error') }, 'exit code 3'],
+    [{ phase: 'Succeeded', ...terminated(0, 'Completed') }, 'exit code 0'],
+    [{ phase: 'Failed', ...terminated(137, 'OOMKilled') }, 'signal SIGKILL (out of memory)'],
+    [{ phase: 'Failed', ...terminated(139, 'Error') }, 'signal SIGSEGV'],
+    [
+      {
+        phase: 'Failed',
+        reason: 'Evicted',
+        message: 'The node was low on resource: memory.',
+        ...terminated(137, 'Error'),
+      },
+      'Evicted: The node was low on resource: memory. (signal SIGKILL)',
+    ],
+    [
+      { phase: 'Failed', reason: 'OutOfcpu', message: 'Node didn’t have enough resource' },
+      'OutOfcpu: Node didn’t have enough resource (unknown reason)',
+    ],
+    [
+      {
+        phase: 'Failed',
+        conditions: [
+          { type: 'DisruptionTarget', status: 'True', reason: 'PreemptionByScheduler', message: 'make room' },
+        ],
+        ...terminated(143, 'Error'),
+      },
+      'PreemptionByScheduler: make room (signal SIGTERM)',
+    ],
+    [
+      {
+        phase: 'Running',
+        conditions: [
+          {
+            type: 'DisruptionTarget',
+            status: 'True',
+            reason: 'EvictionByEvictionAPI',
+            message: 'Eviction API: evicting',
+          },
+        ],
+        ...terminated(0, 'Completed'),
+      },
+      'Evicted: Eviction API: evicting (exit code 0)',
+    ],
+    // What this service asks the node for is nobody else's doing.
+    [{ phase: 'Failed', reason: 'DeadlineExceeded', ...terminated(137, 'Error') }, 'signal SIGKILL'],
+  ])('%j', (status, words) => {
+    expect(endOf(status)).toBe(words);
+  });
+
+  test('somebody deleted it', () => {
+    const deleted = { deletionTimestamp: '2026-01-01T00:00:00Z' };
+    expect(endOf({ phase: 'Failed', ...terminated(137, 'Error') }, deleted)).toBe(
+      'its pod was deleted (signal SIGKILL)',
+    );
+  });
+});
+
+describe('of a pod on a node that is lost nothing is known', () => {
+  const running = { phase: 'Running', ...container(RUNNING, { ready: true }) };
+  const ready = (status: string, reason?: string) => ({ conditions: [{ type: 'Ready', status, reason }] });
+
+  test.each([
+    ['it runs and is ready', { ...running, ...ready('True') }, {}, 'running'],
+    ['the cluster says not ready, and its own agent did not', { ...running, ...ready('False') }, {}, 'unknown'],
+    ['its own agent says not ready', { ...running, ...ready('False', 'ContainersNotReady') }, {}, 'running'],
+    ['its end is overdue', running, { deletionTimestamp: '2026-01-01T00:00:00Z' }, 'unknown'],
+    ['it is ending', running, { deletionTimestamp: '2026-01-01T00:09:50Z' }, 'running'],
+  ])('%s', (_title, status, metadata, state) => {
+    expect(stateOf(pod(status, metadata), Date.parse('2026-01-01T00:10:00Z')).state).toBe(state);
+  });
+});

@@ -1,0 +1,60 @@
+import type { V1Volume, V1VolumeMount } from '@kubernetes/client-node';
+import { invalidRequest, ServiceError } from '../../core/error.ts';
+import { checkNodePath, type HostPathPolicy } from '../../core/host-path.ts';
+import { POD } from './manager.ts';
+
+/**
+ * What pods may have mounted that a pool or the operator names volumes for: directories of their node as the operator's policy allows, claims, and what is empty at first. Other sources
+ * give code what belongs to the namespace (its secrets, the service's own among them; tokens of service accounts) or to the cluster.
+ */
+const SOURCES: ReadonlySet<string> = new Set([
+  'hostPath',
+  'persistentVolumeClaim',
+  'emptyDir',
+  'ephemeral',
+  'downwardAPI',
+]);
+
+/** Volumes of every pod of ours begin with it. */
+const OWN_NAME = 'rookery';
+const OWN_PLACES = [POD.home, POD.run, POD.secretDir];
+
+/** Why pods may not have these, or null. Asks nobody: paths are those of nodes. */
+export function refusedVolumes(
+  volumes: readonly V1Volume[],
+  mounts: readonly V1VolumeMount[],
+  policy: HostPathPolicy,
+): string | null {
+  try {
+    for (const volume of volumes) checkVolume(volume, policy);
+    const names = new Set(volumes.map(({ name }) => name));
+    for (const mount of mounts) checkMount(mount, names);
+    return null;
+  } catch (error) {
+    if (error instanceof ServiceError) return error.message;
+    throw error;
+  }
+}
+
+function checkVolume({ name, ...volume }: V1Volume, policy: HostPathPolicy): void {
+  if (name === OWN_NAME || name.startsWith(`${OWN_NAME}-`)) {
+    throw invalidRequest(
+      `volumes: the name ${name} belongs to the platform: expected one that does not begin with ${OWN_NAME}`,
+    );
+  }
+  const source = Object.keys(volume).find(key => volume[key as keyof typeof volume] != null) ?? '';
+  if (!SOURCES.has(source)) {
+    throw invalidRequest(
+      `volumes: the volume ${name} is a ${source}, which is not given to sandboxes: expected ${[...SOURCES].join(', ')}`,
+    );
+  }
+  if (volume.hostPath != null) checkNodePath('mount source', volume.hostPath.path, policy);
+}
+
+/** Of other volumes of the pod, one has the secret of the installation. */
+function checkMount({ name, mountPath }: V1VolumeMount, names: ReadonlySet<string>): void {
+  if (!names.has(name)) throw invalidRequest(`volume_mounts: there is no volume ${name} in volumes`);
+  if (OWN_PLACES.some(place => mountPath === place || mountPath.startsWith(`${place}/`))) {
+    throw invalidRequest(`volume_mounts: ${name} cannot be mounted at ${mountPath}: what runs the code is there`);
+  }
+}

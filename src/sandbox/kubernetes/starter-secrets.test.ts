@@ -1,0 +1,17 @@
+import { expect, test } from 'vitest';
+import type { SandboxSpec } from '../driver.ts';
+import { Starter, type StarterOptions } from './starter.ts';
+
+/** What stands in the record of a pod is read by everybody who may read pods. */
+test('a secret for the command of an image in a pod is refused before anything is made', async () => {
+  // It has no cluster to ask.
+  const starter = new Starter({} as StarterOptions);
+  const spec = {
+    ...{ command: { kind: 'image' }, env: { KEY: 'hunter2' }, secretVariables: ['KEY'], mounts: [] },
+    rootfs: { type: 'image', imageUrl: 'any', user: '' },
+  } as unknown as SandboxSpec;
+  const start = starter.start(spec, new AbortController().signal);
+  await expect(start).rejects.toMatchObject({ code: 'failed_precondition' });
+  await expect(start).rejects.toThrow('the variables KEY are secrets');
+  await expect(start).rejects.not.toThrow('hunter2');
+});

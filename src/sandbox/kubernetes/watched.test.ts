@@ -1,0 +1,224 @@
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { SILENT } from '../../telemetry/logger.ts';
+import { Cluster } from './cluster.ts';
+import { type KubernetesObject, Watched } from './watched.ts';
+
+const PATIENCE = { timeout: 20_000 };
+
+/** An API server with one kind of object, which a test has do what real ones do seldom. */
+class FakeApi {
+  readonly objects = new Map<string, KubernetesObject>();
+  version = 10;
+  lists = 0;
+  /** Answers the next lists or watches in place of the usual. */
+  readonly answers: ((request: IncomingMessage, response: ServerResponse) => void)[] = [];
+  readonly watchesFrom: string[] = [];
+  readonly #watches = new Set<ServerResponse>();
+  readonly server: Server = createServer((request, response) => this.#answer(request, response));
+
+  set(name: string, uid = name): void {
+    const type = this.objects.has(name) ? 'MODIFIED' : 'ADDED';
+    const object = { metadata: { name, uid, resourceVersion: String(++this.version) } };
+    this.objects.set(name, object);
+    this.send({ type, object });
+  }
+
+  drop(name: string): void {
+    const object = { metadata: { ...this.objects.get(name)?.metadata, resourceVersion: String(++this.version) } };
+    this.objects.delete(name);
+    this.send({ type: 'DELETED', object });
+  }
+
+  send(event: object): void {
+    for (const watch of this.#watches) watch.write(`${JSON.stringify(event)}\n`);
+  }
+
+  hangUp(): void {
+    for (const watch of this.#watches) watch.destroy();
+    this.#watches.clear();
+  }
+
+  get watches(): number {
+    return this.#watches.size;
+  }
+
+  #answer(request: IncomingMessage, response: ServerResponse): void {
+    const other = this.answers.shift();
+    if (other !== undefined) {
+      other(request, response);
+      return;
+    }
+    const query = new URL(request.url ?? '', 'http://x').searchParams;
+    if (query.get('watch') !== 'true') {
+      this.lists += 1;
+      const list = { metadata: { resourceVersion: String(this.version) }, items: [...this.objects.values()] };
+      response.end(JSON.stringify(list));
+      return;
+    }
+    this.watchesFrom.push(query.get('resourceVersion') ?? '');
+    response.writeHead(200).flushHeaders();
+    this.#watches.add(response);
+    response.once('close', () => this.#watches.delete(response));
+  }
+}
+
+describe('what is watched', () => {
+  let api: FakeApi;
+  let directory: string;
+  let cluster: Cluster;
+  let watched: Watched<KubernetesObject>;
+  const names = () => [...watched.all()].map(({ metadata }) => metadata?.name).sort();
+
+  beforeEach(async () => {
+    api = new FakeApi();
+    api.server.listen(0, '127.0.0.1');
+    await once(api.server, 'listening');
+    directory = mkdtempSync(join(tmpdir(), 'rookery-watched-'));
+    const kubeconfig = join(directory, 'kubeconfig');
+    const { port } = api.server.address() as AddressInfo;
+    writeFileSync(
+      kubeconfig,
+      JSON.stringify({
+        clusters: [{ name: 'c', cluster: { server: `http://127.0.0.1:${port}`, 'insecure-skip-tls-verify': true } }],
+        users: [{ name: 'u', user: { token: 't' } }],
+        contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }],
+        'current-context': 'x',
+      }),
+    );
+    cluster = Cluster.open({ kubeconfig, namespace: null, environment: {} });
+    watched = new Watched({ cluster, path: '/things', labelSelector: 'a=b', noun: 'things', logger: SILENT });
+    api.set('first');
+  });
+
+  afterEach(async () => {
+    cluster.close();
+    await watched.close();
+    api.hangUp();
+    api.server.close();
+    api.server.closeAllConnections();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  const watching = () => vi.waitFor(() => expect(api.watches).toBe(1), PATIENCE);
+
+  test('is listed once, and then told of', async () => {
+    await watched.open();
+    expect(names()).toEqual(['first']);
+    await watching();
+    api.set('second');
+    api.drop('first');
+    await vi.waitFor(() => expect(names()).toEqual(['second']), PATIENCE);
+    expect(api.lists).toBe(1);
+    expect(watched.problem).toBeNull();
+  });
+
+  test('a connection that ends goes on from what was seen last, bookmarks included, and nothing is listed again', async () => {
+    await watched.open();
+    await watching();
+    api.send({ type: 'BOOKMARK', object: { metadata: { resourceVersion: '77' } } });
+    api.set('second');
+    api.send({ type: 'BOOKMARK', object: { metadata: { resourceVersion: '99' } } });
+    await vi.waitFor(() => expect(names()).toEqual(['first', 'second']), PATIENCE);
+    api.hangUp();
+    await watching();
+    await vi.waitFor(() => expect(api.watchesFrom.at(-1)).toBe('99'), PATIENCE);
+    expect(api.lists).toBe(1);
+  });
+
+  test.each([
+    [
+      'as an event',
+      (_request: IncomingMessage, response: ServerResponse) => {
+        response.end(
+          `${JSON.stringify({ type: 'ERROR', object: { code: 410, reason: 'Expired', message: 'too old' } })}\n`,
+        );
+      },
+    ],
+    [
+      'as an answer',
+      (_request: IncomingMessage, response: ServerResponse) => {
+        response.writeHead(410).end(JSON.stringify({ reason: 'Gone', message: 'too old' }));
+      },
+    ],
+  ])(
+    'a version that is too old is told %s: everything is listed again, and listeners hear what they missed',
+    async (_how, answer) => {
+      await watched.open();
+      await watching();
+      const heard: string[] = [];
+      watched.subscribe((name, now, before) =>
+        heard.push(`${name} ${now === undefined ? 'gone' : before ? 'changed' : 'new'}`),
+      );
+      api.answers.push(answer);
+      // Nobody is told of these.
+      api.objects.delete('first');
+      api.version += 1;
+      api.objects.set('second', { metadata: { name: 'second', uid: 's', resourceVersion: String(api.version) } });
+      api.hangUp();
+      await vi.waitFor(() => expect(names()).toEqual(['second']), PATIENCE);
+      expect(heard.sort()).toEqual(['first gone', 'second new']);
+    },
+  );
+
+  test('nothing is forgotten while the API server is away, and it says that it is', async () => {
+    await watched.open();
+    await watching();
+    for (let count = 0; count < 4; count++) api.answers.push((_request, response) => response.destroy());
+    api.hangUp();
+    await vi.waitFor(() => expect(watched.problem).toMatch(/did not watch things/), PATIENCE);
+    expect(names()).toEqual(['first']);
+    await vi.waitFor(() => expect(watched.problem).toBeNull(), PATIENCE);
+  });
+
+  test('another object under the same name is told as an end and a beginning', async () => {
+    await watched.open();
+    await watching();
+    const heard: (string | undefined)[] = [];
+    watched.subscribe((_name, now) => heard.push(now?.metadata?.uid));
+    api.set('first', 'another');
+    await vi.waitFor(() => expect(heard).toEqual([undefined, 'another']), PATIENCE);
+  });
+
+  test('what this process was answered is known at once, and an older event does not undo it', async () => {
+    await watched.open();
+    await watching();
+    const learned = { metadata: { name: 'first', uid: 'first', resourceVersion: '50' } };
+    watched.learn(learned);
+    expect(watched.get('first')).toBe(learned);
+    api.set('first');
+    api.set('second');
+    await vi.waitFor(() => expect(names()).toEqual(['first', 'second']), PATIENCE);
+    expect(watched.get('first')).toBe(learned);
+  });
+
+  test('open fails in words when the API server does not answer', async () => {
+    api.answers.push(
+      ...Array.from({ length: 50 }, () => (_r: IncomingMessage, response: ServerResponse) => response.destroy()),
+    );
+    await expect(watched.open(500)).rejects.toThrow(/the API server .* did not list things/);
+    api.answers.length = 0;
+    await watched.open();
+    expect(names()).toEqual(['first']);
+  });
+
+  test('a refusal is a ServiceError in the words of the API server', async () => {
+    api.answers.push((_request, response) =>
+      response.writeHead(403).end(JSON.stringify({ reason: 'Forbidden', message: 'no' })),
+    );
+    await expect(cluster.request('read a thing', { path: '/things' })).rejects.toMatchObject({
+      code: 'failed_precondition',
+      message: 'the API server refused to read a thing: no',
+    });
+  });
+
+  test('too many requests are sent again after the pause that the API server asks for', async () => {
+    api.answers.push((_request, response) => response.writeHead(429, { 'retry-after': '0' }).end('{}'));
+    expect(await cluster.request('list things', { path: '/things' })).toMatchObject({ items: [{}] });
+  });
+});

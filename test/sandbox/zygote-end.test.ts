@@ -1,0 +1,143 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { ROOT } from '../../scripts/command.ts';
+import { messageOf } from '../../src/core/error.ts';
+import { ProcessFixture } from './process-fixture.ts';
+import { commandLine, pidOf, pids, zygoteTitles } from './zygote-processes.ts';
+
+const WAIT_MS = 30_000;
+/** Longer than any test waits: a zygote that is seen to end was asked to. */
+const NEVER_IDLE = { zygoteIdleExitMs: 600_000 };
+
+/** What becomes of zygotes when their server ends, whatever happened to them before. */
+describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () => {
+  const zygoteOf = ({ dataDir }: ProcessFixture) => {
+    const [title = ''] = zygoteTitles(dataDir);
+    const pid = pidOf(title);
+    if (pid === null) throw new Error('no zygote runs');
+    return { title, pid };
+  };
+
+  /** A zygote, and what it has forked that is no instance. */
+  const familyOf = (title: string) => pids().filter(pid => commandLine(pid) === title);
+
+  const haveEnded = async (title: string) => await expect.poll(() => familyOf(title), { timeout: WAIT_MS }).toEqual([]);
+
+  /** As a server that was killed leaves it. */
+  const leaveZygote = ({ dataDir }: ProcessFixture) => {
+    const file = join(dataDir, 'server.mts');
+    writeFileSync(
+      file,
+      `import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
+       await new ProcessFixture(${JSON.stringify({ ...NEVER_IDLE, dataDir })}).driver().probe();
+       process.kill(process.pid, 'SIGKILL');`,
+    );
+    const server = ['--import', 'tsx', file];
+    expect(() => execFileSync(process.execPath, server, { cwd: ROOT, stdio: 'pipe' })).toThrow();
+  };
+
+  const logOf = ({ dataDir }: ProcessFixture) => {
+    const run = join(dataDir, 'run');
+    const name = readdirSync(run).find(each => /^py.*\.log$/.test(each)) ?? '';
+    return join(run, name);
+  };
+
+  /** A start takes a worker, and the next ones cannot be made in the meantime. */
+  const withFailedWorkers = async (own: ProcessFixture, spoil: () => void, mend: () => void, isLogged = true) => {
+    const driver = own.driver();
+    const start = () => driver.start(own.spec(), AbortSignal.timeout(WAIT_MS)).then(() => 'started', messageOf);
+    expect(await start()).toBe('started');
+    const { title, pid } = zygoteOf(own);
+    spoil();
+    // Waiters for such a one get an error.
+    await expect.poll(start, { timeout: WAIT_MS }).toMatch(/the sandbox cannot be made/);
+    if (isLogged) {
+      await expect.poll(() => readFileSync(logOf(own), 'utf8'), { timeout: WAIT_MS }).toMatch(/cannot be made/);
+    } else {
+      // The workers of these have reported that they could not be made.
+      for (let each = 0; each < 3; each++) await start();
+    }
+    mend();
+    // It serves on; only what was being made before fails.
+    await expect.poll(start, { timeout: WAIT_MS }).toBe('started');
+    expect(pidOf(title)).toBe(pid);
+    for (const { handle } of await driver.list()) await driver.remove(handle);
+    await driver.close();
+    await haveEnded(title);
+    await own.dispose();
+  };
+
+  test('end although workers of them could not be made: their directory is away', async () => {
+    const own = new ProcessFixture(NEVER_IDLE);
+    const workers = join(own.dataDir, 'run/spares');
+    await withFailedWorkers(
+      own,
+      () => renameSync(workers, `${workers}-away`),
+      () => renameSync(`${workers}-away`, workers),
+    );
+  });
+
+  test.runIf(process.getuid?.() === 0).each([
+    ['the disk is full', true],
+    ['the disk is full, their log included', false],
+  ])('end although workers of them could not be made: %s', async (_, isLogged) => {
+    const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', disk]);
+    try {
+      const own = new ProcessFixture({ ...NEVER_IDLE, dataDir: join(disk, 'data') });
+      await withFailedWorkers(
+        own,
+        () => {
+          // Where it begins there is room for its words then.
+          if (isLogged) writeFileSync(logOf(own), 'begun\n', { flag: 'r+' });
+          expect(() => {
+            for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
+          }).toThrow('ENOSPC');
+        },
+        () => execFileSync('sh', ['-c', 'rm -f filler-*'], { cwd: disk }),
+        isLogged,
+      );
+    } finally {
+      execFileSync('umount', ['-l', disk]);
+      rmSync(disk, { recursive: true });
+    }
+  });
+
+  test('end although one was killed while several starts waited for it', async () => {
+    const own = new ProcessFixture(NEVER_IDLE);
+    const driver = own.driver();
+    const start = () => driver.start(own.spec(), AbortSignal.timeout(WAIT_MS));
+    await driver.remove((await start()).handle);
+    const { pid } = zygoteOf(own);
+    process.kill(pid, 'SIGSTOP');
+    const starts = Array.from({ length: 6 }, start);
+    process.kill(pid, 'SIGKILL');
+    for (const { handle } of await Promise.all(starts)) await driver.remove(handle);
+    const { title } = zygoteOf(own);
+    await driver.close();
+    await haveEnded(title);
+    await own.dispose();
+  });
+
+  test.each([
+    ['the server has spoken to them', false],
+    ['a server that was killed has left them, and this one never spoke to them', true],
+  ])('end although they are stopped when they are asked: %s', async (_, isLeft) => {
+    const own = new ProcessFixture(NEVER_IDLE);
+    const driver = own.driver();
+    if (isLeft) leaveZygote(own);
+    else expect(await driver.probe()).toMatchObject({ available: true });
+    const { title, pid } = zygoteOf(own);
+    process.kill(pid, 'SIGSTOP');
+    try {
+      await driver.close();
+    } finally {
+      process.kill(pid, 'SIGCONT');
+    }
+    await haveEnded(title);
+    await own.dispose();
+  });
+});
