@@ -1,7 +1,8 @@
 import type { Selectable } from 'kysely';
 import type { InstanceStatus } from '../core/instance.ts';
 import type { Database } from './database.ts';
-import { type InstanceTable, type StoredInstance, toStored } from './instances.ts';
+import { type AgentIdentity, type InstanceTable, type StoredInstance, toStored } from './instances.ts';
+import { prepare } from './prepared.ts';
 
 /** An instance that is an agent, with the hash of the request that it came of (null without an idempotency key). */
 export interface StoredAgent {
@@ -49,6 +50,29 @@ export async function findAgentByIdempotencyKey(
     .where('idempotency_key', '=', key)
     .executeTakeFirst();
   return toAgent(row);
+}
+
+const ofName = prepare((db, p: Pick<InstanceTable, 'tenant' | 'namespace' | 'name'>) =>
+  agentsIn(db)
+    .clearSelect()
+    .select('id')
+    .where('tenant', '=', p.tenant)
+    .where('namespace', '=', p.namespace)
+    .where('name', '=', p.name),
+);
+
+const ofKey = prepare((db, p: { tenant: string; key: string }) =>
+  agentsIn(db).clearSelect().select('id').where('tenant', '=', p.tenant).where('idempotency_key', '=', p.key),
+);
+
+/** Whether an agent has this name or this idempotency key. */
+export async function isAgentTaken(
+  database: Database,
+  tenant: string,
+  { namespace, name, idempotency }: AgentIdentity,
+): Promise<boolean> {
+  if ((await ofName(database, { tenant, namespace, name })).length > 0) return true;
+  return idempotency !== undefined && (await ofKey(database, { tenant, key: idempotency.key })).length > 0;
 }
 
 /** One page of a tenant's agents, ordered by id. */

@@ -1,5 +1,7 @@
 import { type Kysely, sql } from 'kysely';
+import type { LeaseFence } from '../core/lease.ts';
 import type { Database, Tables, WriteTransaction } from './database.ts';
+import { fence } from './leases.ts';
 
 export type AsyncCallStatus = 'queued' | 'processing' | 'completed' | 'failed';
 
@@ -20,13 +22,26 @@ export interface AsyncCallTable {
   error: string | null;
   created_at_ms: number;
   completed_at_ms: number | null;
+  /** The shard of its function: the holder of the lease of this name runs it. */
+  shard: string;
+  /** The epoch of that lease when it was marked as running; 0 before. */
+  lease_epoch: number;
 }
 
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
 
-export type AsyncCallAnswer = Omit<AsyncCallTable, 'body' | 'request' | 'webhook_url'>;
+export type AsyncCallAnswer = Omit<AsyncCallTable, 'body' | 'request' | 'webhook_url' | 'shard' | 'lease_epoch'>;
 
-export async function insertAsyncCall(transaction: WriteTransaction, row: AsyncCallTable): Promise<void> {
+/** Calls of which shards; null: of all. */
+export type Shards = readonly string[] | null;
+
+/** Under the lease of its shard, so that its next owner, who looks at what is queued, finds it. Fails with `Fenced` without it. */
+export async function insertAsyncCall(
+  transaction: WriteTransaction,
+  row: AsyncCallTable,
+  lease: LeaseFence | null,
+): Promise<void> {
+  await fence(transaction, lease);
   await transaction.insertInto('async_calls').values(row).execute();
 }
 
@@ -44,58 +59,88 @@ export async function readAsyncCall(database: Database, id: string): Promise<Asy
 }
 
 /** Ids and owners of what waits, oldest first. */
-export async function listQueuedAsyncCalls(database: Database) {
-  return await database
+export async function listQueuedAsyncCalls(database: Database, shards: Shards) {
+  let query = database
     .selectFrom('async_calls')
     .select(['id', 'tenant', 'urn', 'created_at_ms'])
-    .where('status', '=', 'queued')
-    .orderBy('created_at_ms')
-    .orderBy('id')
-    .execute();
+    .where('status', '=', 'queued');
+  if (shards !== null) query = query.where('shard', 'in', shards);
+  return await query.orderBy('created_at_ms').orderBy('id').execute();
 }
 
-/** `queued` → `processing`; false when it is not queued any more. */
-export async function claimAsyncCall(transaction: WriteTransaction, id: string): Promise<boolean> {
+/** `queued` → `processing` under the lease of its shard; false when it is not queued any more. */
+export async function claimAsyncCall(
+  transaction: WriteTransaction,
+  id: string,
+  lease: LeaseFence | null,
+): Promise<boolean> {
+  await fence(transaction, lease);
   const { numUpdatedRows } = await transaction
     .updateTable('async_calls')
-    .set({ status: 'processing' })
+    .set({ status: 'processing', lease_epoch: lease?.epoch ?? 0 })
     .where('id', '=', id)
     .where('status', '=', 'queued')
     .executeTakeFirstOrThrow();
   return numUpdatedRows === 1n;
 }
 
+/**
+ * Writes how a call ended, unless whoever took over its shard has done so. A call that never ran ends only under the lease: fails with
+ * `Fenced` without it.
+ */
 export async function finishAsyncCall(
   transaction: WriteTransaction,
   id: string,
+  lease: LeaseFence | null,
   end: { status: 'completed' | 'failed'; result: string | null; error: string | null; completed_at_ms: number },
 ): Promise<void> {
   // The event is of no use any more, and may be large.
-  await transaction
+  const ending = transaction
     .updateTable('async_calls')
     .set({ ...end, body: new Uint8Array(0) })
-    .where('id', '=', id)
+    .where('id', '=', id);
+  const epoch = lease?.epoch ?? 0;
+  const { numUpdatedRows } = await ending
+    .where('status', '=', 'processing')
+    .where('lease_epoch', '=', epoch)
+    .executeTakeFirstOrThrow();
+  if (numUpdatedRows > 0n) return;
+  await fence(transaction, lease);
+  // Both states in one statement: the call may be claimed between two.
+  await ending
+    .where(({ eb, or, and }) =>
+      or([eb('status', '=', 'queued'), and([eb('status', '=', 'processing'), eb('lease_epoch', '=', epoch)])]),
+    )
     .execute();
 }
 
-export async function failProcessingAsyncCalls(queries: Queries, error: string, nowMs: number): Promise<number> {
-  const { numUpdatedRows } = await queries
+/** Calls of these shards that are marked as running were somebody's who ended in the middle, but for `here`: those run in this process. */
+export async function failProcessingAsyncCalls(
+  queries: Queries,
+  error: string,
+  nowMs: number,
+  shards: Shards,
+  here: readonly string[],
+): Promise<number> {
+  let query = queries
     .updateTable('async_calls')
     .set({ status: 'failed', error, completed_at_ms: nowMs, body: new Uint8Array(0) })
-    .where('status', '=', 'processing')
-    .executeTakeFirstOrThrow();
+    .where('status', '=', 'processing');
+  if (shards !== null) query = query.where('shard', 'in', shards);
+  if (here.length > 0) query = query.where('id', 'not in', here);
+  const { numUpdatedRows } = await query.executeTakeFirstOrThrow();
   return Number(numUpdatedRows);
 }
 
-/** Ended calls whose webhook was not told yet (nor given up), oldest first. */
-export async function listUntoldAsyncCalls(database: Database) {
-  return await database
+/** Ended calls whose webhook has not been called (nor given up), oldest first. */
+export async function listUntoldAsyncCalls(database: Database, shards: Shards) {
+  let query = database
     .selectFrom('async_calls')
     .select(['id', 'webhook_url'])
     .where('completed_at_ms', 'is not', null)
-    .where('webhook_url', '!=', '')
-    .orderBy('completed_at_ms')
-    .execute();
+    .where('webhook_url', '!=', '');
+  if (shards !== null) query = query.where('shard', 'in', shards);
+  return await query.orderBy('completed_at_ms').execute();
 }
 
 /** Its webhook was called, or given up: nobody needs the address any more. */

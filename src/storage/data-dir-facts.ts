@@ -8,6 +8,8 @@ export const LOCK = 'lock';
 export const NODE_ID = 'node-id';
 /** There while a service runs, and after one that was killed: which process it is. */
 export const RUNNING = 'running';
+/** The key of secrets, where no setting names another. */
+export const SECRETS_KEY = 'secrets.key';
 
 /** What a data directory says of the services that it had. */
 export interface DataDirFacts {
@@ -28,7 +30,7 @@ export async function readFacts(path: string): Promise<DataDirFacts> {
   const database = join(path, DATABASE);
   const running = await textOf(join(path, RUNNING));
   const name = running === null ? null : nameIn(running);
-  const isOther = name !== null && name.pid !== process.pid && (await isAlive(name));
+  const isOther = name !== null && name.pid !== process.pid && isAlive(name);
   return {
     nodeId: (await textOf(join(path, NODE_ID)))?.trim() || null,
     hasDatabase: (await sizeOf(database)) > 0,
@@ -55,6 +57,16 @@ export function whyNotBegin(path: string, facts: DataDirFacts): string | null {
     return `the last service was killed and the write-ahead log ${DATABASE}-wal of the data directory ${path} is missing${left}; unless another program has written it into the database, what was written last is lost: ${ways}`;
   }
   return null;
+}
+
+/** The same where the records are in a PostgreSQL: only which node it is stands here. */
+export function whyNotGoOn(path: string, { nodeId, hasDatabase, sandboxes }: DataDirFacts): string | null {
+  if (hasDatabase) {
+    return `the data directory ${path} has a database of its own, ${DATABASE}, and storage.url names another, which does not know what is in it: move it away when nothing of it is needed, choose another directory with --data-dir, or start the service without storage.url`;
+  }
+  return nodeId === null && sandboxes.length > 0
+    ? `${NODE_ID} of the data directory ${path} is missing or empty while sandboxes of an earlier service are left: put the file back, or choose another directory with --data-dir`
+    : null;
 }
 
 /** Null when there is none. */

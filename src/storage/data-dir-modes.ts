@@ -3,9 +3,9 @@ import { chmod, type FileHandle, open, readdir, realpath, stat } from 'node:fs/p
 import { dirname, join } from 'node:path';
 import { failedPrecondition, messageOf } from '../core/error.ts';
 import { isAbsent } from '../lib/system-errors.ts';
-import { DATABASE, LOCK, NODE_ID, RUNNING } from './data-dir-facts.ts';
+import { DATABASE, LOCK, NODE_ID, RUNNING, SECRETS_KEY } from './data-dir-facts.ts';
 
-const OWN_FILES: readonly string[] = [DATABASE, LOCK, NODE_ID, RUNNING];
+const OWN_FILES: readonly string[] = [DATABASE, LOCK, NODE_ID, RUNNING, SECRETS_KEY];
 const OTHERS_WRITE = 0o002;
 const STICKY = 0o1000;
 

@@ -54,7 +54,7 @@ export class DataDirWatch {
       try {
         this.#lost = (await this.#missing()) ?? (await repair());
       } catch {
-        // What cannot be looked at now says nothing.
+        // A failed look proves nothing.
       }
       if (this.#lost !== null) onLost(this.#lost);
     }

@@ -154,6 +154,27 @@ describe('data directory', () => {
     (await openDataDir(directory)).release();
   });
 
+  it('with the records elsewhere keeps who it is, and is refused where it has records of its own or has forgotten who it is', async () => {
+    const elsewhere = { hasDatabase: false };
+    const dir = await openDataDir(directory, elsewhere);
+    const nodeId = await dir.nodeId([]);
+    await dir.begin(() => undefined);
+    dir.release(true);
+    expect(await readdir(directory)).not.toContain('rookery.db');
+    const again = await openDataDir(directory, elsewhere);
+    expect(await again.nodeId([])).toBe(nodeId);
+    again.release();
+    await mkdir(join(directory, 'run/instances/one'), { recursive: true });
+    (await openDataDir(directory, elsewhere)).release();
+    await rm(join(directory, 'node-id'));
+    await expect(openDataDir(directory, elsewhere)).rejects.toThrow(/node-id .* is missing or empty while sandboxes/);
+    await rm(join(directory, 'run'), { recursive: true });
+    await writeFile(join(directory, 'rookery.db'), 'x');
+    await expect(openDataDir(directory, elsewhere)).rejects.toThrow(
+      /has a database of its own, rookery\.db, and storage\.url/,
+    );
+  });
+
   it('does not begin without the write-ahead log of a service that was killed', async () => {
     await writeFile(join(directory, 'rookery.db'), 'x');
     await writeFile(

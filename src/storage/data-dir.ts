@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
 import { failedPrecondition, messageOf } from '../core/error.ts';
 import { ownName } from '../lib/process-name.ts';
-import { DATABASE, LOCK, NODE_ID, RUNNING, readFacts, whyNotBegin } from './data-dir-facts.ts';
+import { DATABASE, LOCK, NODE_ID, RUNNING, readFacts, whyNotBegin, whyNotGoOn } from './data-dir-facts.ts';
 import { closeToOthers, makeOwnFile } from './data-dir-modes.ts';
 import { DataDirWatch, fileAt } from './data-dir-watch.ts';
 
@@ -33,21 +33,27 @@ export interface DataDir {
   release(isWhole?: boolean): void;
 }
 
+/** `hasDatabase`: the records are in it. Else they are in a PostgreSQL, and the directory has what belongs to this machine. */
+export interface DataDirUse {
+  readonly hasDatabase: boolean;
+}
+
 /**
  * Makes the directory when it is missing and takes it for this process. Only its owner may enter it, and only the owner may read what is in it.
  * Fails with `failed_precondition` when another service has it, when it cannot be made or written, when others could change it, or when
- * what an earlier service wrote is missing.
+ * files of an earlier service are missing.
  *
- * The lock is SQLite's own on a file of its own: the kernel lets go of it when the process ends, however it ends. Whoever deletes
- * that file lets nobody in: the process that runs is known by its name too, and takes the lock again.
+ * The lock is SQLite's own on a file of its own: the kernel lets go of it when the process ends, however it ends. Deleting that file
+ * lets no second service in: the directory names the process that runs, and that process takes the lock again.
  */
-export async function openDataDir(path: string): Promise<DataDir> {
-  const taken = await takeDataDir(path);
+export async function openDataDir(path: string, { hasDatabase }: DataDirUse = { hasDatabase: true }): Promise<DataDir> {
+  const taken = await takeDataDir(path, { hasDatabase });
   try {
-    const refusal = whyNotBegin(path, await readFacts(path));
+    const facts = await readFacts(path);
+    const refusal = hasDatabase ? whyNotBegin(path, facts) : whyNotGoOn(path, facts);
     if (refusal !== null) throw failedPrecondition(refusal);
-    // What SQLite makes beside it takes its mode.
-    await makeOwnFile(taken.databaseFile);
+    // SQLite gives its other files the mode of this one.
+    if (hasDatabase) await makeOwnFile(taken.databaseFile);
     return taken;
   } catch (error) {
     taken.release();
@@ -56,7 +62,7 @@ export async function openDataDir(path: string): Promise<DataDir> {
 }
 
 /** The same whatever is missing in it: for those who repair it. */
-export async function takeDataDir(path: string): Promise<DataDir> {
+export async function takeDataDir(path: string, use: DataDirUse = { hasDatabase: true }): Promise<DataDir> {
   try {
     await make(path);
   } catch (error) {
@@ -67,7 +73,7 @@ export async function takeDataDir(path: string): Promise<DataDir> {
   const lock = new Lock(path);
   try {
     if ((await readFacts(path)).runningPid !== null) throw isTaken(path);
-    return new TakenDataDir(path, lock, notices);
+    return new TakenDataDir(path, lock, notices, use);
   } catch (error) {
     lock.release();
     throw error;
@@ -79,12 +85,14 @@ class TakenDataDir implements DataDir {
   readonly databaseFile: string;
   readonly notices: readonly string[];
   readonly #lock: Lock;
+  readonly #use: DataDirUse;
   #watch: DataDirWatch | undefined;
   /** A process that ends by itself, however it comes to that, closes its database: nothing is missing then. */
   readonly #onExit = () => this.#unmark();
 
-  constructor(path: string, lock: Lock, notices: readonly string[]) {
+  constructor(path: string, lock: Lock, notices: readonly string[], use: DataDirUse) {
     this.path = path;
+    this.#use = use;
     this.notices = notices;
     this.databaseFile = join(path, DATABASE);
     this.#lock = lock;
@@ -105,7 +113,8 @@ class TakenDataDir implements DataDir {
     process.once('exit', this.#onExit);
     this.#watch = new DataDirWatch({
       path: this.path,
-      files: [this.databaseFile, `${this.databaseFile}-wal`],
+      // With the records elsewhere only the node's identity must last here.
+      files: this.#use.hasDatabase ? [this.databaseFile, `${this.databaseFile}-wal`] : [join(this.path, NODE_ID)],
       onLost,
       repair: async () => {
         if (fileAt(join(this.path, RUNNING)) === null) await this.#mark();

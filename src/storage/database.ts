@@ -1,18 +1,28 @@
 import { Kysely, Migrator, sql, type Transaction } from 'kysely';
 import { failedPrecondition, internal, messageOf } from '../core/error.ts';
+import type { AddressKeyTable } from './address-key.ts';
 import type { AsyncCallTable } from './async-calls.ts';
+import type { CodePackagePartTable, CodePackageTable } from './code-packages.ts';
+import type { FeedCounterTable, FeedTable } from './feed.ts';
 import type { FunctionTable, FunctionTotalTable } from './functions.ts';
+import type { InstallationTable } from './installation-id.ts';
 import type { InstanceTable } from './instances.ts';
+import type { JobPackageTable } from './job-packages.ts';
 import type { JobScheduleTable } from './job-schedules.ts';
 import type { JobTable } from './jobs.ts';
+import type { LeaseTable } from './leases.ts';
 import { MIGRATIONS } from './migrations/migrations.ts';
+import type { NodeTable } from './nodes.ts';
 import type { PoolTable } from './pools.ts';
 import type { ReservationTable } from './reservations.ts';
+import type { SecretTable } from './secrets.ts';
 import { openSqlite, sqliteDialect } from './sqlite.ts';
 
 /** Every table, by its name. One file per table beside this one has its row type and its queries. */
 export interface Tables {
+  address_key: AddressKeyTable;
   async_calls: AsyncCallTable;
+  installation: InstallationTable;
   instances: InstanceTable;
   functions: FunctionTable;
   function_totals: FunctionTotalTable;
@@ -20,11 +30,19 @@ export interface Tables {
   pools: PoolTable;
   jobs: JobTable;
   job_schedules: JobScheduleTable;
+  job_packages: JobPackageTable;
+  code_packages: CodePackageTable;
+  code_package_parts: CodePackagePartTable;
+  secrets: SecretTable;
+  nodes: NodeTable;
+  leases: LeaseTable;
+  feed: FeedTable;
+  feed_counter: FeedCounterTable;
 }
 
 export type Database = Kysely<Tables>;
 
-/** What a write operation of `DurableWrites` writes in. A database is none: so no durable write goes past the thread that writes. */
+/** The transaction of a write operation of `DurableWrites`. A database is none: so no durable write bypasses the write thread. */
 export type WriteTransaction = Transaction<Tables>;
 
 /** Opens the database at `file` (`:memory:` for tests) and brings it to the newest migration. Fails with `internal`. */

@@ -41,7 +41,7 @@ const insert = (writes: DurableWrites, id: string) => writes.write(transaction =
 const idsOf = async (db: Database) =>
   (await listPools(db, { id: '', group: '' }, 1000, 0)).pools.map(({ spec }) => spec.id).sort();
 
-/** A disk whose flushes are ended by the test; one at a time unless told otherwise. */
+/** A disk whose flushes are ended by the test; one at a time unless a number is given. */
 function slowDisk(maxFlushes = 1) {
   const flushes: { done: () => void; fail: (error: Error) => void }[] = [];
   const flush = () =>
@@ -61,7 +61,7 @@ async function flushAt<T>(flushes: readonly T[], index: number): Promise<T> {
   throw new Error(`flush ${index} was never asked for`);
 }
 
-test('what is on the disk when the flush begins has everything that is acknowledged by it', async () => {
+test('a flush acknowledges only writes that were on the disk when it began', async () => {
   let copies = 0;
   const writes = new GroupedWrites(
     database,
@@ -159,7 +159,7 @@ test('a write does not wait for the flush of others, up to a number of flushes',
   await first;
 });
 
-test('what is flushed while another flush fails is not acknowledged', async () => {
+test('a flush acknowledges nothing when another fails meanwhile', async () => {
   const { flushes, writes } = slowDisk(2);
   const first = insert(writes, 'a');
   const ofFirst = await flushAt(flushes, 0);

@@ -100,7 +100,7 @@ export class GroupedWrites implements DurableWrites {
   #isCommitting = false;
   /** Writes that were taken in and have not been answered. */
   #pending = 0;
-  /** After a failed flush the disk's word counts for nothing: what it once dropped, a later success does not bring back. */
+  /** After a failed flush no later success counts: it does not bring back the writes that the disk dropped. */
   #failure: ServiceError | undefined;
 
   constructor(database: Database, flush: Flush, release: () => Promise<void>, maxFlushes = MAX_FLUSHES) {
@@ -183,7 +183,7 @@ export class GroupedWrites implements DurableWrites {
         return outcomes;
       });
     } catch (error) {
-      // What the disk refused, it refused to all of them.
+      // The disk refused all of them.
       if (group.length === 1 || isRefusedByDisk(error)) return group.map(() => ({ error }));
       return this.#commitEach(group);
     }
@@ -217,7 +217,7 @@ export class GroupedWrites implements DurableWrites {
     try {
       await within(flush, FLUSH_TIMEOUT_MS, tooSlow);
     } catch (error) {
-      // Who waits behind this group would wait as long again.
+      // The writes behind this group would wait as long again.
       for (const { fail } of this.#queue.splice(0)) fail(error);
       throw error;
     }

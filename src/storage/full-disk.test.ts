@@ -10,7 +10,8 @@ import { createPools } from '../registry/pool-writes.ts';
 import { WRITE_OPERATIONS } from '../write-operations.ts';
 import { insertInstance } from './instances.ts';
 import { listPools } from './pools.ts';
-import { openStores, type Stores } from './stores.ts';
+import { openStores } from './stores.ts';
+import type { Stores } from './stores-contract.ts';
 
 const PROGRAM = new URL('../../test/registry/write-program.mjs', import.meta.url);
 
@@ -21,7 +22,7 @@ describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
   beforeEach(async () => {
     disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2m', 'tmpfs', disk]);
-    stores = await openStores(join(disk, 'a.db'), { operations: WRITE_OPERATIONS, program: PROGRAM });
+    stores = await openStores({ file: join(disk, 'a.db') }, { operations: WRITE_OPERATIONS, program: PROGRAM });
   });
 
   afterEach(async () => {

@@ -1,10 +1,16 @@
 import { type Kysely, sql } from 'kysely';
-import type { Tables } from './database.ts';
+import { alone } from './alone.ts';
+import type { Tables, WriteTransaction } from './database.ts';
 import { type FunctionRow, LATEST, type NewFunctionRow, PUBLISHED } from './functions.ts';
 import { prepare } from './prepared.ts';
 
-/** What changes functions. Everything here runs in a transaction, which keeps the totals true. */
+/** Every change of a function runs in a transaction, which keeps the totals true. */
 type Transaction = Kysely<Tables>;
+
+/** No other write operation about the function, its versions or its reservations runs until the transaction ends. */
+export async function aloneWithFunction(transaction: WriteTransaction, tenant: string, name: string): Promise<void> {
+  await alone(transaction, `function ${tenant} ${name}`);
+}
 
 // One row at a time: SQLite takes ten times as long for an upsert of two.
 const count = prepare((db, p: { tenant: string; version: string; more: number; change: number }) =>

@@ -13,7 +13,7 @@ export interface FunctionTable {
   change_seq: number;
   /** Of `$latest`: when it was last published without a number, 0 = never. */
   default_published_at_ms: number;
-  /** Where on this host its code should be; `''` when that is nobody's question. */
+  /** Where on this host its code should be; `''` when the query leaves it out. */
   host_code_path: string;
   /** The secret of its object store. */
   code_token: string;
@@ -175,7 +175,7 @@ export class FunctionStore {
     limit: number,
     offset: number,
   ): Promise<{ total: number; records: string[] }> {
-    // Sorted here: told to sort, SQLite would walk through all of the tenant's functions in the order of their changes.
+    // Sorted here: with an ORDER BY, SQLite would walk through all of the tenant's functions in the order of their changes.
     const rows = await this.#db
       .selectFrom('functions')
       .select(['record', 'change_seq'])

@@ -41,7 +41,7 @@ test('an instance comes back exactly as it was written', async () => {
   expect(await listAgentsOfNode(database, 'node')).toEqual([instance]);
 });
 
-test('what is not there is found as null', async () => {
+test('a missing row is null', async () => {
   expect(await findInstance(database, randomUUID())).toBeNull();
   expect(await findAgent(database, randomUUID())).toBeNull();
   expect(await findAgentByName(database, 'default', 'ns', 'a')).toBeNull();
@@ -49,7 +49,7 @@ test('what is not there is found as null', async () => {
   expect(await listInstancesOfNode(database, 'other')).toEqual([]);
 });
 
-test('what others own is no agent, and needs no name', async () => {
+test('an instance of another owner is no agent, and needs no name', async () => {
   const owned = (kind: 'function' | 'job' | 'build') => storedInstance({ owner: { kind, key: 'key' } });
   for (const kind of ['function', 'function', 'job', 'build'] as const) {
     expect(await insertInstance(database, owned(kind))).toBe(true);
@@ -61,7 +61,7 @@ test('what others own is no agent, and needs no name', async () => {
   expect(await findAgent(database, all[0]?.id ?? '')).toBeNull();
 });
 
-describe('who may insert', () => {
+describe('the right to insert', () => {
   test('a name is held once in a tenant and namespace', async () => {
     expect(await insert(storedInstance(), 'a')).toBe(true);
     expect(await insert(storedInstance(), 'a')).toBe(false);
@@ -106,9 +106,7 @@ describe('changes', () => {
     expect(await updateInstance(database, instance, ['RUNNING'], { status: 'CREATING', epoch: 2 })).toBe(true);
     expect(await updateInstance(database, instance, ['CREATING'], { status: 'FAILED' })).toBe(false);
     expect(await deleteInstance(database, instance, ['CREATING'])).toBe(false);
-    expect(await updateInstance(database, { id: instance.id, epoch: 2 }, ['CREATING'], { status: 'RUNNING' })).toBe(
-      true,
-    );
+    expect(await updateInstance(database, { ...instance, epoch: 2 }, ['CREATING'], { status: 'RUNNING' })).toBe(true);
   });
 
   test('of two deletes one wins', async () => {

@@ -1,6 +1,8 @@
-import type { Kysely, Selectable } from 'kysely';
+import type { Generated, Kysely, Selectable } from 'kysely';
 import type { InstanceStatus, OwnerKind, SandboxFacts, SandboxType } from '../core/instance.ts';
-import type { Database, Tables } from './database.ts';
+import type { LeaseFence } from '../core/lease.ts';
+import type { Database, Tables, WriteTransaction } from './database.ts';
+import { fence } from './leases.ts';
 
 /**
  * Row of `instances`: everything that has a sandbox, whoever owns it. It is written before its sandbox starts, so a sandbox without a row
@@ -40,6 +42,10 @@ export interface InstanceTable {
   idempotency_key: string | null;
   /** SHA-256 of the create request that came with the key. */
   request_hash: string | null;
+  /** Restarts by its policy, one after another. */
+  restarts_in_row: Generated<number>;
+  /** When its policy starts it again; 0: it does not. */
+  restart_at_ms: Generated<number>;
 }
 
 /** An instance as it is stored; `spec` and `handle` are JSON. */
@@ -67,12 +73,21 @@ export interface StoredInstance {
   readonly createdAtMs: number;
   /** When the sandbox that it has now started; 0 before that. */
   readonly startedAtMs: number;
+  /** Restarts by its policy, one after another. */
+  readonly restartsInRow: number;
+  /** When its policy starts it again; 0: it does not. */
+  readonly restartAtMs: number;
 }
 
 /** One sandbox of an instance: what a change is meant for. */
 export interface InstanceRef {
   readonly id: string;
   readonly epoch: number;
+}
+
+/** And the node that looks after it: another one may have taken it over. */
+export interface OwnedInstanceRef extends InstanceRef {
+  readonly nodeId: string;
 }
 
 /** What an agent has beside: its name, and the request that it came of. */
@@ -92,6 +107,8 @@ export interface InstancePatch {
   readonly handle?: string | null;
   readonly secret?: string;
   readonly startedAtMs?: number;
+  readonly restartsInRow?: number;
+  readonly restartAtMs?: number;
 }
 
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
@@ -135,11 +152,27 @@ export async function insertInstance(
   return numInsertedOrUpdatedRows === 1n;
 }
 
+/** The same for an owner that acts under a lease. Fails with `Fenced` when the lease is not held any more. */
+export async function insertInstanceUnder(
+  transaction: WriteTransaction,
+  lease: LeaseFence | null,
+  instance: StoredInstance,
+): Promise<boolean> {
+  await fence(transaction, lease);
+  return await insertInstance(transaction, instance);
+}
+
 const NAMELESS: AgentIdentity = { namespace: '', name: '', idempotency: undefined };
 
 export async function findInstance(queries: Queries, id: string): Promise<StoredInstance | null> {
   const row = await queries.selectFrom('instances').selectAll().where('id', '=', id).executeTakeFirst();
   return row ? toStored(row) : null;
+}
+
+/** The node that looks after it; null: there is none such. */
+export async function nodeOfInstance(database: Database, id: string): Promise<string | null> {
+  const row = await database.selectFrom('instances').select('node_id').where('id', '=', id).executeTakeFirst();
+  return row?.node_id ?? null;
 }
 
 /** Everything that one node has to look after. */
@@ -148,10 +181,13 @@ export async function listInstancesOfNode(database: Database, nodeId: string): P
   return rows.map(toStored);
 }
 
-/** Writes `patch` if the instance still has this sandbox and is in one of the states `from`. False: it has not, or is not. */
+/**
+ * Writes `patch` if the instance still has this sandbox, is looked after by this node, and is in one of the states `from`. False: it has not,
+ * or is not.
+ */
 export async function updateInstance(
   queries: Queries,
-  { id, epoch }: InstanceRef,
+  { id, epoch, nodeId }: OwnedInstanceRef,
   from: readonly InstanceStatus[],
   patch: InstancePatch,
 ): Promise<boolean> {
@@ -160,21 +196,23 @@ export async function updateInstance(
     .set(toColumns(patch))
     .where('id', '=', id)
     .where('epoch', '=', epoch)
+    .where('node_id', '=', nodeId)
     .where('status', 'in', from)
     .executeTakeFirst();
   return numUpdatedRows === 1n;
 }
 
-/** Deletes the instance if it still has this sandbox and is in one of the states `from`. False: it has not, or is not. */
+/** Deletes the instance under the conditions of `updateInstance`. False: they do not hold. */
 export async function deleteInstance(
   queries: Queries,
-  { id, epoch }: InstanceRef,
+  { id, epoch, nodeId }: OwnedInstanceRef,
   from: readonly InstanceStatus[],
 ): Promise<boolean> {
   const { numDeletedRows } = await queries
     .deleteFrom('instances')
     .where('id', '=', id)
     .where('epoch', '=', epoch)
+    .where('node_id', '=', nodeId)
     .where('status', 'in', from)
     .executeTakeFirst();
   return numDeletedRows === 1n;
@@ -201,6 +239,8 @@ export function toStored(row: Selectable<InstanceTable>): StoredInstance {
     secret: row.secret,
     createdAtMs: row.created_at_ms,
     startedAtMs: row.started_at_ms,
+    restartsInRow: Number(row.restarts_in_row),
+    restartAtMs: Number(row.restart_at_ms),
   };
 }
 
@@ -215,5 +255,7 @@ function toColumns(patch: InstancePatch) {
     handle: patch.handle,
     secret: patch.secret,
     started_at_ms: patch.startedAtMs,
+    restarts_in_row: patch.restartsInRow,
+    restart_at_ms: patch.restartAtMs,
   };
 }

@@ -13,6 +13,8 @@ export interface JobScheduleTable {
   /** JSON: the body of the submits. */
   submission: string;
   created_at_ms: number;
+  /** Up to this moment it was decided what is submitted; none of it is decided again, on no node. */
+  decided_until_ms: number;
 }
 
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'selectFrom' | 'deleteFrom'>;
@@ -44,6 +46,13 @@ export async function findJobSchedule(
 export async function listJobSchedules(database: Database, tenant: string | null): Promise<JobScheduleTable[]> {
   const query = database.selectFrom('job_schedules').selectAll().orderBy('tenant').orderBy('id');
   return await (tenant === null ? query : query.where('tenant', '=', tenant)).execute();
+}
+
+/** Which schedules there are, of all tenants: who has read one need not read it again, since none is changed. */
+export async function listJobScheduleKeys(
+  database: Database,
+): Promise<readonly Pick<JobScheduleTable, 'tenant' | 'id' | 'created_at_ms'>[]> {
+  return await database.selectFrom('job_schedules').select(['tenant', 'id', 'created_at_ms']).execute();
 }
 
 /** False when there was none. */

@@ -1,7 +1,12 @@
-import type { Kysely } from 'kysely';
+import type { Generated, Kysely, Selectable } from 'kysely';
 import type { Job, JobErrorType, JobSpec, JobStatus } from '../core/job.ts';
+import { alone } from './alone.ts';
 import type { Database, Tables, WriteTransaction } from './database.ts';
+import { publish } from './feed.ts';
 import { insertInstance, type StoredInstance } from './instances.ts';
+
+/** The topic of the feed that tells a node (the key; null: all) that there is something to do about jobs. */
+export const TOPIC_JOBS = 'jobs';
 
 /** Why a running job was asked to end; `''`: it was not. */
 export type StopReason = '' | 'stopped' | 'timeout';
@@ -15,7 +20,10 @@ export interface JobTable {
   tenant: string;
   id: string;
   fingerprint: string;
+  /** Who runs it, or will; `''`: nobody yet, after its node was lost (`job-owners.ts`). */
   node_id: string;
+  /** Which process of that node; an older process must not act on the job. */
+  node_epoch: Generated<number>;
   /** `JobSpec` */
   spec: string;
   status: JobStatus;
@@ -30,7 +38,10 @@ export interface JobTable {
   stop_reason: StopReason;
   submitted_at_ms: number;
   started_at_ms: number | null;
+  /** null exactly while it is not over. */
   ended_at_ms: number | null;
+  /** 1: the whole log of a job that is over is in the object store. */
+  is_log_stored: Generated<number>;
 }
 
 export interface StoredJob {
@@ -38,6 +49,13 @@ export interface StoredJob {
   readonly fingerprint: string;
   readonly notBeforeMs: number;
   readonly stopReason: StopReason;
+  readonly isLogStored: boolean;
+}
+
+/** Who writes about a job: the node that it must have, with the epoch of the process that writes. */
+export interface JobOwner {
+  readonly nodeId: string;
+  readonly epoch: number;
 }
 
 export interface JobEnd {
@@ -50,33 +68,12 @@ export interface JobEnd {
 
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
 
-/** False, and nothing written, when the tenant has a job of this id. */
-export async function insertJob(transaction: WriteTransaction, job: Job, fingerprint: string): Promise<boolean> {
-  const { numInsertedOrUpdatedRows } = await transaction
-    .insertInto('jobs')
-    .values({
-      sequence: job.sequence,
-      tenant: job.tenant,
-      id: job.id,
-      fingerprint,
-      node_id: job.nodeId,
-      spec: JSON.stringify(job.spec),
-      status: job.status,
-      message: job.message,
-      error_type: job.errorType,
-      exit_code: job.exitCode,
-      attempt: job.attempt,
-      not_before_ms: 0,
-      instance_id: '',
-      pid: '',
-      stop_reason: '',
-      submitted_at_ms: job.submittedAtMs,
-      started_at_ms: null,
-      ended_at_ms: null,
-    })
-    .onConflict(conflict => conflict.doNothing())
-    .executeTakeFirst();
-  return numInsertedOrUpdatedRows === 1n;
+/** Submits are ordered, and counted against their bounds, one after the other. */
+export const SUBMITS = 'jobs: submits';
+
+/** No other write operation about the job and its instance runs until the transaction ends. */
+export async function aloneWithJob(transaction: WriteTransaction, sequence: number): Promise<void> {
+  await alone(transaction, `job ${sequence}`);
 }
 
 export async function findJob(queries: Queries, tenant: string, id: string): Promise<StoredJob | null> {
@@ -111,15 +108,10 @@ export async function listJobs(
   return rows.map(row => toStored(row).job);
 }
 
-/** Those of this node that are not over, the oldest first. */
-export async function listOpenJobs(database: Database, nodeId: string): Promise<StoredJob[]> {
-  const rows = await database
-    .selectFrom('jobs')
-    .selectAll()
-    .where('status', 'in', ['PENDING', 'RUNNING'])
-    .where('node_id', '=', nodeId)
-    .orderBy('sequence')
-    .execute();
+/** Those of one node, or of all (null), that are not over, the oldest first. */
+export async function listOpenJobs(database: Database, nodeId: string | null): Promise<StoredJob[]> {
+  const query = database.selectFrom('jobs').selectAll().where('status', 'in', ['PENDING', 'RUNNING']);
+  const rows = await (nodeId === null ? query : query.where('node_id', '=', nodeId)).orderBy('sequence').execute();
   return rows.map(toStored);
 }
 
@@ -139,24 +131,22 @@ export async function countOpenJobs(
   return { running: countOf(false), waiting: countOf(true) };
 }
 
-export async function greatestJobSequence(database: Database): Promise<number> {
-  const row = await database
-    .selectFrom('jobs')
-    .select(({ fn }) => fn.max('sequence').as('greatest'))
-    .executeTakeFirst();
-  return Number(row?.greatest ?? 0);
-}
-
-/** Marks a waiting job as being started in this instance, which is written with it; false when it does not wait any more. */
+/**
+ * Marks a waiting job as being started in this instance, which is written with it; false when it does not wait any more, or not for this
+ * node: of all that try, one starts it.
+ */
 export async function claimJob(
   transaction: WriteTransaction,
   sequence: number,
+  owner: JobOwner,
   instance: StoredInstance,
 ): Promise<boolean> {
+  await aloneWithJob(transaction, sequence);
   const { numUpdatedRows } = await transaction
     .updateTable('jobs')
-    .set({ instance_id: instance.id })
+    .set({ instance_id: instance.id, node_epoch: owner.epoch })
     .where('sequence', '=', sequence)
+    .where('node_id', '=', owner.nodeId)
     .where('status', '=', 'PENDING')
     // Its own: it was asked before, and the answer was lost.
     .where('instance_id', 'in', ['', instance.id])
@@ -166,7 +156,7 @@ export async function claimJob(
   return true;
 }
 
-/** It runs. False when it is not being started in this sandbox. */
+/** It runs. True also when it was written before; false when it is not being started in this sandbox, or is over. */
 export async function markJobRunning(
   queries: Queries,
   sequence: number,
@@ -187,7 +177,7 @@ export async function markJobRunning(
     })
     .where('sequence', '=', sequence)
     .where('instance_id', '=', running.instanceId)
-    .where('status', '=', 'PENDING')
+    .where('status', 'in', ['PENDING', 'RUNNING'])
     .executeTakeFirstOrThrow();
   return numUpdatedRows === 1n;
 }
@@ -198,6 +188,7 @@ export async function setJobStopReason(
   sequence: number,
   reason: StopReason,
 ): Promise<void> {
+  await aloneWithJob(transaction, sequence);
   await transaction
     .updateTable('jobs')
     .set({ stop_reason: reason })
@@ -207,9 +198,15 @@ export async function setJobStopReason(
     .execute();
 }
 
-/** False, and nothing written, when it was over already. */
-export async function finishJob(transaction: WriteTransaction, sequence: number, end: JobEnd): Promise<boolean> {
-  await endInstanceOf(transaction, sequence);
+/** False, and nothing written, when it was over already, or is not this node's any more. */
+export async function finishJob(
+  transaction: WriteTransaction,
+  sequence: number,
+  nodeId: string,
+  end: JobEnd,
+): Promise<boolean> {
+  await aloneWithJob(transaction, sequence);
+  await endInstanceOf(transaction, sequence, nodeId);
   const { numUpdatedRows } = await transaction
     .updateTable('jobs')
     .set({
@@ -220,28 +217,43 @@ export async function finishJob(transaction: WriteTransaction, sequence: number,
       ended_at_ms: end.endedAtMs,
     })
     .where('sequence', '=', sequence)
+    .where('node_id', '=', nodeId)
     .where('status', 'in', ['PENDING', 'RUNNING'])
     .executeTakeFirstOrThrow();
   return numUpdatedRows === 1n;
 }
 
-/** Ends a job that waits, or keeps that one which has a sandbox is asked to end. True: it waited, so that it is over. */
-export async function stopJob(transaction: WriteTransaction, sequence: number, end: JobEnd): Promise<boolean> {
+/**
+ * Ends a job that waits, or records the wish to end one that has a sandbox. True: it waited, so that it is over. `nodeId` is the node that
+ * asks; when another node has the job, that node gets a message.
+ */
+export async function stopJob(
+  transaction: WriteTransaction,
+  sequence: number,
+  nodeId: string,
+  end: JobEnd,
+): Promise<boolean> {
+  await aloneWithJob(transaction, sequence);
   const stored = await readJob(transaction, sequence);
-  if (stored?.job.status === 'PENDING' && stored.job.instanceId === '')
-    return await finishJob(transaction, sequence, end);
-  await setJobStopReason(transaction, sequence, 'stopped');
-  return false;
+  if (stored === null) return false;
+  const { job } = stored;
+  const waits = job.status === 'PENDING' && job.instanceId === '';
+  const hasWaited = waits && (await finishJob(transaction, sequence, job.nodeId, end));
+  if (!hasWaited) await setJobStopReason(transaction, sequence, 'stopped');
+  if (job.nodeId !== '' && job.nodeId !== nodeId) await publish(transaction, TOPIC_JOBS, job.nodeId);
+  return hasWaited;
 }
 
-/** Back to the queue: nothing of it runs. */
+/** Back to the queue: nothing of it runs. False, and nothing written, when it is over, or is not this node's any more. */
 export async function requeueJob(
   transaction: WriteTransaction,
   sequence: number,
+  nodeId: string,
   again: { readonly attempt: number; readonly notBeforeMs: number; readonly message: string },
-): Promise<void> {
-  await endInstanceOf(transaction, sequence);
-  await transaction
+): Promise<boolean> {
+  await aloneWithJob(transaction, sequence);
+  await endInstanceOf(transaction, sequence, nodeId);
+  const { numUpdatedRows } = await transaction
     .updateTable('jobs')
     .set({
       status: 'PENDING',
@@ -253,12 +265,14 @@ export async function requeueJob(
       started_at_ms: null,
     })
     .where('sequence', '=', sequence)
+    .where('node_id', '=', nodeId)
     .where('status', 'in', ['PENDING', 'RUNNING'])
-    .execute();
+    .executeTakeFirstOrThrow();
+  return numUpdatedRows === 1n;
 }
 
-/** The instance of an open job is needed no longer: whoever finds it removes it. */
-async function endInstanceOf(transaction: WriteTransaction, sequence: number): Promise<void> {
+/** The open job needs its instance no longer: the next look at it removes it. */
+async function endInstanceOf(transaction: WriteTransaction, sequence: number, nodeId: string): Promise<void> {
   await transaction
     .updateTable('instances')
     .set({ status: 'STOPPING' })
@@ -267,6 +281,7 @@ async function endInstanceOf(transaction: WriteTransaction, sequence: number): P
       selectFrom('jobs')
         .select('instance_id')
         .where('sequence', '=', sequence)
+        .where('node_id', '=', nodeId)
         .where('status', 'in', ['PENDING', 'RUNNING']),
     )
     .execute();
@@ -274,6 +289,8 @@ async function endInstanceOf(transaction: WriteTransaction, sequence: number): P
 
 /** False when it is not there, or not over. */
 export async function deleteJob(transaction: WriteTransaction, sequence: number): Promise<boolean> {
+  await alone(transaction, SUBMITS);
+  await aloneWithJob(transaction, sequence);
   const { numDeletedRows } = await transaction
     .deleteFrom('jobs')
     .where('sequence', '=', sequence)
@@ -306,12 +323,23 @@ export async function listExpiredJobs(
 }
 
 /** Of these, the ones that are still known. */
-export async function knownJobSequences(database: Database): Promise<ReadonlySet<number>> {
-  const rows = await database.selectFrom('jobs').select('sequence').execute();
-  return new Set(rows.map(row => row.sequence));
+export async function knownJobSequences(
+  database: Database,
+  sequences: readonly number[],
+): Promise<ReadonlySet<number>> {
+  const known = new Set<number>();
+  for (let at = 0; at < sequences.length; at += SOME) {
+    const some = sequences.slice(at, at + SOME);
+    const rows = await database.selectFrom('jobs').select('sequence').where('sequence', 'in', some).execute();
+    for (const { sequence } of rows) known.add(sequence);
+  }
+  return known;
 }
 
-function toStored(row: JobTable): StoredJob {
+/** Values of one query: SQLite takes 32 766, and a plan for so many is no better. */
+const SOME = 1000;
+
+export function toStored(row: Selectable<JobTable>): StoredJob {
   const job: Job = {
     sequence: row.sequence,
     tenant: row.tenant,
@@ -334,5 +362,6 @@ function toStored(row: JobTable): StoredJob {
     fingerprint: row.fingerprint,
     notBeforeMs: row.not_before_ms,
     stopReason: row.stop_reason,
+    isLogStored: row.is_log_stored === 1,
   };
 }

@@ -9,7 +9,9 @@ export async function listNodeIds(database: Database): Promise<readonly string[]
   return [...new Set(rows.flat().map(({ node_id }) => node_id))].sort();
 }
 
-/** Ids of the sandboxes that are known. */
-export async function listSandboxIds(database: Database): Promise<readonly string[]> {
-  return (await database.selectFrom('instances').select('id').execute()).map(({ id }) => id);
+/** Ids of the sandboxes that are known, of one node or of all (null). */
+export async function listSandboxIds(database: Database, nodeId: string | null = null): Promise<readonly string[]> {
+  const query = database.selectFrom('instances').select('id');
+  const rows = await (nodeId === null ? query : query.where('node_id', '=', nodeId)).execute();
+  return rows.map(({ id }) => id);
 }

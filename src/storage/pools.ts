@@ -15,6 +15,9 @@ export interface PoolTable {
   spec: string;
 }
 
+/** Under which replicas tell each other of pools that callers changed. */
+export const TOPIC_POOLS = 'pools';
+
 /** Exact; `''` = any. */
 export interface PoolFilter {
   readonly id: string;
@@ -69,7 +72,10 @@ export async function holdPools(transaction: Kysely<Tables>, { id, group }: Pool
   let query = transaction.updateTable('pools').set({ msg: sql`msg` });
   if (id !== '') query = query.where('id', '=', id);
   if (group !== '') query = query.where('pool_group', '=', group);
-  return (await query.returningAll().execute()).map(toPool);
+  const rows = await query.returningAll().execute();
+  // A database returns them in any order.
+  rows.sort((a, b) => a.change_seq - b.change_seq || (a.id < b.id ? -1 : 1));
+  return rows.map(toPool);
 }
 
 /** Writes a pool anew, as the newest change. */

@@ -32,7 +32,7 @@ export async function recover(path: string, work: (recovery: Recovery) => Promis
   try {
     const facts = await readFacts(path);
     await work(await plan(path, taken.databaseFile, facts));
-    // Whoever reads a database with a log and goes writes the log into it.
+    // SQLite writes the log into the database when its last reader closes.
     isWhole = facts.hasDatabase && facts.hasLog;
   } finally {
     taken.release(isWhole);

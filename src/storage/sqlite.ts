@@ -1,6 +1,7 @@
 import { DatabaseSync, type DatabaseSyncInstance, type StatementSyncInstance } from '@photostructure/sqlite';
 import { SqliteDialect } from 'kysely';
 import { internal, messageOf, unavailable } from '../core/error.ts';
+import { storable } from './storable.ts';
 
 /**
  * The embedded database: one file, WAL, foreign keys on. `synchronous=NORMAL` loses no acknowledged write at `kill -9` (only a
@@ -54,7 +55,7 @@ export function prepareOnce(raw: DatabaseSyncInstance): PreparedStatements {
         reader: ready.columns().length > 0,
         all: (parameters: readonly unknown[]) => {
           try {
-            return ready.all(...(parameters as Values));
+            return ready.all(...(toSqlite(parameters) as Values));
           } catch (error) {
             throw readable(error);
           }
@@ -63,13 +64,13 @@ export function prepareOnce(raw: DatabaseSyncInstance): PreparedStatements {
           // SQLite has undone it by itself when the disk was full; a second error would hide why.
           if (sql === 'rollback' && !raw.isTransaction) return NOTHING;
           try {
-            return ready.run(...(parameters as Values));
+            return ready.run(...(toSqlite(parameters) as Values));
           } catch (error) {
             throw readable(error);
           }
         },
         iterate: (parameters: readonly unknown[]) =>
-          ready.iterate(...(parameters as Values)) as IterableIterator<unknown>,
+          ready.iterate(...(toSqlite(parameters) as Values)) as IterableIterator<unknown>,
       };
       if (prepared.size < MAX_PREPARED) prepared.set(sql, statement);
       return statement;
@@ -78,6 +79,15 @@ export function prepareOnce(raw: DatabaseSyncInstance): PreparedStatements {
 }
 
 const MAX_PREPARED = 500;
+
+function toSqlite(parameters: readonly unknown[]): readonly unknown[] {
+  for (const value of parameters) {
+    if (typeof value === 'string' && value.includes('\0')) {
+      return parameters.map(each => (typeof each === 'string' ? storable(each) : each));
+    }
+  }
+  return parameters;
+}
 
 const NOTHING = { changes: 0, lastInsertRowid: 0 };
 /** SQLite's own numbers of what is wrong with the disk, the last eight bits of each code. */

@@ -3,14 +3,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { sql } from 'kysely';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { describeDurableWrites } from '../../test/suites/durable-writes.ts';
+import { describeStores } from '../../test/suites/stores.ts';
 import type { PoolSpec } from '../core/pool.ts';
 import { createPools } from '../registry/pool-writes.ts';
 import { WRITE_OPERATIONS } from '../write-operations.ts';
 import { openDatabase } from './database.ts';
+import { openDurableWrites } from './durable.ts';
 import { listPools } from './pools.ts';
-import { openStores, type Stores } from './stores.ts';
+import { openStores } from './stores.ts';
+import type { Stores } from './stores-contract.ts';
 import { WriteClient } from './write-client.ts';
 
 const PROGRAM = new URL('../../test/registry/write-program.mjs', import.meta.url);
@@ -18,121 +21,138 @@ const ANY = { id: '', group: '' };
 
 describeDurableWrites(
   'in a thread',
-  async file => await openStores(file, { operations: WRITE_OPERATIONS, program: PROGRAM }),
+  async file => await openStores({ file }, { operations: WRITE_OPERATIONS, program: PROGRAM }),
 );
 
-let directory: string;
-let file: string;
-let stores: Stores;
-beforeEach(async () => {
-  directory = await mkdtemp(join(tmpdir(), 'rookery-stores-'));
-  file = join(directory, 'a.db');
-  stores = await openStores(file, { operations: WRITE_OPERATIONS, program: PROGRAM });
-});
-afterEach(async () => {
-  await stores.close();
-  await rm(directory, { recursive: true });
+describeStores('SQLite and its thread', async () => {
+  const place = await mkdtemp(join(tmpdir(), 'rookery-stores-'));
+  const { database, writes, close } = await openStores(
+    { file: join(place, 'a.db') },
+    { operations: WRITE_OPERATIONS, program: PROGRAM },
+  );
+  return { database, writes, close: () => close().finally(() => rm(place, { recursive: true })) };
 });
 
-const pool = (id: string) => ({ id, group: 'g' }) as PoolSpec;
-const idsOf = async () => (await listPools(stores.database, ANY, 1000, 0)).pools.map(({ spec }) => spec.id).sort();
-
-test('a single query that changes something is done elsewhere and answers as usual', async () => {
-  await stores.writes.write(createPools, [pool('a'), pool('b')]);
-  const { database } = stores;
-  const [changed] = await database.updateTable('pools').set({ msg: 'x' }).execute();
-  expect(changed?.numUpdatedRows).toBe(2n);
-  const gone = await database.deleteFrom('pools').where('id', '=', 'a').returning('id').execute();
-  expect(gone).toEqual([{ id: 'a' }]);
-  expect(await idsOf()).toEqual(['b']);
+describeStores('SQLite in memory', async () => {
+  const database = await openDatabase(':memory:');
+  const writes = await openDurableWrites(database, ':memory:');
+  return { database, writes, close: () => writes.close().then(() => database.destroy()) };
 });
 
-test('an error of a single query comes through', async () => {
-  const broken = sql`insert into nowhere values (1)`.execute(stores.database);
-  await expect(broken).rejects.toThrow('no such table: nowhere');
-});
-
-test('a transaction of the database is refused with where it belongs', async () => {
-  const transaction = stores.database.transaction().execute(async () => undefined);
-  await expect(transaction).rejects.toThrow('has to be a write operation of DurableWrites');
-});
-
-test('a write operation that the thread does not know is refused by its name', async () => {
-  const unknown = stores.writes.write(async function dance() {});
-  await expect(unknown).rejects.toThrow('does not know the write operation "dance"');
-});
-
-test('close waits for what was ordered, and then everything is refused', async () => {
-  const ids = Array.from({ length: 100 }, (_, index) => `p${index}`);
-  const writes = ids.map(id => stores.writes.write(createPools, [pool(id)]));
-  await stores.close();
-  expect((await Promise.all(writes)).flat()).toEqual(ids.map(() => true));
-  await expect(stores.writes.write(createPools, [pool('late')])).rejects.toMatchObject({ code: 'internal' });
-  const again = await openDatabase(file);
-  expect(await again.selectFrom('pools').select('id').execute()).toHaveLength(100);
-  await again.destroy();
-});
-
-test('when the thread ends unasked, what waits and what comes fails, and the problem is reported', async () => {
-  const thread = new Worker(PROGRAM, { workerData: file });
-  const client = new WriteClient(thread, WRITE_OPERATIONS);
-  await client.write(createPools, [pool('a')]);
-  const waiting = Array.from({ length: 20 }, (_, index) => client.write(createPools, [pool(`p${index}`)]));
-  const settled = Promise.allSettled(waiting);
-  await thread.terminate();
-  const lost = (await settled).filter(({ status }) => status === 'rejected');
-  expect(lost.length).toBeGreaterThan(0);
-  for (const outcome of lost) expect(outcome).toMatchObject({ reason: { code: 'internal' } });
-  await expect(client.write(createPools, [pool('b')])).rejects.toMatchObject({
-    ...{ code: 'internal', message: expect.stringContaining('has to be started again') },
+describe('stores with a thread', () => {
+  let directory: string;
+  let file: string;
+  let stores: Stores;
+  beforeEach(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'rookery-stores-'));
+    file = join(directory, 'a.db');
+    stores = await openStores({ file }, { operations: WRITE_OPERATIONS, program: PROGRAM });
   });
-  expect(client.problem()).toContain('the thread that writes the database has ended');
-  await client.close();
-});
-
-test('a thread that cannot begin fails its orders with why', async () => {
-  const thread = new Worker(PROGRAM, { workerData: join(directory, 'nowhere', 'a.db') });
-  const client = new WriteClient(thread, WRITE_OPERATIONS);
-  const write = client.write(createPools, [pool('a')]);
-  await expect(write).rejects.toMatchObject({
-    ...{ code: 'internal', cause: { message: expect.stringContaining('could not be opened') } },
+  afterEach(async () => {
+    await stores.close();
+    await rm(directory, { recursive: true });
   });
-  await client.close();
-});
 
-test('a clean close leaves everything in the database’s own file', async () => {
-  await stores.writes.write(createPools, [pool('kept')]);
-  expect(await stores.close()).toBe(true);
-  // Empty, or gone already: that is when the last connection is collected.
-  expect(
-    await stat(`${file}-wal`).then(
-      log => log.size,
-      () => 0,
-    ),
-  ).toBe(0);
-  stores = await openStores(file, { operations: WRITE_OPERATIONS, program: PROGRAM });
-  expect(await idsOf()).toEqual(['kept']);
-});
+  const pool = (id: string) => ({ id, group: 'g' }) as PoolSpec;
+  const idsOf = async () => (await listPools(stores.database, ANY, 1000, 0)).pools.map(({ spec }) => spec.id).sort();
 
-test.each(['a.db', 'a.db-wal'])(
-  'a write into %s that was deleted is not acknowledged, nor is any after it',
-  async name => {
-    await stores.writes.write(createPools, [pool('before')]);
-    await unlink(join(directory, name));
-    const lost = {
-      code: 'internal',
-      message: expect.stringContaining('was removed or replaced while the service ran'),
-    };
-    await expect(stores.writes.write(createPools, [pool('work')])).rejects.toMatchObject(lost);
-    await expect(stores.database.deleteFrom('pools').execute()).rejects.toMatchObject(lost);
-    expect(stores.writes.problem()).toContain(name);
-  },
-);
+  test('a single query that changes something is done elsewhere and answers as usual', async () => {
+    await stores.writes.write(createPools, [pool('a'), pool('b')]);
+    const { database } = stores;
+    const [changed] = await database.updateTable('pools').set({ msg: 'x' }).execute();
+    expect(changed?.numUpdatedRows).toBe(2n);
+    const gone = await database.deleteFrom('pools').where('id', '=', 'a').returning('id').execute();
+    expect(gone).toEqual([{ id: 'a' }]);
+    expect(await idsOf()).toEqual(['b']);
+  });
 
-test('writes that are refused fail with the problem, those that wait too, and a close still ends', async () => {
-  const waiting = stores.writes.write(createPools, [pool('waiting')]);
-  stores.refuseWrites('the directory is gone');
-  await expect(waiting).rejects.toThrow('the directory is gone');
-  await expect(stores.writes.write(createPools, [pool('later')])).rejects.toThrow('the directory is gone');
-  expect(stores.writes.problem()).toBe('the directory is gone');
+  test('an error of a single query comes through', async () => {
+    const broken = sql`insert into nowhere values (1)`.execute(stores.database);
+    await expect(broken).rejects.toThrow('no such table: nowhere');
+  });
+
+  test('a transaction of the database is refused with where it belongs', async () => {
+    const transaction = stores.database.transaction().execute(async () => undefined);
+    await expect(transaction).rejects.toThrow('has to be a write operation of DurableWrites');
+  });
+
+  test('a write operation that the thread does not know is refused by its name', async () => {
+    const unknown = stores.writes.write(async function dance() {});
+    await expect(unknown).rejects.toThrow('does not know the write operation "dance"');
+  });
+
+  test('close waits for what was ordered, and then everything is refused', async () => {
+    const ids = Array.from({ length: 100 }, (_, index) => `p${index}`);
+    const writes = ids.map(id => stores.writes.write(createPools, [pool(id)]));
+    await stores.close();
+    expect((await Promise.all(writes)).flat()).toEqual(ids.map(() => true));
+    await expect(stores.writes.write(createPools, [pool('late')])).rejects.toMatchObject({ code: 'internal' });
+    const again = await openDatabase(file);
+    expect(await again.selectFrom('pools').select('id').execute()).toHaveLength(100);
+    await again.destroy();
+  });
+
+  test('when the thread ends unasked, what waits and what comes fails, and the problem is reported', async () => {
+    const thread = new Worker(PROGRAM, { workerData: file });
+    const client = new WriteClient(thread, WRITE_OPERATIONS);
+    await client.write(createPools, [pool('a')]);
+    const waiting = Array.from({ length: 20 }, (_, index) => client.write(createPools, [pool(`p${index}`)]));
+    const settled = Promise.allSettled(waiting);
+    await thread.terminate();
+    const lost = (await settled).filter(({ status }) => status === 'rejected');
+    expect(lost.length).toBeGreaterThan(0);
+    for (const outcome of lost) expect(outcome).toMatchObject({ reason: { code: 'internal' } });
+    await expect(client.write(createPools, [pool('b')])).rejects.toMatchObject({
+      ...{ code: 'internal', message: expect.stringContaining('has to be started again') },
+    });
+    expect(client.problem()).toContain('the thread that writes the database has ended');
+    await client.close();
+  });
+
+  test('a thread that cannot begin fails its orders with why', async () => {
+    const thread = new Worker(PROGRAM, { workerData: join(directory, 'nowhere', 'a.db') });
+    const client = new WriteClient(thread, WRITE_OPERATIONS);
+    const write = client.write(createPools, [pool('a')]);
+    await expect(write).rejects.toMatchObject({
+      ...{ code: 'internal', cause: { message: expect.stringContaining('could not be opened') } },
+    });
+    await client.close();
+  });
+
+  test('a clean close leaves everything in the database’s own file', async () => {
+    await stores.writes.write(createPools, [pool('kept')]);
+    expect(await stores.close()).toBe(true);
+    // Empty, or gone already: that is when the last connection is collected.
+    expect(
+      await stat(`${file}-wal`).then(
+        log => log.size,
+        () => 0,
+      ),
+    ).toBe(0);
+    stores = await openStores({ file }, { operations: WRITE_OPERATIONS, program: PROGRAM });
+    expect(await idsOf()).toEqual(['kept']);
+  });
+
+  test.each(['a.db', 'a.db-wal'])(
+    'a write into %s that was deleted is not acknowledged, nor is any after it',
+    async name => {
+      await stores.writes.write(createPools, [pool('before')]);
+      await unlink(join(directory, name));
+      const lost = {
+        code: 'internal',
+        message: expect.stringContaining('was removed or replaced while the service ran'),
+      };
+      await expect(stores.writes.write(createPools, [pool('work')])).rejects.toMatchObject(lost);
+      await expect(stores.database.deleteFrom('pools').execute()).rejects.toMatchObject(lost);
+      expect(stores.writes.problem()).toContain(name);
+    },
+  );
+
+  test('writes that are refused fail with the problem, those that wait too, and a close still ends', async () => {
+    const waiting = stores.writes.write(createPools, [pool('waiting')]);
+    stores.refuseWrites('the directory is gone');
+    await expect(waiting).rejects.toThrow('the directory is gone');
+    await expect(stores.writes.write(createPools, [pool('later')])).rejects.toThrow('the directory is gone');
+    expect(stores.writes.problem()).toBe('the directory is gone');
+  });
 });

@@ -1,26 +1,16 @@
 import { statSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { Kysely } from 'kysely';
-import { type Database, migrate, type Tables } from './database.ts';
-import type { DurableWrites } from './durable.ts';
+import { migrate, type Tables } from './database.ts';
+import type { PostgresOptions } from './postgres-connections.ts';
 import { splitDialect } from './split-dialect.ts';
 import { openSqlite, sqliteDialect } from './sqlite.ts';
+import type { Stores } from './stores-contract.ts';
 import { WriteClient } from './write-client.ts';
 import type { WriteOperations } from './write-thread.ts';
 
-/** The database of a service: reads on the thread that asks, everything that changes something on a thread of its own. */
-export interface Stores {
-  /** Without transactions: they are write operations of `writes`. */
-  readonly database: Database;
-  readonly writes: DurableWrites;
-  /** From now on nothing is written: every write fails with this, and is reported as the problem. */
-  refuseWrites(problem: string): void;
-  /**
-   * Waits for what was begun. True when all of it is in the database's own file: the write-ahead log is empty. `onWhole` is awaited once
-   * that is so and before the log may go: SQLite removes it with the last connection.
-   */
-  close(onWhole?: () => Promise<void>): Promise<boolean>;
-}
+/** Where the database is: a file of the embedded SQLite, or a PostgreSQL. */
+export type StorePlace = { readonly file: string } | PostgresOptions;
 
 export interface StoresOptions {
   /** What the thread can be ordered to do. */
@@ -29,8 +19,17 @@ export interface StoresOptions {
   readonly program: URL;
 }
 
-/** Opens the database at `file` and brings it to the newest migration. Fails with `internal`. */
-export async function openStores(file: string, { operations, program }: StoresOptions): Promise<Stores> {
+/**
+ * Opens the database and brings it to the newest migration. Fails with `internal`; with `failed_precondition` when a newer version wrote it, or
+ * a PostgreSQL cannot be reached.
+ */
+export async function openStores(place: StorePlace, options: StoresOptions): Promise<Stores> {
+  if ('file' in place) return await openSqliteStores(place.file, options);
+  const { openPostgresStores } = await import('./postgres-stores.ts');
+  return await openPostgresStores(place);
+}
+
+async function openSqliteStores(file: string, { operations, program }: StoresOptions): Promise<Stores> {
   // Begun first: it loads its program while the rest goes on.
   const thread = new Worker(program, { workerData: file, name: 'writes' });
   const writes = new WriteClient(thread, operations);
@@ -47,6 +46,7 @@ export async function openStores(file: string, { operations, program }: StoresOp
   }
   const database = new Kysely<Tables>({ dialect: splitDialect(reader, (sql, values) => writes.query(sql, values)) });
   return {
+    kind: 'sqlite',
     database,
     writes,
     refuseWrites: problem => writes.refuse(problem),

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, readlink, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -254,5 +254,86 @@ describe('unpack', () => {
     const file = join(directory, 'x');
     await writeFile(file, Buffer.concat([Buffer.from([0x1f, 0x8b]), Buffer.from('broken')]));
     await expect(unpack(file, await target(), LIMITS)).rejects.toThrow('cannot be read');
+  });
+
+  describe('links that are kept', () => {
+    const KEPT = { ...LIMITS, links: 'kept' as const };
+    const linked = async (...entries: (readonly [name: string, to: string | null])[]) => {
+      const pack = tar.pack();
+      for (const [name, to] of entries) {
+        if (to === null) pack.entry({ name }, 'x');
+        else pack.entry({ name, type: 'symlink', linkname: to });
+      }
+      pack.finalize();
+      const chunks: Buffer[] = [];
+      for await (const chunk of pack) chunks.push(chunk as Buffer);
+      const file = join(directory, 'linked.tgz');
+      await writeFile(file, gzipSync(Buffer.concat(chunks)));
+      return file;
+    };
+
+    it('are made when they lead to something in the archive, and refused otherwise by default', async () => {
+      const file = await linked(['lib/real', null], ['lib/up', '../top'], ['top', 'lib/real'], ['gone', './nothing']);
+      const to = await target();
+      await unpack(file, to, KEPT);
+      expect(await readlink(join(to, 'lib/up'))).toBe('../top');
+      expect(await readFile(join(to, 'lib/up'), 'utf8')).toBe('x');
+      expect(await readlink(join(to, 'gone'))).toBe('./nothing');
+      await expect(unpack(file, await target(), LIMITS)).rejects.toThrow('is a symlink');
+    });
+
+    it.each([
+      ['to the parent', [['l', '..']]],
+      ['to an absolute path', [['l', '/etc']]],
+      ['from below', [['a/b/l', '../../../x']]],
+      ['to nothing', [['l', '']]],
+      [
+        'through another link',
+        [
+          ['d/up', '..'],
+          ['l', 'd/up/../../x'],
+        ],
+      ],
+      [
+        'as the directory of a file',
+        [
+          ['d', 'other'],
+          ['d/file', null],
+        ],
+      ],
+      [
+        'as the directory of a file before it',
+        [
+          ['d/file', null],
+          ['d', 'other'],
+        ],
+      ],
+      [
+        'twice',
+        [
+          ['l', 'a'],
+          ['l', 'b'],
+        ],
+      ],
+      [
+        'in place of a file',
+        [
+          ['l', null],
+          ['l', 'a'],
+        ],
+      ],
+    ] as const)('refuses links that lead out, and writes through none: %s', async (_title, entries) => {
+      const to = await target();
+      const file = await linked(...entries);
+      await expect(unpack(file, to, KEPT)).rejects.toMatchObject({ code: 'failed_precondition' });
+    });
+
+    it('a zip has them as files of their own kind', async () => {
+      const link = (content: string) => ({ name: 'link', content, mode: 0o120777 });
+      const to = await target();
+      await unpack(zip([{ name: 'real', content: 'x' }, link('real')]), to, KEPT);
+      expect(await readlink(join(to, 'link'))).toBe('real');
+      await expect(unpack(zip([link('../../out')]), await target(), KEPT)).rejects.toThrow('leads out of the archive');
+    });
   });
 });

@@ -1,7 +1,7 @@
 import { createReadStream, createWriteStream } from 'node:fs';
-import { chmod, mkdir, open } from 'node:fs/promises';
+import { chmod, mkdir, open, symlink } from 'node:fs/promises';
 import { dirname, join, normalize as normalizePath } from 'node:path';
-import { type Readable, Transform } from 'node:stream';
+import { type Readable, Transform, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { crc32, createGunzip, createInflateRaw } from 'node:zlib';
 import tar from 'tar-stream';
@@ -14,6 +14,8 @@ export interface UnpackLimits {
   readonly maxBytes: number;
   /** Files and directories. */
   readonly maxEntries: number;
+  /** Symbolic links that lead to something in the archive; absent: refused. */
+  readonly links?: 'kept' | 'refused';
 }
 
 /** What a tar has beside the content of its files: headers, and names in headers of their own. */
@@ -21,31 +23,32 @@ const TAR_BYTES_PER_ENTRY = 16 * 1024;
 const CONTROL_CHARACTER = /\p{Cc}/u;
 const MAX_NAME_CHARS = 1024;
 
-/** One thing in an archive that is worth writing: links, devices and the rest are refused, never followed. */
+/** One thing in an archive that is worth writing: devices and the rest are refused, and no link is ever followed. */
 interface Entry {
   readonly path: string;
-  readonly kind: 'file' | 'directory';
+  readonly kind: 'file' | 'directory' | 'link';
   readonly executable: boolean;
 }
 
 /**
- * Unpacks a zip or a tar.gz (told apart by its first bytes) into `target`, which exists and is empty.
- * Nothing is written outside of it: absolute paths, `..`, links and devices are refused. Fails with `failed_precondition`; what was
- * written by then is the caller's to remove.
+ * Unpacks a zip or a tar.gz (its first bytes say which) into `target`, which exists and is empty.
+ * Writes nothing outside of it: refuses absolute paths, `..`, devices, and links but those that `limits.links` keeps. Fails with `failed_precondition`; the caller then
+ * removes the files that are there already.
  */
 export async function unpack(archive: string, target: string, limits: UnpackLimits): Promise<void> {
   const writer = new Writer(target, limits);
   try {
     const kind = await kindOf(archive);
-    if (kind === 'zip') await unpackZip(archive, writer);
-    else await unpackTarGz(archive, writer);
+    if (kind === 'zip') await unpackZip(archive, writer, limits);
+    else await unpackTarGz(archive, writer, limits);
+    await writer.makeLinks();
   } catch (error) {
     if (error instanceof ServiceError) throw error;
     throw failedPrecondition(`the archive cannot be read: ${withoutPath(error)}`, { cause: error });
   }
 }
 
-/** What archives are sent that cannot be unpacked here, by their first bytes. */
+/** Formats that callers send and this code cannot unpack, by their first bytes. */
 const OTHER_KINDS: readonly (readonly [magic: string, name: string])[] = [
   ['\xfd7zXZ\0', 'a tar.xz archive cannot be unpacked'],
   ['BZh', 'a tar.bz2 archive cannot be unpacked'],
@@ -69,7 +72,7 @@ async function kindOf(archive: string): Promise<'zip' | 'tar.gz'> {
   throw failedPrecondition(`${found}: expected a zip or a tar.gz archive`);
 }
 
-async function unpackZip(archive: string, writer: Writer): Promise<void> {
+async function unpackZip(archive: string, writer: Writer, limits: UnpackLimits): Promise<void> {
   const zip = await yauzl.openPromise(archive, {
     lazyEntries: true,
     strictFileNames: true,
@@ -81,6 +84,10 @@ async function unpackZip(archive: string, writer: Writer): Promise<void> {
       // Unix mode in the upper half, when the archive was made on unix (APPNOTE 4.4.15).
       const mode = entry.externalFileAttributes >>> 16;
       const type = mode & 0o170000;
+      if (type === 0o120000 && limits.links === 'kept') {
+        writer.link(entry.fileName, await textOf(entry, await contentOf(zip, entry)));
+        continue;
+      }
       if (type !== 0 && type !== 0o100000 && type !== 0o040000)
         throw refuse(entry.fileName, 'is neither a file nor a directory');
       if (entry.fileName.endsWith('/')) await writer.directory(entry.fileName);
@@ -102,10 +109,27 @@ async function contentOf(zip: ZipFile, entry: ZipEntry): Promise<readonly [Reada
   return compressionMethod === STORED ? [raw, checked(entry)] : [raw, createInflateRaw(), checked(entry)];
 }
 
+/** Where a link of a zip leads is its content. */
+async function textOf(
+  { fileName, uncompressedSize }: ZipEntry,
+  streams: readonly [Readable, ...Transform[]],
+): Promise<string> {
+  if (uncompressedSize > LIMITS.hostPathChars) throw refuse(fileName, 'is a link that leads too far');
+  const chunks: Buffer[] = [];
+  const keep = new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      chunks.push(chunk);
+      done();
+    },
+  });
+  await pipeline([...streams, keep]);
+  return Buffer.concat(chunks).toString('utf8');
+}
+
 const STORED = 0;
 const DEFLATED = 8;
 
-/** What comes through has the size and the checksum that the archive says. */
+/** Fails when the content differs in size or checksum from the archive's own record. */
 function checked({ fileName, uncompressedSize, crc32: expected }: ZipEntry): Transform {
   let bytes = 0;
   let sum = 0;
@@ -122,18 +146,21 @@ function checked({ fileName, uncompressedSize, crc32: expected }: ZipEntry): Tra
   }
 }
 
-async function unpackTarGz(archive: string, writer: Writer): Promise<void> {
+async function unpackTarGz(archive: string, writer: Writer, limits: UnpackLimits): Promise<void> {
   const extract = tar.extract();
   const reading = pipeline(createReadStream(archive), createGunzip(), writer.boundWhole(), extract);
   // Its failure is the iterator's failure too; this only keeps it from being unhandled when we stop first.
   reading.catch(() => undefined);
   for await (const entry of extract) {
-    const { name, type, mode } = entry.header;
+    const { name, type, mode, linkname } = entry.header;
     if (type === 'directory') {
       await writer.directory(name);
       entry.resume();
     } else if (type === 'file' || type === 'contiguous-file') {
       await writer.file(name, ((mode ?? 0) & 0o111) !== 0, [entry as unknown as Readable]);
+    } else if (type === 'symlink' && limits.links === 'kept') {
+      writer.link(name, linkname ?? '');
+      entry.resume();
     } else {
       throw refuse(name, `is a ${type}`);
     }
@@ -145,6 +172,8 @@ class Writer {
   readonly #target: string;
   readonly #limits: UnpackLimits;
   readonly #directories = new Set<string>(['.']);
+  /** By their paths, where they lead: made when all else is there, so that nothing is written through one. */
+  readonly #links = new Map<string, string>();
   #entries = 0;
   #bytes = 0;
 
@@ -187,6 +216,28 @@ class Writer {
       throw isThere(error) ? refuse(name, 'is in it twice') : error;
     });
     if (entry.executable) await chmod(path, 0o755);
+  }
+
+  link(name: string, target: string): void {
+    const { path } = this.#admit(name, 'link', false);
+    const leadsTo = normalizePath(join(dirname(path), target));
+    // `..` behind a name would count from where that name leads, if it is a link too.
+    const isPlain = target !== '' && !target.includes('\0') && !/[^./][^/]*\/(.*\/)?\.\.(\/|$)/.test(target);
+    if (!isPlain || target.startsWith('/') || leadsTo.split('/').includes('..')) {
+      throw refuse(name, `is a link that leads out of the archive, to ${JSON.stringify(target.slice(0, 80))}`);
+    }
+    if (this.#links.has(path)) throw refuse(name, 'is in it twice');
+    this.#links.set(path, target);
+  }
+
+  async makeLinks(): Promise<void> {
+    // Directories first: none may be made through a link.
+    for (const path of this.#links.keys()) await this.#makeDirectory(dirname(path), path);
+    for (const [path, target] of this.#links) {
+      await symlink(target, join(this.#target, path)).catch(error => {
+        throw isThere(error) ? refuse(path, 'is in it twice') : error;
+      });
+    }
   }
 
   /** `entry` is the one that has been counted. */
@@ -245,7 +296,7 @@ function isThere(error: unknown): boolean {
   return code === 'EEXIST' || code === 'ENOTDIR' || code === 'EISDIR';
 }
 
-/** Where things are kept on the host is nobody's business. */
+/** A caller must not learn where this host keeps its files. */
 function withoutPath(error: unknown): string {
   const message = messageOf(error);
   return (error as NodeJS.ErrnoException).syscall === undefined ? message : message.replace(/ '.*$/s, '');

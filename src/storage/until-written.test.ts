@@ -4,7 +4,7 @@ import { untilWritten } from './until-written.ts';
 
 const NEVER = new AbortController().signal;
 
-test('what may pass is written again, and told once', async () => {
+test('a failure that may pass is tried again, and reported once', async () => {
   const failures = [unavailable('the disk is full'), Object.assign(new Error('no room'), { code: 'ENOSPC' })];
   const told: unknown[] = [];
   const write = async () => {
@@ -16,7 +16,7 @@ test('what may pass is written again, and told once', async () => {
   expect(told).toEqual([expect.objectContaining({ message: 'the disk is full' })]);
 });
 
-test('what will not pass fails at once', async () => {
+test('a failure that will not pass fails at once', async () => {
   const write = () => Promise.reject(internal('the thread has ended'));
   await expect(untilWritten(write, NEVER, () => undefined)).rejects.toThrow('the thread has ended');
 });

@@ -1,13 +1,14 @@
 import { ServiceError } from '../core/error.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
+import { Fenced } from './nodes.ts';
 
 const RETRY = { firstMs: 100, longestMs: 5_000 };
 
 /**
- * Writes what must not be lost again and again until it is there: a disk that is full, or slow, gets better. `write` has to be one that
- * may be done twice, since one that was not confirmed may be there. Who waits for it keeps its slot, so that no more than what may run
- * at one time is ever held. Fails with what `write` failed with when that will not pass, or when `signal` aborts.
+ * Repeats a write that must not be lost until it succeeds: a full or slow disk gets better, a database that is away comes back. `write` has to
+ * be one that may be done twice, since one that was not confirmed may be there; a read that its caller cannot do without is one too. Its caller keeps its slot meanwhile, which bounds the number of waiting writes.
+ * Fails with the error of `write` when that will not pass, or when `signal` aborts.
  */
 export async function untilWritten<T>(
   write: () => Promise<T>,
@@ -28,6 +29,7 @@ export async function untilWritten<T>(
 
 /** Whether the disk, or the queue before it, may take the same write a little later. */
 export function mayPass(error: unknown): boolean {
+  if (error instanceof Fenced) return false;
   if (isDiskFull(error)) return true;
   return error instanceof ServiceError && (error.code === 'unavailable' || error.code === 'resource_exhausted');
 }

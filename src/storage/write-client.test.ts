@@ -34,7 +34,7 @@ afterEach(() => {
 
 const order = (id: string) => client.write(createPools, [{ id } as PoolSpec]);
 
-test('what is ordered in one turn is one message, and each order has its own answer', async () => {
+test('the orders of one turn are one message, and each has its own answer', async () => {
   const writes = [order('a'), order('b')];
   await vi.advanceTimersByTimeAsync(1);
   expect(thread.messages).toMatchObject([{ orders: [{ 1: 'createPools' }, { 1: 'createPools' }], isLast: false }]);

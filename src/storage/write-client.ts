@@ -5,7 +5,7 @@ import type { DurableWrites, WriteOperation } from './durable.ts';
 import { type FromThread, type Order, receiveError, type ToThread } from './write-messages.ts';
 import type { WriteOperations } from './write-thread.ts';
 
-/** Orders that wait for the thread; what is durable has a limit of its own before this one. */
+/** Orders that wait for the thread; durable writes have a limit of their own before this one. */
 const MAX_WAITING = 20_000;
 /**
  * Longer than the thread itself waits for a flush that it does not do by itself: only a thread that stands still, in a call to a

@@ -1,7 +1,7 @@
 import { type ErrorCode, type ErrorDetails, ServiceError } from '../core/error.ts';
 
 /**
- * What the service and its thread that writes say to each other. Each message has all that came up in one turn of an event loop,
+ * Messages between the service and its write thread. Each message has everything that one turn of an event loop produced,
  * since a message costs as much as many of its parts.
  */
 export interface ToThread {

@@ -118,7 +118,7 @@ class Disk {
   }
 }
 
-/** What was done in one turn is answered with one message. */
+/** Answers all writes of one turn with one message. */
 class Answers {
   readonly #port: MessagePort;
   readonly #disk: Disk;
@@ -152,7 +152,7 @@ class Answers {
     this.#port.postMessage(message);
   }
 
-  /** Asked behind each turn's writes and before they are answered: what went into a file that nobody can open again is not kept. */
+  /** Called between each turn's writes and their answers: a write into a file that nobody can open again is lost. */
   #whatIsLost(): string | null {
     for (const [index, path] of this.#paths.entries()) {
       if (this.#lost === null && fileAt(path) !== this.#opened[index]) this.#lost = lostSentence(path);

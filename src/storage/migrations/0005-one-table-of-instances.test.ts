@@ -132,6 +132,8 @@ test('an agent keeps all that it had: its restarts are its epochs, and its size 
     secret: 'secret',
     createdAtMs: 1000,
     startedAtMs: 2000,
+    restartAtMs: 0,
+    restartsInRow: 0,
   });
   expect(await findAgentByIdempotencyKey(database, TENANT, 'k')).toEqual({ stored: a, requestHash: 'h' });
   expect(await findInstance(database, 'b')).toMatchObject({
@@ -209,7 +211,7 @@ test('an empty database is brought to it too', async () => {
   expect(await listInstancesOfNode(database, 'node-1')).toEqual([]);
 });
 
-test('the layer starts on what an earlier version left: what lives is adopted, what died is FAILED or gone', async () => {
+test('the layer starts on the rows of an earlier version: living instances are adopted, dead ones are FAILED or gone', async () => {
   await using beside = await Harness.open();
   const ids = { agent: await beside.create('a', { handler: 'count' }), fn: await beside.create('f') };
   await beside.value(ids.agent);

@@ -68,6 +68,8 @@ const NO_SANDBOX = JSON.stringify({
  * before the migration is noted runs it again.
  */
 export async function up(unknownDb: Kysely<unknown>): Promise<void> {
+  // PostgreSQL runs migrations in one transaction, and had no instances before.
+  if (unknownDb.isTransaction) return await moveAll(unknownDb as Kysely<Tables>);
   const tables = await unknownDb.introspection.getTables();
   const instances = tables.find(({ name }) => name === 'instances');
   if (instances?.columns.some(({ name }) => name === 'owner_kind')) return;

@@ -1,0 +1,118 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Client } from 'pg';
+import { type Backoff, backoffMs, pause } from '../lib/backoff.ts';
+import { poolConfig } from './postgres-connections.ts';
+
+export interface WakeUpsOptions {
+  readonly url: string;
+  /** Who notifies; its own notifications wake nobody here. */
+  readonly origin: string;
+  readonly timeoutMs: number;
+}
+
+const CHANNEL = 'rookery_feed';
+/** Notifications of one process are at least so far apart: a commit with one takes a lock of the whole server. */
+const BETWEEN_MS = 5;
+const RECONNECT: Backoff = { firstMs: 50, longestMs: 2000 };
+
+/**
+ * Wakes those who read the feed on other nodes, and is woken by them, over one connection that is made anew whenever it ends. It promises
+ * nothing: behind a pooler of transactions nobody hears anything, and what is sent while there is no connection is lost. So readers poll too.
+ */
+export class WakeUps {
+  readonly #options: WakeUpsOptions;
+  readonly #closing = new AbortController();
+  #client: Client | undefined;
+  #running: Promise<void> | undefined;
+  #sending: Promise<void> | null = null;
+  #isAsked = false;
+
+  constructor(options: WakeUpsOptions) {
+    this.#options = options;
+  }
+
+  start(onWake: () => void): void {
+    this.#running ??= this.#run(onWake);
+  }
+
+  /** Soon, together with those that are asked for until then. */
+  notify(): void {
+    this.#isAsked = true;
+    if (!this.#closing.signal.aborted) this.#sending ??= this.#send();
+  }
+
+  async close(): Promise<void> {
+    // Changes that were committed before still wake the others.
+    await this.#sending;
+    this.#closing.abort();
+    await this.#client?.end().catch(() => undefined);
+    await this.#running;
+  }
+
+  async #send(): Promise<void> {
+    const { origin, timeoutMs } = this.#options;
+    while (this.#isAsked) {
+      this.#isAsked = false;
+      const client = this.#client;
+      if (client !== undefined) {
+        const asked = () => client.query('select pg_notify($1, $2)', [CHANNEL, origin]);
+        await bounded(client, timeoutMs, asked).catch(() => undefined);
+      }
+      await delay(BETWEEN_MS);
+    }
+    this.#sending = null;
+  }
+
+  async #run(onWake: () => void): Promise<void> {
+    const { signal } = this.#closing;
+    for (let failures = 1; !signal.aborted; failures++) {
+      if (await this.#listen(onWake)) failures = 0;
+      if (!signal.aborted) await pause(backoffMs(RECONNECT, Math.max(1, failures)), signal);
+    }
+  }
+
+  /** Until the connection ends. False: there was none. */
+  async #listen(onWake: () => void): Promise<boolean> {
+    const { url, origin, timeoutMs } = this.#options;
+    const { default: pg } = await import('pg');
+    const client = new pg.Client({
+      ...poolConfig(url, 1),
+      connectionTimeoutMillis: timeoutMs,
+      application_name: 'rookery feed',
+    });
+    client.on('error', () => undefined);
+    client.on('notification', ({ payload }) => {
+      if (payload !== origin) onWake();
+    });
+    const ended = new Promise<void>(resolve => client.once('end', resolve));
+    try {
+      await client.connect();
+      await bounded(client, timeoutMs, () => client.query(`listen ${CHANNEL}`));
+      this.#client = client;
+      if (this.#closing.signal.aborted) return true;
+      // Notifications may have come while nobody listened.
+      onWake();
+      await ended;
+      return true;
+    } catch {
+      return false;
+    } finally {
+      this.#client = undefined;
+      void client.end().catch(() => undefined);
+    }
+  }
+}
+
+/** Runs `ask`, and ends the connection when no answer comes in time: everybody who waits on it then fails. */
+async function bounded<R>(client: Client, timeoutMs: number, ask: () => Promise<R>): Promise<R> {
+  const timer = setTimeout(() => streamOf(client).destroy(), timeoutMs);
+  try {
+    return await ask();
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function streamOf(client: Client): { destroy(): void } {
+  return (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream;
+}
