@@ -1,13 +1,24 @@
 import { messageOf } from '../core/error.ts';
+import { packagesOf } from '../core/runtime-env.ts';
 import type { InstanceLog } from '../instances/contract.ts';
 import { Rounds } from '../lib/rounds.ts';
+import type { JobNode } from './cluster.ts';
+import type { JobLogs } from './job-logs.ts';
 import type { Jobs } from './jobs.ts';
+import type { LogUploads } from './log-uploads.ts';
+import type { NodeJobs } from './node-jobs.ts';
+import type { PackagePlaces } from './package-places.ts';
 import type { Packages } from './packages.ts';
 import type { PythonEnvironments } from './python-environments.ts';
 import type { JobSchedules } from './schedules.ts';
 
 export interface HousekeepingOptions {
+  readonly node: JobNode;
   readonly jobs: Jobs;
+  readonly own: NodeJobs;
+  readonly logs: JobLogs;
+  readonly uploads: LogUploads;
+  readonly places: PackagePlaces | null;
   readonly schedules: JobSchedules;
   readonly packages: Packages;
   readonly environments: PythonEnvironments;
@@ -18,10 +29,16 @@ export interface HousekeepingOptions {
   readonly log: InstanceLog;
 }
 
-/** Removes what is too old: jobs that are over, packages and environments that nobody needs. */
+const SWEEP_MS = 3_600_000;
+
+/**
+ * Removes what is too old: jobs that are over, packages and environments that nobody needs. Each node its own; what all share, the one that
+ * also submits what schedules ask for.
+ */
 export class Housekeeping {
   readonly #options: HousekeepingOptions;
   readonly #rounds: Rounds;
+  #sweptAtMs = 0;
 
   constructor(options: HousekeepingOptions) {
     this.#options = options;
@@ -38,16 +55,39 @@ export class Housekeeping {
 
   /** Once. Never rejects. */
   async run(): Promise<void> {
-    const { jobs, schedules, packages, environments, keepMs, keepCount, log } = this.#options;
+    const { node, jobs, own, uploads, schedules, packages, environments, log } = this.#options;
     try {
-      const bounds = { endedBeforeMs: Date.now() - keepMs, keep: keepCount };
-      while (!this.#rounds.isClosed && (await jobs.dropOld(bounds))) {
-        // Each round forgets a bounded number of them.
-      }
-      await packages.collect(key => jobs.needsPackage(key) || schedules.needsPackage(key));
+      if (node.cluster?.isHeld() !== false) await this.#shared();
+      // Another node may have forgotten them.
+      if (node.cluster !== null) await this.#options.logs.sweep(sequences => jobs.known(sequences));
+      await packages.collect(key => own.needsPackage(key) || schedules.needsPackage(key));
       await environments.collect();
+      await uploads.run();
     } catch (error) {
       log.warn({ reason: messageOf(error) }, 'old jobs were not all removed; it is tried again');
     }
+  }
+
+  async #shared(): Promise<void> {
+    const { jobs, logs, places, packages, keepMs, keepCount } = this.#options;
+    const bounds = { endedBeforeMs: Date.now() - keepMs, keep: keepCount };
+    while (!this.#rounds.isClosed && (await jobs.dropOld(bounds))) {
+      // Each round forgets a bounded number of them.
+    }
+    await places?.collect(packages.unusedBeforeMs(), () => this.#needed());
+    if (Date.now() - this.#sweptAtMs < SWEEP_MS) return;
+    this.#sweptAtMs = Date.now();
+    await places?.sweep();
+    await logs.sweepStore(sequences => jobs.known(sequences));
+  }
+
+  /** By open jobs of all nodes and by schedules. */
+  async #needed(): Promise<ReadonlySet<string>> {
+    const { jobs, schedules } = this.#options;
+    const needed = new Set(schedules.packages());
+    for (const { tenant, spec } of await jobs.open()) {
+      for (const name of packagesOf(spec.runtimeEnv)) needed.add(`${tenant}/${name}`);
+    }
+    return needed;
   }
 }

@@ -1,6 +1,30 @@
+import type { Job } from '../core/job.ts';
+
+/** A job has another state; `DELETED`: it is forgotten. */
+export interface JobChange {
+  readonly tenant: string;
+  readonly id: string;
+  readonly status: Job['status'] | 'DELETED';
+  readonly message: string;
+  readonly attempt: number;
+}
+
 /** Tells those who look at a job that something about it has changed. */
 export class JobChanges {
   readonly #watchers = new Map<number, Set<JobWatch>>();
+  readonly #tell: ((change: JobChange) => void) | undefined;
+
+  /** `tell` hears of every change of a state; it does not throw. */
+  constructor(tell?: (change: JobChange) => void) {
+    this.#tell = tell;
+  }
+
+  /** A new state was written: `change` has what is other than in `job`. */
+  changed(job: Job, change: Partial<Pick<JobChange, 'status' | 'message' | 'attempt'>>): void {
+    this.emit(job.sequence);
+    const { tenant, id, status, message, attempt } = job;
+    this.#tell?.({ tenant, id, status, message, attempt, ...change });
+  }
 
   watch(sequence: number, signal: AbortSignal): JobWatch {
     const watchers = this.#watchers.get(sequence) ?? new Set();

@@ -29,9 +29,18 @@ function files(swap: () => Promise<void> = async () => {}): JobFiles {
   const removals = removalsIn(dataDir);
   return new JobFiles({
     paths: new JobPaths(dataDir),
-    packages: new Packages({ dataDir, removals, maxBytes: 1000, keepMs: 1000, maxPackagesPerTenant: 10 }),
+    packages: new Packages({
+      dataDir,
+      removals,
+      maxBytes: 1000,
+      keepMs: 1000,
+      maxPackagesPerTenant: 10,
+      node: { id: 'n', cluster: null },
+      places: null,
+    }),
     removals,
     limits: { maxBytes: 1000, maxEntries: 10 },
+    takesHostDirectories: true,
     openHostPath: async path => {
       const opened = (await checkHostPath('workspace', path, policy, openPath)) as OpenedPath;
       await swap();

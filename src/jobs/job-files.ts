@@ -17,9 +17,11 @@ export interface JobFilesOptions {
   readonly limits: UnpackLimits;
   /** Opens a path of the host that a caller may use; fails when it may not. null: none may. */
   readonly openHostPath: ((path: string) => Promise<OpenedPath>) | null;
+  /** Whether jobs see directories of this machine; archives are unpacked in any case. */
+  readonly takesHostDirectories: boolean;
 }
 
-/** What a sandbox gets so that a job finds its files. */
+/** Mounts and variables with which a job finds its files. */
 export interface PlacedFiles {
   /** Of directories that the caller named. */
   readonly mounts: readonly MountSpec[];
@@ -104,9 +106,16 @@ export class JobFiles {
     const opened = await this.#openHost(path);
     try {
       // The sandbox checks it again when it mounts it.
-      if (opened.kind === 'directory') return { path, isHost: true };
+      if (opened.kind === 'directory') {
+        if (!this.#options.takesHostDirectories) {
+          throw failedPrecondition(
+            `${path} is a directory of the server's machine, which jobs do not see: give an archive`,
+          );
+        }
+        return { path, isHost: true };
+      }
       await mkdir(target, { recursive: true, mode: 0o755 });
-      // What was opened and checked, whatever stands at its path by now.
+      // The directory that was opened and checked, whatever stands at its path by now.
       await this.#unpack(opened.link, target, path);
       return { path: await onlyDirectoryIn(target), isHost: false };
     } finally {

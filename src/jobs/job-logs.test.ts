@@ -12,7 +12,13 @@ let directory: string;
 let logs: JobLogs;
 beforeEach(async () => {
   directory = await mkdtemp(join(tmpdir(), 'rookery-job-logs-'));
-  logs = new JobLogs(directory, new JobChanges(), removalsIn(directory));
+  logs = new JobLogs({
+    directory,
+    changes: new JobChanges(),
+    removals: removalsIn(directory),
+    nodeId: 'n',
+    stored: null,
+  });
 });
 afterEach(async () => {
   await rm(directory, { recursive: true });
@@ -59,7 +65,7 @@ test('of one that is too long come the last bytes, from the beginning of a line,
   expect(await textOf(26, job('RUNNING', 2), running)).toBe('first\nsecond\nthird\nfourth\n');
 });
 
-test('what is added while it is read does not come, and an attempt that ends while it is read is not lost', async () => {
+test('lines that are added while a log is read do not come, and an attempt that ends meanwhile is not lost', async () => {
   let reads = 0;
   const growing = source(() => (reads++ === 0 ? of('one\n') : of('one\ntwo\n')));
   expect(await textOf(1000, job('RUNNING', 1), growing)).toBe('one\n');

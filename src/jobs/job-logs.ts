@@ -1,41 +1,51 @@
-import { createReadStream, createWriteStream, type Stats } from 'node:fs';
-import { appendFile, mkdir, readdir, rename, rm, stat } from 'node:fs/promises';
+import { createWriteStream } from 'node:fs';
+import { appendFile, mkdir, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { isEnded } from '../core/job.ts';
 import type { Removals } from '../lib/removals.ts';
-import { isAbsent } from '../lib/system-errors.ts';
 import type { StoredJob } from '../storage/jobs.ts';
 import type { JobChanges } from './job-changes.ts';
+import { exists, filePart, fromWholeLine, type LogPart, lastOf, liveOrKept } from './log-parts.ts';
+import type { StoredLogs } from './stored-logs.ts';
 
-/** What the reader of a log asks for, of whoever knows. */
+/** Sources of a job's log. */
 export interface JobLogSource {
   /** The job as it is now; null when it was deleted. */
   state(sequence: number): Promise<StoredJob | null>;
-  /** What the sandbox of a running job has written, with `follow` until it ends; nothing when it is gone. */
+  /** The output of a running job's sandbox, with `follow` until it ends; nothing when it is gone. */
   live(job: StoredJob, follow: boolean, signal: AbortSignal): AsyncIterable<Buffer>;
 }
 
-/** What the making of an environment may say. */
+export interface JobLogsOptions {
+  readonly directory: string;
+  readonly changes: JobChanges;
+  readonly removals: Removals;
+  readonly nodeId: string;
+  /** The object store's; null: there is none. */
+  readonly stored: StoredLogs | null;
+}
+
+type Kind = 'setup' | 'out';
+/** Not one that is being written. */
+const PART = /^\d+\.(setup|out)$/;
+/** The largest output of the making of an environment. */
 const MAX_SETUP_BYTES = 1024 * 1024;
 const TOO_LONG = '\n… the rest of this output is not kept\n';
 
 /**
  * The logs of jobs. While an attempt runs, its log is its sandbox's; at its end it becomes a file here. Each attempt has two files, what
- * was said while its environment was made (`<n>.setup`) and what it wrote (`<n>.out`); a job's log is all of them in order.
+ * was said while its environment was made (`<n>.setup`) and what it wrote (`<n>.out`); a job's log is all of them in order. What is not
+ * here, because another node ran it or the disk is a new one, is read from the object store.
  */
 export class JobLogs {
-  readonly #directory: string;
-  readonly #changes: JobChanges;
-  readonly #removals: Removals;
+  readonly #options: JobLogsOptions;
   /** Bytes of the setups that are being written. */
   readonly #setupBytes = new Map<string, number>();
 
-  constructor(directory: string, changes: JobChanges, removals: Removals) {
-    this.#directory = directory;
-    this.#changes = changes;
-    this.#removals = removals;
+  constructor(options: JobLogsOptions) {
+    this.#options = options;
   }
 
   /** An attempt's setup begins (again, when the server that did it before was killed). */
@@ -52,7 +62,7 @@ export class JobLogs {
     await mkdir(dirname(path), { recursive: true, mode: 0o700 });
     await appendFile(path, text, { mode: 0o600 });
     if (bytes + Buffer.byteLength(text) > MAX_SETUP_BYTES) await appendFile(path, TOO_LONG);
-    this.#changes.emit(sequence);
+    this.#options.changes.emit(sequence);
   }
 
   endSetup(sequence: number, attempt: number): void {
@@ -92,8 +102,9 @@ export class JobLogs {
   /** In order, each with as many bytes as it has now. */
   async *#parts(source: JobLogSource, stored: StoredJob, signal: AbortSignal): AsyncGenerator<LogPart> {
     const { sequence, attempt, status } = stored.job;
+    const partOf = this.#finder(stored);
     for (let each = 1; each <= attempt; each += 1) {
-      yield await filePart(this.#path(sequence, each, 'setup'));
+      yield await partOf(each, 'setup');
       const out = this.#path(sequence, each, 'out');
       if (each === attempt && status === 'RUNNING' && !(await exists(out))) {
         let bytes = 0;
@@ -105,13 +116,33 @@ export class JobLogs {
         }
       }
       // It may have ended in the meantime.
-      yield await filePart(out);
+      yield await partOf(each, 'out');
     }
+  }
+
+  /** Finds the parts of one log, those that are over also in the object store, which is asked at most once. */
+  #finder({ job }: StoredJob): (attempt: number, kind: Kind) => Promise<LogPart> {
+    const { stored, nodeId } = this.#options;
+    let all: Promise<ReadonlyMap<string, LogPart>> | undefined;
+    return async (attempt, kind) => {
+      const path = this.#path(job.sequence, attempt, kind);
+      const isOver = attempt < job.attempt || isEnded(job.status);
+      if (stored === null || !isOver) return await filePart(path);
+      // What another node ran may have left the beginning of a setup here, from before it was that node's.
+      const isOwn = job.nodeId === nodeId;
+      if (isOwn && (await exists(path))) return await filePart(path);
+      all ??= stored.parts(job.sequence).catch(async (error: unknown) => {
+        // Most have no setup, and their logs are here: no reason to need the object store.
+        if (isOwn && (await this.#namesOf(job.sequence)).length > 0) return new Map<string, LogPart>();
+        throw error;
+      });
+      return (await all).get(`${attempt}.${kind}`) ?? (await filePart(path));
+    };
   }
 
   /** The log from its beginning, on until the job is over and its end is known to everybody. */
   async *follow(source: JobLogSource, sequence: number, signal: AbortSignal): AsyncIterable<Buffer> {
-    const changes = this.#changes.watch(sequence, signal);
+    const changes = this.#options.changes.watch(sequence, signal);
     const read = { attempt: 1, setup: 0, out: 0 };
     try {
       while (!signal.aborted) {
@@ -119,13 +150,14 @@ export class JobLogs {
         if (!stored) return;
         const { status, attempt } = stored.job;
         const isOver = isEnded(status);
-        for await (const chunk of readFrom(this.#path(sequence, read.attempt, 'setup'), read.setup)) {
+        const partOf = this.#finder(stored);
+        for await (const chunk of (await partOf(read.attempt, 'setup')).read(read.setup)) {
           read.setup += chunk.length;
           yield chunk;
         }
         if (read.attempt < attempt || isOver) {
           // The lines that were seen live begin the ones that are kept.
-          for await (const chunk of readFrom(this.#path(sequence, read.attempt, 'out'), read.out)) yield chunk;
+          for await (const chunk of (await partOf(read.attempt, 'out')).read(read.out)) yield chunk;
           if (read.attempt >= attempt) return;
           read.attempt += 1;
           read.setup = 0;
@@ -145,103 +177,46 @@ export class JobLogs {
     }
   }
 
+  /** Puts what is here of a job's log into the object store. */
+  async store(sequence: number): Promise<void> {
+    const { stored } = this.#options;
+    if (stored === null) return;
+    const names = (await this.#namesOf(sequence)).filter(name => PART.test(name));
+    await stored.keep(sequence, this.#directoryOf(sequence), names);
+  }
+
   async remove(sequence: number): Promise<void> {
-    await this.#removals.remove(join(this.#directory, String(sequence)));
+    await this.removeHere(sequence);
+    await this.#options.stored?.remove(sequence);
   }
 
-  /** Removes the logs of jobs that are not known any more. */
-  async sweep(known: ReadonlySet<number>): Promise<void> {
-    for (const name of await readdir(this.#directory).catch(() => [])) {
-      if (!known.has(Number(name))) await this.#removals.remove(join(this.#directory, name));
-    }
+  /** Only what is on this node's disk. */
+  async removeHere(sequence: number): Promise<void> {
+    await this.#options.removals.remove(this.#directoryOf(sequence));
   }
 
-  #path(sequence: number, attempt: number, kind: 'setup' | 'out'): string {
-    return join(this.#directory, String(sequence), `${attempt}.${kind}`);
+  /** Removes the logs of jobs that are not known any more; `known` tells which of them are. */
+  async sweep(known: (sequences: readonly number[]) => Promise<ReadonlySet<number>>): Promise<void> {
+    const { directory, removals } = this.#options;
+    const names = await readdir(directory).catch(() => []);
+    const there = await known(names.map(Number).filter(Number.isSafeInteger));
+    for (const name of names) if (!there.has(Number(name))) await removals.remove(join(directory, name));
   }
-}
 
-/** A piece of a log that can be read from any of its bytes on. */
-interface LogPart {
-  readonly bytes: number;
-  read(start: number): AsyncIterable<Buffer>;
-}
-
-async function filePart(path: string): Promise<LogPart> {
-  const bytes = (await statOf(path))?.size ?? 0;
-  return { bytes, read: start => readFrom(path, start) };
-}
-
-async function* liveOrKept(live: AsyncIterable<Buffer>, kept: string, start: number): AsyncIterable<Buffer> {
-  let before = start;
-  let isLive = false;
-  for await (const chunk of live) {
-    isLive = true;
-    const rest = chunk.subarray(before);
-    before -= chunk.length - rest.length;
-    if (rest.length > 0) yield rest;
+  /** The same for the object store. */
+  async sweepStore(known: (sequences: readonly number[]) => Promise<ReadonlySet<number>>): Promise<void> {
+    await this.#options.stored?.sweep(known);
   }
-  if (!isLive) yield* readFrom(kept, start);
-}
 
-/** All parts without their first `skipped` bytes, and without what was added since they were measured. */
-async function* lastOf(parts: readonly LogPart[], skipped: number): AsyncIterable<Buffer> {
-  let before = skipped;
-  for (const { bytes, read } of parts) {
-    const start = Math.min(before, bytes);
-    before -= start;
-    let left = bytes - start;
-    if (left === 0) continue;
-    for await (const chunk of read(start)) {
-      yield chunk.length <= left ? chunk : chunk.subarray(0, left);
-      left -= chunk.length;
-      if (left <= 0) break;
-    }
+  async #namesOf(sequence: number): Promise<readonly string[]> {
+    return await readdir(this.#directoryOf(sequence)).catch(() => []);
   }
-}
 
-/** How far the beginning of a line is looked for. */
-const MAX_LINE_BYTES = 1024 * 1024;
-
-/** Without the rest of the line that was cut; as it is when the line is too long to be one. */
-async function* fromWholeLine(chunks: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
-  const held: Buffer[] = [];
-  let heldBytes = 0;
-  let isFound = false;
-  for await (const chunk of chunks) {
-    if (isFound) {
-      yield chunk;
-      continue;
-    }
-    const at = chunk.indexOf(0x0a);
-    held.push(chunk);
-    heldBytes += chunk.length;
-    isFound = at >= 0 || heldBytes > MAX_LINE_BYTES;
-    if (!isFound) continue;
-    if (at >= 0) yield chunk.subarray(at + 1);
-    else yield* held;
-    held.length = 0;
+  #directoryOf(sequence: number): string {
+    return join(this.#options.directory, String(sequence));
   }
-  yield* held;
-}
 
-/** A file that is not there is empty. */
-async function* readFrom(path: string, start: number): AsyncIterable<Buffer> {
-  try {
-    yield* createReadStream(path, { start }) as AsyncIterable<Buffer>;
-  } catch (error) {
-    if (!isAbsent(error)) throw error;
+  #path(sequence: number, attempt: number, kind: Kind): string {
+    return join(this.#directoryOf(sequence), `${attempt}.${kind}`);
   }
-}
-
-async function exists(path: string): Promise<boolean> {
-  return (await statOf(path)) !== null;
-}
-
-/** Null for a file that is not there; one that cannot be looked at is no empty log. */
-async function statOf(path: string): Promise<Stats | null> {
-  return await stat(path).catch(error => {
-    if (isAbsent(error)) return null;
-    throw error;
-  });
 }

@@ -1,6 +1,6 @@
 import type { JobStatus } from '../core/job.ts';
 
-/** What jobs count. `Jobs.byStatus` says what waits and runs now. */
+/** Counts of jobs. `Jobs.byStatus` counts those that wait and run now. */
 export interface JobMetrics {
   /** Its first attempt began, so long after it was submitted. */
   started(waitedMs: number): void;

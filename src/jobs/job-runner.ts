@@ -1,9 +1,11 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import { messageOf, ServiceError } from '../core/error.ts';
+import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
+import { type ResolvedVariables, resolveVariables, type SecretSource } from '../core/secret.ts';
 import type { Command } from '../instances/command.ts';
 import type { InstanceLog } from '../instances/contract.ts';
 import type { Instances } from '../instances/instances.ts';
+import { sharedController } from '../lib/linked-signal.ts';
 import type { ExitResult, SandboxDriver } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
@@ -19,6 +21,7 @@ import {
   setJobStopReason,
 } from '../storage/jobs.ts';
 import { untilWritten } from '../storage/until-written.ts';
+import { type JobNode, ownerOf } from './cluster.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles, PlacedFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
@@ -31,6 +34,7 @@ import type { PythonEnvironments } from './python-environments.ts';
 export interface JobRunnerOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
+  readonly node: JobNode;
   readonly instances: Instances;
   readonly driver: () => Promise<SandboxDriver>;
   readonly files: JobFiles;
@@ -39,6 +43,8 @@ export interface JobRunnerOptions {
   readonly prepare: () => Promise<void>;
   /** null: this machine has none. */
   readonly python: () => Promise<JobPython | null>;
+  /** Absent: there are no secrets. */
+  readonly secrets?: SecretSource;
   readonly logs: JobLogs;
   readonly changes: JobChanges;
   readonly metrics: JobMetrics;
@@ -48,7 +54,7 @@ export interface JobRunnerOptions {
   readonly log: InstanceLog;
 }
 
-/** What became of a run: it is over, it is to run again at this moment, or the server ends and the next one goes on with it. */
+/** The outcome of a run: it is over, it is to run again at this moment, or the server ends and the next one goes on with it. */
 export type RunResult = 'over' | 'left' | { readonly againAtMs: number };
 
 interface Live {
@@ -69,7 +75,7 @@ export class JobRunner {
   readonly #running = new Set<number>();
   /** Those that ran longer than they may. */
   readonly #late = new Set<number>();
-  readonly #closing = new AbortController();
+  readonly #closing = sharedController();
   #startsMore = true;
   /** Since when no sandbox could be started; undefined while the last one could. */
   #failingSinceMs: number | undefined;
@@ -93,6 +99,7 @@ export class JobRunner {
     let result: RunResult = 'left';
     try {
       let placed: PlacedFiles;
+      let variables: ResolvedVariables;
       try {
         const notYet = await this.#notPrepared(job);
         if (notYet !== null) {
@@ -100,6 +107,7 @@ export class JobRunner {
           else if (this.#startsMore) result = await this.#tryLater(job, notYet);
           return result;
         }
+        variables = await resolveVariables(job.tenant, job.spec.runtimeEnv.envVars, this.#options.secrets);
         placed = await files.place(job);
         python = await this.#options.python();
         if (pip !== null) environment = await this.#environment(job, pip, python);
@@ -111,11 +119,11 @@ export class JobRunner {
         return result;
       }
       if (signal.aborted) result = 'over';
-      else if (this.#startsMore) result = await this.#start(job, { files: placed, python, environment });
+      else if (this.#startsMore) result = await this.#start(job, { files: placed, python, environment, variables });
     } catch (error) {
       result = await this.#fault(job, error);
     } finally {
-      if (environment !== null && pip !== null && python !== null) environments.release(pip, python);
+      if (environment !== null && pip !== null && python !== null) environments.release(job.tenant, pip, python);
       if (result !== 'left') await this.#removeFiles(job);
     }
     return result;
@@ -131,7 +139,7 @@ export class JobRunner {
     let result: RunResult = 'left';
     // Beside the rest: what runs already needs neither a zygote nor an interpreter of ours.
     const held = pip === null ? null : this.#options.python();
-    void held?.then(python => python && pip && this.#options.environments.hold(pip, python));
+    void held?.then(python => python && pip && this.#options.environments.hold(job.tenant, pip, python));
     try {
       const found = await this.#options.instances.recover(job.instanceId, this.#closing.signal);
       // One that had begun would be RUNNING, or have its instance still: the server died before it could put the job back.
@@ -144,9 +152,12 @@ export class JobRunner {
         return result;
       }
       live.command = found;
-      if (job.status === 'PENDING') await this.#begin(job, pidOf(found));
+      if (job.status === 'PENDING' && !(await this.#begin(job, pidOf(found)))) {
+        result = this.#giveUp(found);
+        return result;
+      }
       // Asked for again: a stop that came before it was live here has only left its reason.
-      const now = await readJob(this.#options.database, job.sequence);
+      const now = await this.#stored(job);
       if (now !== null && now.stopReason !== '') this.#stopLive(live, this.#graceOf(job));
       else if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
       result = await this.#watch(job, found);
@@ -154,7 +165,7 @@ export class JobRunner {
       result = await this.#fault(job, error);
     } finally {
       this.#forget(job);
-      void held?.then(python => python && pip && this.#options.environments.release(pip, python));
+      void held?.then(python => python && pip && this.#options.environments.release(job.tenant, pip, python));
       if (result !== 'left') await this.#removeFiles(job);
     }
     return result;
@@ -164,6 +175,18 @@ export class JobRunner {
   stop(job: Job): void {
     const live = this.#live.get(job.sequence);
     if (live) this.#stopLive(live, this.#graceOf(job));
+  }
+
+  /** It was asked to end on another node, which has left its reason; nothing when it was asked here too. */
+  stopOnce(job: Job): void {
+    const live = this.#live.get(job.sequence);
+    if (live && live.stopGraceMs === null) this.#stopLive(live, this.#graceOf(job));
+  }
+
+  /** It is not this node's any more: what runs of it ends at once. */
+  abandon(sequence: number): void {
+    const live = this.#live.get(sequence);
+    if (live) this.#stopLive(live, 0);
   }
 
   /** Nothing starts from now on: what has not begun waits for the next server. */
@@ -202,17 +225,18 @@ export class JobRunner {
   async #tryLater(job: Job, why: unknown): Promise<RunResult> {
     const notBeforeMs = Date.now() + TRY_LATER_MS;
     const message = `${NOT_STARTED} Its sandbox could not be started yet, and is tried again: ${messageOf(why)}`;
-    await this.#requeue(job, { attempt: job.attempt, notBeforeMs, message });
-    this.#options.changes.emit(job.sequence);
-    return { againAtMs: notBeforeMs };
+    return await this.#requeue(job, { attempt: job.attempt, notBeforeMs, message });
   }
 
   async #environment(job: Job, pip: NonNullable<Job['spec']['runtimeEnv']['pip']>, python: JobPython | null) {
+    if (this.#options.rules.rootfs === 'image') {
+      throw failedPrecondition('pip is not possible where jobs run in an image: put the packages into the image');
+    }
     if (python === null) throw new Error('pip needs Python, and none was found on this machine');
     const { logs, environments } = this.#options;
     await logs.beginSetup(job.sequence, job.attempt);
     try {
-      return await environments.get(pip, python, text => logs.addSetup(job.sequence, job.attempt, text));
+      return await environments.get(job.tenant, pip, python, text => logs.addSetup(job.sequence, job.attempt, text));
     } finally {
       logs.endSetup(job.sequence, job.attempt);
     }
@@ -231,7 +255,8 @@ export class JobRunner {
     const release = instances.hold(intent.id);
     try {
       // On the disk before it starts: after a crash only the sandbox itself can tell whether it has begun.
-      if (!(await this.#written(job, () => writes.write(claimJob, job.sequence, intent)))) return 'over';
+      const claim = () => writes.write(claimJob, job.sequence, ownerOf(this.#options.node), intent);
+      if (!(await this.#written(job, claim))) return 'over';
       if (!this.#startsMore) {
         await this.#requeue(claimed, { attempt: job.attempt, notBeforeMs: 0, message: job.message });
         return 'left';
@@ -257,7 +282,7 @@ export class JobRunner {
       if (command === null) return 'left';
       this.#failingSinceMs = undefined;
       live.command = command;
-      await this.#begin(claimed, pidOf(command));
+      if (!(await this.#begin(claimed, pidOf(command)))) return this.#giveUp(command);
       if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
       return await this.#watch(claimed, command);
     } finally {
@@ -266,7 +291,8 @@ export class JobRunner {
     }
   }
 
-  async #begin(job: Job, pid: string): Promise<void> {
+  /** False when it was given up elsewhere while it started. */
+  async #begin(job: Job, pid: string): Promise<boolean> {
     const { database, metrics, changes } = this.#options;
     const startedAtMs = Date.now();
     const running = {
@@ -275,10 +301,17 @@ export class JobRunner {
       message: RUNNING_MESSAGE,
       startedAtMs,
     };
-    await this.#written(job, () => markJobRunning(database, job.sequence, running));
+    if (!(await this.#written(job, () => markJobRunning(database, job.sequence, running)))) return false;
     this.#running.add(job.sequence);
     if (job.attempt === 1) metrics.started(Math.max(0, startedAtMs - job.submittedAtMs));
-    changes.emit(job.sequence);
+    changes.changed(job, { status: 'RUNNING', message: RUNNING_MESSAGE });
+    return true;
+  }
+
+  /** It is not this node's any more, whoever decided so: its row stays as it is. */
+  #giveUp(command: Command): RunResult {
+    void this.#options.instances.remove(command);
+    return 'over';
   }
 
   async #watch(job: Job, command: Command): Promise<RunResult> {
@@ -301,7 +334,7 @@ export class JobRunner {
     if (this.#closing.signal.aborted) return 'left';
     const isGood = exit.code === 0 && exit.signal === null;
     const lastLines = isGood ? '' : await textOf(command.logs({ ...all, tail: LAST_LINES }, never));
-    const stored = await readJob(this.#options.database, job.sequence);
+    const stored = await this.#stored(job);
     const stopReason: StopReason = stored?.stopReason || (this.#late.has(job.sequence) ? 'timeout' : '');
     const end = endOf(exit, stopReason, job.spec.rules, lastLines);
     const startedAtMs = stored?.job.startedAtMs ?? end.endedAtMs;
@@ -313,7 +346,7 @@ export class JobRunner {
 
   /** Its end, or another attempt when it failed and may be tried again. */
   async #end(job: Job, end: JobEnd, mayRetry = false): Promise<RunResult> {
-    const { writes, changes, metrics } = this.#options;
+    const { writes, node, changes, metrics } = this.#options;
     const { rules } = job.spec;
     if (mayRetry && end.status === 'FAILED' && job.attempt <= rules.retries) {
       const delayMs = retryDelayMs(rules, job.attempt);
@@ -322,37 +355,49 @@ export class JobRunner {
         notBeforeMs: Date.now() + delayMs,
         message: `Attempt ${job.attempt} of ${rules.retries + 1} failed; the next one starts in ${delayMs} ms. ${end.message}`,
       };
-      await this.#requeue(job, again);
-      changes.emit(job.sequence);
-      return { againAtMs: again.notBeforeMs };
+      return await this.#requeue(job, again);
     }
-    if (await this.#written(job, () => writes.write(finishJob, job.sequence, end))) metrics.ended(end.status);
-    changes.emit(job.sequence);
+    if (await this.#written(job, () => writes.write(finishJob, job.sequence, node.id, end))) {
+      metrics.ended(end.status);
+      changes.changed(job, end);
+    } else changes.emit(job.sequence);
     return 'over';
   }
 
   /** The server that was starting it died before anything of the job had run. */
   async #neverBegan(job: Job): Promise<RunResult> {
     const again = { attempt: job.attempt, notBeforeMs: 0, message: job.message };
-    await this.#requeue(job, again);
-    return { againAtMs: 0 };
+    return await this.#requeue(job, again);
   }
 
-  #requeue(job: Job, again: Parameters<typeof requeueJob>[2]): Promise<void> {
-    return this.#written(job, () => this.#options.writes.write(requeueJob, job.sequence, again));
+  async #requeue(job: Job, again: Parameters<typeof requeueJob>[3]): Promise<RunResult> {
+    const { writes, node, changes } = this.#options;
+    const isOurs = await this.#written(job, () => writes.write(requeueJob, job.sequence, node.id, again));
+    if (isOurs) changes.changed(job, { status: 'PENDING', message: again.message, attempt: again.attempt });
+    else changes.emit(job.sequence);
+    return isOurs ? { againAtMs: again.notBeforeMs } : 'over';
   }
 
-  /** Whatever becomes of a job is written until it is there; it keeps its slot meanwhile. */
+  /** Repeats a write about a job until it succeeds; the job keeps its slot meanwhile. */
   #written<T>(job: Job, write: () => Promise<T>): Promise<T> {
     return untilWritten(write, this.#closing.signal, error =>
-      this.#warn(job, error, 'what became of it could not be written yet; it is tried again'),
+      this.#warn(job, error, 'its new state could not be written yet; it is tried again'),
+    );
+  }
+
+  /** What is on record of it now. A database that is away is waited for: a job does not fail because it could not be asked about. */
+  #stored(job: Job): Promise<StoredJob | null> {
+    return untilWritten(
+      () => readJob(this.#options.database, job.sequence),
+      this.#closing.signal,
+      error => this.#warn(job, error, 'it could not be read yet; it is tried again'),
     );
   }
 
   async #armTimeout(job: Job): Promise<NodeJS.Timeout | undefined> {
     const { timeoutMs } = job.spec.rules;
     if (timeoutMs === 0) return undefined;
-    const stored = await readJob(this.#options.database, job.sequence);
+    const stored = await this.#stored(job);
     const startedAtMs = stored?.job.startedAtMs ?? Date.now();
     return setTimeout(
       async () => {

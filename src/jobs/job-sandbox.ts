@@ -1,6 +1,7 @@
 import type { Job, JobResources } from '../core/job.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
+import { type ResolvedVariables, secretVariables } from '../core/secret.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import type { SandboxSpec } from '../sandbox/driver.ts';
 import type { PlacedFiles } from './job-files.ts';
@@ -9,7 +10,9 @@ import type { JobPython } from './python.ts';
 export interface JobSandboxRules extends SandboxRules {
   /** Of every job, under what it sets itself. */
   readonly environment: Readonly<Record<string, string>>;
-  /** What a job gets that did not ask. */
+  /** `image`: jobs run in an image, with its Python and without anything of this machine but the files that are handed in. */
+  readonly rootfs: 'host' | 'image';
+  /** For a job that did not ask. */
   readonly cpuMillis: number;
   readonly memoryMb: number;
 }
@@ -23,14 +26,16 @@ export interface PlacedEnvironment {
   readonly mount: MountSpec;
 }
 
-/** What was prepared for a job. */
+/** Parts that were prepared for a job. */
 export interface JobParts {
   readonly files: PlacedFiles;
   readonly python: JobPython | null;
   readonly environment: PlacedEnvironment | null;
+  /** The variables of the job, with the values of its secrets. */
+  readonly variables: ResolvedVariables;
 }
 
-/** What the sandbox of a job may use. */
+/** The resources that the sandbox of a job may use. */
 export function sizeOfSandbox(
   { cpuMillis, memoryMb }: JobResources,
   rules: Pick<JobSandboxRules, 'cpuMillis' | 'memoryMb'>,
@@ -41,7 +46,7 @@ export function sizeOfSandbox(
   };
 }
 
-/** What the driver gets to run a job. */
+/** The sandbox and the command of a job, for the driver. */
 export function toJobSandbox(
   job: Job,
   instanceId: string,
@@ -49,8 +54,9 @@ export function toJobSandbox(
   parts: JobParts,
   rules: JobSandboxRules,
 ): SandboxSpec {
-  const { files, python, environment } = parts;
+  const { files, python, environment, variables } = parts;
   const { resources, runtimeEnv, metadata, rawRuntimeEnv } = job.spec;
+  const secretNames = secretVariables(runtimeEnv.envVars);
   const base: Record<string, string> = {
     PATH: [...(environment ? [`${environment.path}/bin`] : []), ...(python?.binDirs ?? []), PATH].join(':'),
     LANG: 'C.UTF-8',
@@ -65,10 +71,10 @@ export function toJobSandbox(
     tenant: job.tenant,
     command: { kind: 'exec', argv: ['/bin/sh', '-c', job.spec.entrypoint] },
     secret,
-    rootfs: { type: 'host', imageUrl: '', user: '' },
+    rootfs: { type: rules.rootfs, imageUrl: '', user: '' },
     env: {
       ...base,
-      ...expand(runtimeEnv.envVars, base),
+      ...expand(variables, base, secretNames),
       RAY_JOB_CONFIG_JSON_ENV_VAR: JSON.stringify({
         runtime_env: rawRuntimeEnv,
         metadata: { job_submission_id: job.id, job_name: job.id, ...metadata },
@@ -78,6 +84,7 @@ export function toJobSandbox(
       ROOKERY_INSTANCE_ID: instanceId,
       ROOKERY_TENANT: job.tenant,
     },
+    ...(secretNames.length > 0 && { secretVariables: secretNames }),
     workingDir: files.workingDir,
     mounts: files.mounts,
     platformMounts: [...(python?.mounts ?? []), ...(environment ? [environment.mount] : []), ...files.platformMounts],
@@ -89,18 +96,21 @@ export function toJobSandbox(
     requireIsolation: rules.requireIsolation,
     // A job that has begun may not begin again.
     survivesCaller: true,
+    runsOnce: true,
   };
 }
 
 /**
  * `${NAME}` and `$NAME` in values stand for what the job has without them, as Ray does it; a `PYTHONPATH` of the caller comes
- * before the job's own.
+ * before the job's own. A secret is what it is.
  */
 function expand(
-  envVars: Readonly<Record<string, string>>,
+  variables: ResolvedVariables,
   base: Readonly<Record<string, string>>,
+  secretNames: readonly string[],
 ): Record<string, string> {
-  const expanded = Object.entries(envVars).map(([name, value]): [string, string] => {
+  const expanded = Object.entries(variables).map(([name, value]): [string, string] => {
+    if (secretNames.includes(name)) return [name, value];
     const text = value.replace(
       /\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))/g,
       (whole, braced?: string, bare?: string) => {

@@ -43,6 +43,24 @@ describe('a job ends as its command ends', () => {
   });
 });
 
+test('any number of jobs run at a time without a warning of Node that listeners leak', async () => {
+  const warnings: string[] = [];
+  const note = (warning: Error) => void warnings.push(warning.message);
+  process.on('warning', note);
+  try {
+    await using jobs = await JobsHarness.open();
+    const ids = Array.from({ length: 30 }, (_, index) => `job-${index}`);
+    for (const id of ids) await jobs.submit(id);
+    await Promise.all(ids.map(id => jobs.until(id, 'RUNNING')));
+    for (const id of ids) await jobs.exit(id, 0);
+    await Promise.all(ids.map(id => jobs.untilEnded(id)));
+    await jobs.untilNothingIsLeft();
+  } finally {
+    process.off('warning', note);
+  }
+  expect(warnings).toEqual([]);
+});
+
 describe('a start that fails', () => {
   test('for good fails the job with the reason, without another attempt', async () => {
     await using jobs = await JobsHarness.open();

@@ -2,152 +2,83 @@ import { randomBytes } from 'node:crypto';
 import {
   alreadyExists,
   failedPrecondition,
-  messageOf,
+  invalidRequest,
   notFound,
   resourceExhausted,
-  unavailable,
+  ServiceError,
 } from '../core/error.ts';
-import { isEnded, type Job, type JobSubmission } from '../core/job.ts';
+import { isEnded, type Job, type JobSpec, type JobSubmission } from '../core/job.ts';
 import { packagesOf } from '../core/runtime-env.ts';
-import type { InstanceLog } from '../instances/contract.ts';
+import { type SecretSource, secretsOf } from '../core/secret.ts';
 import type { Instances } from '../instances/instances.ts';
-import { within } from '../lib/deadline.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
+import { nodeOfJob } from '../storage/job-owners.ts';
 import {
-  countOpenJobs,
+  insertJob,
+  insertScheduledJob,
+  type JobDraft,
+  type OpenBounds,
+  type ScheduledSubmit,
+} from '../storage/job-submits.ts';
+import {
   deleteJob,
   findJob,
-  finishJob,
-  greatestJobSequence,
-  insertJob,
   knownJobSequences,
   listExpiredJobs,
   listJobs,
   listOpenJobs,
   readJob,
   type StoredJob,
-  setJobStopReason,
   stopJob,
 } from '../storage/jobs.ts';
-import { untilWritten } from '../storage/until-written.ts';
+import { type JobNode, ownerOf } from './cluster.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
-import type { JobRunner, RunResult } from './job-runner.ts';
+import type { NodeJobs } from './node-jobs.ts';
 import { pendingMessage, stoppedEnd } from './outcome.ts';
-import type { JobQueue, QueueItem } from './queue.ts';
+import type { Packages } from './packages.ts';
+import type { JobQueue } from './queue.ts';
 
 export interface JobsOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
   readonly instances: Instances;
-  readonly nodeId: string;
-  readonly queue: JobQueue;
-  readonly runner: JobRunner;
+  readonly node: JobNode;
+  readonly own: NodeJobs;
+  readonly queue: Pick<JobQueue, 'shortage'>;
   readonly files: JobFiles;
+  readonly packages: Pick<Packages, 'nodeFor'>;
   readonly logs: JobLogs;
+  /** Absent: there are no secrets. */
+  readonly secrets?: SecretSource;
   readonly changes: JobChanges;
   readonly metrics: JobMetrics;
-  /** Jobs that are not over, of all tenants and of one. */
-  readonly maxOpen: number;
-  readonly maxOpenPerTenant: number;
-  readonly log: InstanceLog;
+  readonly bounds: OpenBounds;
 }
 
-/** A job that is not over, in memory. */
-interface OpenJob {
-  readonly item: QueueItem;
-  readonly id: string;
-  /** `<tenant>/<name>` of each. */
-  readonly packages: readonly string[];
-  /** Aborts what happens before its start. */
-  readonly controller: AbortController;
-  timer: NodeJS.Timeout | undefined;
-}
-
-/** What a stop of the service leaves behind. */
-export interface JobsLeft {
-  /** They run on, and the next start finds them. */
-  readonly running: number;
-  /** They start when a service runs again. */
-  readonly waiting: number;
-}
-
-/** What a log answers with at most. */
+/** The largest answer of a log. */
 const MAX_LOG_BYTES = 32 * 1024 * 1024;
 const ID_ALPHABET = 'ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789';
 const EXPIRED_AT_ONCE = 1000;
 const PAGE = 200;
 
 /**
- * The jobs of this node. A job is on the disk before it is acknowledged, and marked there before it starts; after a crash each one is
- * found where it was: waiting, running, or ended while nobody looked.
+ * Jobs as callers see them, of all nodes: what is asked is answered from the rows. A job is on the disk before it is acknowledged, and marked
+ * there before it starts; after a crash each one is found where it was: waiting, running, or ended while nobody looked.
  */
 export class Jobs {
   readonly #options: JobsOptions;
-  readonly #open = new Map<number, OpenJob>();
-  readonly #openPerTenant = new Map<string, number>();
-  readonly #runs = new Set<Promise<void>>();
-  #lastSequence = 0;
-  #isStarted = false;
-  #isClosing = false;
 
   constructor(options: JobsOptions) {
     this.#options = options;
   }
 
-  /** Goes on where an earlier server stopped. */
-  async start(): Promise<void> {
-    const { database, nodeId, files, logs } = this.#options;
-    this.#lastSequence = await greatestJobSequence(database);
-    const open = await listOpenJobs(database, nodeId);
-    for (const stored of open) {
-      const { job } = stored;
-      if (job.instanceId === '') {
-        this.#enqueue(this.#track(job), stored.notBeforeMs);
-        continue;
-      }
-      const tracked = this.#track(job);
-      this.#options.queue.occupy(tracked.item);
-      this.#follow(tracked, this.#options.runner.adopt(stored));
-    }
-    await files.sweep(new Set(this.#open.keys()));
-    await logs.sweep(await knownJobSequences(database));
-    this.#isStarted = true;
-    this.pump();
-  }
-
-  /** Running jobs run on, and the next start finds them; with `stopRunningMs` they are ended, within that time. */
-  async close(stopRunningMs: number | null = null): Promise<JobsLeft> {
-    this.#isClosing = true;
-    if (stopRunningMs !== null) await this.#stopRunning(stopRunningMs);
-    for (const { timer, controller } of this.#open.values()) {
-      clearTimeout(timer);
-      controller.abort();
-    }
-    this.#options.runner.close();
-    await Promise.all(this.#runs);
-    return await countOpenJobs(this.#options.database, this.#options.nodeId);
-  }
-
-  /** Whether an uploaded package (`<tenant>/<name>`) is needed. */
-  needsPackage(key: string): boolean {
-    for (const { packages } of this.#open.values()) if (packages.includes(key)) return true;
-    return false;
-  }
-
-  /** Whether a job that is not over has an id that begins so. */
-  isOpen(tenant: string, prefix: string): boolean {
-    for (const { item, id } of this.#open.values()) if (item.tenant === tenant && id.startsWith(prefix)) return true;
-    return false;
-  }
-
-  /** How many are not over, as their records say. */
+  /** How many of this node are not over, as their records say. */
   byStatus(): { readonly PENDING: number; readonly RUNNING: number } {
-    const { running } = this.#options.runner;
-    return { PENDING: this.#open.size - running, RUNNING: running };
+    return this.#options.own.byStatus();
   }
 
   /**
@@ -155,48 +86,50 @@ export class Jobs {
    * `already_exists`. Fails with `resource_exhausted` when too many are open, `invalid_request` when it asks for what it may not have.
    */
   async submit(tenant: string, { id, spec, fingerprint }: JobSubmission): Promise<Job> {
-    const { database, writes, files, queue, maxOpen, maxOpenPerTenant, nodeId } = this.#options;
-    this.#mustBeStarted();
-    await files.check({ spec });
-    if (this.#open.size >= maxOpen || (this.#openPerTenant.get(tenant) ?? 0) >= maxOpenPerTenant) {
-      throw resourceExhausted('too many jobs are waiting or running', { retryAfterSeconds: 5 });
-    }
-    const nowMs = Date.now();
-    // Ordered also within a millisecond and when the clock was set back.
-    this.#lastSequence = Math.max(this.#lastSequence + 1, nowMs * 1000);
-    const job: Job = {
-      sequence: this.#lastSequence,
-      tenant,
-      id: id ?? newJobId(),
-      spec,
-      status: 'PENDING',
-      message: pendingMessage(queue.shortage(spec.resources), spec.runtimeEnv.pip !== null),
-      errorType: '',
-      exitCode: null,
-      attempt: 1,
-      nodeId,
-      instanceId: '',
-      pid: '',
-      submittedAtMs: nowMs,
-      startedAtMs: null,
-      endedAtMs: null,
-    };
-    // Before it is written, so that its packages stay.
-    const tracked = this.#track(job);
-    let isNew = false;
-    try {
-      isNew = await writes.write(insertJob, job, fingerprint);
-    } finally {
-      if (!isNew) this.#untrack(tracked);
-    }
-    if (isNew) {
-      this.#enqueue(tracked, 0);
-      this.pump();
-      return job;
-    }
-    const known = await findJob(database, tenant, job.id);
+    const { database, writes, own, bounds } = this.#options;
+    own.mustBeStarted();
+    await this.#check(tenant, spec);
+    const draft = await this.#draft(tenant, id ?? newJobId(), spec);
+    const submitted = await writes.write(insertJob, draft, fingerprint, bounds);
+    if (submitted === 'full') throw tooMany();
+    if (submitted !== 'known') return this.#submitted(draft, submitted.sequence);
+    const known = await findJob(database, tenant, draft.id);
     if (known?.fingerprint === fingerprint) return known.job;
-    throw alreadyExists(`Job with submission_id ${job.id} already exists. Please use a different submission_id.`);
+    throw alreadyExists(`Job with submission_id ${draft.id} already exists. Please use a different submission_id.`);
+  }
+
+  /**
+   * What a schedule submits at one of its moments, on whichever node. False: the job before it is not over. The same moment decided again
+   * changes nothing. Fails as `submit` does.
+   */
+  async submitScheduled(
+    tenant: string,
+    scheduled: ScheduledSubmit,
+    { id, spec, fingerprint }: JobSubmission & { readonly id: string },
+  ): Promise<boolean> {
+    const { writes, node, own, bounds } = this.#options;
+    own.mustBeStarted();
+    await this.#check(tenant, spec);
+    const draft = await this.#draft(tenant, id, spec);
+    const held = node.cluster?.fence() ?? null;
+    const submitted = await writes.write(insertScheduledJob, held, scheduled, draft, fingerprint, bounds);
+    if (submitted === 'full') throw tooMany();
+    if (typeof submitted !== 'string') this.#submitted(draft, submitted.sequence);
+    return submitted !== 'skipped';
+  }
+
+  /** Fails with `invalid_request` when it names a secret that is not there. */
+  async checkSecrets(tenant: string, { runtimeEnv }: JobSpec): Promise<void> {
+    const names = secretsOf(runtimeEnv.envVars);
+    if (names.length === 0) return;
+    const { secrets } = this.#options;
+    if (secrets === undefined) throw invalidRequest('runtime_env.env_vars refers to a secret: this service keeps none');
+    try {
+      await secrets.check(tenant, names);
+    } catch (error) {
+      if (!(error instanceof ServiceError) || error.code !== 'failed_precondition') throw error;
+      throw invalidRequest(`runtime_env.env_vars: ${error.message}`);
+    }
   }
 
   /** Fails with `not_found`, also for another tenant's. */
@@ -216,26 +149,31 @@ export class Jobs {
     }
   }
 
+  /**
+   * Which other node has to be asked: for the log of a job, or to stop it. null: this one can do it; also for a job that does not exist, and
+   * for one of which nothing runs, which the database alone ends.
+   */
+  async nodeOf(tenant: string, id: string, what: 'log' | 'stop'): Promise<string | null> {
+    const { database, node } = this.#options;
+    if (node.cluster === null) return null;
+    const found = await nodeOfJob(database, tenant, id);
+    if (found === null || found.nodeId === '' || found.nodeId === node.id) return null;
+    const isElsewhere = what === 'stop' ? found.hasBegun : found.isOpen || !found.isLogStored;
+    return isElsewhere ? found.nodeId : null;
+  }
+
   /** Ends a job that waits or runs; false when it is over already. Answers before it has ended. */
   async stop(tenant: string, id: string): Promise<boolean> {
-    this.#mustBeStarted();
-    const { writes, queue, runner, changes, metrics } = this.#options;
+    const { writes, node, own, changes, metrics } = this.#options;
+    own.mustBeStarted();
     const { job } = await this.#find(tenant, id);
     if (isEnded(job.status)) return false;
-    const { sequence } = job;
-    const wasWaiting = await writes.write(stopJob, sequence, stoppedEnd());
-    const tracked = this.#open.get(sequence);
-    if (!wasWaiting) {
-      runner.stop(job);
-      return true;
+    const hasWaited = await writes.write(stopJob, job.sequence, node.id, stoppedEnd());
+    if (hasWaited) {
+      metrics.ended('STOPPED');
+      changes.changed(job, { status: 'STOPPED', message: stoppedEnd().message });
     }
-    metrics.ended('STOPPED');
-    changes.emit(sequence);
-    if (!tracked) return true;
-    clearTimeout(tracked.timer);
-    // In its setup it still has its slot, which its run gives back.
-    tracked.controller.abort();
-    if (queue.remove(tracked.item) || tracked.timer !== undefined) this.#untrack(tracked);
+    own.stopped(job, hasWaited);
     return true;
   }
 
@@ -247,7 +185,7 @@ export class Jobs {
     }
     // Of two at the same moment one has forgotten it.
     if (!(await this.#options.writes.write(deleteJob, job.sequence))) throw notFound(`Job ${id} does not exist`);
-    this.#options.changes.emit(job.sequence);
+    this.#options.changes.changed(job, { status: 'DELETED', message: '' });
     await this.#options.logs.remove(job.sequence);
   }
 
@@ -283,25 +221,53 @@ export class Jobs {
     return expired.length === EXPIRED_AT_ONCE;
   }
 
-  async #stopRunning(timeoutMs: number): Promise<void> {
-    const { database, nodeId, writes, runner } = this.#options;
-    // Else one that is about to start would be missed below, and run on.
-    runner.startNoMore();
-    const running = (await listOpenJobs(database, nodeId)).filter(({ job }) => job.instanceId !== '');
-    for (const { job } of running) {
-      await writes.write(setJobStopReason, job.sequence, 'stopped');
-      runner.stop(job);
-    }
-    await within(Promise.all(this.#runs), timeoutMs, 'not all jobs have ended').catch(() => undefined);
+  /** Those of all nodes and tenants that are not over. */
+  async open(): Promise<readonly Job[]> {
+    return (await listOpenJobs(this.#options.database, null)).map(({ job }) => job);
   }
 
-  /** Before that it is not known what there is. */
-  #mustBeStarted(): void {
-    if (!this.#isStarted || this.#isClosing) {
-      throw unavailable('jobs cannot be submitted or stopped while the service starts or ends', {
-        retryAfterSeconds: 1,
-      });
-    }
+  /** Which of these there are, on any node. */
+  async known(sequences: readonly number[]): Promise<ReadonlySet<number>> {
+    return await knownJobSequences(this.#options.database, sequences);
+  }
+
+  /** Fails with `invalid_request` when it asks for what it may not have, or names a secret that is not there. */
+  async #check(tenant: string, spec: JobSpec): Promise<void> {
+    await this.#options.files.check({ spec });
+    await this.checkSecrets(tenant, spec);
+  }
+
+  async #draft(tenant: string, id: string, spec: JobSpec): Promise<JobDraft> {
+    const { queue, packages, node } = this.#options;
+    const nodeId = await packages.nodeFor(tenant, packagesOf(spec.runtimeEnv));
+    return {
+      tenant,
+      id,
+      spec,
+      status: 'PENDING',
+      message: pendingMessage(queue.shortage(spec.resources), spec.runtimeEnv.pip !== null),
+      errorType: '',
+      exitCode: null,
+      attempt: 1,
+      nodeId,
+      // That of another node is not known here, and only counts once it runs.
+      nodeEpoch: nodeId === node.id ? ownerOf(node).epoch : 0,
+      isForAnother: nodeId !== node.id,
+      instanceId: '',
+      pid: '',
+      submittedAtMs: Date.now(),
+      startedAtMs: null,
+      endedAtMs: null,
+    };
+  }
+
+  #submitted({ nodeEpoch: _, isForAnother, ...draft }: JobDraft, sequence: number): Job {
+    const { own, changes } = this.#options;
+    const job = { ...draft, sequence };
+    changes.changed(job, {});
+    // Another node finds it in its rows.
+    if (!isForAnother) own.accept(job);
+    return job;
   }
 
   async #find(tenant: string, id: string): Promise<StoredJob> {
@@ -309,87 +275,10 @@ export class Jobs {
     if (!stored) throw notFound(`Job ${id} does not exist`);
     return stored;
   }
+}
 
-  #track({ sequence, tenant, id, spec }: Job): OpenJob {
-    const tracked: OpenJob = {
-      item: { sequence, tenant, priority: spec.rules.priority, resources: spec.resources },
-      id,
-      packages: packagesOf(spec.runtimeEnv).map(name => `${tenant}/${name}`),
-      controller: new AbortController(),
-      timer: undefined,
-    };
-    this.#open.set(sequence, tracked);
-    this.#openPerTenant.set(tenant, (this.#openPerTenant.get(tenant) ?? 0) + 1);
-    return tracked;
-  }
-
-  #untrack({ item: { sequence, tenant } }: OpenJob): void {
-    if (!this.#open.delete(sequence)) return;
-    const left = (this.#openPerTenant.get(tenant) ?? 1) - 1;
-    if (left > 0) this.#openPerTenant.set(tenant, left);
-    else this.#openPerTenant.delete(tenant);
-  }
-
-  #enqueue(tracked: OpenJob, notBeforeMs: number): void {
-    tracked.timer = undefined;
-    const waitMs = notBeforeMs - Date.now();
-    if (waitMs <= 0) {
-      this.#options.queue.add(tracked.item);
-      return;
-    }
-    tracked.timer = setTimeout(() => {
-      this.#enqueue(tracked, 0);
-      this.pump();
-    }, waitMs).unref();
-  }
-
-  /** Starts what may start now. */
-  pump(): void {
-    while (!this.#isClosing) {
-      const item = this.#options.queue.take();
-      if (!item) return;
-      const tracked = this.#open.get(item.sequence);
-      if (tracked) this.#follow(tracked, this.#run(tracked));
-      else this.#options.queue.release(item);
-    }
-  }
-
-  async #run(tracked: OpenJob): Promise<RunResult> {
-    const { database, writes, changes, metrics, runner, log } = this.#options;
-    const stored = await readJob(database, tracked.item.sequence);
-    if (stored?.job.status !== 'PENDING') return 'over';
-    if (stored.stopReason !== '') {
-      // It was stopped while it was on its way back to the queue.
-      const stop = () => writes.write(finishJob, stored.job.sequence, stoppedEnd());
-      const warn = (error: unknown) =>
-        log.warn({ job: tracked.id, err: error }, 'a stopped job could not be ended yet');
-      if (await untilWritten(stop, tracked.controller.signal, warn)) metrics.ended('STOPPED');
-      changes.emit(stored.job.sequence);
-      return 'over';
-    }
-    return await runner.run(stored, tracked.controller.signal);
-  }
-
-  /** Gives its slot back when a run is over, and brings it back when it is to run again. */
-  #follow(tracked: OpenJob, running: Promise<RunResult>): void {
-    const { queue, log } = this.#options;
-    const run = running
-      .catch((error: unknown): RunResult => {
-        log.error({ job: tracked.id, reason: messageOf(error) }, 'a job could not be looked after');
-        return 'left';
-      })
-      .then(result => {
-        queue.release(tracked.item);
-        if (result === 'left') return;
-        if (result === 'over') this.#untrack(tracked);
-        else if (!this.#isClosing) this.#enqueue(tracked, result.againAtMs);
-      })
-      .finally(() => {
-        this.#runs.delete(run);
-        this.pump();
-      });
-    this.#runs.add(run);
-  }
+function tooMany() {
+  return resourceExhausted('too many jobs are waiting or running', { retryAfterSeconds: 5 });
 }
 
 function newJobId(): string {

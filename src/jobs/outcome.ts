@@ -9,7 +9,7 @@ export const NOT_STARTED = 'Job has not started yet.';
 const LAST_LINES_CHARS = 20_000;
 const MAX_RETRY_DELAY_MS = 3_600_000;
 
-/** What a job says of itself before it has started. `shortage`: why it never will. */
+/** The message of a job before it has started. `shortage`: why it never will. */
 export function pendingMessage(shortage: string | null, hasSetup: boolean): string {
   if (shortage !== null) {
     return `${NOT_STARTED} It is waiting for resources (CPUs, GPUs, memory, custom resources) to become available: ${shortage}.`;

@@ -18,6 +18,8 @@ beforeEach(async () => {
     maxBytes: 100,
     keepMs: 60_000,
     maxPackagesPerTenant: 2,
+    node: { id: 'n', cluster: null },
+    places: null,
   });
   await packages.start();
 });

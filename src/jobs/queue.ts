@@ -1,6 +1,6 @@
 import type { JobResources } from '../core/job.ts';
 
-/** What the queue needs to know of a job that waits or runs. */
+/** A job that waits or runs, as the queue sees it. */
 export interface QueueItem {
   readonly sequence: number;
   readonly tenant: string;
@@ -11,13 +11,13 @@ export interface QueueItem {
 export interface QueueLimits {
   readonly maxRunning: number;
   readonly maxRunningPerTenant: number;
-  /** What all running jobs may have asked for together. */
+  /** The most that all running jobs may have asked for together. */
   readonly cpuMillis: number;
   readonly memoryMb: number;
   readonly custom: Readonly<Record<string, number>>;
 }
 
-/** What the machine has promised to everybody (`Ledger`), as the queue asks it. */
+/** The machine's promises to everybody (`Ledger`), as the queue asks for them. */
 export interface QueueMachine {
   /** True when nothing of that size may start now. */
   isFull(resources: JobResources): boolean;

@@ -13,48 +13,72 @@ import {
   findJobSchedule,
   insertJobSchedule,
   type JobScheduleTable,
+  listJobScheduleKeys,
   listJobSchedules,
 } from '../storage/job-schedules.ts';
+import type { JobNode } from './cluster.ts';
 import type { Jobs } from './jobs.ts';
 
 export interface JobSchedulesOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
-  readonly jobs: Pick<Jobs, 'submit' | 'isOpen'>;
+  readonly node: JobNode;
+  readonly jobs: Pick<Jobs, 'submitScheduled' | 'checkSecrets'>;
   readonly maxPerTenant: number;
   readonly log: InstanceLog;
 }
 
-/** What a caller asks for; the id is made up where none was sent. */
-export type Schedule = Omit<JobScheduleTable, 'tenant' | 'created_at_ms'>;
+/** The schedule that a caller asks for; the id is made up where none was sent. */
+export type Schedule = Omit<JobScheduleTable, 'tenant' | 'created_at_ms' | 'decided_until_ms'>;
 
 interface Running {
+  readonly row: JobScheduleTable;
+  readonly submission: JobSubmission;
   readonly cron: Cron;
   readonly packages: readonly string[];
 }
 
+/** How far back a node looks that takes the schedules over: longer than it takes to notice that the one before is dead. */
+const TAKEOVER_MS = 60_000;
+
 /**
- * Jobs that are submitted by the clock. The id of each is made of the schedule's and of the moment, so that one moment never gives two. What
- * was due while no service ran is not made up for.
+ * Jobs that are submitted by the clock. Of several nodes one submits; each moment is decided in the transaction that writes its job, so that
+ * it never gives two, and what was due while the schedules changed hands is made up for. What was due while no service ran is not.
  */
 export class JobSchedules {
   readonly #options: JobSchedulesOptions;
   readonly #running = new Map<string, Running>();
+  /** Since when this node submits; null: another one does. */
+  #heldSinceMs: number | null = null;
+  /** Schedules that cannot be read: told once. */
+  readonly #bad = new Set<string>();
 
   constructor(options: JobSchedulesOptions) {
     this.#options = options;
   }
 
   async start(): Promise<void> {
-    for (const row of await listJobSchedules(this.#options.database, null)) {
-      try {
-        this.#run(row);
-      } catch (error) {
-        // An earlier version took it in; it is no reason not to start.
-        const reason = messageOf(error);
-        this.#options.log.error({ schedule: row.id, tenant: row.tenant, reason }, 'a schedule is not valid any more');
-      }
+    for (const row of await listJobSchedules(this.#options.database, null)) this.#take(row);
+    const { cluster } = this.#options.node;
+    if (cluster === null) this.#heldSinceMs = Date.now();
+    else await this.#holdIfMine(cluster.isHeld());
+  }
+
+  /** Learns of schedules that other nodes made and deleted, and whether it is this node that submits. */
+  async lookAgain(): Promise<void> {
+    const { database, node } = this.#options;
+    const keys = await listJobScheduleKeys(database);
+    const known = new Map(keys.map(({ tenant, id, created_at_ms }) => [keyOf(tenant, id), created_at_ms]));
+    for (const [key, { row }] of this.#running) if (known.get(key) !== row.created_at_ms) this.#forget(key);
+    for (const { tenant, id } of keys) {
+      const key = keyOf(tenant, id);
+      if (this.#running.has(key) || this.#bad.has(key)) continue;
+      const row = await findJobSchedule(database, tenant, id);
+      if (row !== undefined) this.#take(row);
+      const running = this.#running.get(key);
+      if (running !== undefined && this.#heldSinceMs !== null) await this.#catchUp(running);
     }
+    if (node.cluster !== null) await this.#holdIfMine(node.cluster.isHeld());
   }
 
   close(): void {
@@ -68,13 +92,20 @@ export class JobSchedules {
     return false;
   }
 
+  /** Of all schedules, as `<tenant>/<name>`. */
+  packages(): readonly string[] {
+    return [...this.#running.values()].flatMap(({ packages }) => packages);
+  }
+
   /** Fails with `invalid_request`, or `already_exists` when the tenant has one of this id. */
   async create(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
-    const row = { tenant, ...schedule, created_at_ms: Date.now() };
-    const { database, writes, maxPerTenant } = this.#options;
+    const nowMs = Date.now();
+    const row = { tenant, ...schedule, created_at_ms: nowMs, decided_until_ms: nowMs };
+    const { database, writes, jobs, maxPerTenant } = this.#options;
     if ((await listJobSchedules(database, tenant)).length >= maxPerTenant) {
       throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
     }
+    await jobs.checkSecrets(tenant, readJobSubmission(JSON.parse(row.submission), 'job').spec);
     if (!(await writes.write(insertJobSchedule, row))) {
       throw alreadyExists(`Schedule ${row.id} already exists`);
     }
@@ -98,38 +129,75 @@ export class JobSchedules {
     if (!(await this.#options.writes.write(deleteJobSchedule, tenant, id))) {
       throw unknown(id);
     }
-    const key = keyOf(tenant, id);
-    this.#running.get(key)?.cron.stop();
-    this.#running.delete(key);
+    this.#forget(keyOf(tenant, id));
+  }
+
+  #take(row: JobScheduleTable): void {
+    try {
+      this.#run(row);
+    } catch (error) {
+      // An earlier version took it in; it is no reason not to start.
+      this.#bad.add(keyOf(row.tenant, row.id));
+      const reason = messageOf(error);
+      this.#options.log.error({ schedule: row.id, tenant: row.tenant, reason }, 'a schedule is not valid any more');
+    }
   }
 
   #run(row: JobScheduleTable): void {
+    const key = keyOf(row.tenant, row.id);
+    this.#forget(key);
     const submission = readJobSubmission(JSON.parse(row.submission), 'job');
     const cron = new Cron(row.cron, { timezone: row.timezone, unref: true }, self => {
-      void this.#submit(row, submission, self.currentRun() ?? new Date());
+      const at = self.currentRun() ?? new Date();
+      if (this.#options.node.cluster?.isHeld() !== false) void this.#submit(row, submission, at);
     });
     const packages = packagesOf(submission.spec.runtimeEnv).map(name => `${row.tenant}/${name}`);
-    this.#running.set(keyOf(row.tenant, row.id), { cron, packages });
+    this.#running.set(key, { row, submission, cron, packages });
+  }
+
+  #forget(key: string): void {
+    this.#running.get(key)?.cron.stop();
+    this.#running.delete(key);
+    this.#bad.delete(key);
+  }
+
+  /** Whoever submitted before this node may have died before a moment that is over by now. */
+  async #holdIfMine(isHeld: boolean): Promise<void> {
+    if (!isHeld) this.#heldSinceMs = null;
+    if (!isHeld || this.#heldSinceMs !== null) return;
+    this.#heldSinceMs = Date.now();
+    for (const running of this.#running.values()) await this.#catchUp(running);
+  }
+
+  /** Submits what was due before this node knew that it is to do so. */
+  async #catchUp({ row, submission, cron }: Running): Promise<void> {
+    const nowMs = Date.now();
+    let at = cron.nextRun(new Date(Math.max(row.decided_until_ms, row.created_at_ms, nowMs - TAKEOVER_MS)));
+    for (; at !== null && at.getTime() <= nowMs; at = cron.nextRun(at)) await this.#submit(row, submission, at);
   }
 
   async #submit(row: JobScheduleTable, submission: JobSubmission, at: Date): Promise<void> {
     const { jobs, log } = this.#options;
     const { tenant } = row;
     try {
-      if (row.overlap === 'skip' && jobs.isOpen(tenant, `${row.id}-`)) {
-        log.info({ schedule: row.id, tenant }, 'a scheduled job was left out: the one before is not over');
-        return;
-      }
       // To the second, which is as fine as a schedule can be.
       const moment = at.toISOString().slice(0, 19).replaceAll(/[-:]/g, '');
-      await jobs.submit(tenant, { ...submission, id: `${row.id}-${moment}Z` });
+      const scheduled = {
+        scheduleId: row.id,
+        createdAtMs: row.created_at_ms,
+        atMs: Math.floor(at.getTime() / 1000) * 1000,
+        unlessOpen: row.overlap === 'skip' ? `${row.id}-` : null,
+      };
+      const isSubmitted = await jobs.submitScheduled(tenant, scheduled, { ...submission, id: `${row.id}-${moment}Z` });
+      if (!isSubmitted)
+        log.info({ schedule: row.id, tenant }, 'a scheduled job was left out: the one before is not over');
     } catch (error) {
       log.warn({ schedule: row.id, tenant, reason: messageOf(error) }, 'a scheduled job could not be submitted');
     }
   }
 
   #record(row: JobScheduleTable): Record<string, unknown> {
-    const next = this.#running.get(keyOf(row.tenant, row.id))?.cron.nextRun();
+    const next = nextRunOf(row);
     return {
       schedule_id: row.id,
       cron: row.cron,
@@ -161,6 +229,15 @@ export function readSchedule(body: JsonObject): Schedule {
     throw invalidBody('job.submission_id must be absent: each job gets an id made of schedule_id and its moment');
   }
   return { id, cron, timezone, overlap, submission: JSON.stringify(job) };
+}
+
+/** null for one that an earlier version took in and this one cannot read. */
+function nextRunOf({ cron, timezone }: JobScheduleTable): Date | null {
+  try {
+    return new Cron(cron, { timezone, paused: true }).nextRun();
+  } catch {
+    return null;
+  }
 }
 
 function keyOf(tenant: string, id: string): string {

@@ -21,6 +21,7 @@ test('a URN becomes what the version says of its instances', async () => {
       handler: 'app.handle',
       codePath: '/opt/code',
       environment: { A: '1' },
+      poolId: 'warm',
       timeout: 60,
       sandboxType: 'docker',
       rootfs: {
@@ -35,6 +36,7 @@ test('a URN becomes what the version says of its instances', async () => {
   );
   expect(await test.registry.resolver.resolveFunction(T, `${URN}:latest`)).toEqual({
     functionName: NAME,
+    dependencies: '',
     functionVersion: LATEST,
     functionUrn: `${URN}:$latest`,
     sandboxType: 'docker',
@@ -53,6 +55,7 @@ test('a URN becomes what the version says of its instances', async () => {
     callTimeoutMs: 60_000,
     initTimeoutMs: 5000,
     preStopTimeoutMs: 7000,
+    poolId: 'warm',
   });
 });
 

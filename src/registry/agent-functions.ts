@@ -1,6 +1,7 @@
 import type { AgentFunction, FunctionResolver } from '../core/agent.ts';
+import { CODE_TARGET, codeMount } from '../core/code-package.ts';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
-import type { FunctionVersion } from '../core/function.ts';
+import { codePackageOf, type FunctionVersion } from '../core/function.ts';
 import { parsePorts } from '../core/port.ts';
 import { LATEST, parseUrn } from '../core/urn.ts';
 import { functionNotFound } from './errors.ts';
@@ -25,12 +26,19 @@ export function createFunctionResolver(functions: FunctionRegistry, business: st
       if (fn.spec.kind !== 'agent') {
         throw invalidFunction(`${urn} is of kind ${fn.spec.kind}; an agent needs a function of kind agent`);
       }
-      return toAgentFunction(fn);
+      return withItsPackage(fn);
     },
   };
 }
 
-/** What a version says of its instances; of use for the function service too. */
+/** An agent has the package of its function where instances of a function service have theirs. */
+function withItsPackage(fn: FunctionVersion): AgentFunction {
+  const runs = toAgentFunction(fn);
+  if (codePackageOf(fn.spec) === null) return runs;
+  return { ...runs, codePath: CODE_TARGET, mounts: [codeMount(fn.spec.codePath), ...runs.mounts] };
+}
+
+/** A version's rules for its instances; of use for the function service too. */
 export function toAgentFunction({ spec, version, urn }: FunctionVersion): AgentFunction {
   return {
     functionName: spec.name,
@@ -39,6 +47,7 @@ export function toAgentFunction({ spec, version, urn }: FunctionVersion): AgentF
     sandboxType: spec.sandboxType,
     runtime: spec.runtime,
     codePath: spec.codePath,
+    dependencies: spec.dependencies,
     handler: spec.handler,
     initializer: spec.extendedHandler.initializer,
     preStop: spec.extendedHandler.pre_stop,
@@ -52,6 +61,7 @@ export function toAgentFunction({ spec, version, urn }: FunctionVersion): AgentF
     callTimeoutMs: spec.timeout * 1000,
     initTimeoutMs: spec.extendedTimeout.initializer * 1000,
     preStopTimeoutMs: spec.extendedTimeout.pre_stop * 1000,
+    poolId: spec.poolId,
   };
 }
 

@@ -1,7 +1,7 @@
 import { parseUrn } from '../core/urn.ts';
 import { functionNotFound } from './errors.ts';
 
-/** What a caller called a function. */
+/** The name by which a caller names a function. */
 export interface NamedFunction {
   /** The plain name. Who asks the registry for it takes `knownName`. */
   readonly name: string;

@@ -1,8 +1,8 @@
-import { type FunctionSpec, type FunctionVersion, hostCodePath } from '../core/function.ts';
+import { codePackageOf, type FunctionSpec, type FunctionVersion, hostCodePath } from '../core/function.ts';
 import { formatUrn } from '../core/urn.ts';
 import type { FunctionRow } from '../storage/functions.ts';
 
-/** What a stored version is made of beside its record's text. */
+/** The parts of a stored version beside its record's text. */
 type StoredVersion = Pick<
   FunctionRow,
   'tenant' | 'name' | 'version' | 'revision_id' | 'host_code_path' | 'code_token' | 'record'
@@ -32,9 +32,11 @@ export function toRecord(fn: FunctionVersion) {
     functionVersionUrn: fn.urn,
     revisionId: fn.revisionId,
     codeSize: 0,
-    codeSha256: '',
+    codeSha256: codePackageOf(spec) ?? '',
     storageType: spec.storageType,
     codePath: spec.codePath,
+    // A field of ours: only those that use it have it.
+    ...(spec.dependencies !== '' && { dependencies: spec.dependencies }),
     bucketId: spec.s3CodePath?.bucketId ?? '',
     objectId: spec.s3CodePath?.objectId ?? '',
     s3CodePath: spec.s3CodePath && withoutToken(spec.s3CodePath),
@@ -69,6 +71,8 @@ export function toRecord(fn: FunctionVersion) {
     funcLayer: [],
     instanceNum: 0,
     device: spec.device,
+    // Later than the others: a record without one is as it always was.
+    ...(spec.expose?.port && { expose: spec.expose }),
     status: '',
   };
 }
@@ -97,7 +101,7 @@ export function fromStored(stored: StoredVersion): FunctionVersion {
     record;
   const { extendedHandler, extendedTimeout, sandboxType, rootfs, minInstance, maxInstance, concurrentNum } = record;
   const { customResources, tag: tags, layers, device, poolId, idleTime, autoScaleConfig, schedulePolicies } = record;
-  const { enableSessionCtx, enableAgentSession, isFuncPublic } = record;
+  const { enableSessionCtx, enableAgentSession, isFuncPublic, expose, dependencies = '' } = record;
   const s3CodePath = record.s3CodePath && { ...record.s3CodePath, token: stored.code_token };
   return {
     tenant: stored.tenant,
@@ -121,6 +125,7 @@ export function fromStored(stored: StoredVersion): FunctionVersion {
       description,
       storageType,
       codePath,
+      dependencies,
       s3CodePath,
       extendedHandler,
       extendedTimeout,
@@ -140,6 +145,7 @@ export function fromStored(stored: StoredVersion): FunctionVersion {
       enableSessionCtx,
       enableAgentSession,
       isFuncPublic,
+      expose: expose ?? null,
     },
   };
 }

@@ -1,10 +1,13 @@
+import { codePackageOf, type FunctionSpec } from '../core/function.ts';
 import { type FunctionUpdate, mergeUpdate } from '../core/function-fields.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { PublishRequest } from '../core/publish.ts';
 import { DEFAULT_VERSION_GAP_MS, defaultVersionNumber, formatTimestamp, nextRevisionId } from '../core/revision.ts';
 import { formatUrn, isVersionNumber, LATEST, VERSION_FORMAT } from '../core/urn.ts';
+import { useCodePackage } from '../storage/code-packages.ts';
 import type { WriteTransaction } from '../storage/database.ts';
 import {
+  aloneWithFunction,
   deleteVersions,
   holdLatest,
   insertVersion,
@@ -13,6 +16,8 @@ import {
 } from '../storage/function-changes.ts';
 import { hasVersion, type NewFunctionRow, publishedVersions } from '../storage/functions.ts';
 import { deleteReservations } from '../storage/reservations.ts';
+import { missingSecret } from '../storage/secrets.ts';
+import { publishChange } from './change-feed.ts';
 import {
   duplicateVersion,
   functionExists,
@@ -31,11 +36,18 @@ export interface WrittenFunction {
 }
 
 /**
- * What changes functions: write operations of `DurableWrites`, so that of parallel ones with the same name, number or revision exactly one
+ * Changes of functions: write operations of `DurableWrites`, so that of parallel ones with the same name, number or revision exactly one
  * wins. `FunctionRegistry` says what each fails with.
  */
-export async function registerFunction(transaction: WriteTransaction, row: NewFunctionRow): Promise<void> {
+export async function registerFunction(
+  transaction: WriteTransaction,
+  row: NewFunctionRow,
+  nowMs: number,
+): Promise<void> {
+  await aloneWithFunction(transaction, row.tenant, row.name);
+  await holdUsed(transaction, row.tenant, fromStored(row).spec, nowMs);
   if (!(await insertVersion(transaction, row))) throw functionExists(row.name);
+  await publishChange(transaction, row.tenant, row.name);
 }
 
 export async function publishFunction(
@@ -45,6 +57,7 @@ export async function publishFunction(
   request: PublishRequest,
   nowMs: number,
 ): Promise<WrittenFunction & { readonly version: string }> {
+  await aloneWithFunction(transaction, tenant, name);
   const latest = await holdLatest(transaction, tenant, name);
   if (latest === null) throw functionNotFound(name);
   const fn = fromStored(latest);
@@ -66,9 +79,11 @@ export async function publishFunction(
   if (versions.length >= LIMITS.publishedVersions) throw tooManyVersions(LIMITS.publishedVersions);
   const urn = formatUrn({ business: fn.business, tenant, name, version });
   const { versionDesc } = request;
+  await holdUsed(transaction, tenant, fn.spec, nowMs);
   const row = toStored({ ...fn, version, urn, versionDesc, publishTime: formatTimestamp(nowMs), updateTime: '' });
   if (!(await insertVersion(transaction, { ...row, default_published_at_ms: 0 }))) throw duplicateVersion(name);
   if (isDefault) await noteDefaultPublish(transaction, tenant, name, nowMs);
+  await publishChange(transaction, tenant, name);
   return { version, urn, record: row.record };
 }
 
@@ -79,12 +94,14 @@ export async function updateFunction(
   { revisionId, changes }: FunctionUpdate,
   nowMs: number,
 ): Promise<WrittenFunction> {
+  await aloneWithFunction(transaction, tenant, name);
   const latest = await holdLatest(transaction, tenant, name);
   if (latest === null) throw functionNotFound(name);
   const fn = fromStored(latest);
   if (revisionId !== fn.revisionId) throw staleRevision();
   const merged = mergeUpdate(fn.spec, changes);
   if (!merged.ok) throw wrongForStored(merged.problems.join('; '));
+  await holdUsed(transaction, tenant, merged.value, nowMs);
   const row = toStored({
     ...fn,
     spec: merged.value,
@@ -92,6 +109,7 @@ export async function updateFunction(
     updateTime: formatTimestamp(nowMs),
   });
   await updateLatest(transaction, { ...row, default_published_at_ms: latest.default_published_at_ms });
+  await publishChange(transaction, tenant, name);
   return { urn: fn.urn, record: row.record };
 }
 
@@ -102,6 +120,7 @@ export async function deleteFunction(
   name: string,
   version: string | null,
 ): Promise<void> {
+  await aloneWithFunction(transaction, tenant, name);
   const gone = await deleteVersions(transaction, tenant, name, version);
   if (gone.length === 0) {
     const known = version !== null && (await hasVersion(transaction, { tenant, name, version: LATEST }));
@@ -109,4 +128,22 @@ export async function deleteFunction(
     throw functionNotFound(name);
   }
   await deleteReservations(transaction, tenant, name, version, null);
+  await publishChange(transaction, tenant, name);
+}
+
+/** In the transaction that writes the reference: a package, or a secret, that something refers to is not removed. Fails as for what is not stored. */
+async function holdUsed(
+  transaction: WriteTransaction,
+  tenant: string,
+  spec: FunctionSpec,
+  nowMs: number,
+): Promise<void> {
+  const sha256 = codePackageOf(spec);
+  if (sha256 !== null && !(await useCodePackage(transaction, tenant, sha256, nowMs))) {
+    throw wrongForStored(`codePath: the code package does not exist: ${spec.codePath}`);
+  }
+  const missing = await missingSecret(transaction, tenant, spec.environment);
+  if (missing !== null) {
+    throw wrongForStored(`environment.${missing.variable}: secret does not exist: ${missing.secret}`);
+  }
 }

@@ -85,7 +85,7 @@ describe('of parallel requests exactly one wins', () => {
   });
 });
 
-describe('what is read', () => {
+describe('reading', () => {
   test('a version that was read is not kept beyond a change of it', async () => {
     await using test = await testRegistry();
     const { functions } = test.registry;

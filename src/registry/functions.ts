@@ -1,4 +1,5 @@
 import { isAbsolute } from 'node:path';
+import { ServiceError } from '../core/error.ts';
 import type { FunctionSpec, FunctionVersion } from '../core/function.ts';
 import type { FunctionUpdate } from '../core/function-fields.ts';
 import type { PublishRequest } from '../core/publish.ts';
@@ -8,7 +9,7 @@ import type { PathExists } from '../lib/path-exists.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import type { FunctionStore } from '../storage/functions.ts';
 import type { ChangeFeed } from './change-feed.ts';
-import { functionNotFound, versionNotFound } from './errors.ts';
+import { functionNotFound, versionNotFound, wrongForStored } from './errors.ts';
 import { asUnavailable, fromStored, toStored } from './function-record.ts';
 import {
   deleteFunction,
@@ -19,6 +20,9 @@ import {
 } from './function-writes.ts';
 import { RecordCache } from './record-cache.ts';
 
+/** Fields that decide what a version needs. */
+const PREPARED = ['dependencies', 'codePath', 'storageType', 'rootfs', 'runtime'] as const;
+
 export interface FunctionRegistryOptions {
   readonly store: FunctionStore;
   readonly writes: DurableWrites;
@@ -28,6 +32,8 @@ export interface FunctionRegistryOptions {
   readonly now: () => number;
   /** Whether a path of this host is there. */
   readonly exists: PathExists;
+  /** Makes ready what a version needs that asks for it. Fails with a `ServiceError`. Absent: nothing is. */
+  readonly prepare?: (tenant: string, spec: FunctionSpec) => Promise<void>;
   /** True where other processes write to the database too: then nothing that was read is kept. */
   readonly isShared: boolean;
 }
@@ -47,6 +53,7 @@ export class FunctionRegistry {
   /** Fails with `already_exists` (4101). */
   async register(tenant: string, spec: FunctionSpec): Promise<WrittenFunction> {
     const { writes, changes, business } = this.#options;
+    if (spec.dependencies !== '') await this.#prepare(tenant, spec);
     const now = this.#options.now();
     const fn: FunctionVersion = {
       tenant,
@@ -62,7 +69,7 @@ export class FunctionRegistry {
     };
     const row = { ...toStored(fn), default_published_at_ms: 0 };
     // It is in no cache: what is not there is not kept.
-    await writes.write(registerFunction, row);
+    await writes.write(registerFunction, row, now);
     // It is new, so it has no reservations.
     const mayKeepInstances = spec.kind === 'faas' && spec.minInstance > 0;
     changes.emit({ kind: 'registered', tenant, name: spec.name, version: LATEST, mayKeepInstances });
@@ -106,6 +113,11 @@ export class FunctionRegistry {
   /** Fails in this order with `not_found` (4115), a stale revision (4134), a change that cannot be (4104). */
   async update(tenant: string, name: string, update: FunctionUpdate): Promise<WrittenFunction> {
     const { writes, changes, now } = this.#options;
+    if (PREPARED.some(field => update.changes[field] !== undefined)) {
+      const { spec } = await this.get(tenant, name, LATEST);
+      const next = { ...spec, ...update.changes };
+      if (next.dependencies !== '' && update.changes.dependencies !== '') await this.#prepare(tenant, next);
+    }
     const updated = await this.#cache.changing(() => writes.write(updateFunction, tenant, name, update, now()));
     changes.emit({ kind: 'updated', tenant, name, version: LATEST, mayKeepInstances: true });
     return updated;
@@ -117,6 +129,15 @@ export class FunctionRegistry {
     const only = version === LATEST ? null : version;
     await this.#cache.changing(() => writes.write(deleteFunction, tenant, name, only));
     changes.emit({ kind: 'deleted', tenant, name, version: only, mayKeepInstances: true });
+  }
+
+  async #prepare(tenant: string, spec: FunctionSpec): Promise<void> {
+    try {
+      await this.#options.prepare?.(tenant, spec);
+    } catch (error) {
+      const isOfCode = error instanceof ServiceError && ['failed_precondition', 'invalid_request'].includes(error.code);
+      throw isOfCode ? wrongForStored(error.message) : error;
+    }
   }
 
   async #missing(tenant: string, name: string, version: string) {

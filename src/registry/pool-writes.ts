@@ -1,17 +1,32 @@
 import { POOL_STATUS, type Pool, type PoolSpec, statesBefore, statusAfterUpdate, WAITING_MSG } from '../core/pool.ts';
 import { mergePoolUpdate, type PoolUpdate } from '../core/pool-fields.ts';
+import { alone } from '../storage/alone.ts';
 import type { WriteTransaction } from '../storage/database.ts';
-import { deletePools, holdPools, insertPool, type PoolFilter, reportPool, updatePool } from '../storage/pools.ts';
+import { publish } from '../storage/feed.ts';
+import {
+  deletePools,
+  holdPools,
+  insertPool,
+  type PoolFilter,
+  reportPool,
+  TOPIC_POOLS,
+  updatePool,
+} from '../storage/pools.ts';
 import { poolNotFound, wrongForStored } from './errors.ts';
 
-/** What changes pools: write operations of `DurableWrites`. `PoolRegistry` says what each fails with. */
+/** Changes of pools: write operations of `DurableWrites`. `PoolRegistry` says what each fails with. */
+
+/** Their changes are numbered over all of them. */
+const POOLS = 'pools';
 
 /** Answers for each pool whether it was created; it was not when its id is taken. */
 export async function createPools(transaction: WriteTransaction, specs: readonly PoolSpec[]): Promise<boolean[]> {
+  await alone(transaction, POOLS);
   const isCreated: boolean[] = [];
   for (const spec of specs) {
     isCreated.push(await insertPool(transaction, { spec, status: POOL_STATUS.new, msg: WAITING_MSG, readyCount: 0 }));
   }
+  await publish(transaction, TOPIC_POOLS, null);
   return isCreated;
 }
 
@@ -26,10 +41,12 @@ export async function changePool(transaction: WriteTransaction, id: string, upda
   const merged = mergePoolUpdate(pool.spec, update);
   if (!merged.ok) throw wrongForStored(`failed to update pod pool, id: ${id}, err: ${merged.problems.join(', ')}`);
   await updatePool(transaction, { ...pool, spec: merged.value, status });
+  await publish(transaction, TOPIC_POOLS, id);
 }
 
 /** A pool that no controller has begun is gone at once; others are marked for theirs. */
 export async function removePools(transaction: WriteTransaction, filter: PoolFilter): Promise<void> {
+  await alone(transaction, POOLS);
   const found = await holdPools(transaction, filter);
   if (found.length === 0) throw poolNotFound();
   const untouched = found.filter(pool => pool.status === POOL_STATUS.new).map(pool => pool.spec.id);
@@ -38,6 +55,7 @@ export async function removePools(transaction: WriteTransaction, filter: PoolFil
     if (pool.status === POOL_STATUS.new || pool.status === POOL_STATUS.deleting) continue;
     await updatePool(transaction, { ...pool, status: POOL_STATUS.deleting, msg: 'deleting' });
   }
+  await publish(transaction, TOPIC_POOLS, null);
 }
 
 /** Writes what a controller saw, if the pool's state allows it. False: it does not, or the pool is gone. */
@@ -59,6 +77,7 @@ export async function removeDeleted(transaction: WriteTransaction, id: string): 
 }
 
 async function holdPool(transaction: WriteTransaction, id: string): Promise<Pool | undefined> {
+  await alone(transaction, POOLS);
   // In a filter, an empty id would mean any pool.
   return id === '' ? undefined : (await holdPools(transaction, { id, group: '' }))[0];
 }

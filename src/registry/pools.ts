@@ -1,19 +1,28 @@
 import { META_CODES } from '../core/codes.ts';
 import { invalidRequest, type ServiceError } from '../core/error.ts';
 import { isJsonObject } from '../core/json.ts';
-import type { Pool } from '../core/pool.ts';
+import type { Pool, PoolSpec } from '../core/pool.ts';
 import { type PoolUpdate, readPool } from '../core/pool-fields.ts';
+import type { Checked } from '../core/problem.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import { listPools, type PoolFilter } from '../storage/pools.ts';
 import { changePool, createPools, removeDeleted, removePools, reportSeen } from './pool-writes.ts';
 
-/** What became of the pools of one create. */
+/** The outcome for the pools of one create. */
 export interface CreatedPools {
   /** Ids of those that were not created; `''` for one that has no id. */
   readonly failedIds: readonly string[];
   /** Why, one sentence each. */
   readonly problems: readonly string[];
+}
+
+/** What a cluster says to pools. */
+export interface PoolRules {
+  /** Why a pool may not be made there, or null. */
+  refusal(spec: PoolSpec): string | null;
+  /** JSON of what keeps its pods away from those of other pools, `''` when nothing does. */
+  antiAffinities(spec: PoolSpec): string;
 }
 
 const PAGE_OF_ALL = 1000;
@@ -22,10 +31,33 @@ const PAGE_OF_ALL = 1000;
 export class PoolRegistry {
   readonly #database: Database;
   readonly #writes: DurableWrites;
+  readonly #listeners = new Set<() => void>();
+  #rules: PoolRules | null = null;
 
   constructor(database: Database, writes: DurableWrites) {
     this.#database = database;
     this.#writes = writes;
+  }
+
+  /** From now on a cluster acts on the pools. */
+  actedOnBy(rules: PoolRules): void {
+    this.#rules = rules;
+  }
+
+  /** `''` without a cluster. */
+  antiAffinities({ spec }: Pool): string {
+    return this.#rules?.antiAffinities(spec) ?? '';
+  }
+
+  /** Calls back when pools were created, updated or deleted. The returned function ends it. */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Calls them: this or another replica changed pools. */
+  changed(): void {
+    for (const listener of this.#listeners) listener();
   }
 
   /** Creates each pool on its own: bad ones do not keep the good ones from being created. */
@@ -39,7 +71,7 @@ export class PoolRegistry {
     const checked = pools.map(pool => {
       const id = isJsonObject(pool) && typeof pool.id === 'string' ? pool.id : '';
       const read = isJsonObject(pool) ? readPool(pool) : { ok: false as const, problems: ['a pool must be an object'] };
-      return { id, read };
+      return { id, read: this.#allowed(read) };
     });
     const good = checked.flatMap(({ read }) => (read.ok ? [read.value] : []));
     const isCreated = good.length === 0 ? [] : await this.#writes.write(createPools, good);
@@ -48,6 +80,7 @@ export class PoolRegistry {
       if (!read.ok) fail(id, read.problems);
       else if (isCreated[at++] === false) fail(id, ['pool id already exists or is deleting']);
     }
+    if (good.length > 0) this.changed();
     return { failedIds, problems };
   }
 
@@ -59,11 +92,18 @@ export class PoolRegistry {
   /** Fails with `not_found` (4120), or with 4104 for what its state or its sizes do not allow. */
   async update(id: string, update: PoolUpdate): Promise<void> {
     await this.#writes.write(changePool, id, update);
+    this.changed();
   }
 
   /** A pool that no controller has begun is gone at once; others are marked for theirs. Fails with `not_found` (4120). */
   async delete(filter: PoolFilter): Promise<void> {
     await this.#writes.write(removePools, filter);
+    this.changed();
+  }
+
+  #allowed(read: Checked<PoolSpec>): Checked<PoolSpec> {
+    const refusal = read.ok ? (this.#rules?.refusal(read.value) ?? null) : null;
+    return refusal === null ? read : { ok: false, problems: [refusal] };
   }
 
   /** For the controller: every pool that there is. */

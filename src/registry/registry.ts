@@ -6,7 +6,7 @@ import { FunctionStore } from '../storage/functions.ts';
 import { createFunctionResolver } from './agent-functions.ts';
 import { ChangeFeed, type ChangeListener } from './change-feed.ts';
 import { FunctionListing, type RenderPage } from './function-listing.ts';
-import { FunctionRegistry } from './functions.ts';
+import { FunctionRegistry, type FunctionRegistryOptions } from './functions.ts';
 import { PoolRegistry } from './pools.ts';
 import { ReservationRegistry } from './reservations.ts';
 
@@ -19,6 +19,8 @@ export interface RegistryOptions {
   readonly clusters: readonly string[];
   readonly now?: () => number;
   readonly exists: PathExists;
+  /** As in `FunctionRegistryOptions`. */
+  readonly prepare?: FunctionRegistryOptions['prepare'];
   /** True where other processes write to the database too. Default false. */
   readonly isShared?: boolean;
 }
@@ -33,17 +35,31 @@ export interface Registry {
   readonly reservations: ReservationRegistry;
   readonly pools: PoolRegistry;
   readonly resolver: FunctionResolver;
-  /** Calls `listener` after each change of a function or its reservations is stored. The returned function ends it. */
-  onChange(listener: ChangeListener): () => void;
+  /**
+   * Calls `listener` after each change of a function or its reservations is stored, and `onUnknown` when any may have changed. The returned
+   * function ends it.
+   */
+  onChange(listener: ChangeListener, onUnknown?: () => void): () => void;
+  /** Another replica changed a function (`publishChange`); null: any may have changed. */
+  changedElsewhere(key: string | null): void;
 }
 
 export function createRegistry(options: RegistryOptions): Registry {
-  const { database, writes, business, clusters, now = Date.now, exists, isShared = false } = options;
+  const { database, writes, business, clusters, now = Date.now, exists, prepare, isShared = false } = options;
   const [defaultCluster] = clusters;
   if (defaultCluster === undefined) throw new TypeError('a registry needs at least one cluster');
   const changes = new ChangeFeed();
   const store = new FunctionStore(database);
-  const functions = new FunctionRegistry({ store, writes, changes, business, now, exists, isShared });
+  const functions = new FunctionRegistry({
+    store,
+    writes,
+    changes,
+    business,
+    now,
+    exists,
+    isShared,
+    ...(prepare && { prepare }),
+  });
   return {
     business,
     defaultCluster,
@@ -52,6 +68,12 @@ export function createRegistry(options: RegistryOptions): Registry {
     reservations: new ReservationRegistry({ database, writes, changes, functions, clusters }),
     pools: new PoolRegistry(database, writes),
     resolver: createFunctionResolver(functions, business),
-    onChange: listener => changes.onChange(listener),
+    onChange(listener, onUnknown = () => undefined) {
+      const ends = [changes.onChange(listener), changes.onUnknown(onUnknown)];
+      return () => {
+        for (const end of ends) end();
+      };
+    },
+    changedElsewhere: key => changes.changedElsewhere(key),
   };
 }

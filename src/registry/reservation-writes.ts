@@ -8,6 +8,7 @@ import {
 } from '../core/reservation.ts';
 import { LATEST } from '../core/urn.ts';
 import type { WriteTransaction } from '../storage/database.ts';
+import { aloneWithFunction } from '../storage/function-changes.ts';
 import {
   deleteReservations,
   holdVersion,
@@ -15,9 +16,10 @@ import {
   putReservation,
   type ReservationKey,
 } from '../storage/reservations.ts';
+import { publishChange } from './change-feed.ts';
 import { functionNotFound, wrongForStored } from './errors.ts';
 
-/** What changes reservations: write operations of `DurableWrites`. `ReservationRegistry` says what each fails with. */
+/** Changes of reservations: write operations of `DurableWrites`. `ReservationRegistry` says what each fails with. */
 
 /** `update`: there has to be one already, of which what was not sent stays. `installed`: the clusters that may be named. */
 export async function writeReservation(
@@ -51,6 +53,7 @@ export async function writeReservation(
     );
   }
   await putReservation(transaction, key, { label, clusters });
+  await publishChange(transaction, tenant, name);
   return { label, clusters };
 }
 
@@ -62,13 +65,17 @@ export async function dropReservations(
 ): Promise<void> {
   await hold(transaction, key);
   const { tenant, name, version } = key;
-  if ((await deleteReservations(transaction, tenant, name, version, label)) > 0) return;
+  if ((await deleteReservations(transaction, tenant, name, version, label)) > 0) {
+    await publishChange(transaction, tenant, name);
+    return;
+  }
   const of = label === null ? '' : ` with the label "${label}"`;
   throw wrongForStored(`reserved instances of ${name}:${version}${of} were not created before`);
 }
 
 /** The record of the version, held against others that change its reservations. */
 async function hold(transaction: WriteTransaction, key: ReservationKey): Promise<string> {
+  await aloneWithFunction(transaction, key.tenant, key.name);
   const record = await holdVersion(transaction, key);
   if (record !== null) return record;
   const latest = key.version === LATEST ? null : await holdVersion(transaction, { ...key, version: LATEST });

@@ -74,7 +74,7 @@ describe('submit and get', () => {
     expect(list.find(({ submission_id }) => submission_id === 'good')).toEqual(record);
   });
 
-  test('a job that fails tells its exit code and its last lines', async () => {
+  test('a job that fails shows its exit code and its last lines', async () => {
     const record = await jobs.run(byShell('echo bad; exit 3'));
     expect(record).toMatchObject({
       status: 'FAILED',
@@ -111,7 +111,7 @@ describe('submit and get', () => {
     });
   });
 
-  test('what is wrong with a submit is one plain sentence', async () => {
+  test('a wrong submit is refused with one plain sentence', async () => {
     for (const body of ['{', { entrypoint: 5 }, {}, byShell('x', { runtime_env: { conda: {} } })]) {
       const { status, type, text } = await jobs.ask('POST', '/api/jobs/', body);
       expect({ status, type }).toEqual({ status: 400, type: 'text/plain; charset=utf-8' });

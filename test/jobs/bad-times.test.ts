@@ -89,11 +89,11 @@ describeWith(['root', 'namespaces'], 'a full disk', () => {
       expect(() => {
         for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
       }).toThrow('ENOSPC');
-      // What the log of the database has room for is used up by jobs that never run.
+      // Jobs that never run use up the room in the log of the database.
       for (let status = 200; status === 200; ) {
         ({ status } = await jobs.ask('POST', '/api/jobs/', { entrypoint: 'true', entrypoint_num_gpus: 1 }));
       }
-      await vi.waitFor(() => expect(server.output).toContain('what became of it could not be written yet'), {
+      await vi.waitFor(() => expect(server.output).toContain('its new state could not be written yet'), {
         timeout: WAIT_MS,
       });
       const refused = await jobs.ask('POST', '/api/jobs/', {

@@ -25,7 +25,7 @@ interface Planned {
  * a sentence each: every job ran exactly once, ended in the right state, and has its whole log.
  */
 export async function crash({ jobs, kills }: CrashPlan): Promise<readonly string[]> {
-  // Jobs leave their marks on the host: what ran twice cannot hide.
+  // Jobs leave their marks on the host: a second run cannot hide.
   const marks = mkdtempSync(join(tmpdir(), 'rookery-crash-'));
   const planned = Array.from({ length: jobs }, (_, index): Planned => {
     return { id: `crash-${index}`, lines: 1 + (index % MAX_LINES), exitCode: index % 5 === 0 ? 3 : 0 };
@@ -59,7 +59,7 @@ async function submitAll(url: () => string, planned: readonly Planned[], marks: 
       runtime_env: { working_dir: marks },
       entrypoint: `echo run >> ${id}; for i in $(seq ${lines}); do echo line $i; sleep 0.1; done; echo end; exit ${exitCode}`,
     });
-    // The same id and body may be sent again: whoever got no answer does not know whether it was taken in.
+    // The same id and body may be sent again: a client without an answer does not know whether it was taken in.
     for (;;) {
       const status = await fetch(`${url()}/api/jobs/`, {
         method: 'POST',

@@ -6,11 +6,13 @@ import { isEnded, type Job, type JobStatus, readJobSubmission } from '../../src/
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger } from '../../src/instances/ledger.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
+import type { JobCluster } from '../../src/jobs/cluster.ts';
 import { createJobs, type JobService } from '../../src/jobs/create-jobs.ts';
 import { Removals } from '../../src/lib/removals.ts';
-import type { SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
+import type { LogRequest, SandboxHandle, SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
 import { type DurableWrites, openDurableWrites } from '../../src/storage/durable.ts';
+import type { ObjectStore } from '../../src/storage/object-store.ts';
 import { FakeDriver } from '../fakes/fake-driver.ts';
 
 export const TENANT = 'default';
@@ -20,13 +22,38 @@ const MACHINE = { cpuMillis: 4000, memoryMb: 16_384, processes: 32_768 };
 class JobDriver extends FakeDriver {
   /** How the next sandbox has ended by then. */
   exitsAtOnce: number | undefined;
+  /** The jobs whose commands began, each time. */
+  readonly begun: string[] = [];
+  /** What each command has written, by its job. */
+  readonly output = new Map<string, string>();
+
+  override async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+    const spec = this.starts.find(({ instanceId }) => instanceId === handle.instanceId);
+    const text = this.output.get(spec?.env.ROOKERY_JOB_ID ?? '');
+    if (text !== undefined && this.instanceIds.includes(handle.instanceId)) yield Buffer.from(text);
+    yield* super.logs(handle, request, signal);
+  }
 
   override async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
     const started = await super.start(spec, signal);
+    this.begun.push(spec.env.ROOKERY_JOB_ID ?? '');
     if (this.exitsAtOnce !== undefined) this.kill(spec.instanceId, { code: this.exitsAtOnce, signal: null });
     return started;
   }
 }
+
+/** A node of several; without it there is one, with a database of its own. */
+export interface HarnessNode {
+  readonly nodeId: string;
+  readonly cluster: JobCluster | null;
+  readonly store: ObjectStore | null;
+  readonly maxOpen?: number;
+  readonly maxOpenPerTenant?: number;
+  /** Lives on behind the harness. */
+  readonly stores?: { readonly database: Database; readonly writes: DurableWrites };
+}
+
+const ALONE: HarnessNode = { nodeId: 'node-1', cluster: null, store: null };
 
 interface Server {
   readonly instances: Instances;
@@ -39,17 +66,21 @@ export class JobsHarness {
   readonly driver = new JobDriver();
   readonly database: Database;
   readonly #writes: DurableWrites;
-  readonly #dataDir = mkdtempSync(join(tmpdir(), 'rk-jobs-'));
+  readonly node: HarnessNode;
+  readonly dataDir = mkdtempSync(join(tmpdir(), 'rk-jobs-'));
+  readonly warnings: string[] = [];
   #server: Server | undefined;
 
-  private constructor(database: Database, writes: DurableWrites) {
+  private constructor(database: Database, writes: DurableWrites, node: HarnessNode) {
     this.database = database;
     this.#writes = writes;
+    this.node = node;
   }
 
-  static async open(): Promise<JobsHarness> {
-    const database = await openDatabase(':memory:');
-    const harness = new JobsHarness(database, await openDurableWrites(database, ':memory:'));
+  static async open(node = ALONE): Promise<JobsHarness> {
+    const database = node.stores?.database ?? (await openDatabase(':memory:'));
+    const writes = node.stores?.writes ?? (await openDurableWrites(database, ':memory:'));
+    const harness = new JobsHarness(database, writes, node);
     await harness.startServer();
     return harness;
   }
@@ -59,9 +90,11 @@ export class JobsHarness {
     this.driver.faults.stopFailures = 0;
     await this.stopServer();
     await this.driver.dispose();
-    await this.#writes.close();
-    await this.database.destroy();
-    rmSync(this.#dataDir, { recursive: true, force: true });
+    if (this.node.stores === undefined) {
+      await this.#writes.close();
+      await this.database.destroy();
+    }
+    rmSync(this.dataDir, { recursive: true, force: true });
   }
 
   get service(): JobService {
@@ -70,18 +103,19 @@ export class JobsHarness {
   }
 
   async startServer(): Promise<void> {
-    const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
-    const { database, driver } = this;
+    const warn = (_details: object, message: string) => void this.warnings.push(message);
+    const log = { info: () => undefined, warn, error: () => undefined };
+    const { database, driver, node } = this;
     const instances = new Instances(database, {
       drivers: async () => driver,
       sweptDrivers: ['fake'],
-      nodeId: 'node-1',
+      nodeId: node.nodeId,
       log,
       createTimeoutMs: 60_000,
       orphanGraceMs: 0,
       reconcileIntervalMs: 3_600_000,
     });
-    const removals = new Removals({ directory: join(this.#dataDir, 'leftovers'), report: () => undefined });
+    const removals = new Removals({ directory: join(this.dataDir, 'leftovers'), report: () => undefined });
     const service = createJobs({
       database,
       writes: this.#writes,
@@ -92,9 +126,12 @@ export class JobsHarness {
         openCallBytes: new OpenCallBytes(1024 * 1024),
       }),
       driver: async () => driver,
-      dataDir: this.#dataDir,
+      rootfs: 'host',
+      dataDir: this.dataDir,
       removals,
-      nodeId: 'node-1',
+      nodeId: node.nodeId,
+      cluster: node.cluster,
+      store: node.store,
       python: async () => Promise.reject(new Error('no Python is needed here')),
       openHostPath: null,
       sandbox: { maxProcesses: 64, network: 'host', requireIsolation: false },
@@ -103,8 +140,8 @@ export class JobsHarness {
       cpuMillis: 1000,
       memoryMb: 256,
       limits: { maxRunning: 100, maxRunningPerTenant: 100, cpuMillis: 100_000, memoryMb: 1_000_000, custom: {} },
-      maxOpen: 1000,
-      maxOpenPerTenant: 1000,
+      maxOpen: node.maxOpen ?? 1000,
+      maxOpenPerTenant: node.maxOpenPerTenant ?? 1000,
       maxPackageBytes: 1024 * 1024,
       unpack: { maxBytes: 1024 * 1024, maxEntries: 100 },
       startTimeoutMs: 60_000,
@@ -120,7 +157,7 @@ export class JobsHarness {
     await service.start();
   }
 
-  /** As a server ends: what runs lives on. */
+  /** As a server ends: running jobs live on. */
   async stopServer(): Promise<void> {
     if (this.#server === undefined) return;
     const { service, instances, removals } = this.#server;

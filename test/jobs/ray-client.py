@@ -1,4 +1,5 @@
-"""Drives a service with the unmodified Ray client. Arguments: the service's address, an empty directory. Ends with 0 when all is as it has to be."""
+"""Drives a service with the unmodified Ray client. Arguments: an empty directory, the addresses of the service's replicas. What is asked about a job
+is asked of another replica than the one that took it. Ends with 0 when all is as it has to be."""
 
 import asyncio
 import os
@@ -7,13 +8,36 @@ import sys
 
 from ray.job_submission import JobStatus, JobSubmissionClient
 
-ADDRESS, WORK = sys.argv[1:]
+WORK, *ADDRESSES = sys.argv[1:]
 RAY = os.path.join(os.path.dirname(sys.executable), "ray")
 
 
+submits = 0
+
+
+def address_for(name):
+    """Submits take turns; all else goes to the replica that did not take the last one."""
+    global submits
+    if name in ("submit", "submit_job"):
+        submits += 1
+        return ADDRESSES[submits % len(ADDRESSES)]
+    return ADDRESSES[(submits + 1) % len(ADDRESSES)]
+
+
+class Clients:
+    """Of every replica, each call by its turn."""
+
+    def __init__(self):
+        self._clients = {address: JobSubmissionClient(address) for address in ADDRESSES}
+
+    def __getattr__(self, name):
+        return lambda *args, **kwargs: getattr(self._clients[address_for(name)], name)(*args, **kwargs)
+
+
 def ray(*arguments, code=0):
+    address = address_for(arguments[0])
     ran = subprocess.run(
-        [RAY, "job", *arguments, "--address", ADDRESS] if "--" not in arguments else spread(arguments),
+        [RAY, "job", *arguments, "--address", address] if "--" not in arguments else spread(arguments, address),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -23,9 +47,9 @@ def ray(*arguments, code=0):
     return ran.stdout
 
 
-def spread(arguments):
+def spread(arguments, address):
     at = arguments.index("--")
-    return [RAY, "job", *arguments[:at], "--address", ADDRESS, *arguments[at:]]
+    return [RAY, "job", *arguments[:at], "--address", address, *arguments[at:]]
 
 
 def expect(condition, *shown):
@@ -71,7 +95,7 @@ async def tail(client, job_id):
 
 
 def use_sdk():
-    client = JobSubmissionClient(ADDRESS)
+    client = Clients()
     module = os.path.join(WORK, "shared_words")
     os.makedirs(module)
     with open(os.path.join(module, "__init__.py"), "w") as source:

@@ -1,11 +1,14 @@
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { run } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
 import { Served } from '../../scripts/served.ts';
 import { KEPT_DIR } from '../parts/kept.ts';
+import { startPostgres } from '../parts/postgres.ts';
+import { ServedReplicas } from '../parts/served-replicas.ts';
+import { describeWith } from '../probe.ts';
 
 const RAY = 'ray[default]==2.60.0';
 /** The client is large: it is installed once for all runs on a machine. */
@@ -14,31 +17,40 @@ const VENV = join(TOOLS, 'ray-2.60.0');
 /** Pythons that this Ray has wheels for. */
 const VERSIONS = ['3.12', '3.11', '3.10', '3.13'];
 
-let server: Served;
 let work: string;
 
 beforeAll(async () => {
   await installRay();
-  work = mkdtempSync(join(tmpdir(), 'rookery-ray-'));
-  server = await Served.start();
 }, 600_000);
-
-afterAll(async () => {
-  await server?.remove();
-  if (work) rmSync(work, { recursive: true, force: true });
+beforeEach(() => {
+  work = mkdtempSync(join(tmpdir(), 'rookery-ray-'));
 });
+afterEach(() => rmSync(work, { recursive: true, force: true }));
 
 test('the unmodified Ray client, as a command and as a library, works with the service', {
   timeout: 180_000,
 }, async () => {
+  await using server = await Served.start();
+  await useRay([server]);
+});
+
+describeWith(['postgres'], 'with replicas', () => {
+  test('the unmodified Ray client submits at one of them and asks another one for status, logs, lists and stops', {
+    timeout: 480_000,
+  }, async () => {
+    await using postgres = await startPostgres();
+    await using replicas = await ServedReplicas.start(await postgres.database(), 2);
+    await useRay(replicas.all);
+  });
+});
+
+async function useRay(replicas: readonly Served[]): Promise<void> {
   const script = join(import.meta.dirname, 'ray-client.py');
   const env = { RAY_ADDRESS: '', RAY_API_SERVER_ADDRESS: '' };
-  const { code, output } = await run(join(VENV, 'bin/python'), [script, server.frontendUrl, work], {
-    capture: true,
-    env,
-  });
+  const args = [script, work, ...replicas.map(({ frontendUrl }) => frontendUrl)];
+  const { code, output } = await run(join(VENV, 'bin/python'), args, { capture: true, env });
   expect({ code, output }).toEqual({ code: 0, output: expect.stringContaining('all well') });
-});
+}
 
 /** Its last step is a mark: a run that is ended in the middle leaves half a client, which the next one makes again. */
 async function installRay(): Promise<void> {

@@ -6,7 +6,7 @@ import { WRITE_OPERATIONS } from '../../src/write-operations.ts';
 /** Registers functions into the database that is named by the argument, and prints each name that was acknowledged, until it is killed. */
 const [, , file = ''] = process.argv;
 const program = new URL('./write-program.mjs', import.meta.url);
-const { database, writes } = await openStores(file, { operations: WRITE_OPERATIONS, program });
+const { database, writes } = await openStores({ file }, { operations: WRITE_OPERATIONS, program });
 const { functions } = createRegistry({
   database,
   writes,

@@ -1,0 +1,388 @@
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { arch, platform } from 'node:os';
+import { dirname, join, posix } from 'node:path';
+import { parseCodeUrl, splitMounts } from '../core/code-package.ts';
+import { installerOf } from '../core/dependencies.ts';
+import type { Environment } from '../core/environment.ts';
+import { failedPrecondition, messageOf, resourceExhausted, ServiceError } from '../core/error.ts';
+import { checkHostPath, type HostPathPolicy } from '../core/host-path.ts';
+import type { InstanceSpec } from '../core/instance.ts';
+import type { MountSpec } from '../core/mount.ts';
+import { runsInCluster } from '../core/sandbox-types.ts';
+import type { InstanceLog } from '../instances/contract.ts';
+import { withLayer } from '../instances/layer.ts';
+import { type OpenedPath, openEntry, openPath } from '../lib/opened-path.ts';
+import { Rounds } from '../lib/rounds.ts';
+import { BuildRecords } from './build-records.ts';
+import { Layers, type LayersOptions, type Recipe } from './layers.ts';
+import { type Manifest, readNodeManifest, readPythonManifest } from './manifest.ts';
+import { askPython, VENV_SCRIPT } from './python.ts';
+import { findNpm, findUv, type IndexSettings, pythonIndexEnvironment } from './tools.ts';
+
+export interface CodeDependenciesOptions
+  extends Omit<LayersOptions, 'directory' | 'inside' | 'rules' | 'maxBytes' | 'maxUnusedBytes'> {
+  readonly dataDir: string;
+  readonly rules: LayersOptions['rules'];
+  readonly maxBytes: number;
+  readonly maxUnusedBytes: number;
+  /** False: nothing is fetched, and only what has been built before can be used. */
+  readonly hasNetwork: boolean;
+  readonly index: IndexSettings;
+  /** What callers may name. */
+  readonly policy: HostPathPolicy;
+  /** That of the server. */
+  readonly environment: Environment;
+  /** `sys.executable` of this version (`3.11`). Rejects with a `ServiceError`. */
+  readonly python: (version: string) => Promise<string>;
+  /** `process.execPath` of the Node of a runtime value. Fails with a `ServiceError`. */
+  readonly node: (runtime: string) => { readonly path: string; readonly version: string };
+  readonly packages: PackagePlaces;
+  /** The directory of Rookery's own programs for builds. */
+  readonly programs: string;
+  readonly log: InstanceLog;
+}
+
+interface Building {
+  readonly tenant: string;
+  readonly done: Promise<void>;
+  readonly isOnRecord: Promise<void>;
+}
+
+/** Code packages, unpacked on this node. */
+export interface PackagePlaces {
+  /** The directory, which stays until `release`. Fails with `failed_precondition` or `unavailable`. */
+  place(tenant: string, sha256: string, user: string): Promise<string>;
+  release(user: string): Promise<void>;
+}
+
+/** The code of something that runs, as far as it decides about its dependencies. */
+export type CodeSubject = Pick<
+  InstanceSpec,
+  'tenant' | 'runtime' | 'codePath' | 'mounts' | 'platformMounts' | 'sandboxType' | 'dependencies'
+>;
+
+const VENV = '/opt/rookery/dependencies';
+const NODE_LAYER = '/opt/rookery/layer';
+const UV = '/opt/rookery/uv';
+const COLLECT_MS = 600_000;
+const ERROR_LINES = 12;
+const MAX_BUILDS = 16;
+const MAX_BUILDS_OF_TENANT = 4;
+
+/**
+ * What is installed for code from the files beside it: a layer for each tenant, content, runtime, platform and index, made by the first who needs it
+ * and mounted by all. Who has one is on the disk: a sandbox may outlive its server.
+ */
+export class CodeDependencies {
+  readonly records: BuildRecords;
+  readonly #options: CodeDependenciesOptions;
+  readonly #layers: Layers;
+  readonly #usesDir: string;
+  /** The key of each user's layer. */
+  readonly #users = new Map<string, string>();
+  readonly #building = new Map<string, Building>();
+  readonly #rounds: Rounds;
+
+  constructor(options: CodeDependenciesOptions) {
+    const root = join(options.dataDir, 'dependencies');
+    this.#options = options;
+    this.#layers = new Layers({ ...options, directory: join(root, 'layers'), inside: (_source, target) => target });
+    this.#usesDir = join(root, 'uses');
+    this.records = new BuildRecords(join(root, 'builds'));
+    this.#rounds = new Rounds(COLLECT_MS, () => this.collect());
+  }
+
+  /** `living`: the instances of this node. What they have stays. */
+  async start(living: ReadonlySet<string>): Promise<void> {
+    await mkdir(this.#usesDir, { recursive: true, mode: 0o700 });
+    await this.records.start();
+    for (const user of await readdir(this.#usesDir)) {
+      const key = await readFile(join(this.#usesDir, user), 'utf8').catch(() => '');
+      const [instanceId = ''] = user.split('.');
+      if (key !== '' && living.has(instanceId)) this.#take(user, key);
+      else await rm(join(this.#usesDir, user), { force: true });
+    }
+    await this.#layers.start();
+    this.#rounds.start();
+  }
+
+  async close(): Promise<void> {
+    this.#layers.close();
+    await Promise.allSettled([...this.#building.values()].map(({ done }) => done));
+    await this.#rounds.close();
+  }
+
+  /**
+   * The spec with what its code asks for, built when it is not there; itself when it asks for nothing. Its packages stand where they are on this
+   * node. Fails with `failed_precondition`, whose text has the last lines of a build. Undone by `release`; when it fails nothing is left.
+   */
+  async place(spec: InstanceSpec, user: string): Promise<InstanceSpec> {
+    const recipe = await this.#recipeOf(spec);
+    if (recipe === null) return spec;
+    this.#take(user, recipe.key);
+    try {
+      await writeFile(join(this.#usesDir, user), recipe.key, { mode: 0o600 });
+      const path = await this.#made(recipe, spec.runtime);
+      return withLayer(spec, recipe.tool === 'npm' ? nodeLayer(path, spec) : pythonLayer(path, spec));
+    } catch (error) {
+      await this.release(user);
+      throw error;
+    }
+  }
+
+  /** Makes it, and answers the id of its build; null when the code asks for nothing. Fails as `place` does. */
+  async build(subject: CodeSubject): Promise<string | null> {
+    const recipe = await this.#unplacedRecipe(subject);
+    if (recipe === null) return null;
+    this.#layers.hold(recipe.key);
+    try {
+      await this.#made(recipe, subject.runtime);
+    } finally {
+      this.#layers.release(recipe.key);
+    }
+    return recipe.key;
+  }
+
+  /**
+   * Begins to make it, when it is not there: `records` has it from then on. null: the code asks for nothing. Fails with `failed_precondition` when it
+   * cannot begin.
+   */
+  async begin(subject: CodeSubject): Promise<string | null> {
+    const recipe = await this.#unplacedRecipe(subject);
+    if (recipe === null) return null;
+    const { key } = recipe;
+    if (!this.#building.has(key) && !(await this.#layers.has(key))) {
+      // How it ends is in its record.
+      void this.#begun(recipe, subject.runtime).catch(() => undefined);
+    }
+    await this.#building.get(key)?.isOnRecord;
+    return key;
+  }
+
+  async release(user: string): Promise<void> {
+    const key = this.#users.get(user);
+    if (key === undefined) return;
+    this.#users.delete(user);
+    this.#layers.release(key);
+    await rm(join(this.#usesDir, user), { force: true });
+  }
+
+  async collect(): Promise<void> {
+    try {
+      await this.#layers.collect();
+      const beforeMs = Date.now() - this.#options.keepMs;
+      await this.records.collect(beforeMs, async id => this.#building.has(id) || (await this.#layers.isKept(id)));
+    } catch (error) {
+      const reason = messageOf(error);
+      this.#options.log.warn({ reason }, 'dependencies that nobody needs were not all removed; it is tried again');
+    }
+  }
+
+  #take(user: string, key: string): void {
+    const before = this.#users.get(user);
+    if (before !== undefined) this.#layers.release(before);
+    this.#users.set(user, key);
+    this.#layers.hold(key);
+  }
+
+  async #made(recipe: Recipe, runtime: string): Promise<string> {
+    if (!(await this.#layers.has(recipe.key))) await this.#begun(recipe, runtime);
+    return this.#layers.pathOf(recipe.key);
+  }
+
+  /** Everybody who needs the same waits for the same build. */
+  #begun(recipe: Recipe, runtime: string): Promise<void> {
+    const { key, tenant } = recipe;
+    const before = this.#building.get(key);
+    if (before !== undefined) return before.done;
+    this.#assertMayBuild(tenant);
+    const isOnRecord = this.records.begin({ id: key, tenant, tool: recipe.tool, runtime });
+    const done = this.#build(recipe, isOnRecord).finally(() => this.#building.delete(key));
+    this.#building.set(key, { tenant, done, isOnRecord });
+    return done;
+  }
+
+  async #build(recipe: Recipe, isOnRecord: Promise<void>): Promise<void> {
+    const { key: id } = recipe;
+    this.#layers.hold(id);
+    try {
+      await isOnRecord;
+      await this.#layers.get(recipe, text => this.records.say(id, text));
+      await this.records.end(id, null);
+    } catch (error) {
+      const known = error instanceof ServiceError && error.code === 'failed_precondition';
+      const reason = `the dependencies could not be installed: ${messageOf(error)}`;
+      await this.records.end(id, known ? reason : 'the build broke off');
+      throw known ? failedPrecondition(`${reason}\n(the whole log: build ${id})`) : error;
+    } finally {
+      this.#layers.release(id);
+    }
+  }
+
+  #assertMayBuild(tenant: string): void {
+    if (!this.#options.hasNetwork) {
+      throw failedPrecondition(
+        'the dependencies of the code are not installed yet, and nothing is installed here: the setting dependencies.network is none',
+      );
+    }
+    const ofTenant = [...this.#building.values()].filter(build => build.tenant === tenant);
+    if (ofTenant.length < MAX_BUILDS_OF_TENANT && this.#building.size < MAX_BUILDS) return;
+    throw resourceExhausted('too many dependencies are being installed', { retryAfterSeconds: 10 });
+  }
+
+  /** As `#recipeOf`, of code whose packages are named by their URLs. */
+  async #unplacedRecipe(subject: CodeSubject): Promise<Recipe | null> {
+    const { packages, others } = splitMounts(subject.mounts);
+    if (packages.length === 0) return await this.#recipeOf(subject);
+    const user = `look-${randomUUID()}`;
+    const platformMounts: MountSpec[] = [...(subject.platformMounts ?? [])];
+    try {
+      for (const { source, target } of packages) {
+        const sha256 = parseCodeUrl(source) ?? '';
+        const path = await this.#options.packages.place(subject.tenant, sha256, user);
+        platformMounts.push({ source: path, target, readonly: true });
+      }
+      return await this.#recipeOf({ ...subject, mounts: others, platformMounts });
+    } finally {
+      await this.#options.packages.release(user);
+    }
+  }
+
+  /** Null when nothing is to be installed. */
+  async #recipeOf(subject: CodeSubject): Promise<Recipe | null> {
+    const { runtime, sandboxType, dependencies } = subject;
+    const tool = installerOf(runtime);
+    if (dependencies !== 'auto' || tool === null) return null;
+    const directory = await this.#openCode(subject);
+    let manifest: Manifest | null;
+    try {
+      if (tool === 'pip') manifest = await readPythonManifest(directory);
+      // What the code brings is what it gets.
+      else manifest = (await hasEntry(directory, 'node_modules')) ? null : await readNodeManifest(directory);
+    } finally {
+      await directory.close();
+    }
+    if (manifest === null) return null;
+    if (runsInCluster(sandboxType)) throw notInCluster(sandboxType);
+    return tool === 'pip' ? await this.#pythonRecipe(subject, manifest) : await this.#nodeRecipe(subject, manifest);
+  }
+
+  async #pythonRecipe({ tenant, runtime }: CodeSubject, { files }: Manifest): Promise<Recipe> {
+    const { environment, index, programs } = this.#options;
+    const python = await askPython(await this.#options.python(runtime.slice('python'.length)));
+    const [env, uv] = await Promise.all([pythonIndexEnvironment(python.path, environment, index), findUv(environment)]);
+    const reads = 'pyproject.toml' in files;
+    const program = reads ? await readFile(join(programs, 'requirements_of.py'), 'utf8') : '';
+    return {
+      key: keyOf(tenant, ['pip', python.path, python.version, env, index.pythonIndex, files]),
+      tenant,
+      tool: uv === null ? 'pip' : 'uv',
+      target: VENV,
+      files: { ...files, ...(reads && { 'requirements_of.py': program }) },
+      mounts: [...python.mounts, ...(uv === null ? [] : [{ source: uv, target: UV, readonly: true }])],
+      binDirs: [dirname(python.basePath)],
+      env,
+      argv: (layer, beside) => [
+        ...['/bin/sh', '-c', VENV_SCRIPT, 'sh', python.basePath, layer, beside, '', 'no', uv === null ? '' : UV],
+      ],
+      errorLines: ERROR_LINES,
+    };
+  }
+
+  async #nodeRecipe({ tenant, runtime }: CodeSubject, { files }: Manifest): Promise<Recipe> {
+    const node = this.#options.node(runtime);
+    const npm = await findNpm(node.path, this.#options.environment, this.#options.index);
+    if (npm === null) {
+      throw failedPrecondition(`npm is not installed on the machine of the service: put it beside ${node.path}`);
+    }
+    return {
+      key: keyOf(tenant, ['npm', node.version, npm.env, files]),
+      tenant,
+      tool: 'npm',
+      target: NODE_LAYER,
+      files,
+      mounts: npm.mounts,
+      binDirs: [dirname(node.path)],
+      env: { ...npm.env, npm_config_cache: '/tmp/npm', npm_config_update_notifier: 'false' },
+      argv: (layer, beside) => [...['/bin/sh', '-c', NPM_SCRIPT, 'sh', node.path, npm.cli, layer, beside]],
+      errorLines: ERROR_LINES,
+    };
+  }
+
+  /** The directory with the code, held open. Fails with `failed_precondition` when no mount has it, or as the rule for host paths does. */
+  async #openCode({ codePath, mounts, platformMounts = [], sandboxType }: CodeSubject): Promise<OpenedPath> {
+    const code = posix.normalize(codePath).replace(/(.)\/+$/, '$1');
+    const ours = mountOf(platformMounts, code);
+    const theirs = mountOf(mounts, code);
+    const mount = (ours?.target.length ?? -1) >= (theirs?.target.length ?? 0) ? ours : theirs;
+    if (mount === null) {
+      throw failedPrecondition(
+        `no mount brings ${codePath || 'a codePath'}, so there are no files that name dependencies`,
+      );
+    }
+    const path = join(mount.source, code.slice(mount.target === '/' ? 0 : mount.target.length));
+    // A directory of a machine of the cluster is not seen here.
+    if (mount !== ours && runsInCluster(sandboxType)) throw notInCluster(sandboxType);
+    if (mount !== ours) return await checkHostPath('code path', path, this.#options.policy, openPath);
+    const opened = await openPath(path);
+    if (opened === null) throw failedPrecondition(`the code directory does not exist: ${codePath}`);
+    return opened;
+  }
+}
+
+function notInCluster(sandboxType: string): ServiceError {
+  return failedPrecondition(
+    `dependencies are not installed for sandboxes of type ${sandboxType}: use an image that has them`,
+  );
+}
+
+/** Into the layer itself, where the packages find each other and their programs. */
+const NPM_SCRIPT = `set -e
+node=$1 npm=$2 layer=$3 files=$4
+cp "$files"/* "$layer"
+cd "$layer"
+"$node" "$npm" ci --omit=dev --no-audit --no-fund
+mkdir -p node_modules`;
+
+/** Further down the list is further up in the sandbox. */
+function mountOf(mounts: readonly MountSpec[], path: string): MountSpec | null {
+  const holds = (target: string) => path === target || target === '/' || path.startsWith(`${target}/`);
+  let found: MountSpec | null = null;
+  for (const mount of mounts) {
+    const target = mount.target.replace(/(.)\/+$/, '$1');
+    if (holds(target) && target.length >= (found?.target.length ?? 0)) found = { ...mount, target };
+  }
+  return found;
+}
+
+async function hasEntry(directory: OpenedPath, name: string): Promise<boolean> {
+  const entry = await openEntry(directory, name);
+  await entry?.close();
+  return entry !== null;
+}
+
+function pythonLayer(path: string, { runtime }: CodeSubject) {
+  const packages = `${VENV}/lib/${runtime}/site-packages`;
+  return {
+    mount: { source: path, target: VENV, readonly: true },
+    binDir: `${VENV}/bin`,
+    env: { VIRTUAL_ENV: VENV },
+    pythonPath: packages,
+  };
+}
+
+/** Where Node looks behind the directory of the code itself. */
+function nodeLayer(path: string, { codePath }: CodeSubject) {
+  const target = posix.join(posix.dirname(posix.normalize(codePath).replace(/(.)\/+$/, '$1')), 'node_modules');
+  return {
+    mount: { source: join(path, 'node_modules'), target, readonly: true },
+    binDir: `${target}/.bin`,
+    env: {},
+  };
+}
+
+function keyOf(tenant: string, parts: readonly unknown[]): string {
+  const all = JSON.stringify([tenant, platform(), arch(), ...parts]);
+  return createHash('sha256').update(all).digest('hex').slice(0, 40);
+}

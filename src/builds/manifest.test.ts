@@ -1,0 +1,116 @@
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { openPath } from '../lib/opened-path.ts';
+import { type Manifest, readNodeManifest, readPythonManifest } from './manifest.ts';
+
+const made: string[] = [];
+afterEach(() => {
+  for (const directory of made.splice(0)) rmSync(directory, { recursive: true });
+});
+
+function directoryOf(files: Readonly<Record<string, string>>): string {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-manifest-'));
+  made.push(directory);
+  for (const [name, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(directory, name)), { recursive: true });
+    writeFileSync(join(directory, name), text);
+  }
+  return directory;
+}
+
+async function read(reader: typeof readPythonManifest, directory: string): Promise<Manifest | null> {
+  const opened = await openPath(directory);
+  if (opened === null) throw new Error('it is not there');
+  try {
+    return await reader(opened);
+  } finally {
+    await opened.close();
+  }
+}
+const python = (files: Readonly<Record<string, string>>) => read(readPythonManifest, directoryOf(files));
+const node = (files: Readonly<Record<string, string>>) => read(readNodeManifest, directoryOf(files));
+const names = (manifest: Manifest | null) => Object.keys(manifest?.files ?? {}).sort();
+
+const PROJECT = '[project]\nname = "x"\ndependencies = ["six"]\n';
+
+describe('Python code', () => {
+  test.each([
+    [{ 'requirements.txt': 'six' }, ['requirements.txt']],
+    [{ 'requirements.txt': 'six', 'pyproject.toml': PROJECT }, ['requirements.txt']],
+    [{ 'requirements.txt': 'six', 'pyproject.toml': PROJECT, 'uv.lock': '' }, ['pyproject.toml', 'uv.lock']],
+    [{ 'pyproject.toml': PROJECT, 'poetry.lock': '' }, ['poetry.lock', 'pyproject.toml']],
+    [{ 'pyproject.toml': PROJECT }, ['pyproject.toml']],
+    [{ 'pyproject.toml': '[tool.ruff]\nline-length = 100\n' }, []],
+    [{ 'requirements.txt': '# nothing\n\n--index-url https://example.com\n' }, []],
+    [{ 'uv.lock': '' }, []],
+    [{}, []],
+  ])('%j asks with %j', async (files, expected) => {
+    expect(names(await python(files as Record<string, string>))).toEqual(expected);
+  });
+
+  test('files that requirements name belong to them, from where they are named', async () => {
+    const files = {
+      'requirements.txt': 'six # -r none\n-r more/a.txt\n--constraint=more/c.txt',
+      'more/a.txt': '-r b.txt',
+      'more/b.txt': 'idna',
+      'more/c.txt': 'six==1.17.0',
+    };
+    expect((await python(files))?.files).toEqual(files);
+  });
+
+  test.each([
+    '-e .',
+    '--editable ./x',
+    './wheels/x.whl',
+    '/srv/x.whl',
+    '../x',
+    '~/x',
+    'file:x',
+    'x @ file:///srv/x',
+    '-r ../other.txt',
+    '-r /etc/passwd',
+  ])('%s is a path, which is refused with its line', async line => {
+    await expect(python({ 'requirements.txt': `six\n${line}\n` })).rejects.toThrow(
+      `requirements.txt: "${line}" is a path`,
+    );
+  });
+
+  test('a file that is named and is not there is told', async () => {
+    await expect(python({ 'requirements.txt': '-r none.txt' })).rejects.toThrow(
+      'requirements.txt names none.txt, and there is no such file beside it',
+    );
+  });
+
+  test('links are not followed, nor directories that are links', async () => {
+    const directory = directoryOf({ 'requirements.txt': '-r inner/host.txt' });
+    symlinkSync('/etc', join(directory, 'inner'));
+    await expect(read(readPythonManifest, directory)).rejects.toThrow('there is no such file beside it');
+    const linked = directoryOf({});
+    symlinkSync('/etc/hostname', join(linked, 'requirements.txt'));
+    expect(await read(readPythonManifest, linked)).toBeNull();
+  });
+});
+
+describe('JavaScript', () => {
+  const PACKAGE = '{"dependencies": {"x": "^1"}}';
+  test.each([
+    [{ 'package.json': PACKAGE, 'package-lock.json': '{}' }, ['package-lock.json', 'package.json']],
+    [{ 'package.json': PACKAGE, 'npm-shrinkwrap.json': '{}' }, ['npm-shrinkwrap.json', 'package.json']],
+    [{ 'package.json': '{"type": "module", "devDependencies": {"x": "1"}}' }, []],
+    [{}, []],
+  ])('%j asks with %j', async (files, expected) => {
+    expect(names(await node(files as Record<string, string>))).toEqual(expected);
+  });
+
+  test.each([
+    [{ 'package.json': PACKAGE }, 'has no package-lock.json beside it'],
+    [{ 'package.json': '{"dependencies": {"x": "file:../x"}}' }, 'package.json: x is a path'],
+    [{ 'package.json': '{"dependencies": {"x": "workspace:*"}}' }, 'package.json: x is a path'],
+    [{ 'package.json': '{' }, 'package.json: '],
+    [{ 'package.json': '[]' }, 'package.json must be an object'],
+  ])('%j is refused: %s', async (files, text) => {
+    await expect(node(files as Record<string, string>)).rejects.toThrow(text);
+  });
+});

@@ -1,0 +1,170 @@
+import { execFile } from 'node:child_process';
+import { open, realpath } from 'node:fs/promises';
+import { delimiter, dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import type { Environment } from '../core/environment.ts';
+import { unavailable } from '../core/error.ts';
+import type { MountSpec } from '../core/mount.ts';
+
+const run = promisify(execFile);
+const ASK_TIMEOUT_MS = 20_000;
+const ELF = Buffer.from([0x7f, 0x45, 0x4c, 0x46]);
+
+/** How the tools that install reach what they install from. */
+export interface IndexSettings {
+  /** `''`: what pip of this machine is configured with. */
+  readonly pythonIndex: string;
+  /** `''`: what npm of this machine is configured with. */
+  readonly npmRegistry: string;
+}
+
+/** Of pip and of everything that speaks TLS: nothing else of the server's environment comes near foreign code. */
+const PIP_VARIABLES = new Set([
+  ...['PIP_CERT', 'PIP_DEFAULT_TIMEOUT', 'PIP_EXTRA_INDEX_URL', 'PIP_INDEX_URL', 'PIP_PROXY', 'PIP_TRUSTED_HOST'],
+  ...['SSL_CERT_DIR', 'SSL_CERT_FILE', 'REQUESTS_CA_BUNDLE', 'ALL_PROXY', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY'],
+]);
+const NPM_VARIABLES = new Set([
+  ...['NODE_EXTRA_CA_CERTS', 'SSL_CERT_DIR', 'SSL_CERT_FILE', 'ALL_PROXY', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY'],
+]);
+
+/** How the operator's own pip reaches its index, as far as its environment says it. */
+export function pipEnvironment(environment: Environment): Record<string, string> {
+  return chosen(environment, PIP_VARIABLES);
+}
+
+function chosen(environment: Environment, names: ReadonlySet<string>): Record<string, string> {
+  const found = Object.entries(environment).filter(([name]) => names.has(name.toUpperCase()));
+  return Object.fromEntries(found.filter((entry): entry is [string, string] => entry[1] !== undefined));
+}
+
+/** The same, with what pip's files of configuration say; for uv too, which does not read pip's. */
+export async function pythonIndexEnvironment(
+  python: string,
+  environment: Environment,
+  { pythonIndex }: IndexSettings,
+): Promise<Record<string, string>> {
+  const configured = pythonIndex === '' ? await pipConfiguration(python, environment) : {};
+  const own = pipEnvironment(environment);
+  const pip: Record<string, string> = { ...configured, ...own };
+  if (pythonIndex !== '') {
+    pip.PIP_INDEX_URL = pythonIndex;
+    delete pip.PIP_EXTRA_INDEX_URL;
+    if (pythonIndex.startsWith('http://')) pip.PIP_TRUSTED_HOST = new URL(pythonIndex).hostname;
+  }
+  const { PIP_INDEX_URL: index, PIP_EXTRA_INDEX_URL: extra, PIP_CERT: cert, PIP_TRUSTED_HOST: trusted } = pip;
+  return {
+    ...pip,
+    ...(index && { UV_DEFAULT_INDEX: index }),
+    ...(extra && { UV_INDEX: extra }),
+    ...(trusted && { UV_INSECURE_HOST: trusted }),
+    ...(cert && !pip.SSL_CERT_FILE && { SSL_CERT_FILE: cert }),
+  };
+}
+
+const PIP_KEYS = ['index-url', 'extra-index-url', 'trusted-host', 'cert', 'proxy'];
+
+const pipConfigurations = new Map<string, Promise<Record<string, string>>>();
+
+/** What its files say (`pip config list`) when it is asked for the first time; nothing when there is no pip that could. */
+function pipConfiguration(python: string, environment: Environment): Promise<Record<string, string>> {
+  return remembered(pipConfigurations, python, () => askPip(python, environment));
+}
+
+/** What was found out for a program: asking it takes longer than starting a sandbox. A failure is asked again. */
+function remembered<T>(known: Map<string, Promise<T>>, program: string, ask: () => Promise<T>): Promise<T> {
+  let asking = known.get(program);
+  if (asking === undefined) {
+    asking = ask();
+    known.set(program, asking);
+    asking.catch(() => known.delete(program));
+  }
+  return asking;
+}
+
+async function askPip(python: string, environment: Environment): Promise<Record<string, string>> {
+  const { PATH, HOME, XDG_CONFIG_HOME, PIP_CONFIG_FILE } = environment;
+  const env = { PATH, HOME, XDG_CONFIG_HOME, PIP_CONFIG_FILE };
+  const asked = await run(python, ['-m', 'pip', 'config', 'list'], { timeout: ASK_TIMEOUT_MS, env, cwd: '/' }).catch(
+    (error: unknown) => noAnswer(error, 'pip'),
+  );
+  const found: Record<string, string> = {};
+  for (const line of asked.stdout.split('\n')) {
+    const [, key = '', value = ''] = /^(?:global|install)\.([a-z-]+)='(.*)'$/.exec(line) ?? [];
+    if (PIP_KEYS.includes(key))
+      found[`PIP_${key.toUpperCase().replaceAll('-', '_')}`] = value.replaceAll('\\n', ' ').trim();
+  }
+  return found;
+}
+
+/** npm as a program of this Node. */
+export interface Npm {
+  /** The file that Node runs. */
+  readonly cli: string;
+  readonly mounts: readonly MountSpec[];
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** npm beside this Node, else that of the PATH; null when there is none. */
+export async function findNpm(
+  node: string,
+  environment: Environment,
+  { npmRegistry }: IndexSettings,
+): Promise<Npm | null> {
+  const directories = [dirname(node), ...(environment.PATH ?? '').split(delimiter).filter(entry => entry !== '')];
+  for (const directory of directories) {
+    const cli = await realpath(join(directory, 'npm')).catch(() => null);
+    if (cli === null || !cli.endsWith('.js')) continue;
+    const home = dirname(dirname(cli));
+    const registry = npmRegistry || (await npmRegistryOf(node, cli, environment));
+    const paths = [node, home].filter(path => !path.startsWith('/usr/'));
+    return {
+      cli,
+      mounts: paths.map(path => ({ source: path, target: path, readonly: true })),
+      env: { ...chosen(environment, NPM_VARIABLES), ...(registry === '' ? {} : { npm_config_registry: registry }) },
+    };
+  }
+  return null;
+}
+
+const npmRegistries = new Map<string, Promise<string>>();
+
+function npmRegistryOf(node: string, cli: string, environment: Environment): Promise<string> {
+  return remembered(npmRegistries, cli, () => askNpm(node, cli, environment));
+}
+
+/** An older tool may not know the question; one that was too slow is asked again. */
+function noAnswer(error: unknown, tool: string): { readonly stdout: string } {
+  if ((error as { readonly killed?: boolean }).killed !== true) return { stdout: '' };
+  throw unavailable(`${tool} did not say in time how it is configured`, { cause: error });
+}
+
+async function askNpm(node: string, cli: string, environment: Environment): Promise<string> {
+  const asked = await run(node, [cli, 'config', 'get', 'registry'], {
+    timeout: ASK_TIMEOUT_MS,
+    env: { ...environment },
+    cwd: '/',
+  }).catch((error: unknown) => noAnswer(error, 'npm'));
+  return /^https?:\/\/\S+$/m.exec(asked.stdout)?.[0] ?? '';
+}
+
+/** The program uv of the PATH; null when there is none. The shim of a version manager is none. */
+export async function findUv({ PATH = '' }: Environment): Promise<string | null> {
+  for (const directory of PATH.split(delimiter).filter(entry => entry.startsWith('/'))) {
+    const path = await realpath(join(directory, 'uv')).catch(() => null);
+    if (path !== null && (await isProgram(path))) return path;
+  }
+  return null;
+}
+
+async function isProgram(path: string): Promise<boolean> {
+  const file = await open(path).catch(() => null);
+  try {
+    const start = Buffer.alloc(ELF.length);
+    await file?.read(start, 0, ELF.length, 0);
+    return start.equals(ELF);
+  } catch {
+    return false;
+  } finally {
+    await file?.close();
+  }
+}

@@ -1,0 +1,74 @@
+import { messageOf } from '../core/error.ts';
+import type { InstanceLog } from '../instances/contract.ts';
+import { Rounds } from '../lib/rounds.ts';
+import type { JobCluster } from './cluster.ts';
+import type { NodeJobs } from './node-jobs.ts';
+import type { Packages } from './packages.ts';
+import type { JobSchedules } from './schedules.ts';
+
+export interface JobLookOutOptions {
+  readonly cluster: JobCluster;
+  readonly own: Pick<NodeJobs, 'lookAgain'>;
+  readonly schedules: Pick<JobSchedules, 'lookAgain'>;
+  readonly packages: Pick<Packages, 'announce'>;
+  readonly intervalMs: number;
+  readonly log: InstanceLog;
+}
+
+/**
+ * Looks at what other nodes wrote about jobs: when it is woken, and again and again anyway. Without it a node would go on with what it had in
+ * memory.
+ */
+export class JobLookOut {
+  readonly #options: JobLookOutOptions;
+  readonly #rounds: Rounds;
+  #looking: Promise<void> | undefined;
+  #isWanted = false;
+  #epoch: number;
+  #isFailing = false;
+
+  constructor(options: JobLookOutOptions) {
+    this.#options = options;
+    this.#epoch = options.cluster.epoch();
+    this.#rounds = new Rounds(options.intervalMs, () => this.run());
+  }
+
+  start(): void {
+    this.#options.cluster.onChange(() => void this.run());
+    this.#rounds.start();
+  }
+
+  async close(): Promise<void> {
+    await this.#rounds.close();
+    await this.#looking;
+  }
+
+  /** A look that begins after the call. Never rejects. */
+  run(): Promise<void> {
+    this.#isWanted = true;
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  async #look(): Promise<void> {
+    const { cluster, own, schedules, packages, log } = this.#options;
+    while (this.#isWanted && !this.#rounds.isClosed) {
+      this.#isWanted = false;
+      try {
+        const epoch = cluster.epoch();
+        // It was taken for dead, and what it has was forgotten.
+        if (epoch !== this.#epoch) await packages.announce();
+        this.#epoch = epoch;
+        await own.lookAgain();
+        await schedules.lookAgain();
+        this.#isFailing = false;
+      } catch (error) {
+        if (!this.#isFailing)
+          log.warn({ reason: messageOf(error) }, 'what other replicas wrote of jobs is not known; it is read again');
+        this.#isFailing = true;
+      }
+    }
+  }
+}

@@ -1,0 +1,129 @@
+import { afterEach, expect, test, vi } from 'vitest';
+import { TENANT } from '../../test/jobs/harness.ts';
+import { JobNodes, type TestNode } from '../../test/jobs/nodes.ts';
+import { readSchedule } from './schedules.ts';
+
+const WAIT = { timeout: 15_000 };
+const EVERY_SECOND = '* * * * * *';
+
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+const create = (node: TestNode, id: string, cron = EVERY_SECOND, overlap = 'allow') =>
+  node.jobs.service.schedules.create(
+    TENANT,
+    readSchedule({ schedule_id: id, cron, overlap, job: { entrypoint: 'true' } }),
+  );
+
+async function idsOn(node: TestNode): Promise<string[]> {
+  const ids: string[] = [];
+  for await (const page of node.jobs.service.jobs.list(TENANT)) ids.push(...page.map(({ id }) => id));
+  return ids;
+}
+
+const until = (node: TestNode, count: number) =>
+  vi.waitFor(async () => expect((await idsOn(node)).length).toBeGreaterThanOrEqual(count), WAIT);
+
+const nodesOfJobs = async (node: TestNode) =>
+  new Set(await Promise.all((await idsOn(node)).map(async id => (await node.jobs.job(id)).nodeId)));
+
+test('a schedule made on any node is submitted by the one that holds the lease, and by no other', async () => {
+  await using nodes = await JobNodes.open();
+  const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+  await create(b, 's');
+  a.cluster.wake();
+  expect(await a.jobs.service.schedules.get(TENANT, 's')).toMatchObject({ next_run_time: expect.any(String) });
+  await until(b, 2);
+  expect(await nodesOfJobs(b)).toEqual(new Set(['a']));
+});
+
+test('one that is deleted on any node is submitted no more, and one made anew under its name is another one', async () => {
+  await using nodes = await JobNodes.open();
+  const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+  await create(a, 's');
+  await until(a, 1);
+  await b.jobs.service.schedules.delete(TENANT, 's');
+  await expect(a.jobs.service.schedules.get(TENANT, 's')).rejects.toMatchObject({ code: 'not_found' });
+  // Whether or not the holder has heard of it: the row decides.
+  const before = (await idsOn(b)).length;
+  await create(b, 'other');
+  a.cluster.wake();
+  await vi.waitFor(async () => expect((await idsOn(b)).some(id => id.startsWith('other-'))).toBe(true), WAIT);
+  expect((await idsOn(b)).filter(id => id.startsWith('s-'))).toHaveLength(before);
+});
+
+test('each moment is submitted once, however the lease wanders, and none is left out', async () => {
+  await using nodes = await JobNodes.open();
+  const both = [await nodes.start('a'), await nodes.start('b')];
+  const [a] = both as [TestNode, TestNode];
+  await create(a, 's');
+  for (let round = 1; round <= 6; round++) {
+    await until(a, round);
+    nodes.holder = round % 3 === 0 ? 'nobody' : nodes.holder === 'a' ? 'b' : 'a';
+    for (const { cluster } of both) cluster.wake();
+    if (nodes.holder === 'nobody') {
+      const second = Math.floor(Date.now() / 1000);
+      await vi.waitFor(() => expect(Math.floor(Date.now() / 1000)).toBeGreaterThan(second + 1), WAIT);
+      nodes.holder = 'b';
+      for (const { cluster } of both) cluster.wake();
+    }
+  }
+  nodes.holder = 'nobody';
+  const seconds = (await idsOn(a))
+    .map(id => id.slice('s-'.length))
+    .map(moment => Date.parse(moment.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z')) / 1000)
+    .toSorted((one, other) => one - other);
+  const first = seconds[0] as number;
+  expect(seconds).toEqual(Array.from({ length: seconds.length }, (_, index) => first + index));
+});
+
+test('both nodes that believe they hold it submit a moment once', async () => {
+  await using nodes = await JobNodes.open();
+  const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+  for (const { cluster } of [a, b]) cluster.isHeld = () => true;
+  await create(a, 's');
+  b.cluster.wake();
+  await until(a, 4);
+  const ids = await idsOn(a);
+  expect(new Set(ids).size).toBe(ids.length);
+  // Deleted, it is not submitted again by the one that comes late.
+  const [old] = ids.slice(-1) as [string];
+  const { nodeId } = await a.jobs.job(old);
+  await (nodeId === 'a' ? a : b).jobs.exit(old, 0);
+  await a.jobs.untilEnded(old);
+  await a.jobs.service.jobs.delete(TENANT, old);
+  nodes.holder = 'c';
+  const c = await nodes.start('c');
+  c.cluster.wake();
+  await until(a, 5);
+  expect(await idsOn(a)).not.toContain(old);
+});
+
+test('one is left out while the job before it is open, on whichever node that runs', async () => {
+  await using nodes = await JobNodes.open();
+  const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+  await create(a, 's', EVERY_SECOND, 'skip');
+  await until(a, 1);
+  nodes.holder = 'b';
+  for (const { cluster } of [a, b]) cluster.wake();
+  const second = Math.floor(Date.now() / 1000);
+  await vi.waitFor(() => expect(Math.floor(Date.now() / 1000)).toBeGreaterThan(second + 2), WAIT);
+  const [only, ...more] = await idsOn(b);
+  expect(more).toEqual([]);
+  await a.jobs.exit(only as string, 0);
+  await until(b, 2);
+});
+
+test('a lease that was lost meanwhile submits nothing', async () => {
+  await using nodes = await JobNodes.open();
+  const a = await nodes.start('a');
+  let asked = 0;
+  a.cluster.fence = () => {
+    asked += 1;
+    throw new Error('this replica does not own "jobs" any more');
+  };
+  await create(a, 's');
+  await vi.waitFor(() => expect(asked).toBeGreaterThan(1), WAIT);
+  expect(await idsOn(a)).toEqual([]);
+});

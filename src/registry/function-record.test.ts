@@ -1,0 +1,31 @@
+import { expect, test } from 'vitest';
+import { readRegister } from '../core/function-fields.ts';
+import { fromStored, toRecord, toStored } from './function-record.ts';
+
+function version(expose: object | null) {
+  const read = readRegister({ name: '0@demo@hello', runtime: 'http', cpu: 500, memory: 512, expose });
+  if (!read.ok) throw new Error('the sample is wrong');
+  return {
+    ...{
+      tenant: 'default',
+      business: 'yrk',
+      version: '$latest',
+      urn: 'sn:cn:yrk:default:function:0@demo@hello:$latest',
+    },
+    ...{ revisionId: 'r', versionDesc: '', createTime: '', publishTime: '', updateTime: '' },
+    spec: read.value,
+  };
+}
+
+test('a record has the address of a function that has one, and is as it always was for all others', () => {
+  const fields = (expose: object | null) => Object.keys(toRecord(version(expose)));
+  expect(fields({ port: 0 })).toEqual(fields(null));
+  expect(fields(null)).not.toContain('expose');
+  expect(toRecord(version({ port: 80 }))).toMatchObject({ expose: { port: 80, access: 'token' } });
+});
+
+test('what is stored is read as it was, whether it has an address or not', () => {
+  for (const expose of [null, { port: 80, access: 'public' }]) {
+    expect(fromStored(toStored(version(expose))).spec.expose).toEqual(expose);
+  }
+});

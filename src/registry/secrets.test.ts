@@ -1,0 +1,199 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { storedInstance } from '../../test/parts/stored-instance.ts';
+import { LIMITS } from '../core/limits.ts';
+import { type Database, openDatabase } from '../storage/database.ts';
+import { type DurableWrites, openDurableWrites } from '../storage/durable.ts';
+import { insertInstance } from '../storage/instances.ts';
+import { Secrets, type SecretsOptions } from './secrets.ts';
+
+const VALUE = 'hunter2-is-no-password';
+const newKey = () => new Uint8Array(randomBytes(32));
+const KEY = newKey();
+
+let directory: string;
+let database: Database;
+let writes: DurableWrites;
+const warnings: string[] = [];
+
+beforeEach(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'rookery-secrets-'));
+  database = await openDatabase(':memory:');
+  writes = await openDurableWrites(database, ':memory:');
+  warnings.length = 0;
+});
+afterEach(async () => {
+  await writes.close();
+  await database.destroy();
+  await rm(directory, { recursive: true, force: true });
+});
+
+async function secretsWith(change: Partial<SecretsOptions> = {}): Promise<Secrets> {
+  const secrets = new Secrets({
+    ...{ database, writes, keys: [KEY], ownKeyFile: null, allowUnreadable: false },
+    log: { info: () => undefined, warn: (_fields, text) => void warnings.push(text) },
+    ...change,
+  });
+  await secrets.start();
+  return secrets;
+}
+const readBy = async (secrets: Secrets, name: string, tenant = 't') =>
+  (await secrets.valuesOf(tenant, [name])).get(name);
+const rows = () => database.selectFrom('secrets').selectAll().execute();
+
+describe('a secret', () => {
+  test('is answered to nobody but a sandbox that starts, and stands encrypted in the database', async () => {
+    const secrets = await secretsWith();
+    await secrets.put('t', 'db-password', VALUE);
+    expect(JSON.stringify(await secrets.list('t'))).not.toContain(VALUE);
+    expect(await secrets.list('t')).toMatchObject([{ name: 'db-password', isReadable: true }]);
+    const [row] = await rows();
+    expect(Buffer.from(row?.sealed ?? []).toString('latin1')).not.toContain(VALUE);
+    expect(await readBy(secrets, 'db-password')).toBe(VALUE);
+  });
+
+  test('is its tenant’s alone', async () => {
+    const secrets = await secretsWith();
+    await secrets.put('t', 'a', VALUE);
+    expect(await secrets.list('other')).toEqual([]);
+    await expect(secrets.valuesOf('other', ['a'])).rejects.toThrow('secret does not exist: a');
+    await expect(secrets.remove('other', 'a')).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  test('gets another value, and keeps when it was created', async () => {
+    const secrets = await secretsWith();
+    const first = await secrets.put('t', 'a', 'one');
+    const second = await secrets.put('t', 'a', 'two');
+    expect(second.createdAtMs).toBe(first.createdAtMs);
+    expect(await readBy(secrets, 'a')).toBe('two');
+  });
+
+  test.each(['', '.a', '-a', 'a/b', 'a b', 'ä', 'x'.repeat(129)])('cannot be called %j', async name => {
+    await expect((await secretsWith()).put('t', name, VALUE)).rejects.toMatchObject({ code: 'invalid_request' });
+  });
+
+  test.each(['line 1\nline 2', '$HOME %s "\'`', 'ä€😀', 'x'.repeat(LIMITS.secretValueBytes)])(
+    'comes back as it was written: %#',
+    async value => {
+      const secrets = await secretsWith();
+      await secrets.put('t', 'a', value);
+      expect(await readBy(secrets, 'a')).toBe(value);
+    },
+  );
+
+  test('that is missing is named', async () => {
+    const secrets = await secretsWith();
+    await secrets.put('t', 'a', VALUE);
+    await expect(secrets.valuesOf('t', ['a', 'b'])).rejects.toThrow('secret does not exist: b');
+    await expect(secrets.check('t', ['a', 'b'])).rejects.toThrow('secret does not exist: b');
+  });
+
+  test.each([
+    ['another name', { name: 'b' }],
+    ['another tenant', { tenant: 'other' }],
+  ])('is bound to its place: a row that was put under %s cannot be read', async (_, change) => {
+    const secrets = await secretsWith();
+    await secrets.put('t', 'a', VALUE);
+    await database.updateTable('secrets').set(change).execute();
+    const { tenant, name } = { tenant: 't', name: 'a', ...change };
+    await expect(secrets.valuesOf(tenant, [name])).rejects.toThrow(`secret cannot be read: ${name}`);
+  });
+
+  test('that something refers to stays, and the error names who; one with a similar name goes', async () => {
+    const secrets = await secretsWith();
+    for (const name of ['a_b', 'axb', 'A_B']) await secrets.put('t', name, VALUE);
+    const spec = JSON.stringify({ env: { X: { secret: 'a_b' }, Y: '{"secret":"axb"}' } });
+    const agent = { namespace: 'n', name: 'agent', idempotency: undefined };
+    await insertInstance(database, storedInstance({ tenant: 't', spec }), agent);
+    await expect(secrets.remove('t', 'a_b')).rejects.toThrow('secret a_b is in use: agent n/agent refers to it');
+    await secrets.remove('t', 'axb');
+    await secrets.remove('t', 'A_B');
+    expect((await secrets.list('t')).map(({ name }) => name)).toEqual(['a_b']);
+  });
+
+  test('a tenant has a bounded number of them, and can change those that it has', async () => {
+    const secrets = await secretsWith();
+    await secrets.put('t', 'a', VALUE);
+    const [row] = await rows();
+    if (row === undefined) throw new Error('nothing was written');
+    const more = Array.from({ length: LIMITS.secretsPerTenant - 1 }, (_, n) => ({ ...row, name: `s${n}` }));
+    for (let at = 0; at < more.length; at += 100) {
+      await database
+        .insertInto('secrets')
+        .values(more.slice(at, at + 100))
+        .execute();
+    }
+    await expect(secrets.put('t', 'one-more', VALUE)).rejects.toMatchObject({ code: 'resource_exhausted' });
+    await secrets.put('t', 'a', 'other');
+    await secrets.put('u', 'one-more', VALUE);
+  });
+});
+
+describe('the key', () => {
+  test('is made with the first secret in the data directory, for its owner only, and is there after a restart', async () => {
+    const ownKeyFile = join(directory, 'secrets.key');
+    const own = { keys: null, ownKeyFile };
+    const first = await secretsWith(own);
+    await expect(stat(ownKeyFile)).rejects.toThrow('ENOENT');
+    await Promise.all(['a', 'b', 'c'].map(name => first.put('t', name, VALUE)));
+    expect((await stat(ownKeyFile)).mode & 0o777).toBe(0o600);
+    expect(await readBy(await secretsWith(own), 'c')).toBe(VALUE);
+  });
+
+  test('that is another one than before does not start, and the error says which is missing and where to put it', async () => {
+    await (await secretsWith()).put('t', 'a', VALUE);
+    const [row] = await rows();
+    const start = secretsWith({ keys: [newKey()] });
+    await expect(start).rejects.toMatchObject({ code: 'failed_precondition' });
+    await expect(start).rejects.toThrow(`1 with the key ${row?.key_id}`);
+    await expect(start).rejects.toThrow('secrets.keyFile');
+    await expect(secretsWith({ keys: null, ownKeyFile: join(directory, 'gone') })).rejects.toThrow('has no key');
+  });
+
+  test('that is lost for good: the service starts when it is told to, and the secret can be set again or deleted', async () => {
+    for (const name of ['a', 'b']) await (await secretsWith()).put('t', name, VALUE);
+    const secrets = await secretsWith({ keys: [newKey()], allowUnreadable: true });
+    expect(warnings).toHaveLength(1);
+    expect(await secrets.list('t')).toMatchObject([{ isReadable: false }, { isReadable: false }]);
+    await expect(secrets.valuesOf('t', ['a'])).rejects.toThrow('secret cannot be read: a');
+    await secrets.put('t', 'a', 'new');
+    await secrets.remove('t', 'b');
+    expect(await readBy(secrets, 'a')).toBe('new');
+  });
+
+  test('is changed by a new one before it: all secrets are encrypted with the new one at the start', async () => {
+    for (let n = 0; n < 5; n++) await (await secretsWith()).put('t', `s${n}`, `${VALUE} ${n}`);
+    const key = newKey();
+    await secretsWith({ keys: [key, KEY] });
+    const alone = await secretsWith({ keys: [key] });
+    expect(await readBy(alone, 's4')).toBe(`${VALUE} 4`);
+  });
+
+  test('that is only known beside another one reads, and writes nothing', async () => {
+    await (await secretsWith()).put('t', 'a', VALUE);
+    const key = newKey();
+    const both = await secretsWith({ keys: [KEY, key] });
+    await both.put('t', 'b', VALUE);
+    expect(await readBy(await secretsWith(), 'b')).toBe(VALUE);
+  });
+
+  test('where there is none, the start says what will not work, and a write says why', async () => {
+    const secrets = await secretsWith({ keys: null });
+    expect(warnings).toEqual([expect.stringContaining('secrets.keyFile')]);
+    await expect(secrets.put('t', 'a', VALUE)).rejects.toThrow('replicas over PostgreSQL need a key');
+    await expect(secrets.valuesOf('t', ['a'])).rejects.toThrow('secret does not exist: a');
+  });
+
+  test('a file that holds something else is named, and nothing of it is shown', async () => {
+    const ownKeyFile = join(directory, 'secrets.key');
+    const { writeFile } = await import('node:fs/promises');
+    await writeFile(ownKeyFile, 'not-a-key');
+    const start = secretsWith({ keys: null, ownKeyFile });
+    await expect(start).rejects.toThrow(ownKeyFile);
+    await expect(start).rejects.not.toThrow('not-a-key');
+    expect(await readFile(ownKeyFile, 'utf8')).toBe('not-a-key');
+  });
+});

@@ -1,0 +1,225 @@
+import { randomBytes } from 'node:crypto';
+import { readFile, rename, rm, writeFile } from 'node:fs/promises';
+import {
+  alreadyExists,
+  failedPrecondition,
+  invalidRequest,
+  notFound,
+  resourceExhausted,
+  type ServiceError,
+} from '../core/error.ts';
+import { LIMITS } from '../core/limits.ts';
+import { isSecretName, SECRET_NAME_RULE, type SecretSource } from '../core/secret.ts';
+import { readSecretKeys, SECRET_KEY_RULE } from '../core/secret-key.ts';
+import { isAbsent } from '../lib/system-errors.ts';
+import type { Database } from '../storage/database.ts';
+import type { DurableWrites } from '../storage/durable.ts';
+import {
+  dropSecret,
+  findSecrets,
+  listSealedWith,
+  listSecrets,
+  putSecret,
+  resealSecret,
+  secretKeyIds,
+} from '../storage/secrets.ts';
+import { SecretKeys } from './secret-keys.ts';
+
+export interface SecretsOptions {
+  readonly database: Database;
+  readonly writes: DurableWrites;
+  /** Of the settings; null: none is named. */
+  readonly keys: readonly Uint8Array[] | null;
+  /** Where the key is without a setting, made with the first secret; null: nowhere, because others need the same. */
+  readonly ownKeyFile: string | null;
+  /** Whether secrets that none of the keys can read are no reason not to start. */
+  readonly allowUnreadable: boolean;
+  readonly log: { info(fields: object, text: string): void; warn(fields: object, text: string): void };
+}
+
+/** A secret as callers see it: never its value. */
+export interface Secret {
+  readonly name: string;
+  readonly createdAtMs: number;
+  readonly updatedAtMs: number;
+  /** Whether this service has the key that it is encrypted with. */
+  readonly isReadable: boolean;
+}
+
+const NO_KEY =
+  'this service keeps no secrets: replicas over PostgreSQL need a key that all of them have (secrets.keyFile, secrets.key or secrets.keyCommand)';
+const RESEAL_AT_ONCE = 200;
+
+/**
+ * Secrets of tenants: written, and read by nobody but a sandbox that starts. In the database they are encrypted; the key is elsewhere.
+ */
+export class Secrets implements SecretSource {
+  readonly #options: SecretsOptions;
+  #keys: SecretKeys | null = null;
+  #making: Promise<SecretKeys> | undefined;
+
+  constructor(options: SecretsOptions) {
+    this.#options = options;
+    if (options.keys !== null) this.#keys = new SecretKeys(options.keys);
+  }
+
+  /**
+   * Finds the keys, and encrypts with the newest what an older one did. Fails with `failed_precondition` when a secret is encrypted with a key
+   * that is not there.
+   */
+  async start(): Promise<void> {
+    const { database, ownKeyFile, allowUnreadable, log } = this.#options;
+    if (this.#keys === null && ownKeyFile !== null) this.#keys = await readKeyFile(ownKeyFile);
+    const used = await secretKeyIds(database);
+    const foreign = used.filter(({ keyId }) => this.#keys?.has(keyId) !== true);
+    if (foreign.length > 0) {
+      const problem = unreadable(foreign, this.#keys, ownKeyFile);
+      if (!allowUnreadable) throw failedPrecondition(problem);
+      log.warn({}, problem);
+    }
+    if (this.#keys === null) {
+      if (ownKeyFile === null) log.warn({}, NO_KEY);
+      return;
+    }
+    const { newest } = this.#keys;
+    const older = used.map(({ keyId }) => keyId).filter(id => id !== newest && this.#keys?.has(id) === true);
+    if (older.length > 0) await this.#reseal(this.#keys, older);
+  }
+
+  /** Fails with `invalid_request`, `resource_exhausted`, and `failed_precondition` where there is no key. */
+  async put(tenant: string, name: string, value: string): Promise<Secret> {
+    if (!isSecretName(name)) throw invalidRequest(`the name of a secret must be ${SECRET_NAME_RULE}`);
+    const keys = await this.#keysToSeal();
+    const { keyId, sealed } = keys.seal({ tenant, name }, value);
+    const nowMs = Date.now();
+    const row = { tenant, name, key_id: keyId, sealed, created_at_ms: nowMs, updated_at_ms: nowMs };
+    const written = await this.#options.writes.write(putSecret, row, LIMITS.secretsPerTenant);
+    if (written === null) {
+      throw resourceExhausted(`there are ${LIMITS.secretsPerTenant} secrets already; delete one first`);
+    }
+    return { name, createdAtMs: written.createdAtMs, updatedAtMs: nowMs, isReadable: true };
+  }
+
+  async list(tenant: string): Promise<readonly Secret[]> {
+    const rows = await listSecrets(this.#options.database, tenant);
+    return rows.map(({ name, key_id, created_at_ms, updated_at_ms }) => ({
+      name,
+      createdAtMs: Number(created_at_ms),
+      updatedAtMs: Number(updated_at_ms),
+      isReadable: this.#keys?.has(key_id) === true,
+    }));
+  }
+
+  /** Fails with `not_found`, and with `already_exists` while something refers to it. */
+  async remove(tenant: string, name: string): Promise<void> {
+    const dropped = isSecretName(name)
+      ? await this.#options.writes.write(dropSecret, tenant, name)
+      : ({ kind: 'missing' } as const);
+    if (dropped.kind === 'missing') throw notFound(`secret not found: ${name}`);
+    if (dropped.kind === 'in use') {
+      throw alreadyExists(
+        `secret ${name} is in use: ${dropped.user} refers to it; its value can be changed at any time`,
+      );
+    }
+  }
+
+  async valuesOf(tenant: string, names: readonly string[]): Promise<ReadonlyMap<string, string>> {
+    const rows = await findSecrets(this.#options.database, tenant, names);
+    const values = new Map<string, string>();
+    for (const name of names) {
+      const row = rows.find(each => each.name === name);
+      if (row === undefined) throw missing(name);
+      const value = this.#keys?.open(row, { keyId: row.key_id, sealed: row.sealed }) ?? null;
+      if (value === null) throw notOpened(name);
+      values.set(name, value);
+    }
+    return values;
+  }
+
+  async check(tenant: string, names: readonly string[]): Promise<void> {
+    const rows = await findSecrets(this.#options.database, tenant, names);
+    const lacking = names.find(name => !rows.some(row => row.name === name));
+    if (lacking !== undefined) throw missing(lacking);
+  }
+
+  async #keysToSeal(): Promise<SecretKeys> {
+    if (this.#keys !== null) return this.#keys;
+    const { ownKeyFile } = this.#options;
+    if (ownKeyFile === null) throw failedPrecondition(NO_KEY);
+    this.#making ??= makeKeyFile(ownKeyFile).finally(() => {
+      this.#making = undefined;
+    });
+    this.#keys = await this.#making;
+    return this.#keys;
+  }
+
+  async #reseal(keys: SecretKeys, older: readonly string[]): Promise<void> {
+    const { database, writes, log } = this.#options;
+    const failed = new Set<string>();
+    let count = 0;
+    for (;;) {
+      const rows = (await listSealedWith(database, older, RESEAL_AT_ONCE + failed.size)).filter(
+        row => !failed.has(`${row.tenant}/${row.name}`),
+      );
+      if (rows.length === 0) break;
+      for (const row of rows) {
+        const value = keys.open(row, { keyId: row.key_id, sealed: row.sealed });
+        const { tenant, name, key_id, updated_at_ms } = row;
+        if (value === null) {
+          failed.add(`${tenant}/${name}`);
+          continue;
+        }
+        const { keyId, sealed } = keys.seal(row, value);
+        // Not written: another replica has done it, or it was set anew.
+        const before = { tenant, name, key_id, updated_at_ms: Number(updated_at_ms) };
+        if (await writes.write(resealSecret, before, { key_id: keyId, sealed })) count += 1;
+      }
+    }
+    log.info({ count }, 'secrets were encrypted with the newest key');
+  }
+}
+
+function missing(name: string): ServiceError {
+  return failedPrecondition(`secret does not exist: ${name}`);
+}
+
+function notOpened(name: string): ServiceError {
+  return failedPrecondition(
+    `secret cannot be read: ${name}: it is encrypted with a key that this service does not have`,
+  );
+}
+
+function unreadable(
+  foreign: readonly { readonly keyId: string; readonly count: number }[],
+  keys: SecretKeys | null,
+  ownKeyFile: string | null,
+): string {
+  const what = foreign.map(({ keyId, count }) => `${count} with the key ${keyId}`).join(', ');
+  const has = keys === null ? 'has no key' : `has the key ${keys.ids.join(', ')}`;
+  const where =
+    ownKeyFile === null ? 'name it in secrets.keyFile' : `put it back at ${ownKeyFile} or name it in secrets.keyFile`;
+  return `secrets in the database cannot be read: they are encrypted, ${what}, and this service ${has}; ${where}, or set secrets.allowUnreadable to start without them`;
+}
+
+/** Null when there is none. */
+async function readKeyFile(file: string): Promise<SecretKeys | null> {
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (error) {
+    if (isAbsent(error)) return null;
+    throw failedPrecondition(`the key of secrets ${file} cannot be read`, { cause: error });
+  }
+  const keys = readSecretKeys(text);
+  if (keys === null) throw failedPrecondition(`the key of secrets ${file} must hold ${SECRET_KEY_RULE}`);
+  return new SecretKeys(keys);
+}
+
+async function makeKeyFile(file: string): Promise<SecretKeys> {
+  const key = randomBytes(32);
+  await rm(`${file}.new`, { force: true });
+  // On the disk before the first secret is: without it that would be lost.
+  await writeFile(`${file}.new`, `${key.toString('base64')}\n`, { mode: 0o600, flag: 'wx', flush: true });
+  await rename(`${file}.new`, file);
+  return new SecretKeys([new Uint8Array(key)]);
+}
