@@ -2,32 +2,48 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
+import type { SecretSource } from '../core/secret.ts';
 import { CallLimiter } from '../instances/call-limiter.ts';
 import type { DriverSource, InstanceLog } from '../instances/contract.ts';
 import type { Instances, Start } from '../instances/instances.ts';
+import type { LayerPlaces } from '../instances/layer.ts';
 import type { Ledger } from '../instances/ledger.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import { instanceNotFound, openCallsFull, tooManyWaiting } from '../instances/refusals.ts';
-import { type InstanceRecord, toRecord } from '../instances/rows.ts';
-import { type SandboxRules, toStart } from '../instances/sandbox-spec.ts';
+import { type InstanceRecord, isCutOff, toRecord } from '../instances/rows.ts';
+import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import { isAllowed, transitionOf } from '../instances/state.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
+import { timeoutSignal } from '../lib/long-timer.ts';
 import { forEachOf } from '../lib/parallel.ts';
+import type { Stages } from '../lib/stages.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { ExecRequest, ExecResult, LogRequest } from '../sandbox/driver.ts';
+import type {
+  ExecRequest,
+  ExecResult,
+  LogRequest,
+  SandboxDriver,
+  SandboxHandle,
+  SandboxStats,
+} from '../sandbox/driver.ts';
 import {
   findAgent,
   findAgentByIdempotencyKey,
   findAgentByName,
   forgetIdempotencyKey,
+  isAgentTaken,
   listAgents,
   listAgentsOfNode,
 } from '../storage/agents.ts';
 import type { Database } from '../storage/database.ts';
-import type { InstanceRef, StoredInstance } from '../storage/instances.ts';
+import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/instances.ts';
+import { AgentCode, type PackagePlaces } from './agent-code.ts';
 import type { AgentInstances, CreateInstance, InstanceQuery } from './contract.ts';
+import { NameClaims } from './name-claims.ts';
 import { Operations } from './operations.ts';
+import { PolicyRestarts } from './policy-restarts.ts';
+import type { PreviousLogs } from './previous-logs.ts';
 import {
   createUndone,
   deletedMeanwhile,
@@ -35,6 +51,8 @@ import {
   isBeing,
   keyUsed,
   nameTaken,
+  nodeNotAnswering,
+  noPreviousRun,
   noSandbox,
   notRunning,
   serverStopping,
@@ -48,6 +66,20 @@ export interface AgentsOptions extends SandboxRules {
   readonly drivers: DriverSource;
   /** Agents are looked after by the node that started them. */
   readonly nodeId: string;
+  /** Whether another node is lost for so long that nobody waits for it. Absent: there is no other node. */
+  readonly isLost?: (nodeId: string) => boolean;
+  /** Bound of a start. */
+  readonly createTimeoutMs: number;
+  /** Absent: there are no secrets. */
+  readonly secrets?: SecretSource;
+  /** Absent: no log outlives its sandbox. */
+  readonly previousLogs?: PreviousLogs;
+  /** Counts restarts by policies. */
+  readonly restarted?: (outcome: 'restarted' | 'failed') => void;
+  /** Absent: there are no code packages. */
+  readonly packages?: PackagePlaces;
+  /** Absent: nothing is installed for code. */
+  readonly layers?: LayerPlaces;
   readonly log: InstanceLog;
   readonly now?: () => number;
   /** Calls of one agent that wait for their turn. */
@@ -60,6 +92,10 @@ export interface AgentsOptions extends SandboxRules {
 const MAX_INSERTS = 5;
 const PARALLEL_DELETES = 32;
 const DELETE_RETRIES = 4;
+/** How often a create that another node does is looked at. */
+const ELSEWHERE_LOOK_MS = 100;
+/** How long the log of a sandbox that is about to go may take to be read. */
+const KEEP_LOG_MS = 5_000;
 const DELETE_RETRY = { firstMs: 250, longestMs: 2_000 };
 
 /**
@@ -72,6 +108,9 @@ export class Agents implements AgentInstances {
   readonly #instances: Instances;
   readonly #limiter: CallLimiter;
   readonly #operations: Operations;
+  readonly #code: AgentCode;
+  readonly #claims = new NameClaims();
+  readonly #restarts: PolicyRestarts;
   /** A call looks here and nowhere else. */
   readonly #live: ReadonlyMap<string, LiveInstance>;
   /** What the machine has promised to the sandbox of each. */
@@ -86,13 +125,36 @@ export class Agents implements AgentInstances {
       maxWaitingCalls: options.maxWaitingCalls,
       bytes: options.ledger.openCallBytes,
     });
+    this.#code = new AgentCode(options.packages ?? null, options.log, options.layers ?? null);
     this.#operations = new Operations(id => this.#instances.hold(id));
+    this.#restarts = new PolicyRestarts({
+      ...options,
+      now: this.#now,
+      restart: record => this.#operations.run(record.id, 'restart', signal => this.#restart(record.id, signal, record)),
+      refusal: id => this.#operations.of(id) ?? this.#refusalOfStart(),
+    });
     this.#live = this.#instances.liveOf('agent');
     this.#instances.own('agent', {
       limiter: this.#limiter,
       adopted: (_live, record) => this.#take(record),
       ended: sandbox => this.#give(sandbox),
+      exited: (sandbox, exitCode) => void this.#restarts.ended(sandbox, exitCode),
     });
+  }
+
+  /** Before anything is adopted or removed: the code that sandboxes of an earlier server have stays. */
+  async start(): Promise<void> {
+    const { database, nodeId } = this.#options;
+    const agents = await listAgentsOfNode(database, nodeId);
+    await this.#options.previousLogs?.sweep(new Set(agents.map(({ id }) => id)));
+    for (const stored of agents) {
+      if (stored.status !== 'FAILED') this.#code.hold(stored, toInstance(stored).spec);
+    }
+  }
+
+  /** After everything that runs was adopted. */
+  async resumeRestarts(): Promise<void> {
+    await this.#restarts.resume();
   }
 
   get liveInstances(): number {
@@ -110,9 +172,11 @@ export class Agents implements AgentInstances {
    */
   async close({ stopAgents, graceMs }: { stopAgents: boolean; graceMs: number }): Promise<{ agentsLeft: number }> {
     this.#isStopping = true;
+    this.#restarts.close();
     this.#operations.abortStarts(serverStopping());
     const unanswered = await this.#instances.settle('agent');
     await Promise.all([this.#operations.settled(), this.#limiter.idle(graceMs)]);
+    await this.#instances.recorded();
     const agentsLeft = stopAgents ? await this.#deleteAll() : this.#live.size + unanswered;
     this.#instances.detach('agent', serverStopping().message);
     return { agentsLeft };
@@ -139,36 +203,47 @@ export class Agents implements AgentInstances {
   }
 
   async get(tenant: string, id: string): Promise<Instance> {
-    return toInstance(await this.#record(tenant, id));
+    return await this.#seen(await this.#record(tenant, id));
   }
 
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
     const { limit, cursor, ...filter } = query;
     const { database } = this.#options;
+    await this.#instances.recorded();
     // One more than asked for tells whether there is a next page.
     const found = await listAgents(database, { ...filter, limit: limit + 1, afterId: cursor });
-    const instances = found.slice(0, limit).map(toInstance);
+    const instances = await Promise.all(found.slice(0, limit).map(stored => this.#seen(stored)));
     return { instances, nextCursor: found.length > limit ? (instances.at(-1)?.id ?? null) : null };
   }
 
-  async delete(tenant: string, id: string, graceMs: number | null): Promise<void> {
+  async delete(tenant: string, id: string, graceMs: number | null, stages?: Stages): Promise<void> {
     const record = await this.#record(tenant, id);
     const before = this.#operations.of(id);
     if (before?.kind === 'delete' || !isAllowed(record.status, 'end')) throw instanceNotFound(id);
+    if (record.nodeId !== this.#options.nodeId) return await this.#deleteLost(record);
+    this.#restarts.cancel(id);
     await this.#operations.run(id, 'delete', async () => {
-      if (!(await this.#endAnyEpoch(record))) throw instanceNotFound(id);
+      const ending = await this.#endAnyEpoch(record);
+      if (ending === null) throw instanceNotFound(id);
+      stages?.over('row');
       if (before !== undefined) {
         before.abort.abort(deletedMeanwhile(before.kind === 'create' ? 'create' : 'restart', id));
         await before.done.catch(() => undefined);
       }
-      await this.#tearDown(id, graceMs);
+      // One that was being started has another sandbox than it had, or none.
+      await this.#tearDown(
+        id,
+        graceMs,
+        before === undefined && record.status === 'RUNNING' ? ending : undefined,
+        stages,
+      );
       return undefined;
     });
   }
 
   async restart(tenant: string, id: string): Promise<Instance> {
     const record = await this.#record(tenant, id);
-    if (record.nodeId !== this.#options.nodeId) throw instanceNotFound(id);
+    this.#assertHere(record);
     const before = this.#operations.of(id);
     if (before !== undefined) throw isBeing(before.kind, id);
     this.#assertMayStart();
@@ -180,6 +255,11 @@ export class Agents implements AgentInstances {
     return await driver.exec(handle, request, signal);
   }
 
+  async stats(tenant: string, id: string): Promise<SandboxStats> {
+    const { driver, handle } = await this.#running(tenant, id);
+    return await driver.stats(handle);
+  }
+
   async access(tenant: string, id: string): Promise<SandboxAccess> {
     const { driver, handle } = await this.#running(tenant, id);
     if (driver.access === undefined)
@@ -188,10 +268,36 @@ export class Agents implements AgentInstances {
   }
 
   async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
-    const { sandboxType, handle } = await this.#record(tenant, id);
+    const record = await this.#record(tenant, id);
+    const { sandboxType, handle } = record;
     if (handle === null) throw noSandbox(id);
+    this.#assertHere(record);
     const driver = await this.#options.drivers(sandboxType);
     return driver.logs(handle, request, signal);
+  }
+
+  /** As storage has it; of one of which nobody can tell whether it runs, with the reason. */
+  async #seen(stored: Omit<StoredInstance, 'handle'>): Promise<Instance> {
+    const instance = toInstance(stored);
+    if (stored.status !== 'RUNNING' || stored.nodeId !== this.#options.nodeId) return instance;
+    const statusReason = this.#live.get(stored.id)?.whyUnknown ?? (await this.#whyUnknown(stored.id));
+    return statusReason === '' ? instance : { ...instance, statusReason };
+  }
+
+  /** Of one that could not be adopted yet. */
+  async #whyUnknown(id: string): Promise<string> {
+    const record = await this.#find(id);
+    if (record?.handle == null) return '';
+    const driver = await this.#options.drivers(record.sandboxType).catch(() => undefined);
+    return driver?.whyUnknown?.(record.handle) ?? '';
+  }
+
+  async previousLog(tenant: string, id: string, run: number, tail: number | null): Promise<string> {
+    const record = await this.#record(tenant, id);
+    this.#assertHere(record);
+    const text = await this.#options.previousLogs?.read(id, run, tail);
+    if (text == null) throw noPreviousRun(id, run);
+    return text;
   }
 
   async #running(tenant: string, id: string): Promise<LiveInstance> {
@@ -201,10 +307,12 @@ export class Agents implements AgentInstances {
   }
 
   /** Undefined when the name or the idempotency key is taken. */
-  async #tryCreate({ spec, idempotency }: CreateInstance): Promise<Instance | undefined> {
+  async #tryCreate({ spec, idempotency, stages }: CreateInstance): Promise<Instance | undefined> {
     const id = randomUUID();
     // Fails before anything is written when this installation cannot run it at all.
-    const start = await this.#startOf(id, spec);
+    const ref = { id, epoch: 1 };
+    const start = { ...(await this.#startOf(ref, spec)), ...(stages && { stages }) };
+    stages?.over('checks');
     const intent = this.#instances.draft({
       owner: { kind: 'agent', key: id },
       tenant: spec.tenant,
@@ -214,12 +322,45 @@ export class Agents implements AgentInstances {
       maxCallMs: spec.callTimeoutMs,
       spec: JSON.stringify(spec),
     });
-    const { namespace, name } = spec;
-    this.#assertMayStart();
-    return await this.#operations.run(id, 'create', async signal => {
-      if (!(await this.#instances.intend(intent, { namespace, name, idempotency }))) return undefined;
-      return await this.#bringUp(intent, start, signal);
-    });
+    const identity = { namespace: spec.namespace, name: spec.name, idempotency };
+    const { database } = this.#options;
+    const { rowsFollow } = this.#instances;
+    // Where nobody else writes rows, the claim decides who gets the name, and else the insert does.
+    const release = rowsFollow && (await this.#claims.claim(spec, idempotency?.key));
+    let isTaken = true;
+    try {
+      this.#assertMayStart();
+      return await this.#operations.run(id, 'create', async signal => {
+        const follows = rowsFollow?.includes(spec.sandboxType) === true;
+        isTaken = follows
+          ? await isAgentTaken(database, spec.tenant, identity)
+          : !(await this.#instances.intend(intent, identity));
+        stages?.over('row');
+        if (isTaken) return undefined;
+        if (follows) return await this.#bringUpFirst(intent, start, signal, { identity, over: release });
+        release?.();
+        return await this.#bringUp(intent, start, signal);
+      });
+    } finally {
+      release?.();
+      if (isTaken) this.#code.release(ref);
+    }
+  }
+
+  /** The same of one whose row follows its sandbox. Undefined when its name was taken all the same. */
+  async #bringUpFirst(
+    intent: StoredInstance,
+    start: Start,
+    signal: AbortSignal,
+    options: { readonly identity: AgentIdentity; readonly over: (() => void) | undefined },
+  ): Promise<Instance | undefined> {
+    const row = this.#instances.intendLater(intent, options.identity, options.over);
+    try {
+      return await this.#bringUp(intent, { ...start, row }, signal);
+    } catch (error) {
+      if (row.isTaken) return undefined;
+      throw error;
+    }
   }
 
   /**
@@ -228,6 +369,7 @@ export class Agents implements AgentInstances {
    */
   async #holderOfKey({ spec, idempotency }: CreateInstance): Promise<Instance | undefined> {
     const { database } = this.#options;
+    await this.#instances.recorded();
     if (idempotency) {
       const holder = await findAgentByIdempotencyKey(database, spec.tenant, idempotency.key);
       if (holder && holder.stored.createdAtMs + LIMITS.idempotencyKeepMs <= this.#now()) {
@@ -237,6 +379,10 @@ export class Agents implements AgentInstances {
         const operation = this.#operations.of(holder.stored.id);
         if (operation?.kind === 'create') return await operation.done;
         if (holder.stored.status !== 'CREATING' || holder.stored.epoch > 1) return toInstance(holder.stored);
+        if (holder.stored.nodeId !== this.#options.nodeId) return await this.#createdElsewhere(holder.stored);
+        const holding = toRecord(holder.stored);
+        const live = isCutOff(holding) ? await this.#instances.adopt(holding) : undefined;
+        if (live !== undefined) return await this.get(spec.tenant, holding.id);
         // An earlier server was making it: nobody learned of it, and it will go.
         this.#instances.reconcileSoon();
         throw createUndone(idempotency.key);
@@ -247,25 +393,54 @@ export class Agents implements AgentInstances {
     return undefined;
   }
 
-  async #restart(id: string, signal: AbortSignal): Promise<Instance> {
+  /** What comes of a create that another node does; undefined when it failed. */
+  async #createdElsewhere({ id, nodeId }: StoredInstance): Promise<Instance | undefined> {
+    const untilMs = performance.now() + this.#options.createTimeoutMs;
+    while (performance.now() < untilMs && this.#options.isLost?.(nodeId) !== true) {
+      await pause(ELSEWHERE_LOOK_MS);
+      const agent = await findAgent(this.#options.database, id);
+      if (agent === null) return undefined;
+      if (agent.stored.status !== 'CREATING') return toInstance(agent.stored);
+    }
+    throw nodeNotAnswering(id);
+  }
+
+  /** `planned`: by its policy, if it is still as it was then. */
+  async #restart(id: string, signal: AbortSignal, planned?: StoredInstance): Promise<Instance> {
+    if (planned === undefined) this.#restarts.cancel(id);
     const record = await this.#find(id);
-    if (record === null) throw instanceNotFound(id);
+    if (record === null || (planned !== undefined && record.epoch !== planned.epoch)) throw instanceNotFound(id);
     const next = { ...record, epoch: record.epoch + 1 };
-    if (!(await this.#instances.rows.move(record, 'restart', { epoch: next.epoch })))
-      throw await this.#whyNoRestart(id);
+    // By somebody: what its policy counts begins anew.
+    const row = planned ?? { restartsInRow: 0, restartAtMs: 0 };
+    const { restartsInRow, restartAtMs } = row;
+    const moved = { epoch: next.epoch, restartsInRow, restartAtMs };
+    if (!(await this.#instances.rows.move(record, 'restart', moved))) throw await this.#whyNoRestart(id);
     let isOldGone = false;
     let start: Start;
     try {
-      start = await this.#startOf(id, toInstance(record).spec);
-      await this.#instances.endSandbox(record, this.#graceOf(record, null), 'restarted');
+      start = await this.#startOf(next, toInstance(record).spec);
+      // Once it has stopped: until then what it has written may be on its way into the log.
+      await this.#instances.endSandbox(record, this.#graceOf(record, null), 'restarted', {
+        stopped: (driver, handle) => this.#keepLog(driver, handle),
+      });
       isOldGone = true;
     } catch (error) {
+      this.#code.release(next);
       await this.#instances.undo(next, error, !isOldGone);
       throw error;
     } finally {
       if (isOldGone) this.#give(record);
     }
     return await this.#bringUp({ ...next, handle: null }, start, signal);
+  }
+
+  /** The sandbox is about to go, and its log with it. Never rejects. */
+  async #keepLog(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
+    const request = { tail: LIMITS.previousLogs.lines, sinceMs: null, follow: false };
+    await this.#options.previousLogs?.keep(handle.instanceId, async () =>
+      driver.logs(handle, request, timeoutSignal(KEEP_LOG_MS)),
+    );
   }
 
   /** It was found neither RUNNING nor FAILED: its delete has begun, or an earlier server was in the middle of something. */
@@ -277,20 +452,24 @@ export class Agents implements AgentInstances {
   }
 
   /** How it gets its sandbox. Fails when this installation cannot run it at all. */
-  async #startOf(id: string, spec: InstanceSpec): Promise<Start> {
-    return toStart(
-      await this.#options.drivers(spec.sandboxType),
-      { id, secret: randomBytes(24).toString('base64url') },
-      spec,
-      this.#options,
-    );
+  async #startOf(ref: InstanceRef, spec: InstanceSpec): Promise<Start> {
+    const driver = await this.#options.drivers(spec.sandboxType);
+    const identity = { id: ref.id, secret: randomBytes(24).toString('base64url') };
+    const placed = await this.#code.place(ref, spec);
+    try {
+      return toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);
+    } catch (error) {
+      this.#code.release(ref);
+      throw error;
+    }
   }
 
   /** Starts the sandbox of an instance that is CREATING, and takes calls for it. */
   async #bringUp(intent: StoredInstance, start: Start, signal: AbortSignal): Promise<Instance> {
     const refusal = this.#options.ledger.refusal({ ...intent, processes: this.#options.maxProcesses });
     if (refusal !== undefined) {
-      await this.#instances.undo(intent, refusal);
+      this.#code.release(intent);
+      if ((await start.row?.cancel(refusal.message)) !== false) await this.#instances.undo(intent, refusal);
       throw refusal;
     }
     this.#take(intent);
@@ -312,6 +491,7 @@ export class Agents implements AgentInstances {
 
   /** Nothing is left of this sandbox, nor of an earlier one; a later one of the same agent keeps what it has. */
   #give({ id, epoch }: InstanceRef): void {
+    this.#code.release({ id, epoch });
     const promised = this.#promised.get(id);
     if (promised === undefined || promised.epoch > epoch) return;
     this.#promised.delete(id);
@@ -319,24 +499,33 @@ export class Agents implements AgentInstances {
     this.#options.ledger.give('agent', { cpuMillis, memoryMb, processes: this.#options.maxProcesses });
   }
 
-  /** The instance as a whole ends, whichever of its sandboxes it has: a restart may have begun since it was read. False: it is going. */
-  async #endAnyEpoch({ id, epoch }: InstanceRecord): Promise<boolean> {
-    if (await this.#instances.rows.move({ id, epoch }, 'end')) return true;
-    const now = await this.#find(id);
-    return now !== null && now.epoch !== epoch && (await this.#endAnyEpoch(now));
+  /** The instance as a whole ends, whichever of its sandboxes it has: a restart may have begun since it was read. As it was found; null: it is going. */
+  async #endAnyEpoch(record: InstanceRecord): Promise<InstanceRecord | null> {
+    if (await this.#instances.rows.move(record, 'end')) return record;
+    const now = await this.#find(record.id);
+    return now !== null && now.epoch !== record.epoch ? await this.#endAnyEpoch(now) : null;
   }
 
   #graceOf(record: InstanceRecord, graceMs: number | null): number {
     return graceMs ?? Math.max(LIMITS.deleteGraceMs, toInstance(record).spec.preStopTimeoutMs);
   }
 
-  async #tearDown(id: string, graceMs: number | null): Promise<void> {
+  async #tearDown(id: string, graceMs: number | null, known?: InstanceRecord, stages?: Stages): Promise<void> {
     try {
-      const record = await this.#find(id);
+      const record = known ?? (await this.#find(id));
       if (record === null) return;
-      await this.#instances.endSandbox(record, this.#graceOf(record, graceMs), 'deleted');
-      await this.#instances.rows.end(record, 'removed');
+      let ending: Promise<boolean> | undefined;
+      // A row that goes while the last files do leaves an orphan behind, when the server is killed.
+      const cleared = () => {
+        ending = this.#instances.rows.end(record, 'removed');
+        ending.catch(() => undefined);
+      };
+      await this.#instances.endSandbox(record, this.#graceOf(record, graceMs), 'deleted', { cleared, stages });
+      await (ending ?? this.#instances.rows.end(record, 'removed'));
+      stages?.over('record');
       this.#give(record);
+      // A first sandbox has none before it.
+      if (record.epoch > 1) await this.#options.previousLogs?.remove(id);
     } catch (error) {
       this.#instances.reconcileSoon();
       const text = `instance ${id} could not be removed yet, and is tried again: ${messageOf(error)}`;
@@ -345,7 +534,7 @@ export class Agents implements AgentInstances {
   }
 
   /**
-   * Deletes every agent. What a driver does not remove at once is tried again a few times: no look at everything comes after a stop. Returns
+   * Deletes every agent. It tries a removal that fails again a few times: no look at everything comes after a stop. Returns
    * how many are left; the next start removes them. Never rejects.
    */
   async #deleteAll(): Promise<number> {
@@ -398,16 +587,30 @@ export class Agents implements AgentInstances {
     notThere: (failedBecause?: string) => ServiceError,
   ): Promise<LiveInstance> {
     const record = await this.#record(tenant, id);
-    const { status, statusReason, nodeId } = record;
-    if (status === 'FAILED' && nodeId === this.#options.nodeId) throw notThere(statusReason);
-    if (status !== 'RUNNING' || nodeId !== this.#options.nodeId) throw notThere();
+    const { status, statusReason, restartAtMs } = record;
+    if (status === 'FAILED') throw notThere(statusReason + startsAgain(restartAtMs));
+    if (status !== 'RUNNING' && !(isCutOff(record) && this.#operations.of(id) === undefined)) throw notThere();
+    this.#assertHere(record);
     const live = await this.#instances.adopt(record);
     if (live === undefined) throw this.#isStopping ? serverStopping() : notThere();
     return live;
   }
 
+  /** Another node looks after it: who comes here for it could not be sent there. */
+  #assertHere({ id, nodeId }: InstanceRecord): void {
+    if (nodeId !== this.#options.nodeId) throw nodeNotAnswering(id);
+  }
+
+  /** The node of a FAILED instance is lost: its row goes, and the node removes what it has left of it when it comes back. */
+  async #deleteLost(record: InstanceRecord): Promise<void> {
+    const isGoing = record.status === 'FAILED' && this.#options.isLost?.(record.nodeId) === true;
+    if (!isGoing) throw nodeNotAnswering(record.id);
+    if (!(await this.#instances.rows.endElsewhere(record, 'discarded'))) throw instanceNotFound(record.id);
+  }
+
   /** Fails with `not_found` when it does not exist or is another tenant's. */
   async #record(tenant: string, id: string): Promise<InstanceRecord> {
+    await this.#instances.recorded(id);
     const record = await this.#find(id);
     if (record === null || record.tenant !== tenant) throw instanceNotFound(id);
     return record;
@@ -419,9 +622,18 @@ export class Agents implements AgentInstances {
   }
 
   #assertMayStart(): void {
-    if (this.#isStopping) throw serverStopping();
-    if (this.#operations.starts >= this.#options.maxStarting) throw tooManyStarting();
+    const refusal = this.#refusalOfStart();
+    if (refusal !== undefined) throw refusal;
   }
+
+  #refusalOfStart(): ServiceError | undefined {
+    if (this.#isStopping) return serverStopping();
+    return this.#operations.starts >= this.#options.maxStarting ? tooManyStarting() : undefined;
+  }
+}
+
+function startsAgain(atMs: number): string {
+  return atMs === 0 ? '' : `; its restart policy starts it again at ${new Date(atMs).toISOString()}`;
 }
 
 /** An agent as everybody but its driver sees it. */
@@ -433,6 +645,7 @@ function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): Instance
     statusReason: stored.statusReason,
     loadError: stored.loadError,
     restarts: stored.epoch - 1,
+    restartAtMs: stored.status === 'FAILED' ? stored.restartAtMs : 0,
     createdAtMs: stored.createdAtMs,
     startedAtMs: stored.startedAtMs,
     nodeId: stored.nodeId,

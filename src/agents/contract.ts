@@ -1,8 +1,9 @@
 import type { ServiceError } from '../core/error.ts';
 import type { Instance, InstanceSpec, InstanceStatus } from '../core/instance.ts';
+import type { Stages } from '../lib/stages.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { ExecRequest, ExecResult, LogRequest } from '../sandbox/driver.ts';
+import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 
 /**
  * The only way in to agent instances: what the HTTP entries may ask of `Agents`. Every method that takes a tenant answers for another tenant's instance exactly as for one that does not
@@ -33,8 +34,8 @@ export interface AgentInstances {
 
   list(query: InstanceQuery): Promise<{ readonly instances: readonly Instance[]; readonly nextCursor: string | null }>;
 
-  /** pre_stop, end and removal under `graceMs` (null = the default rule). A second delete of one that is going fails with `not_found`. */
-  delete(tenant: string, id: string, graceMs: number | null): Promise<void>;
+  /** pre_stop, end and removal under `graceMs` (null = the default rule). A second delete of one that is going fails with `not_found`. `stages` is told where the time goes. */
+  delete(tenant: string, id: string, graceMs: number | null, stages?: Stages): Promise<void>;
 
   /**
    * Same id and name, new sandbox; also for a FAILED or stuck one. Fails as `create` does; it is FAILED then. Fails with `already_exists`
@@ -44,15 +45,23 @@ export interface AgentInstances {
 
   exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult>;
 
+  /** What a RUNNING instance uses at this moment. Fails with `failed_precondition` otherwise. */
+  stats(tenant: string, id: string): Promise<SandboxStats>;
+
   /** Ways into the sandbox of a RUNNING instance. Fails with `failed_precondition` otherwise, as `exec` does, and when its driver has none. */
   access(tenant: string, id: string): Promise<SandboxAccess>;
 
   /** Also for a FAILED instance, whose logs are kept until it is deleted. */
   logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>>;
+
+  /** The end of the log of an earlier run: 1 is the one before. Fails with `not_found` when it is not kept. */
+  previousLog(tenant: string, id: string, run: number, tail: number | null): Promise<string>;
 }
 
 export interface CreateInstance {
   readonly spec: InstanceSpec;
+  /** Told where the time goes. */
+  readonly stages?: Stages;
   readonly idempotency?: { readonly key: string /** SHA-256 of tenant and body, hex. */; readonly requestHash: string };
 }
 

@@ -8,7 +8,7 @@ export interface Operation {
   readonly done: Promise<Instance | undefined>;
 }
 
-/** What is being done to which instance in this process: whoever else meets a half-made instance leaves it alone. */
+/** The operations that run in this process, by instance: whoever else meets a half-made instance leaves it alone. */
 export class Operations {
   readonly #running = new Map<string, Operation>();
   readonly #hold: (id: string) => () => void;

@@ -1,7 +1,7 @@
-import { alreadyExists, failedPrecondition, notFound, resourceExhausted, unavailable } from '../core/error.ts';
+import { Away, alreadyExists, failedPrecondition, notFound, resourceExhausted, unavailable } from '../core/error.ts';
 import type { Instance } from '../core/instance.ts';
 
-/** What agents are refused with: each text is written once. */
+/** Refusals of agents: each text is written once. */
 
 /** Only a running one can be called; one that ended by itself is kept, and whoever calls it wants to know why and what to do. */
 export const instanceFailed = (id: string, reason: string) =>
@@ -18,14 +18,11 @@ export const nameTaken = ({ id, spec }: Instance) =>
 
 export const keyUsed = (key: string) => alreadyExists(`idempotency key ${key} was used with another request`);
 
-/** The answer of a create that died with its server: its id would be one that is about to go. */
+/** The answer of a create that died with its server: its id would be one that is about to go. The same again succeeds soon. */
 export const createUndone = (key: string) =>
-  unavailable(
-    `the create with idempotency key ${key} was cut off by the end of an earlier server and is being undone`,
-    {
-      retryAfterSeconds: 1,
-    },
-  );
+  new Away(`the create with idempotency key ${key} was cut off by the end of an earlier server and is being undone`, {
+    retryAfterSeconds: 1,
+  });
 
 export const notRunning = (id: string) => failedPrecondition(`instance ${id} is not running`);
 
@@ -41,4 +38,12 @@ export const deletedMeanwhile = (doing: 'create' | 'restart', id: string) =>
     ? unavailable('the instance was deleted while it was starting')
     : alreadyExists(`instance ${id} was deleted while it was starting`);
 
+/** It had no such run, or nothing of it is kept. */
+export const noPreviousRun = (id: string, run: number) =>
+  notFound(`no log of an earlier run is kept: instance ${id}, run ${run} before this one`);
+
 export const noSandbox = (id: string) => failedPrecondition(`instance ${id} has no sandbox`);
+
+/** It exists, but neither can its node be reached nor is the node given up. */
+export const nodeNotAnswering = (id: string) =>
+  new Away(`the node that runs instance ${id} does not answer`, { retryAfterSeconds: 1 });

@@ -8,6 +8,7 @@ import { type Database, openDatabase } from '../storage/database.ts';
 import { type DurableWrites, openDurableWrites } from '../storage/durable.ts';
 import { AsyncCalls, type AsyncCallsOptions } from './async-calls.ts';
 import type { FunctionInvocation, FunctionResult } from './function-service.ts';
+import { shardOfUrn } from './shards.ts';
 import { deliverWebhook } from './webhook.ts';
 
 /** A call that was handed to the function service and waits for a slot. */
@@ -270,7 +271,7 @@ describe('webhooks', () => {
     await before.close(0);
     await asyncCalls({ deliver }).start();
     await expect.poll(() => posted).toMatchObject([{ requestId: id, status: 'completed', result: 'done' }]);
-    await expect.poll(() => listUntoldAsyncCalls(database)).toEqual([]);
+    await expect.poll(() => listUntoldAsyncCalls(database, null)).toEqual([]);
     await asyncCalls({ deliver }).start();
     expect(posted.length).toBe(1);
   });
@@ -356,5 +357,114 @@ describe('while the disk is full', () => {
     await (await next()).run('once');
     await expect.poll(() => statusOf(calls, id)).toBe('completed');
     expect(handed).toEqual([]);
+  });
+});
+
+describe('of several replicas', () => {
+  const shards = (held: { isHeld: boolean }) => ({
+    held: () => (held.isHeld ? { fence: null, isHeld: () => held.isHeld } : null),
+  });
+
+  it('the one that holds the shard runs a call, and refuses to take one when it does not', async () => {
+    const state = { isHeld: true };
+    const calls = asyncCalls({ shards: shards(state) });
+    await calls.start();
+    const id = await calls.submit(submission());
+    await (await next()).run('here');
+    await expect.poll(() => statusOf(calls, id)).toBe('completed');
+    state.isHeld = false;
+    await expect(calls.submit(submission())).rejects.toMatchObject({ code: 'unavailable' });
+  });
+
+  it('calls that wait when a shard is handed over are run once, by the next owner', async () => {
+    const state = { isHeld: true };
+    const before = asyncCalls({ shards: shards(state), maxRunning: 1 });
+    const after = asyncCalls({ shards: shards({ isHeld: true }) });
+    await Promise.all([before.start(), after.start()]);
+    const ids = [await before.submit(submission()), await before.submit(submission())];
+    const first = await next();
+    state.isHeld = false;
+    const released = before.release([shardOfUrn('urn:f')], 60_000);
+    await first.run('before');
+    await released;
+    await after.acquired([shardOfUrn('urn:f')]);
+    await (await next()).run('after');
+    await expect.poll(() => Promise.all(ids.map(id => statusOf(after, id)))).toEqual(['completed', 'completed']);
+    expect(handed).toEqual([]);
+  });
+
+  it('a call that waits for an instance when its shard is lost goes to the next owner', async () => {
+    const state = { isHeld: true };
+    const before = asyncCalls({ shards: shards(state) });
+    const after = asyncCalls({ shards: shards({ isHeld: true }) });
+    const id = await before.submit(submission());
+    const waiting = await next();
+    state.isHeld = false;
+    before.lost([shardOfUrn('urn:f')]);
+    waiting.refuse(unavailable('another replica is taking over the function'));
+    await after.acquired([shardOfUrn('urn:f')]);
+    await (await next()).run('after');
+    await expect.poll(() => statusOf(after, id)).toBe('completed');
+    expect(handed).toEqual([]);
+  });
+
+  it('the end that a replica writes late does not undo what the next owner wrote', async () => {
+    const state = { isHeld: true };
+    const before = asyncCalls({ shards: shards(state) });
+    const after = asyncCalls({ shards: shards({ isHeld: true }) });
+    const id = await before.submit(submission());
+    const slept = await next();
+    await slept.invocation.beforeRun?.();
+    state.isHeld = false;
+    before.lost([shardOfUrn('urn:f')]);
+    await after.acquired([shardOfUrn('urn:f')]);
+    expect(await statusOf(after, id)).toBe('failed');
+    slept.refuse(unavailable('instance exited'));
+    await before.close(1000);
+    expect(await after.get(null, id)).toMatchObject({ status: 'failed', error: { code: 150427 } });
+  });
+
+  it('a replica that could not read what waits when it got a shard tries again, and leaves alone what it runs by then', async () => {
+    const before = asyncCalls({ shards: shards({ isHeld: true }) });
+    const left = await before.submit(submission());
+    const slept = await next();
+    await slept.invocation.beforeRun?.();
+    const waits = await before.submit(submission());
+    await next();
+    let isAway = true;
+    const noQueries = new Proxy(database, {
+      get: (target, name) => {
+        if (isAway && name === 'updateTable') throw unavailable('the database cannot be reached');
+        const found = Reflect.get(target, name) as unknown;
+        return typeof found === 'function' ? found.bind(target) : found;
+      },
+    });
+    const after = asyncCalls({ shards: shards({ isHeld: true }), database: noQueries });
+    const acquired = after.acquired([shardOfUrn('urn:f')]);
+    const fresh = await after.submit(submission());
+    const running = await next();
+    await running.invocation.beforeRun?.();
+    isAway = false;
+    await acquired;
+    expect([await statusOf(after, left), await statusOf(after, fresh)]).toEqual(['failed', 'processing']);
+    await (await next()).run('found');
+    await expect.poll(() => statusOf(after, waits)).toBe('completed');
+  });
+
+  it('a submit is written under the lease of its shard, so that the next owner finds it', async () => {
+    const fence = { name: 'shard-01', epoch: 7, nodeId: 'a', nodeEpoch: 1 };
+    const asked: unknown[] = [];
+    const calls = asyncCalls({
+      shards: { held: () => ({ fence, isHeld: () => true }) },
+      durable: {
+        ...durable,
+        write: async (work, ...args) => {
+          asked.push(work.name, args.at(-1));
+          throw unavailable('this replica does not own it any more');
+        },
+      },
+    });
+    await expect(calls.submit(submission())).rejects.toMatchObject({ code: 'unavailable' });
+    expect(asked).toEqual(['insertAsyncCall', fence]);
   });
 });

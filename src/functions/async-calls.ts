@@ -2,7 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { CALL_CODES, SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, messageOf, notFound, ServiceError } from '../core/error.ts';
 import type { FunctionCallHeaders } from '../core/function-call.ts';
+import type { Lease } from '../core/lease.ts';
+import { backoffMs, pause } from '../lib/backoff.ts';
 import { endsWithin } from '../lib/deadline.ts';
+import { sharedController } from '../lib/linked-signal.ts';
 import {
   type AsyncCallStatus,
   claimAsyncCall,
@@ -24,11 +27,15 @@ import { mayPass, untilWritten } from '../storage/until-written.ts';
 import { AsyncQueue, type QueuedCall } from './async-queue.ts';
 import { AsyncUsage } from './async-usage.ts';
 import type { FunctionInvocation, FunctionResult } from './function-service.ts';
+import { servedElsewhere } from './served-functions.ts';
+import { ALL_SHARDS, type FunctionShards, shardOfUrn } from './shards.ts';
 
 export interface AsyncCallsOptions {
   readonly database: Database;
   readonly durable: DurableWrites;
   readonly invoke: (invocation: FunctionInvocation) => Promise<FunctionResult>;
+  /** Absent: the calls of all functions run here. */
+  readonly shards?: FunctionShards;
   /** Delivers the end of a call to the address that it named; null when webhooks are off. Never rejects. */
   readonly deliver: ((url: string, answer: AsyncAnswer) => Promise<void>) | null;
   /** Calls that wait or run, over all tenants, and of one tenant. */
@@ -43,7 +50,7 @@ export interface AsyncCallsOptions {
   readonly log: { warn(fields: object, message: string): void };
 }
 
-/** What a stored call says of itself, as the API answers it. */
+/** A stored call, as the API answers it. */
 export interface AsyncAnswer {
   readonly requestId: string;
   readonly status: AsyncCallStatus;
@@ -65,6 +72,7 @@ export interface AsyncSubmission {
 const RETRIED: ReadonlySet<number> = new Set(CALL_CODES.filter(row => row.isRetried).map(row => row.code));
 /** How long the calls of a function rest after its queue was full. */
 const FULL_QUEUE_PAUSE_MS = 500;
+const READ_AGAIN = { firstMs: 100, longestMs: 5_000 };
 const SWEEP_MS = 60_000;
 /** Ends that webhooks hear of at one moment; above it running calls wait with theirs. */
 const MAX_DELIVERIES = 256;
@@ -87,17 +95,24 @@ export class AsyncCalls {
   readonly #options: AsyncCallsOptions;
   readonly #queue: AsyncQueue;
   readonly #usage: AsyncUsage;
-  readonly #running = new Set<Promise<void>>();
+  readonly #shards: FunctionShards;
+  /** Every call that waits or runs here. */
+  readonly #open = new Set<string>();
+  /** Those of them that are marked as running, or are just being marked. */
+  readonly #claims = new Set<string>();
+  /** What runs, and the shard of its function. */
+  readonly #running = new Map<Promise<void>, string>();
   readonly #deliveries = new Set<Promise<void>>();
   readonly #pauses = new Set<NodeJS.Timeout>();
   #sweep: NodeJS.Timeout | undefined;
   /** Ids of calls whose mark as running was written or not: the disk did not say. */
   readonly #maybeClaimed = new Set<string>();
-  readonly #closing = new AbortController();
+  readonly #closing = sharedController();
   #isStopping = false;
 
   constructor(options: AsyncCallsOptions) {
     this.#options = options;
+    this.#shards = options.shards ?? ALL_SHARDS;
     const { maxRunning } = options;
     // Whatever one tenant's functions are stuck in, others find capacity to run.
     this.#queue = new AsyncQueue({
@@ -107,47 +122,100 @@ export class AsyncCalls {
     this.#usage = new AsyncUsage({ ...options, maxBytes: MAX_BYTES, maxBytesPerTenant: MAX_BYTES / 4 });
   }
 
-  /** Goes on where an earlier server stopped. */
+  /** Goes on where an earlier server stopped; with shards, `acquired` says where. */
   async start(): Promise<void> {
+    if (this.#options.shards === undefined) await this.#goOn(null);
+    await this.#dropOld();
+  }
+
+  /** Calls of these shards run here from now on; what their last owner left goes on. Tried until it works, or they are lost. Never rejects. */
+  async acquired(shards: readonly string[]): Promise<void> {
+    for (let failures = 1; !this.#isStopping; failures++) {
+      const held = shards.filter(shard => this.#shards.held(shard)?.isHeld());
+      if (held.length === 0) return;
+      try {
+        return await this.#goOn(held);
+      } catch (error) {
+        if (failures === 1) {
+          const fields = { shards: held.length, reason: messageOf(error) };
+          this.#options.log.warn(fields, 'asynchronous calls that wait could not be read yet; it is tried again');
+        }
+        await pause(backoffMs(READ_AGAIN, failures), this.#closing.signal);
+      }
+    }
+  }
+
+  /** Calls of these shards that wait stay for the next owner. Resolves when those that run here have ended, or after `graceMs`. */
+  async release(shards: readonly string[], graceMs: number): Promise<void> {
+    this.lost(shards);
+    const among = new Set(shards);
+    const running = [...this.#running].filter(([, shard]) => among.has(shard)).map(([call]) => call);
+    await endsWithin(Promise.all(running), graceMs);
+  }
+
+  /** Another replica runs the calls of these shards. */
+  lost(shards: readonly string[]): void {
+    const among = new Set(shards);
+    for (const queued of this.#queue.drop(urn => among.has(shardOfUrn(urn)))) this.#close(queued);
+  }
+
+  async #goOn(shards: readonly string[] | null): Promise<void> {
     const { database } = this.#options;
     const error = JSON.stringify({
       code: SERVICE_CODES.instanceEnded.code,
       message: 'the server ended while the call was running: whether its handler finished is not known',
     });
-    await failProcessingAsyncCalls(database, error, this.#now());
-    for (const { id, tenant, urn, created_at_ms } of await listQueuedAsyncCalls(database)) {
-      this.#usage.opened(tenant);
-      this.#queue.push({ id, tenant, urn, createdAtMs: created_at_ms });
+    await failProcessingAsyncCalls(database, error, this.#now(), shards, [...this.#claims]);
+    for (const { id, tenant, urn, created_at_ms } of await listQueuedAsyncCalls(database, shards)) {
+      if (!this.#open.has(id)) this.#enqueue({ id, tenant, urn, createdAtMs: created_at_ms });
     }
-    await this.#dropOld();
     this.#pump();
-    if (this.#options.deliver !== null) void this.#tell(await listUntoldAsyncCalls(database));
+    if (this.#options.deliver !== null) void this.#tell(await listUntoldAsyncCalls(database, shards));
+  }
+
+  #enqueue(queued: QueuedCall): void {
+    this.#open.add(queued.id);
+    this.#usage.opened(queued.tenant);
+    this.#queue.push(queued);
+  }
+
+  #close({ id, tenant }: QueuedCall): void {
+    this.#open.delete(id);
+    this.#claims.delete(id);
+    this.#usage.closed(tenant);
   }
 
   /** Queued calls stay queued; running ones may end within `graceMs` and are marked by the next start otherwise. */
   async close(graceMs: number): Promise<void> {
     this.#isStopping = true;
     clearTimeout(this.#sweep);
-    for (const pause of this.#pauses) clearTimeout(pause);
-    const ended = Promise.all(this.#running).then(() => Promise.all(this.#deliveries));
+    for (const timer of this.#pauses) clearTimeout(timer);
+    const ended = Promise.all(this.#running.keys()).then(() => Promise.all(this.#deliveries));
     await endsWithin(ended, graceMs);
     this.#closing.abort();
   }
 
-  /** Puts a call on the disk and answers its id. Fails with `resource_exhausted` (150429) when too many are open. */
+  /**
+   * Puts a call on the disk and answers its id. Fails with `resource_exhausted` (150429) when too many are open, and with `unavailable` when
+   * another replica runs the calls of its function.
+   */
   async submit(submission: AsyncSubmission): Promise<string> {
     const { tenant, urn, body } = submission;
+    const lease = this.#leaseOf(urn);
+    if (lease === null) throw servedElsewhere();
     this.#usage.check(tenant, body.length);
     const id = randomUUID();
     const createdAtMs = this.#now();
+    const queued = { id, tenant, urn, createdAtMs };
+    this.#open.add(id);
     this.#usage.opened(tenant);
     this.#usage.stored(tenant, body.length);
     try {
-      await this.#options.durable.write(insertAsyncCall, {
+      const row = {
         id,
         tenant,
         urn,
-        status: 'queued',
+        status: 'queued' as const,
         // One id for the caller and for the handler.
         request: JSON.stringify({ headers: submission.headers, header: { ...submission.header, requestId: id } }),
         body,
@@ -156,13 +224,18 @@ export class AsyncCalls {
         error: null,
         created_at_ms: createdAtMs,
         completed_at_ms: null,
-      });
+        shard: shardOfUrn(urn),
+        lease_epoch: 0,
+      };
+      await this.#options.durable.write(insertAsyncCall, row, lease.fence);
     } catch (error) {
-      this.#usage.closed(tenant);
+      this.#close(queued);
       this.#usage.stored(tenant, -body.length);
       throw error;
     }
-    this.#queue.push({ id, tenant, urn, createdAtMs });
+    // Lost while it was written: whoever has the shard now finds it.
+    if (!this.#leaseOf(urn)) this.#close(queued);
+    else this.#queue.push(queued);
     this.#pump();
     return id;
   }
@@ -195,18 +268,19 @@ export class AsyncCalls {
         .catch((error: unknown) => {
           const fields = { requestId: next.id, reason: messageOf(error) };
           this.#options.log.warn(fields, 'an asynchronous call was not recorded');
-          this.#usage.closed(next.tenant);
+          this.#close(next);
         })
         .finally(() => {
           this.#running.delete(running);
           this.#pump();
         });
-      this.#running.add(running);
+      this.#running.set(running, shardOfUrn(next.urn));
     }
   }
 
   async #run(queued: QueuedCall): Promise<void> {
     const { database, durable, invoke } = this.#options;
+    const lease = this.#leaseOf(queued.urn);
     let isPlaced = false;
     const countPlaced = () => {
       if (!isPlaced) this.#queue.placed(queued);
@@ -216,6 +290,10 @@ export class AsyncCalls {
     let webhookUrl = '';
     let bodyBytes = 0;
     try {
+      if (lease === null) {
+        this.#close(queued);
+        return;
+      }
       const row = await readAsyncCall(database, queued.id);
       const isQueued = row?.status === 'queued' || (row?.status === 'processing' && this.#maybeClaimed.has(queued.id));
       if (row === null || !isQueued) throw failedPrecondition('it is not queued any more');
@@ -224,7 +302,7 @@ export class AsyncCalls {
       bodyBytes = row.body.length;
       // On the disk before it runs: a crash from then on must not run it again.
       const beforeRun = async () => {
-        if (!(await this.#claim(queued.id))) throw failedPrecondition('it is not queued any more');
+        if (!(await this.#claim(queued.id, lease))) throw failedPrecondition('it is not queued any more');
         countPlaced();
         this.#pump();
       };
@@ -232,6 +310,11 @@ export class AsyncCalls {
       end = await this.#outcomeOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun }));
       // A call that the disk did not let begin goes back to the queue, rather than hold an instance until there is room.
       const mayPass = end.mayPass === true || this.#maybeClaimed.has(queued.id);
+      if (!isPlaced && !lease.isHeld()) {
+        // It never ran here: it is the next owner's.
+        this.#close(queued);
+        return;
+      }
       if (!isPlaced && mayPass && this.#mayTryAgain(queued)) {
         this.#putBack(queued, end.error?.code);
         isPlaced = true;
@@ -247,23 +330,30 @@ export class AsyncCalls {
       completed_at_ms: this.#now(),
     };
     await untilWritten(
-      () => durable.write(finishAsyncCall, queued.id, outcome),
+      () => durable.write(finishAsyncCall, queued.id, lease.fence, outcome),
       this.#closing.signal,
       error => {
         const fields = { requestId: queued.id, reason: messageOf(error) };
         this.#options.log.warn(fields, 'the end of an asynchronous call could not be written yet; it is tried again');
       },
     );
-    this.#usage.closed(queued.tenant);
+    this.#close(queued);
     this.#usage.stored(queued.tenant, (end.result?.length ?? 0) - bodyBytes);
     this.#armSweep();
     await this.#deliver(queued.id, webhookUrl);
   }
 
+  /** Under which its calls run here; null: they do not. */
+  #leaseOf(urn: string): Lease | null {
+    const lease = this.#shards.held(shardOfUrn(urn));
+    return lease?.isHeld() ? lease : null;
+  }
+
   /** Marks a call as running; false when it is not queued any more. */
-  async #claim(id: string): Promise<boolean> {
+  async #claim(id: string, lease: Lease): Promise<boolean> {
+    this.#claims.add(id);
     try {
-      const isOurs = await this.#options.durable.write(claimAsyncCall, id);
+      const isOurs = await this.#options.durable.write(claimAsyncCall, id, lease.fence);
       return this.#maybeClaimed.delete(id) || isOurs;
     } catch (error) {
       if (mayPass(error)) this.#maybeClaimed.add(id);
@@ -281,12 +371,12 @@ export class AsyncCalls {
     // Whoever waited for an instance in vain has waited long enough; a full queue is asked again a little later.
     if (code === SERVICE_CODES.waitedTooLong.code || this.#isStopping) return;
     this.#queue.pause(queued, true);
-    const pause = setTimeout(() => {
-      this.#pauses.delete(pause);
+    const timer = setTimeout(() => {
+      this.#pauses.delete(timer);
       this.#queue.pause(queued, false);
       this.#pump();
     }, FULL_QUEUE_PAUSE_MS).unref();
-    this.#pauses.add(pause);
+    this.#pauses.add(timer);
   }
 
   /**
@@ -307,7 +397,7 @@ export class AsyncCalls {
     if (this.#deliveries.size >= MAX_DELIVERIES) await Promise.race(this.#deliveries);
   }
 
-  /** What an earlier server left untold; beside everything else, since an address may take long. */
+  /** Sends the reports that an earlier server has not sent; beside everything else, since an address may take long. */
   async #tell(untold: Awaited<ReturnType<typeof listUntoldAsyncCalls>>): Promise<void> {
     for (const { id, webhook_url } of untold) {
       if (this.#isStopping) return;

@@ -74,6 +74,19 @@ export class AsyncQueue {
     queue.calls.splice(at < 0 ? queue.calls.length : at, 0, call);
   }
 
+  /** Takes out the calls of functions that `isGone` names; those that were taken already count on. */
+  drop(isGone: (urn: string) => boolean): readonly QueuedCall[] {
+    const dropped: QueuedCall[] = [];
+    for (const queues of [...this.#queues.values()]) {
+      for (const queue of [...queues.values()]) {
+        if (!isGone(queue.urn)) continue;
+        dropped.push(...queue.calls.splice(0));
+        this.#dropIfEmpty(queue);
+      }
+    }
+    return dropped;
+  }
+
   pause({ tenant, urn }: QueuedCall, isPaused: boolean): void {
     const queue = this.#queues.get(tenant)?.get(urn);
     if (queue) queue.isPaused = isPaused;

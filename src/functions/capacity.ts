@@ -7,7 +7,7 @@ export interface CapacityOptions {
   readonly machine: Machine;
 }
 
-/** What the machine has, and what it has promised to everybody (`Ledger`). */
+/** The machine's resources, and those that it has promised to everybody (`Ledger`). */
 export interface Machine {
   /** True when an instance of that size could ever run here. */
   isLargeEnough(key: GroupKey): boolean;
@@ -33,7 +33,7 @@ export interface CapacityUser {
 }
 
 /**
- * What this machine can carry, shared by all services. Those that were refused are asked again in the order of their refusal,
+ * The capacity of this machine, shared by all services. Those that were refused are asked again in the order of their refusal,
  * so that one busy function never starves another.
  */
 export class Capacity {

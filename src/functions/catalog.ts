@@ -1,6 +1,9 @@
+import type { Expose } from '../core/address.ts';
+import type { DependencyMode } from '../core/dependencies.ts';
 import type { SandboxType } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { PortSpec } from '../core/port.ts';
+import type { Variables } from '../core/secret.ts';
 import type { CodeSource } from './code/code-store.ts';
 import type { ServicePolicy } from './policy.ts';
 
@@ -19,10 +22,11 @@ export interface ServedFunction {
   readonly initializer: string;
   readonly preStop: string;
   readonly code: CodeSource;
+  readonly dependencies?: DependencyMode;
   readonly rootfs: { readonly type: 'host' | 'image'; readonly imageUrl: string; readonly user: string };
   readonly ports: readonly PortSpec[];
   readonly mounts: readonly MountSpec[];
-  readonly environment: Readonly<Record<string, string>>;
+  readonly environment: Variables;
   readonly cpuMillis: number;
   readonly memoryMb: number;
   /** Canonical JSON of its custom resources, `''` when none. */
@@ -30,7 +34,11 @@ export interface ServedFunction {
   readonly timeoutMs: number;
   readonly initTimeoutMs: number;
   readonly preStopTimeoutMs: number;
+  /** The port that has an address. Absent: none. */
+  readonly expose?: Expose;
   readonly usesSessionContext: boolean;
+  /** The pool that its instances are taken from; `''`: any that fits. */
+  readonly poolId: string;
   /** Without `labels`: those are the reservations', which change without a new revision. */
   readonly scaling: Omit<ServicePolicy, 'labels'>;
 }
@@ -47,8 +55,8 @@ export interface FunctionCatalog {
   /** Every version (of one function; null: of all) that has instances without a call: a minimum, or a reservation with one. */
   warm(functionUrn: string | null): Promise<readonly string[]>;
   /**
-   * Tells the functionUrn (without a version) of every function that was registered, changed or deleted, after the fact. With
-   * `mayBeWarm` false, `warm` would answer nothing of it.
+   * Tells the functionUrn (without a version) of every function that was registered, changed or deleted, after the fact; null: any may have
+   * been. With `mayBeWarm` false, `warm` would answer nothing of it.
    */
-  onChange(listener: (functionUrn: string, mayBeWarm: boolean) => void): () => void;
+  onChange(listener: (functionUrn: string | null, mayBeWarm: boolean) => void): () => void;
 }

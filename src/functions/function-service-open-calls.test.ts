@@ -29,7 +29,7 @@ describe('the bodies of calls that wait', () => {
     expect(openCallBytes.taken).toBe(0);
   });
 
-  it('of one tenant do not get all of it where tenants are told apart', async () => {
+  it('of one tenant do not get all of it with a limit per tenant', async () => {
     const { harness, instance, openCallBytes } = await busy(new OpenCallBytes(2000, 1000));
     const waiting = harness.invoke({ call: big() });
     await expect(harness.invoke({ call: big() })).rejects.toMatchObject(full);

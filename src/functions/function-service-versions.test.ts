@@ -138,7 +138,7 @@ describe('versions in memory', () => {
 describe('after a restart', () => {
   const key = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };
 
-  it('what was taken over is the minimum: nothing is started beside it', async () => {
+  it('instances that were taken over are the minimum: nothing starts beside them', async () => {
     const harness = new ServiceHarness();
     harness.catalog.functions.set(URN, servedFunction({}, { minInstances: 2, maxInstances: 2 }));
     harness.starter.adoptable.push(new FakeInstance('a', servedFunction(), key));

@@ -179,7 +179,7 @@ describe('calls', () => {
     expect((await next).instanceId).toBe('i2');
   });
 
-  it('what is to be done before the run is done with the slot held; when it fails, the call never runs', async () => {
+  it('a step before the run happens with the slot held; when it fails, the call never runs', async () => {
     const harness = new ServiceHarness();
     const refused = harness.invoke({ beforeRun: () => Promise.reject(new Error('not ours')) });
     await expect(refused).rejects.toThrow('not ours');
@@ -222,7 +222,7 @@ describe('sessions', () => {
     await Promise.all([held.result, other.result]);
   });
 
-  it('what is not known is reported: end and interrupt', async () => {
+  it('an unknown session is reported: end and interrupt', async () => {
     const harness = new ServiceHarness();
     expect(await harness.service.endSession(URN, null, 's1')).toBe(false);
     expect(await harness.service.interruptSession(URN, null, 's1')).toBe(false);

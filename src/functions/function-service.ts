@@ -1,12 +1,21 @@
+import type { Expose } from '../core/address.ts';
 import { SERVICE_CODES, USER_CODES } from '../core/codes.ts';
-import { type ErrorCode, failedPrecondition, notFound, resourceExhausted, ServiceError } from '../core/error.ts';
+import {
+  type ErrorCode,
+  failedPrecondition,
+  notFound,
+  resourceExhausted,
+  ServiceError,
+  unavailable,
+} from '../core/error.ts';
 import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
+import { runsInCluster } from '../core/sandbox-types.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import { openCallsFull } from '../instances/refusals.ts';
 import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { LogRequest } from '../sandbox/driver.ts';
+import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import { CodeFailure } from './failure.ts';
@@ -16,6 +25,7 @@ import { LogMerge, prefixed } from './log-merge.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
 import { type FunctionServiceLog, type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
 import type { Service } from './service.ts';
+import { ALL_SHARDS, type FunctionShards } from './shards.ts';
 import type { InstanceStarter, ServingInstance } from './starter.ts';
 
 export interface FunctionServiceOptions {
@@ -23,6 +33,8 @@ export interface FunctionServiceOptions {
   readonly starter: InstanceStarter;
   readonly clock: ServiceClock;
   readonly capacity: CapacityOptions;
+  /** Absent: all functions are served here. */
+  readonly shards?: FunctionShards;
   /** The longest that a call waits for a slot; the function's timeout when that is shorter. */
   readonly maxWaitMs: number;
   /** Waiting calls of one tenant over all its functions. */
@@ -67,6 +79,8 @@ export interface FunctionResult {
   readonly timings: CallTimings;
 }
 
+type BodyAndSignal = Pick<FunctionInvocation['call'], 'body' | 'signal'>;
+
 /** A slot that turned out to be on a broken instance before the call was sent is given up this often. */
 const MAX_SLOTS_TRIED = 8;
 
@@ -79,12 +93,31 @@ export class FunctionService {
 
   constructor(options: FunctionServiceOptions) {
     this.#options = options;
-    this.#versions = new ServedFunctions({ ...options, capacity: new Capacity(options.capacity) });
+    this.#versions = new ServedFunctions({
+      ...options,
+      capacity: new Capacity(options.capacity),
+      shards: options.shards ?? ALL_SHARDS,
+    });
   }
 
   /** Takes over the instances of an earlier server and starts what is to be warm. Never rejects. */
   start(): Promise<void> {
     return this.#versions.start();
+  }
+
+  /** Functions of these shards are served here from now on. Never rejects. */
+  acquired(shards: readonly string[]): Promise<void> {
+    return this.#versions.acquired(shards);
+  }
+
+  /** Lets the calls of these shards end for at most `graceMs`, then ends their instances. Never rejects. */
+  release(shards: readonly string[], graceMs: number): Promise<void> {
+    return this.#versions.release(shards, graceMs);
+  }
+
+  /** Another replica serves these shards already: what serves them here ends now, and its calls fail. */
+  lost(shards: readonly string[]): void {
+    this.#versions.lost(shards);
   }
 
   /** Lets calls that still run end for at most `graceMs`, then ends every instance. */
@@ -125,7 +158,7 @@ export class FunctionService {
   }
 
   /**
-   * What a call that asks for nothing special would be refused with now, because too many wait; undefined when it would not be, or
+   * The refusal that a call without special demands would get now, because too many wait; undefined when it would not be, or
    * when that cannot be known at once. A refusal is counted as one.
    */
   refusal(urn: string, tenant: string | null): ServiceError | undefined {
@@ -178,6 +211,17 @@ export class FunctionService {
     return found;
   }
 
+  /** What the instances of a version use now; one that cannot tell, because it is ending, is left out. Fails as `check` does. */
+  async stats(urn: string, tenant: string | null): Promise<readonly ({ readonly id: string } & SandboxStats)[]> {
+    const { fn } = await this.#find(urn, tenant);
+    const found = await Promise.allSettled(
+      this.instances(fn.urn).map(async ({ instance }) => ({ id: instance.id, stats: await instance.stats?.() })),
+    );
+    return found.flatMap(one =>
+      one.status === 'fulfilled' && one.value.stats ? [{ id: one.value.id, ...one.value.stats }] : [],
+    );
+  }
+
   /** Why instances of a version that should be there are not: the last start of each group that has none failed. */
   startFailures(urn: string): readonly string[] {
     const failures = new Set<string>();
@@ -192,7 +236,7 @@ export class FunctionService {
   }
 
   /**
-   * What the code of a version's instances wrote: of one instance as it is, of all with the beginning of each one's id before its lines.
+   * The output of the code of a version's instances: of one instance as it is, of all with the beginning of each one's id before its lines.
    * `tail` counts for each. With `follow` it goes on until `signal` aborts, and instances that start later join. Fails as `check` does, and
    * with `not_found` (200404) for an instance that is not there.
    */
@@ -246,6 +290,39 @@ export class FunctionService {
     const access = found.access?.();
     if (!access) throw failedPrecondition('the sandboxes of this kind have no ways in');
     return access;
+  }
+
+  /** The port of a version that has an address; null: none, or there is no such version. Fails as the catalog does. */
+  async exposed(urn: string): Promise<Expose | null> {
+    const fn = this.#versions.find(urn)?.fn ?? (await this.#options.catalog.find(urn));
+    return fn?.expose ?? null;
+  }
+
+  /**
+   * Ways into an instance of a version, with a slot of it until `signal` aborts: whoever speaks to a port of it counts as a call. Fails as
+   * `invoke` does, and with `failed_precondition` when its driver has no ways in.
+   */
+  async open(urn: string, signal: AbortSignal): Promise<SandboxAccess> {
+    const { fn, service } = await this.#find(urn, null);
+    const key = service.homeKey;
+    const call = { body: NO_BODY, signal };
+    const placed = this.#slotNow(service, key, PLAIN_CALL) ?? (await this.#placed(fn, service, key, call));
+    placed.held();
+    const give = () => placed.lease.release('done');
+    signal.addEventListener('abort', give, { once: true });
+    if (signal.aborted) give();
+    const access = (placed.lease.instance as ServingInstance).access?.();
+    if (!access) throw failedPrecondition('the sandboxes of this kind have no ways in');
+    return access;
+  }
+
+  async #placed(fn: ServedFunction, service: Service, key: GroupKey, call: BodyAndSignal) {
+    try {
+      return await this.#slot(fn, service, key, PLAIN_CALL, call);
+    } catch (error) {
+      if (error instanceof CodeFailure) throw unavailable(`its code could not be loaded: ${error.message}`);
+      throw error;
+    }
   }
 
   /** Instances by state, over all versions. */
@@ -321,11 +398,21 @@ export class FunctionService {
     service: Service,
     key: GroupKey,
     headers: FunctionCallHeaders,
-    { body, signal }: FunctionInvocation['call'],
+    { body, signal }: BodyAndSignal,
   ) {
     const held = this.#hold(fn.tenant, body.length);
+    const startedMs = this.#options.clock.now();
+    const maxWaitMs = Math.min(this.#options.maxWaitMs, fn.timeoutMs);
+    const asked = { session: headers.session, signal, maxWaitMs };
     try {
-      return { ...(await this.#slotLater(fn, service, key, { session: headers.session, signal })), held };
+      for (let attempt = 0; ; attempt++) {
+        const lease = service.tryAcquire(key, headers.session) ?? (await this.#wait(fn, service, key, asked));
+        if ((lease.instance as ServingInstance).isConnected || attempt === MAX_SLOTS_TRIED) {
+          return { lease, placeMs: this.#options.clock.now() - startedMs - lease.queueMs, held };
+        }
+        // It died and the news has not come round yet: the call has not been sent, so it may go elsewhere.
+        lease.release('replace');
+      }
     } catch (error) {
       held();
       throw error;
@@ -350,32 +437,12 @@ export class FunctionService {
     };
   }
 
-  async #slotLater(
-    fn: ServedFunction,
-    service: Service,
-    key: GroupKey,
-    asked: Pick<Parameters<Service['acquire']>[1], 'session' | 'signal'>,
-  ) {
-    const startedMs = this.#options.clock.now();
-    const maxWaitMs = Math.min(this.#options.maxWaitMs, fn.timeoutMs);
-    for (let attempt = 0; ; attempt++) {
-      const lease = await this.#acquire(fn, service, key, { ...asked, maxWaitMs });
-      if ((lease.instance as ServingInstance).isConnected || attempt === MAX_SLOTS_TRIED) {
-        return { lease, placeMs: this.#options.clock.now() - startedMs - lease.queueMs };
-      }
-      // It died and the news has not come round yet: the call has not been sent, so it may go elsewhere.
-      lease.release('replace');
-    }
-  }
-
-  async #acquire(
+  async #wait(
     fn: ServedFunction,
     service: Service,
     key: GroupKey,
     options: Parameters<Service['acquire']>[1],
   ): Promise<Lease> {
-    const now = service.tryAcquire(key, options.session);
-    if (now) return now;
     const waiting = this.#waitingPerTenant.get(fn.tenant) ?? 0;
     if (waiting >= this.#options.maxWaitingPerTenant) {
       throw resourceExhausted(`${waiting} calls of this tenant are waiting already`, {
@@ -423,6 +490,7 @@ async function* inTurn(sources: readonly AsyncIterable<Buffer>[]): AsyncGenerato
   for (const source of sources) yield* source;
 }
 
+const NO_BODY = Buffer.alloc(0);
 const NOTHING_HELD = () => undefined;
 const NO_START = { startMs: 0, loadMs: 0 };
 
@@ -460,6 +528,7 @@ function groupKeyOf({ fn }: Served, headers: FunctionCallHeaders): GroupKey {
     customResources: headers.customResources === '' ? fn.customResources : headers.customResources,
     label: headers.label,
     sessionContext: fn.usesSessionContext ? readSessionContext(headers.sessionContext) : '',
+    ...(headers.poolLabels.length > 0 && runsInCluster(fn.sandboxType) && { poolLabels: headers.poolLabels }),
   };
 }
 

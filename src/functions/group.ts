@@ -17,16 +17,15 @@ export interface Lease {
   release(outcome: 'done' | 'replace'): void;
 }
 
-interface Waiter {
+export interface Waiter {
   readonly session: SessionRequest | undefined;
   readonly sinceMs: number;
   /** Slots that it needs on one instance. */
   readonly slots: number;
-  grant(lease: Lease): void;
-  fail(error: Error): void;
+  readonly settle: (outcome: Lease | Error) => void;
 }
 
-/** What a group asks of the service that it belongs to. */
+/** The service of a group, as the group sees it. */
 export interface GroupOwner {
   readonly policy: ServicePolicy;
   now(): number;
@@ -101,19 +100,16 @@ export class Group {
     return replica && this.#takeShared(replica, undefined, sinceMs);
   }
 
-  /** Waits for a slot until it is granted, failed, or called off with the returned function. */
-  wait(
-    session: SessionRequest | undefined,
-    sinceMs: number,
-    grant: (lease: Lease) => void,
-    fail: (error: Error) => void,
-  ) {
-    const waiter: Waiter = { session, sinceMs, slots: this.#slotsOf(session), grant, fail };
+  /** Waits for a slot until it is granted, failed, or called off. */
+  wait(session: SessionRequest | undefined, sinceMs: number, settle: Waiter['settle']): Waiter {
+    const waiter: Waiter = { session, sinceMs, slots: this.#slotsOf(session), settle };
     this.#waiting.add(waiter);
     if (session) this.#waitingForSession += 1;
-    return () => {
-      if (this.#leave(waiter)) this.#owner.rescale(this);
-    };
+    return waiter;
+  }
+
+  callOff(waiter: Waiter): void {
+    if (this.#leave(waiter)) this.#owner.rescale(this);
   }
 
   /** Gives free slots to those who wait, oldest first. */
@@ -127,7 +123,7 @@ export class Group {
         : this.#slotForPlain(waiter.sinceMs);
       if (lease) {
         this.#leave(waiter);
-        waiter.grant(lease);
+        waiter.settle(lease);
       } else if (!bound) {
         // Nobody behind it may take what it waits for, or a large request would wait for ever.
         blocked = true;
@@ -141,7 +137,7 @@ export class Group {
     for (const waiter of [...this.#waiting]) {
       if (this.#isBound(waiter.session)) continue;
       this.#leave(waiter);
-      waiter.fail(error);
+      waiter.settle(error);
     }
   }
 

@@ -1,4 +1,5 @@
-import { afterMs } from '../lib/long-timer.ts';
+import { afterLazily } from '../lib/lazy-timer.ts';
+import { afterMs, MAX_TIMER_MS } from '../lib/long-timer.ts';
 
 /** How the instances of one function version are scaled; from its registered metadata and its reservations. */
 export interface ServicePolicy {
@@ -20,7 +21,7 @@ export interface ServicePolicy {
   readonly labels: ReadonlyMap<string, { readonly min: number; readonly max: number }>;
 }
 
-/** What makes instances of one version interchangeable: calls with the same key share instances, others never do. */
+/** The key under which instances of one version are interchangeable: calls with the same key share instances, others never do. */
 export interface GroupKey {
   readonly cpuMillis: number;
   readonly memoryMb: number;
@@ -30,13 +31,16 @@ export interface GroupKey {
   readonly label: string;
   /** `X-Session-Context`, `''` when none. */
   readonly sessionContext: string;
+  /** `X-Pool-Label` where there are pools; absent when none were asked for. */
+  readonly poolLabels?: readonly string[];
 }
 
 export function formatGroupKey(key: GroupKey): string {
-  return JSON.stringify([key.cpuMillis, key.memoryMb, key.customResources, key.label, key.sessionContext]);
+  const { cpuMillis, memoryMb, customResources, label, sessionContext, poolLabels } = key;
+  return JSON.stringify([cpuMillis, memoryMb, customResources, label, sessionContext, ...(poolLabels ?? [])]);
 }
 
-/** What a call asks of its slot. */
+/** A call's demands on its slot. */
 export interface SessionRequest {
   /** 1 to 63 characters. */
   readonly id: string;
@@ -55,5 +59,5 @@ export interface ServiceClock {
 
 export const SYSTEM_CLOCK: ServiceClock = {
   now: () => performance.now(),
-  after: afterMs,
+  after: (ms, fire) => (ms < MAX_TIMER_MS ? afterLazily(ms, fire) : afterMs(ms, fire)),
 };

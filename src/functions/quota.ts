@@ -18,7 +18,7 @@ export class Quota {
   /** How many more instances groups of this label may have together. */
   left(label: string): number {
     let size = 0;
-    for (const group of this.#sharing(label)) size += group.size;
+    for (const group of this.#groups.values()) if (group.key.label === label) size += group.size;
     return this.maximum(label) - size;
   }
 
@@ -42,7 +42,9 @@ export class Quota {
   isLacking(label: string): boolean {
     if (this.#short.size === 0) return false;
     let lacking = 0;
-    for (const group of this.#sharing(label)) lacking += (this.#short.get(group) ?? 0) - ending(group);
+    for (const group of this.#groups.values()) {
+      if (group.key.label === label) lacking += (this.#short.get(group) ?? 0) - ending(group);
+    }
     return lacking > Math.max(0, this.left(label));
   }
 
@@ -50,16 +52,13 @@ export class Quota {
   lackedSince(sinceMs: number, group: Group): number {
     if (this.#short.size === 0) return 0;
     let lacked = 0;
-    for (const other of this.#sharing(group.key.label)) {
+    for (const other of this.#groups.values()) {
+      if (other.key.label !== group.key.label) continue;
       lacked -= ending(other);
       const isOlder = other !== group && (other.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) <= sinceMs;
       if (isOlder) lacked += this.#short.get(other) ?? 0;
     }
     return lacked;
-  }
-
-  *#sharing(label: string): Generator<Group> {
-    for (const group of this.#groups.values()) if (group.key.label === label) yield group;
   }
 }
 

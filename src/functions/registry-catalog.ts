@@ -1,7 +1,7 @@
 import type { ExecutorDefaults } from '../core/agent.ts';
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
-import type { FunctionVersion } from '../core/function.ts';
+import { codePackageOf, type FunctionVersion } from '../core/function.ts';
 import { runsImages } from '../core/sandbox-types.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
 import { toAgentFunction } from '../registry/agent-functions.ts';
@@ -57,9 +57,12 @@ export function createCatalog(registry: Registry, database: Database, defaults: 
     },
 
     onChange: listener =>
-      registry.onChange(({ tenant, name, mayKeepInstances }) => {
-        listener(formatUrn({ business: registry.business, tenant, name, version: null }), mayKeepInstances);
-      }),
+      registry.onChange(
+        ({ tenant, name, mayKeepInstances }) => {
+          listener(formatUrn({ business: registry.business, tenant, name, version: null }), mayKeepInstances);
+        },
+        () => listener(null, true),
+      ),
   };
 }
 
@@ -82,6 +85,7 @@ function toServedFunction(fn: FunctionVersion, { defaultSandboxType }: ExecutorD
     initializer: runs.initializer,
     preStop: runs.preStop,
     code: codeSource(fn, hasImage),
+    ...(spec.dependencies !== '' && { dependencies: spec.dependencies }),
     rootfs: { type: hasImage ? 'image' : 'host', imageUrl: runs.imageUrl, user: runs.user },
     ports: runs.ports,
     mounts: runs.mounts,
@@ -92,7 +96,9 @@ function toServedFunction(fn: FunctionVersion, { defaultSandboxType }: ExecutorD
     timeoutMs: runs.callTimeoutMs,
     initTimeoutMs: runs.initTimeoutMs,
     preStopTimeoutMs: runs.preStopTimeoutMs,
+    ...(spec.expose?.port && { expose: spec.expose }),
     usesSessionContext: spec.enableSessionCtx,
+    poolId: spec.poolId,
     scaling: {
       concurrency: oneshot ? 1 : spec.concurrentNum,
       minInstances: spec.minInstance,
@@ -109,7 +115,9 @@ function toServedFunction(fn: FunctionVersion, { defaultSandboxType }: ExecutorD
  * A function of kind agent may name no storage: then its code stands in its sandbox already, as it does for agents made from it, when
  * one of its mounts or its image brings it.
  */
-function codeSource({ spec, revisionId }: FunctionVersion, hasImage: boolean): CodeSource {
+function codeSource({ spec, revisionId, tenant }: FunctionVersion, hasImage: boolean): CodeSource {
+  const sha256 = codePackageOf(spec);
+  if (sha256 !== null) return { storage: 'package', tenant, sha256 };
   if (spec.storageType === 's3' && spec.s3CodePath) {
     return { storage: 's3', object: spec.s3CodePath, revision: revisionId };
   }

@@ -6,11 +6,13 @@ import { FakeDriver } from '../../test/fakes/fake-driver.ts';
 import { servedFunction } from '../../test/functions/harness.ts';
 import { removalsIn } from '../../test/parts/removals.ts';
 import { unavailable } from '../core/error.ts';
+import { HELD_FOR_GOOD } from '../core/lease.ts';
+import type { InstancesOptions } from '../instances/contract.ts';
 import { Instances } from '../instances/instances.ts';
 import { LiveInstance } from '../instances/live-instance.ts';
 import { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
-import { listInstancesOfNode } from '../storage/instances.ts';
+import { insertInstance, listInstancesOfNode } from '../storage/instances.ts';
 import { CodeStore } from './code/code-store.ts';
 import { CodeFailure } from './failure.ts';
 import { SandboxStarter } from './sandbox-starter.ts';
@@ -44,7 +46,7 @@ afterEach(async () => {
   rmSync(codeDir, { recursive: true, force: true });
 });
 
-function newStarter(): SandboxStarter {
+function newStarter(insertUnder?: InstancesOptions['insertUnder']): SandboxStarter {
   const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
   const drivers = async () => driver;
   const instances = new Instances(database, {
@@ -56,6 +58,7 @@ function newStarter(): SandboxStarter {
     adoption: { answerMs: 2_000, silenceMs: 3_000 },
     orphanGraceMs: 0,
     reconcileIntervalMs: 3_600_000,
+    ...(insertUnder && { insertUnder }),
   });
   servers.push(instances);
   const starter = new SandboxStarter({
@@ -112,7 +115,7 @@ const value = async (instance: ServingInstance, event: unknown) => {
 describe('an instance that is launched', () => {
   it('takes calls, is on record with its code mounted, and belongs to somebody', async () => {
     const starter = newStarter();
-    const instance = await starter.launch(fn(), KEY);
+    const instance = await starter.launch(fn(), KEY, HELD_FOR_GOOD);
     expect(await value(instance, { n: 1 })).toEqual({ n: 1 });
     expect((await rows()).map(({ id, owner, spec }) => [id, owner.key, JSON.parse(spec).revisionId])).toEqual([
       [instance.id, fn().urn, 'r1'],
@@ -121,7 +124,7 @@ describe('an instance that is launched', () => {
   });
 
   it('that is stopped leaves no sandbox and no row', async () => {
-    const instance = await newStarter().launch(fn(), KEY);
+    const instance = await newStarter().launch(fn(), KEY, HELD_FOR_GOOD);
     await instance.stop();
     expect(await instance.ended).toBe('stopped');
     expect(driver.instanceIds).toEqual([]);
@@ -131,7 +134,7 @@ describe('an instance that is launched', () => {
   it('that is stuck gets less time to end, unless it has a pre_stop', async () => {
     const terminate = vi.spyOn(LiveInstance.prototype, 'terminate');
     const graceOf = async (changes: Parameters<typeof fn>[0], isStuck: boolean) => {
-      const instance = await newStarter().launch(fn(changes), KEY);
+      const instance = await newStarter().launch(fn(changes), KEY, HELD_FOR_GOOD);
       await instance.stop(isStuck);
       return terminate.mock.lastCall?.[0];
     };
@@ -142,7 +145,7 @@ describe('an instance that is launched', () => {
   });
 
   it('that dies tells the reason and leaves nothing', async () => {
-    const instance = await newStarter().launch(fn(), KEY);
+    const instance = await newStarter().launch(fn(), KEY, HELD_FOR_GOOD);
     driver.kill(instance.id);
     expect(await instance.ended).toContain('SIGKILL');
     await expect.poll(async () => (await rows()).length).toBe(0);
@@ -151,7 +154,7 @@ describe('an instance that is launched', () => {
 
   it('a call on one that dies fails at once', async () => {
     driver.handlers.set('die', (_event, { exit }) => exit(3));
-    const instance = await newStarter().launch(fn({ handler: 'die' }), KEY);
+    const instance = await newStarter().launch(fn({ handler: 'die' }), KEY, HELD_FOR_GOOD);
     await expect(value(instance, {})).rejects.toMatchObject({
       code: 'unavailable',
       message: expect.stringContaining('exit code 3'),
@@ -161,20 +164,82 @@ describe('an instance that is launched', () => {
 
 describe('a launch that fails leaves nothing', () => {
   it('code that cannot be loaded is the failure of the user’s code', async () => {
-    await expect(newStarter().launch(fn({ handler: 'nosuch' }), KEY)).rejects.toBeInstanceOf(CodeFailure);
+    await expect(newStarter().launch(fn({ handler: 'nosuch' }), KEY, HELD_FOR_GOOD)).rejects.toBeInstanceOf(
+      CodeFailure,
+    );
     expect(driver.instanceIds).toEqual([]);
     expect(await rows()).toEqual([]);
   });
 
   it('so is a code folder that is missing: 4001, without a start', async () => {
     const missing = fn({ code: { storage: 'local', path: join(codeDir, 'nosuch') } });
-    await expect(newStarter().launch(missing, KEY)).rejects.toMatchObject({ error: { code: 4001 } });
+    await expect(newStarter().launch(missing, KEY, HELD_FOR_GOOD)).rejects.toMatchObject({ error: { code: 4001 } });
     expect(driver.starts).toEqual([]);
   });
 
   it('a driver that fails is no failure of the user’s code', async () => {
     driver.faults.startError = unavailable('no room');
-    await expect(newStarter().launch(fn(), KEY)).rejects.toMatchObject({ code: 'unavailable' });
+    await expect(newStarter().launch(fn(), KEY, HELD_FOR_GOOD)).rejects.toMatchObject({ code: 'unavailable' });
+    expect(await rows()).toEqual([]);
+  });
+});
+
+describe('the intent of an instance', () => {
+  /** Writes it when it is let. */
+  const held = () => {
+    let settle: { readonly write: () => void; readonly fail: (error: Error) => void } | undefined;
+    const turn = new Promise<void>((write, fail) => {
+      settle = { write, fail };
+    });
+    const asked = vi.fn();
+    const starter = newStarter(async (_lease, instance) => {
+      asked();
+      await turn;
+      await insertInstance(database, instance);
+    });
+    return { starter, asked, write: () => settle?.write(), fail: (error: Error) => settle?.fail(error) };
+  };
+  const pod = () => fn({ sandboxType: 'kubernetes' });
+
+  it('is written before a sandbox of this machine starts', async () => {
+    const { starter, asked, write } = held();
+    const launching = starter.launch(fn(), KEY, HELD_FOR_GOOD);
+    await expect.poll(() => asked.mock.calls).toHaveLength(1);
+    await new Promise(resolve => setImmediate(resolve));
+    expect(driver.starts).toEqual([]);
+    write();
+    await launching;
+  });
+
+  it('is written while a pod starts, and before it takes calls', async () => {
+    const { starter, write } = held();
+    const launching = starter.launch(pod(), KEY, HELD_FOR_GOOD);
+    await expect.poll(() => driver.instanceIds).toHaveLength(1);
+    expect(await rows()).toEqual([]);
+    write();
+    const { id } = await launching;
+    expect(await rows()).toMatchObject([{ id, status: 'RUNNING' }]);
+  });
+
+  it('that cannot be written fails the launch with its reason, and leaves no pod', async () => {
+    const { starter, fail } = held();
+    const launching = starter.launch(pod(), KEY, HELD_FOR_GOOD);
+    launching.catch(() => undefined);
+    await expect.poll(() => driver.instanceIds).toHaveLength(1);
+    fail(unavailable('the lease is lost'));
+    await expect(launching).rejects.toMatchObject({ code: 'unavailable', message: 'the lease is lost' });
+    expect(driver.instanceIds).toEqual([]);
+    expect(await rows()).toEqual([]);
+  });
+
+  it('that comes late behind a start that has failed goes too', async () => {
+    const { starter, write } = held();
+    driver.faults.startError = unavailable('no room');
+    const launching = starter.launch(pod(), KEY, HELD_FOR_GOOD);
+    launching.catch(() => undefined);
+    await expect.poll(() => driver.starts).toHaveLength(1);
+    write();
+    await expect(launching).rejects.toMatchObject({ message: expect.stringContaining('no room') });
     expect(await rows()).toEqual([]);
   });
 });
@@ -185,7 +250,7 @@ it('no more starts at once than allowed; the others wait their turn', async () =
     open = resolve;
   });
   const starter = newStarter();
-  const launches = [1, 2, 3, 4].map(() => starter.launch(fn(), KEY));
+  const launches = [1, 2, 3, 4].map(() => starter.launch(fn(), KEY, HELD_FOR_GOOD));
   await expect.poll(() => driver.starts.length).toBe(2);
   open();
   await Promise.all(launches);
@@ -195,7 +260,7 @@ it('no more starts at once than allowed; the others wait their turn', async () =
 describe('after a restart of the server', () => {
   it('live instances are taken over; dead ones and those that cannot be reached are removed', async () => {
     const before = newStarter();
-    const [live, dead, unreachable] = await Promise.all([1, 2, 3].map(() => before.launch(fn(), KEY)));
+    const [live, dead, unreachable] = await Promise.all([1, 2, 3].map(() => before.launch(fn(), KEY, HELD_FOR_GOOD)));
     if (!live || !dead || !unreachable) throw new Error('three were launched');
     await closeServer();
     driver.kill(dead.id);
@@ -212,7 +277,7 @@ describe('after a restart of the server', () => {
 
   it('the code of an instance of which nothing is known yet stays, whatever else is removed', async () => {
     const before = newStarter();
-    await before.launch(fn(), KEY);
+    await before.launch(fn(), KEY, HELD_FOR_GOOD);
     await closeServer();
     const cached = join(dataDir, 'code', 'cache', 'entry');
     mkdirSync(cached, { recursive: true });
@@ -227,7 +292,7 @@ describe('after a restart of the server', () => {
 
   it('instances whose driver does not answer yet are kept, and taken over once it does', async () => {
     const before = newStarter();
-    const [live, dead] = await Promise.all([1, 2].map(() => before.launch(fn(), KEY)));
+    const [live, dead] = await Promise.all([1, 2].map(() => before.launch(fn(), KEY, HELD_FOR_GOOD)));
     if (!live || !dead) throw new Error('two were launched');
     await closeServer();
     driver.kill(dead.id);

@@ -2,17 +2,21 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { USER_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
+import type { Lease } from '../core/lease.ts';
+import { runsInCluster } from '../core/sandbox-types.ts';
+import type { SecretSource } from '../core/secret.ts';
 import { CallLimiter } from '../instances/call-limiter.ts';
 import type { DriverSource, InstanceLog } from '../instances/contract.ts';
 import type { Instances } from '../instances/instances.ts';
+import type { LayerPlaces } from '../instances/layer.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
-import { type SandboxRules, toStart } from '../instances/sandbox-spec.ts';
+import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import { timeoutSignal } from '../lib/long-timer.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { LogRequest } from '../sandbox/driver.ts';
+import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import type { ServedFunction } from './catalog.ts';
 import type { CodeStore } from './code/code-store.ts';
 import { CodeFailure } from './failure.ts';
@@ -23,6 +27,10 @@ export interface SandboxStarterOptions extends SandboxRules {
   readonly instances: Instances;
   readonly drivers: DriverSource;
   readonly codeStore: CodeStore;
+  /** What is installed for code. Absent: nothing is. */
+  readonly layers?: LayerPlaces;
+  /** Absent: there are no secrets. */
+  readonly secrets?: SecretSource;
   readonly nodeId: string;
   readonly createTimeoutMs: number;
   /** Starts at the same moment; further ones wait their turn. */
@@ -32,7 +40,7 @@ export interface SandboxStarterOptions extends SandboxRules {
   readonly log: InstanceLog;
 }
 
-/** What the row of an instance of a function says of it, beside its URN. */
+/** The row of a function's instance, beside its URN. */
 interface FunctionInstanceSpec {
   readonly revisionId: string;
   readonly key: GroupKey;
@@ -70,15 +78,16 @@ export class SandboxStarter implements InstanceStarter {
     });
   }
 
-  async launch(fn: ServedFunction, key: GroupKey): Promise<ServingInstance> {
+  async launch(fn: ServedFunction, key: GroupKey, lease: Lease): Promise<ServingInstance> {
     const id = randomUUID();
     await this.#turn();
     const release = this.#instances.hold(id);
     try {
       if (this.#isClosed) throw failedPrecondition('the server is stopping');
-      return await this.#launch(id, fn, key);
+      return await this.#launch(id, fn, key, lease);
     } catch (error) {
       await this.#options.codeStore.release(id);
+      await this.#options.layers?.release(id);
       throw error;
     } finally {
       release();
@@ -104,13 +113,15 @@ export class SandboxStarter implements InstanceStarter {
     this.#instances.detach('function', 'the server is stopping');
   }
 
-  async #launch(id: string, fn: ServedFunction, key: GroupKey): Promise<ServingInstance> {
+  async #launch(id: string, fn: ServedFunction, key: GroupKey, lease: Lease): Promise<ServingInstance> {
     const startedMs = performance.now();
     const placed = await this.#place(id, fn);
-    const spec = toInstanceSpec(id, fn, key, placed);
+    const spec = await this.#withLayer(toInstanceSpec(id, fn, key, placed), id);
     const secret = randomBytes(24).toString('base64url');
     const driver = await this.#options.drivers(fn.sandboxType);
-    const start = toStart(driver, { id, secret }, spec, this.#options);
+    const start = toStart(driver, { id, secret }, await withSecrets(spec, this.#options.secrets), this.#options);
+    const { createTimeoutMs } = this.#options;
+    const budgetMs = driver.startBudgetMs?.(start.sandbox, createTimeoutMs) ?? createTimeoutMs;
     const stopGraceMs = Math.max(STOP_GRACE_MS, fn.preStopTimeoutMs);
     const kept: FunctionInstanceSpec = {
       revisionId: fn.revisionId,
@@ -128,16 +139,20 @@ export class SandboxStarter implements InstanceStarter {
       maxCallMs: spec.callTimeoutMs,
       spec: JSON.stringify(kept),
     });
-    await this.#instances.intend(intent);
+    const intended = this.#instances.intendUnder(lease, intent);
+    intended.catch(() => undefined);
+    // A start in a cluster takes as long as the write, and the sandbox says whose it is: without its row it is an orphan.
+    if (!runsInCluster(fn.sandboxType)) await intended;
     const { live, loadMs } = await this.#instances.launch(
       intent,
       {
         ...start,
+        intent: intended,
         accept: loadFailure => {
           if (loadFailure) throw new CodeFailure(loadFailure);
         },
       },
-      timeoutSignal(this.#options.createTimeoutMs + spec.initTimeoutMs),
+      timeoutSignal(budgetMs + spec.initTimeoutMs),
     );
     const timings = { startMs: performance.now() - startedMs - loadMs, loadMs };
     return this.#serve(live, { ...intent, startedAtMs: Date.now() }, timings);
@@ -148,11 +163,18 @@ export class SandboxStarter implements InstanceStarter {
       await this.#options.codeStore.checkMounts(fn.mounts);
       return await this.#options.codeStore.place(fn.code, id);
     } catch (error) {
-      // The code folder or object and the mounts are the user's: what is wrong with them is a load failure of every call.
-      if (error instanceof ServiceError && error.code === 'failed_precondition') {
-        throw new CodeFailure({ code: USER_CODES.loadFailed.code, message: error.message });
-      }
-      throw error;
+      throw asLoadFailure(error);
+    }
+  }
+
+  /** It is there since the register, unless nobody has used it for long, or the code is a directory that has changed. */
+  async #withLayer(spec: InstanceSpec, id: string): Promise<InstanceSpec> {
+    const { layers } = this.#options;
+    if (spec.dependencies === undefined || layers === undefined) return spec;
+    try {
+      return await layers.place(spec, id);
+    } catch (error) {
+      throw asLoadFailure(error);
     }
   }
 
@@ -168,7 +190,7 @@ export class SandboxStarter implements InstanceStarter {
   }
 
   #releaseCode(id: string): void {
-    this.#options.codeStore.release(id).catch((error: unknown) => {
+    Promise.all([this.#options.codeStore.release(id), this.#options.layers?.release(id)]).catch((error: unknown) => {
       this.#options.log.warn({ instanceId: id, err: error }, 'the code of an instance could not be given back');
     });
   }
@@ -179,6 +201,12 @@ export class SandboxStarter implements InstanceStarter {
     if (this.#startsNow < this.#options.maxStarting) this.#startsNow += 1;
     else await new Promise<void>(resolve => this.#turns.push(resolve));
   }
+}
+
+/** The code folder or object, its dependencies and the mounts are the user's: what is wrong with them is a load failure of every call. */
+function asLoadFailure(error: unknown): unknown {
+  if (!(error instanceof ServiceError) || error.code !== 'failed_precondition') return error;
+  return new CodeFailure({ code: USER_CODES.loadFailed.code, message: error.message });
 }
 
 const NO_TIMINGS: StartTimings = { startMs: 0, loadMs: 0 };
@@ -240,6 +268,10 @@ class SandboxInstance implements ServingInstance {
     return this.#live.driver.logs(this.#live.handle, request, signal);
   }
 
+  stats(): Promise<SandboxStats> {
+    return this.#live.driver.stats(this.#live.handle);
+  }
+
   access(): SandboxAccess | undefined {
     return this.#live.driver.access?.(this.#live.handle);
   }
@@ -262,6 +294,9 @@ function toInstanceSpec(
   placed: Awaited<ReturnType<CodeStore['place']>>,
 ): InstanceSpec {
   const code = placed.mount === null ? [] : [placed.mount];
+  // The machines of a cluster do not have what this one has: it is handed in.
+  const isHandedIn = placed.ours || runsInCluster(fn.sandboxType);
+  const poolLabels = key.poolLabels ?? [];
   return {
     tenant: fn.tenant,
     namespace: '',
@@ -278,8 +313,10 @@ function toInstanceSpec(
     memoryMb: key.memoryMb,
     env: fn.environment,
     workspace: '',
-    mounts: placed.ours ? fn.mounts : [...code, ...fn.mounts],
-    platformMounts: placed.ours ? code : [],
+    mounts: isHandedIn ? fn.mounts : [...code, ...fn.mounts],
+    platformMounts: isHandedIn ? code : [],
+    ...(fn.dependencies !== undefined && { dependencies: fn.dependencies }),
+    ...((fn.poolId !== '' || poolLabels.length > 0) && { pool: { id: fn.poolId, labels: poolLabels } }),
     sessionContext: key.sessionContext,
     callTimeoutMs: fn.timeoutMs,
     initTimeoutMs: fn.initTimeoutMs,

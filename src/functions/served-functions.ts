@@ -1,11 +1,13 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { messageOf, notFound, ServiceError, unavailable } from '../core/error.ts';
-import { formatUrn, parseUrn } from '../core/urn.ts';
+import type { Lease } from '../core/lease.ts';
+import { formatUrn, functionUrnOf, parseUrn } from '../core/urn.ts';
 import { endsWithin } from '../lib/deadline.ts';
 import type { Capacity } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
 import { Service } from './service.ts';
+import { type FunctionShards, shardOfUrn } from './shards.ts';
 import type { InstanceStarter, ServingInstance } from './starter.ts';
 
 export interface FunctionServiceLog {
@@ -18,6 +20,7 @@ export interface ServedFunctionsOptions {
   readonly starter: InstanceStarter;
   readonly clock: ServiceClock;
   readonly capacity: Capacity;
+  readonly shards: FunctionShards;
   readonly log: FunctionServiceLog;
   /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
   readonly maxRemembered?: number;
@@ -28,6 +31,8 @@ export interface Served {
   readonly fn: ServedFunction;
   readonly service: Service;
   readonly labels: ReadonlySet<string>;
+  /** Under which this replica serves it. */
+  readonly lease: Lease;
 }
 
 interface Loading {
@@ -51,18 +56,20 @@ const FORCED_END_MS = 12_000;
 export class ServedFunctions {
   readonly #options: ServedFunctionsOptions;
   readonly #maxRemembered: number;
-  /** What calls look up: by URN as it was sent. Emptied by every change. */
+  /** Versions by their URNs as calls sent them. Every change empties it. */
   readonly #cache = new Map<string, Served>();
-  /** What serves each version, by its functionVersionUrn. */
+  /** The service of each version, by its functionVersionUrn. */
   readonly #current = new Map<string, Served>();
   readonly #loading = new Map<string, Loading>();
   /** URNs of `#cache`, `#current` and `#loading` by their functionUrn. */
   readonly #urnsOf = new Map<string, Set<string>>();
-  readonly #draining = new Set<Service>();
+  /** Services that serve no new calls, and the shards of their functions. */
+  readonly #draining = new Map<Service, string>();
   /** Instances of an earlier server that nothing has taken over yet, by their functionVersionUrn. */
   readonly #inherited = new Map<string, ServingInstance[]>();
   readonly #onStarted = new Set<(instance: ServingInstance) => void>();
   #stopListening: (() => void) | undefined;
+  #isStarted = false;
   #isStopping = false;
 
   constructor(options: ServedFunctionsOptions) {
@@ -77,15 +84,43 @@ export class ServedFunctions {
     for (const instance of await starter.adopt(late => void this.#inheritLate(late))) this.#inherit(instance);
     // A version takes over what it has before it starts what it lacks.
     for (const urn of [...this.#inherited.keys()]) await this.#settle(urn);
+    this.#isStarted = true;
     await this.#warmUp(null);
+  }
+
+  /** Functions of these shards are served here from now on. */
+  async acquired(shards: readonly string[]): Promise<void> {
+    // The start looks at all.
+    if (this.#isStarted && !this.#isStopping) await this.#warmUp(null, new Set(shards));
+  }
+
+  /** Lets the calls of these shards end for at most `graceMs`, then ends their instances. New ones are refused already. */
+  async release(shards: readonly string[], graceMs: number): Promise<void> {
+    const services = this.#retireAll(new Set(shards));
+    await this.#ended(services, graceMs);
+  }
+
+  /** Another replica serves these shards already: whatever serves them here ends now, and its calls fail. */
+  lost(shards: readonly string[]): void {
+    for (const service of this.#retireAll(new Set(shards))) service.endAll();
+  }
+
+  /** Returns what serves these shards and drains. */
+  #retireAll(shards: ReadonlySet<string>): readonly Service[] {
+    for (const urn of [...this.#current.keys()]) if (shards.has(shardOfUrn(urn))) this.#retire(urn);
+    return [...this.#draining].filter(([, shard]) => shards.has(shard)).map(([service]) => service);
   }
 
   /** Lets calls end for at most `graceMs`, then ends every instance. */
   async close(graceMs: number): Promise<void> {
     this.#isStopping = true;
     this.#stopListening?.();
-    for (const { service } of this.#current.values()) this.#drain(service);
-    const services = [...this.#draining];
+    for (const { fn, service } of this.#current.values()) this.#drain(service, fn.urn);
+    await this.#ended([...this.#draining.keys()], graceMs);
+  }
+
+  /** Waits for services that drain; what has not ended within `graceMs` is ended. Never rejects. */
+  async #ended(services: readonly Service[], graceMs: number): Promise<void> {
     const drained = Promise.all(services.map(service => service.drained));
     if (!(await endsWithin(drained, graceMs))) {
       for (const service of services) service.endAll();
@@ -97,13 +132,16 @@ export class ServedFunctions {
 
   /** The version that was loaded before and did not change since. */
   find(urn: string): Served | undefined {
-    return this.#cache.get(urn);
+    const served = this.#cache.get(urn);
+    // A replica that slept may have lost it without having heard so.
+    return served?.lease.isHeld() ? served : undefined;
   }
 
-  /** Fails with `not_found` (150424), or as the catalog does. */
+  /** Fails with `not_found` (150424), `unavailable` (another replica serves it), or as the catalog does. */
   load(urn: string): Promise<Served> {
     if (this.#isStopping)
       return Promise.reject(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
+    if (!this.#options.shards.held(shardOfUrn(urn))?.isHeld()) return Promise.reject(servedElsewhere());
     const known = this.#loading.get(urn);
     if (known) return known.promise;
     const loading: Loading = { isStale: false, promise: undefined as unknown as Promise<Served> };
@@ -146,15 +184,18 @@ export class ServedFunctions {
 
   /** Makes what was read the truth. */
   #apply(urn: string, fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Served {
+    const lease = this.#options.shards.held(shardOfUrn(fn.urn));
+    // It may have gone while the version was read.
+    if (!lease?.isHeld()) throw servedElsewhere();
     const before = this.#current.get(fn.urn);
     const names = new Set(labels.keys());
     let served: Served;
     if (before && before.fn.revisionId === fn.revisionId) {
-      served = { fn, service: before.service, labels: names };
+      served = { fn, service: before.service, labels: names, lease };
       before.service.setPolicy({ ...fn.scaling, labels });
     } else {
       this.#retire(fn.urn);
-      served = { fn, service: this.#newService(fn, labels), labels: names };
+      served = { fn, service: this.#newService(fn, labels, lease), labels: names, lease };
     }
     this.#current.set(fn.urn, served);
     this.#index(fn.urn);
@@ -172,7 +213,7 @@ export class ServedFunctions {
     return served;
   }
 
-  #newService(fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Service {
+  #newService(fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>, lease: Lease): Service {
     const { clock, capacity, starter, log } = this.#options;
     const home: GroupKey = {
       cpuMillis: fn.cpuMillis,
@@ -186,7 +227,7 @@ export class ServedFunctions {
       clock,
       capacity,
       start: async key => {
-        const instance = await starter.launch(fn, key).catch((error: unknown) => {
+        const instance = await starter.launch(fn, key, lease).catch((error: unknown) => {
           // Instances that are kept ready have no caller who would hear of it.
           log.warn({ urn: fn.urn, reason: messageOf(error) }, 'an instance of a function could not be started');
           throw asStartFailure(error);
@@ -202,12 +243,17 @@ export class ServedFunctions {
     const served = this.#current.get(urn);
     if (!served) return;
     this.#current.delete(urn);
-    this.#drain(served.service);
+    this.#drain(served.service, urn);
     for (const [key, value] of this.#cache) if (value === served) this.#uncache(key);
     this.#unindex(urn);
   }
 
-  #changed(functionUrn: string, mayBeWarm: boolean): void {
+  #changed(functionUrn: string | null, mayBeWarm: boolean): void {
+    if (functionUrn === null) {
+      for (const known of [...this.#urnsOf.keys()]) this.#changed(known, false);
+      if (!this.#isStopping && mayBeWarm) void this.#warmUp(null);
+      return;
+    }
     const urns = [...(this.#urnsOf.get(functionUrn) ?? [])];
     for (const urn of urns) {
       const loading = this.#loading.get(urn);
@@ -222,16 +268,20 @@ export class ServedFunctions {
     for (const urn of urns) {
       await this.load(urn).catch((error: unknown) => {
         if ((error as Partial<ServiceError>).number === SERVICE_CODES.unknownFunction.code) return;
+        if (error instanceof ServedElsewhere) return;
         this.#options.log.warn({ urn, reason: messageOf(error) }, 'a change of a function was not followed');
       });
     }
     if (mayBeWarm) await this.#warmUp(functionUrn);
   }
 
-  async #warmUp(functionUrn: string | null): Promise<void> {
+  async #warmUp(functionUrn: string | null, among?: ReadonlySet<string>): Promise<void> {
+    const { catalog, shards } = this.#options;
     try {
-      for (const urn of await this.#options.catalog.warm(functionUrn)) {
+      for (const urn of await catalog.warm(functionUrn)) {
         if (this.#isStopping) return;
+        const shard = shardOfUrn(urn);
+        if (shards.held(shard) === null || among?.has(shard) === false) continue;
         await this.load(urn).catch((error: unknown) => {
           this.#options.log.warn({ urn, reason: messageOf(error) }, 'a function could not be kept warm');
         });
@@ -275,9 +325,9 @@ export class ServedFunctions {
     }
   }
 
-  #drain(service: Service): void {
+  #drain(service: Service, urn: string): void {
     if (this.#draining.has(service)) return;
-    this.#draining.add(service);
+    this.#draining.set(service, shardOfUrn(urn));
     void service.drain().then(() => this.#draining.delete(service));
   }
 
@@ -310,6 +360,16 @@ function asStartFailure(error: unknown): unknown {
   return new ServiceError(code, message, { cause, number: SERVICE_CODES.startFailed.code, ...retry });
 }
 
+/** Calls of a function go to the replica that holds its shard. */
+export class ServedElsewhere extends ServiceError {}
+
+export function servedElsewhere(): ServedElsewhere {
+  return new ServedElsewhere('unavailable', 'another replica is taking over the function; try again', {
+    number: SERVICE_CODES.waitedTooLong.code,
+    retryAfterSeconds: 1,
+  });
+}
+
 export function unknownFunction(): ServiceError {
   return notFound(SERVICE_CODES.unknownFunction.text, { number: SERVICE_CODES.unknownFunction.code });
 }
@@ -317,9 +377,4 @@ export function unknownFunction(): ServiceError {
 function canonical(urn: string): string {
   const parsed = parseUrn(urn);
   return parsed ? formatUrn(parsed) : urn;
-}
-
-function functionUrnOf(urn: string): string {
-  const parsed = parseUrn(urn);
-  return parsed ? formatUrn({ ...parsed, version: null }) : urn;
 }

@@ -155,7 +155,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('what was taken over counts towards the minimum, and what the maximum leaves no capacity for ends', async () => {
+  it('instances that were taken over count towards the minimum, and those above the maximum end', async () => {
     const world = new World({ minInstances: 2, maxInstances: 2 });
     const earlier = ['a', 'b', 'c'].map(id => new FakeInstance(id, HOME, () => undefined));
     for (const instance of earlier) world.service.adopt(HOME, instance);

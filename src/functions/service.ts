@@ -66,7 +66,7 @@ export class Service implements GroupOwner, CapacityUser {
     ports.capacity.join(this);
   }
 
-  /** What a call that asks for nothing special is grouped by. */
+  /** The key of the group for calls without special demands. */
   get homeKey(): GroupKey {
     return this.#homeKey;
   }
@@ -110,10 +110,11 @@ export class Service implements GroupOwner, CapacityUser {
    * A slot for one call. Fails with `resource_exhausted` (150429, 150510: the queue is full), `unavailable` (150431: waited too long; or the
    * caller went away) or what made starting fail (`CodeFailure`, `ServiceError`).
    */
-  async acquire(key: GroupKey, options: AcquireOptions): Promise<Lease> {
+  acquire(key: GroupKey, options: AcquireOptions): Promise<Lease> {
     const sinceMs = this.now();
     const group = this.#group(key);
-    return group.tryTakeSlot(options.session, sinceMs) ?? (await this.#waitForSlot(group, options, sinceMs));
+    const lease = group.tryTakeSlot(options.session, sinceMs);
+    return lease === undefined ? this.#waitForSlot(group, options, sinceMs) : Promise.resolve(lease);
   }
 
   /** A slot that is free now; undefined when the call would have to wait. */
@@ -121,7 +122,7 @@ export class Service implements GroupOwner, CapacityUser {
     return this.#groups.get(this.#textOf(key))?.tryTakeSlot(session, this.now());
   }
 
-  /** What a call that asks for nothing special would be refused with now, because too many wait; undefined when it would not be. */
+  /** The refusal that a call without special demands would get now, because too many wait; undefined when it would not be. */
   refusal(): ServiceError | undefined {
     if (this.#waiting < this.#policy.maxWaiting) return undefined;
     const group = this.#groups.get(this.#homeText);
@@ -244,34 +245,26 @@ export class Service implements GroupOwner, CapacityUser {
       return Promise.reject(refusal);
     }
     return new Promise((resolve, reject) => {
-      this.#waiting += 1;
-      const end = () => {
+      const { session, signal, maxWaitMs } = options;
+      const onAbort = () => giveUp(unavailable('the caller went away'));
+      /** Told once, whichever way it ends. */
+      const settle = (outcome: Lease | Error) => {
         this.#waiting -= 1;
         cancelTimeout();
-        options.signal?.removeEventListener('abort', onAbort);
+        signal?.removeEventListener('abort', onAbort);
+        if (outcome instanceof Error) reject(outcome);
+        else resolve(outcome);
       };
-      const cancelWait = group.wait(
-        options.session,
-        sinceMs,
-        lease => {
-          end();
-          resolve(lease);
-        },
-        error => {
-          end();
-          reject(error);
-        },
-      );
       const giveUp = (error: Error) => {
-        end();
-        cancelWait();
-        reject(error);
+        settle(error);
+        group.callOff(waiter);
       };
-      const cancelTimeout = this.#ports.clock.after(options.maxWaitMs, () => {
-        giveUp(waitedTooLong(options.maxWaitMs, group.lastFailure));
-      });
-      const onAbort = () => giveUp(unavailable('the caller went away'));
-      options.signal?.addEventListener('abort', onAbort);
+      this.#waiting += 1;
+      const waiter = group.wait(session, sinceMs, settle);
+      const cancelTimeout = this.#ports.clock.after(maxWaitMs, () =>
+        giveUp(waitedTooLong(maxWaitMs, group.lastFailure)),
+      );
+      signal?.addEventListener('abort', onAbort);
       this.rescale(group);
     });
   }

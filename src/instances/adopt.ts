@@ -1,7 +1,7 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf, unavailable } from '../core/error.ts';
-import { within } from '../lib/deadline.ts';
-import { linkedTo } from '../lib/linked-signal.ts';
+import { pause } from '../lib/backoff.ts';
+import { raceWithin, within } from '../lib/deadline.ts';
+import { sharedController } from '../lib/linked-signal.ts';
 import { isShortage } from '../lib/system-errors.ts';
 import { Channel, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
@@ -13,10 +13,12 @@ const KILL_MS = 10_000;
 export const ANSWER_MS = 2_000;
 /** Between two connections when one was refused or broke. */
 const RETRY_MS = 250;
-const NEVER = new AbortController().signal;
+const NEVER = sharedController().signal;
 
-/** `dead`: why, a sentence; nothing of it runs any more. */
-export type Reached = { readonly channel: Channel } | { readonly dead: string };
+/** `dead`: why, a sentence; nothing of it runs any more. `neverServed`: its code was not loaded yet. */
+export type Reached =
+  | { readonly channel: Channel }
+  | { readonly dead: string; readonly isSilent?: true; readonly neverServed?: boolean };
 
 /**
  * Finds a sandbox that an earlier server started: its open connection, or why it is dead (then nothing of it runs any
@@ -39,8 +41,15 @@ export async function reach(
     if ('channel' in reached) reached.channel.close();
     throw signal.reason;
   }
+  if ('dead' in reached && reached.isSilent) await assertKnown(driver, handle);
   if ('dead' in reached) await within(driver.stop(handle, 0), KILL_MS, `${driver.name} did not answer in time`);
   return reached;
+}
+
+/** Nobody may give up one that perhaps runs where nobody can look. Fails with `unavailable`. */
+async function assertKnown(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
+  const state = await within(driver.inspect(handle), INSPECT_MS, `${driver.name} did not answer in time`);
+  if (state.state === 'unknown') throw unavailable(`nothing is known of the instance now: ${state.reason}`);
 }
 
 /** What comes first; silence counts as an end. */
@@ -51,15 +60,13 @@ async function endOrAnswer(
   silenceMs: number,
   signal: AbortSignal,
 ): Promise<Reached> {
-  const { controller: over, unlink } = linkedTo(signal);
-  const timer = setTimeout(() => over.abort(), silenceMs);
-  const answered = connect(handle, secret, over.signal);
-  const exited = driver.wait(handle, over.signal).then(
-    (exit): Reached => ({ dead: `instance exited: ${describeExit(exit)}` }),
-    // A driver that cannot watch it leaves its answer.
-    () => answered,
-  );
-  try {
+  const race = async (over: AbortSignal) => {
+    const answered = connect(handle, secret, over);
+    const exited = driver.wait(handle, over).then(
+      (exit): Reached => ({ dead: `instance exited: ${describeExit(exit)}` }),
+      // A driver that cannot watch it leaves its answer.
+      () => answered,
+    );
     const reached = await Promise.race([answered, exited]);
     // A connection that comes after the answer is of no use.
     void answered.then(
@@ -67,11 +74,8 @@ async function endOrAnswer(
       () => undefined,
     );
     return reached;
-  } finally {
-    clearTimeout(timer);
-    unlink();
-    over.abort();
-  }
+  };
+  return await raceWithin(silenceMs, race, signal);
 }
 
 /** Keeps trying until `signal` aborts. Fails with `unavailable` when it could not even ask. */
@@ -83,14 +87,15 @@ async function connect(handle: SandboxHandle, secret: string, signal: AbortSigna
       const channel = await Channel.open(handle.endpoint, secret, signal);
       if (isServing(channel)) return { channel };
       channel.close();
-      return { dead: `its runtime was ${channel.hello.state} when the server came back` };
+      const { state } = channel.hello;
+      return { dead: `its runtime was ${state} when the server came back`, neverServed: state !== 'stopping' };
     } catch (error) {
       why = messageOf(error);
       shortage = isShortage(error) ? error : signal.aborted ? shortage : undefined;
-      await delay(RETRY_MS, undefined, { signal }).catch(() => undefined);
+      await pause(RETRY_MS, signal);
     }
   }
   // A failure to ask says nothing about it.
   if (shortage !== undefined) throw unavailable(`the instance cannot be asked now: ${why}`, { cause: shortage });
-  return { dead: `${CONNECTION_LOST}: ${why}` };
+  return { dead: `${CONNECTION_LOST}: ${why}`, isSilent: true };
 }

@@ -14,10 +14,14 @@ const SILENCE_MS = 30_000;
 type Options = Pick<InstancesOptions, 'drivers' | 'log' | 'adoption'> & {
   /** True while something else is being done to the instance, or nothing may become live any more. */
   readonly isTaken: (id: string) => boolean;
-  /** It answers: it takes calls from now on. */
-  readonly found: (record: InstanceRecord, driver: SandboxDriver, channel: Channel) => LiveInstance;
-  /** Nothing of it runs any more. Does not reject. */
-  readonly dead: (record: InstanceRecord, reason: string) => Promise<void>;
+  /** It answers: it takes calls from now on. Undefined: it was never to be found. */
+  readonly found: (
+    record: InstanceRecord,
+    driver: SandboxDriver,
+    channel: Channel,
+  ) => Promise<LiveInstance | undefined>;
+  /** Nothing of it runs any more. `neverServed`: no caller can have been told of it. */
+  readonly dead: (record: InstanceRecord, reason: string, neverServed: boolean) => Promise<void>;
   /** It could be neither reached nor given up: the next look at everything must find it. */
   readonly onLost: () => void;
 };
@@ -84,7 +88,7 @@ export class Adoptions {
         if (isLate && live) log.info({ instanceId: id }, 'an instance answered late, and serves again');
       },
       (error: unknown) => {
-        // Whoever waited learns it; after that nobody does.
+        // A caller that waited gets this error; nobody does after that.
         if (!isLate || controller.signal.aborted) return;
         log.warn({ instanceId: id, err: error }, 'an instance could not be adopted');
         onLost();
@@ -98,7 +102,7 @@ export class Adoptions {
     const { drivers, isTaken, found, dead } = this.#options;
     if (isTaken(id)) return undefined;
     if (handle === null) {
-      await dead(record, 'its sandbox is not known');
+      await dead(record, 'its sandbox is not known', false);
       return undefined;
     }
     const driver = await drivers(sandboxType);
@@ -111,13 +115,13 @@ export class Adoptions {
       return undefined;
     }
     if ('dead' in reached) {
-      await dead(record, reached.dead);
+      await dead(record, reached.dead, reached.neverServed === true);
       return undefined;
     }
     if (isTaken(id)) {
       reached.channel.close();
       return undefined;
     }
-    return found(record, driver, reached.channel);
+    return await found(record, driver, reached.channel);
   }
 }

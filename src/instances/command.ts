@@ -25,7 +25,7 @@ export class Command implements InstanceRef {
     this.#log = log;
   }
 
-  /** How it ended, once it has; asks again for as long as its driver does not tell. null: `signal` aborted. */
+  /** How it ended, once it has; asks again for as long as its driver does not say. null: `signal` aborted. */
   async exited(signal: AbortSignal): Promise<ExitResult | null> {
     for (let failures = 1; ; failures++) {
       try {
@@ -33,7 +33,10 @@ export class Command implements InstanceRef {
         return signal.aborted ? null : exit;
       } catch (error) {
         if (signal.aborted) return null;
-        this.#log.warn({ instanceId: this.id, err: error }, 'a sandbox does not tell when it ends; it is asked again');
+        this.#log.warn(
+          { instanceId: this.id, err: error },
+          'waiting for the end of a sandbox failed; it is tried again',
+        );
         await pause(backoffMs(RETRY, failures), signal);
       }
     }

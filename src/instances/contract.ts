@@ -1,7 +1,9 @@
 import type { OwnerKind, SandboxType } from '../core/instance.ts';
+import type { Lease } from '../core/lease.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
-import type { InstanceRef } from '../storage/instances.ts';
+import type { InstanceRef, StoredInstance } from '../storage/instances.ts';
 import type { CallLimiter } from './call-limiter.ts';
+import type { TellChange } from './changes.ts';
 import type { LiveInstance } from './live-instance.ts';
 import type { InstanceRecord } from './rows.ts';
 
@@ -20,7 +22,7 @@ export interface InstanceMetrics {
   exited(driver: SandboxType): void;
 }
 
-/** Whoever asks for instances of one kind and hears what becomes of them. Its methods do not throw. */
+/** Asks for instances of one kind and hears of their fate. Its methods do not throw. */
 export interface InstanceOwner {
   /** Bounds of the calls of its instances. */
   readonly limiter: CallLimiter;
@@ -31,13 +33,16 @@ export interface InstanceOwner {
    * has another one by now, with a later epoch.
    */
   ended?(sandbox: InstanceRef, reason: string): void;
+  /** After `ended`, once, of one that ended by itself: `exitCode` null where it has none or nobody knows it. */
+  exited?(sandbox: InstanceRef, exitCode: number | null): void;
 }
 
 /**
  * The one policy for what is found after a restart and for what ends by itself. All differences between owners are here, and nowhere else:
  *
  * - An instance that takes calls is connected to. One that is silent is waited for, half a minute at most; then it is ended.
- * - A first start that was cut off is undone: nobody learned of it. A later one leaves the instance FAILED.
+ * - A first start that was cut off is undone: nobody learned of it, unless its row has a sandbox whose runtime is ready. A later one leaves the
+ *   instance FAILED.
  * - One that was being ended is ended.
  */
 export const OWNER_RULES: Readonly<Record<OwnerKind, OwnerRules>> = {
@@ -58,10 +63,21 @@ export interface InstancesOptions {
   readonly drivers: DriverSource;
   /** Drivers whose left-over sandboxes are looked for even when no instance of theirs is known. */
   readonly sweptDrivers: readonly SandboxType[];
+  /**
+   * Drivers whose sandboxes may start before their rows are written: nobody else writes rows. What such a driver has without a row when a server
+   * starts, was being made by the one before. Absent: there are none.
+   */
+  readonly rowsFollow?: readonly SandboxType[] | undefined;
   /** Instances are looked after by the node that started them. */
   readonly nodeId: string;
+  /** Whether another node is lost for so long that nobody waits for it. Absent: there is no other node. */
+  readonly isLost?: (nodeId: string) => boolean;
+  /** Writes the row of an instance if the lease is still held, in one transaction. Absent: leases are held for good. */
+  readonly insertUnder?: (lease: Lease, instance: StoredInstance) => Promise<unknown>;
   readonly log: InstanceLog;
   readonly metrics?: InstanceMetrics;
+  /** Hears of every change of an agent or an instance of a function, once it is written. It does not throw. Absent: nobody does. */
+  readonly changed?: TellChange;
   readonly now?: () => number;
   /** Bound of a start. */
   readonly createTimeoutMs: number;

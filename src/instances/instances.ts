@@ -1,8 +1,9 @@
 import { deadlineExceeded, failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import { NO_SANDBOX, type OwnerKind, type SandboxFacts } from '../core/instance.ts';
+import type { Lease } from '../core/lease.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
-import { within } from '../lib/deadline.ts';
-import { linkedTo } from '../lib/linked-signal.ts';
+import { endsWithin, withDeadline, within } from '../lib/deadline.ts';
+import type { Stages } from '../lib/stages.ts';
 import type { Channel } from '../runtime/channel.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
 import type { LogRequest, SandboxDriver, SandboxHandle, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
@@ -10,19 +11,23 @@ import type { Database } from '../storage/database.ts';
 import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/instances.ts';
 import { untilWritten } from '../storage/until-written.ts';
 import { Adoptions } from './adoptions.ts';
+import { InstanceChanges } from './changes.ts';
 import { Command, neverBegan } from './command.ts';
 import { type InstanceOwner, type InstancesOptions, OWNER_RULES } from './contract.ts';
+import { LateRow, type Placed } from './late-row.ts';
 import { launch } from './launch.ts';
 import { LiveInstance } from './live-instance.ts';
 import { Reconciler } from './reconciler.ts';
+import { Records } from './records.ts';
 import { instanceNotFound } from './refusals.ts';
 import { Removals } from './removals.ts';
-import { type InstanceRecord, InstanceRows } from './rows.ts';
+import { type InstanceRecord, InstanceRows, isCutOff } from './rows.ts';
 
 /** What a driver may take beyond the grace to kill a sandbox, and to remove it. */
 const STOP_MS = 15_000;
 const REMOVE_MS = 30_000;
 const LIST_MS = 5_000;
+const RECORDED_MS = 1_000;
 const RETRY = { firstMs: 500, longestMs: 30_000 };
 
 /** How an instance whose row is there gets its sandbox. */
@@ -32,6 +37,12 @@ export interface Start {
   readonly init: Init;
   /** What a refusal of the driver is followed by; `''`: nothing. */
   readonly hint: string;
+  /** Told where the time of the start goes. */
+  readonly stages?: Stages;
+  /** The write of its intent that is still under way. */
+  readonly intent?: Promise<void>;
+  /** Its row, when it is to follow the sandbox; that it runs is then written after `launch` has returned. */
+  readonly row?: LateRow;
   /** Looks at the result of loading the code before the instance takes calls; when it throws, the start has failed. */
   readonly accept?: (loadFailure: CallError | null) => void;
 }
@@ -41,6 +52,14 @@ export interface Draft
   extends Pick<StoredInstance, 'owner' | 'tenant' | 'sandboxType'>,
     Partial<Pick<StoredInstance, 'concurrency' | 'maxCallMs' | 'spec'>> {
   readonly sandbox: SandboxSpec;
+}
+
+/** Who takes part in the end of a sandbox. */
+export interface Ending {
+  readonly stopped?: (driver: SandboxDriver, handle: SandboxHandle) => Promise<void>;
+  /** As of `SandboxDriver.remove`. */
+  readonly cleared?: () => void;
+  readonly stages?: Stages | undefined;
 }
 
 export interface Launched {
@@ -68,11 +87,13 @@ export class Instances {
     job: new Map(),
     build: new Map(),
   };
-  /** Somebody in this process is at work on them: whoever else meets them half-made leaves them alone. */
+  /** Another part of this process works on them: leave them alone while they are half-made. */
   readonly #held = new Map<string, number>();
   readonly #adoptions: Adoptions;
   readonly #removals: Removals;
   readonly #reconciler: Reconciler;
+  readonly #records = new Records();
+  readonly #following = new Set<LateRow>();
   #isStarted = false;
   #isStopping = false;
   #isClosed = false;
@@ -80,25 +101,33 @@ export class Instances {
   constructor(database: Database, options: InstancesOptions) {
     this.#options = options;
     this.#now = options.now ?? Date.now;
-    this.rows = new InstanceRows(database);
+    const { changed } = options;
+    this.rows = new InstanceRows(database, options.nodeId, changed === undefined ? null : new InstanceChanges(changed));
     this.#removals = new Removals(options.log);
     this.#adoptions = new Adoptions({
       ...options,
       isTaken: id => this.#isStopping || this.isHeld(id),
       found: (record, driver, channel) => this.#found(record, driver, channel),
-      dead: (record, reason) => this.#ended(record, reason),
+      dead: async (record, reason, neverServed) => {
+        if (isCutOff(record)) {
+          if (neverServed) return await this.#undoCutOff(record);
+          if (!(await this.rows.move(record, 'started'))) return;
+        }
+        await this.#ended(record, reason);
+      },
       onLost: () => this.#reconciler.soon(),
     });
     this.#reconciler = new Reconciler({ ...options, now: this.#now }, this.rows, this.#removals, {
       isBusy: id => this.isHeld(id) || this.#adoptions.isRunning(id),
       live: record => this.#live[record.owner.kind].get(record.id),
+      allLive: () => Object.values(this.#live).flatMap(map => [...map.values()]),
       adopt: record => this.adopt(record),
       discard: async (record, driver, handles) => {
         for (const handle of handles) await this.#removals.discard(driver, handle);
         await this.rows.end(record, 'discarded');
       },
       removed: record => this.#owners.get(record.owner.kind)?.ended?.(record, 'the server ended'),
-      letGo: record => this.take(record)?.detach('it has ended, or has another sandbox'),
+      letGo: instance => this.take(instance)?.detach('it has ended, or has another sandbox'),
     });
   }
 
@@ -107,7 +136,7 @@ export class Instances {
     this.#owners.set(kind, owner);
   }
 
-  /** Adopts what lives and finishes what an earlier server began. Never rejects: what fails is tried again. */
+  /** Adopts living instances and finishes the work that an earlier server began. Never rejects: tries again after a failure. */
   async start(): Promise<void> {
     await this.#reconciler.run();
     this.#isStarted = true;
@@ -132,10 +161,28 @@ export class Instances {
     this.#reconciler.soon();
   }
 
+  /**
+   * What was put off for an instance, or for all, is written now: who reads rows after that sees what everybody was told. Bounded: a disk that
+   * stands still does not hold up who reads.
+   */
+  async recorded(id?: string): Promise<void> {
+    if (id !== undefined) {
+      if (this.#records.isWaiting(id)) await endsWithin(this.#records.settle(id), RECORDED_MS);
+      return;
+    }
+    if (this.#records.isEmpty && this.#following.size === 0) return;
+    const rows = Array.from(this.#following, row => row.written().catch(() => false));
+    await endsWithin(Promise.all([this.#records.settleAll(), ...rows]), RECORDED_MS);
+  }
+
   /** Stops looking for instances of an earlier server. Returns how many of this kind were still looked for; they live on. */
   async settle(kind: OwnerKind): Promise<number> {
     this.#isStopping = true;
-    const [unanswered] = await Promise.all([this.#adoptions.abandonAll(kind), this.#reconciler.close()]);
+    const [unanswered] = await Promise.all([
+      this.#adoptions.abandonAll(kind),
+      this.#reconciler.close(),
+      this.#records.settleAll(),
+    ]);
     return unanswered;
   }
 
@@ -151,6 +198,16 @@ export class Instances {
   /** The instances of a kind that run and take calls. */
   liveOf(kind: OwnerKind): ReadonlyMap<string, LiveInstance> {
     return this.#live[kind];
+  }
+
+  /** As in the options. */
+  get rowsFollow(): InstancesOptions['rowsFollow'] {
+    return this.#options.rowsFollow;
+  }
+
+  /** Whether an agent, or an instance of a function, takes calls in this process. */
+  isLive(id: string): boolean {
+    return this.#live.agent.has(id) || this.#live.function.has(id);
   }
 
   /** Lets go of all of a kind; they live on, and open calls end with `why`. */
@@ -196,6 +253,8 @@ export class Instances {
       secret: sandbox.secret,
       createdAtMs: this.#now(),
       startedAtMs: 0,
+      restartsInRow: 0,
+      restartAtMs: 0,
     };
   }
 
@@ -205,33 +264,69 @@ export class Instances {
   }
 
   /**
+   * The same once the sandbox is there, or in a moment when it is not. Only where nobody else writes rows, and for who has claimed the name;
+   * `over` is called when the claim may end.
+   */
+  intendLater(instance: StoredInstance, agent: AgentIdentity, over?: () => void): LateRow {
+    const row = new LateRow({
+      write: placed => this.rows.insert({ ...instance, ...placed }, agent),
+      never: reason => this.rows.neverInserted(instance, agent, reason),
+      over: () => {
+        this.#following.delete(row);
+        over?.();
+      },
+    });
+    this.#following.add(row);
+    return row;
+  }
+
+  /** The same for an owner that acts under a lease. Fails with `unavailable`, and nothing is written, when the lease is lost. */
+  async intendUnder(lease: Lease, instance: StoredInstance): Promise<void> {
+    const { insertUnder } = this.#options;
+    if (insertUnder === undefined) await this.rows.insert(instance);
+    else {
+      await insertUnder(lease, instance);
+      this.rows.inserted(instance);
+    }
+  }
+
+  /**
    * Starts the sandbox of an instance that is CREATING and held, connects to its runtime and has its code loaded, within the create budget;
    * it is RUNNING then and takes calls. Fails with the cause, with the reason of `signal`, or with `deadline_exceeded`. Nothing of the
    * sandbox is left then, and the row is gone, or FAILED when it had a sandbox before.
    */
   async launch(record: StoredInstance, start: Start, signal: AbortSignal): Promise<Launched> {
     const { createTimeoutMs, metrics } = this.#options;
-    const { driver, sandbox, init, accept } = start;
+    const { driver, sandbox, init, accept, stages, intent, row: following } = start;
     const startedMs = performance.now();
-    const { controller: budget, unlink } = linkedTo(signal);
-    const timer = setTimeout(() => {
-      budget.abort(deadlineExceeded(`the instance did not start within ${createTimeoutMs / 1000} s`));
-    }, createTimeoutMs);
+    const budgetMs = driver.startBudgetMs?.(sandbox, createTimeoutMs) ?? createTimeoutMs;
+    const late = () => deadlineExceeded(`the instance did not start within ${budgetMs / 1000} s`);
     let outcome: 'created' | 'failed' = 'failed';
     try {
-      const launched = await launch(driver, sandbox, init, budget.signal, handle =>
-        this.#removals.discard(driver, handle),
-      );
-      clearTimeout(timer);
+      const discard = (handle: SandboxHandle) => this.#removals.discard(driver, handle);
+      const placed = following && ((started: StartedSandbox) => following.begin(this.#placedOf(started)));
+      const begin = (budget: AbortSignal) => launch({ driver, spec: sandbox, init, stages, placed }, budget, discard);
+      const launched = await withDeadline(budgetMs, begin, signal, late);
       outcome = 'created';
       const { started, channel, loadFailure, loadMs } = launched;
       const live = this.#newLive(record, driver, started.handle, sandbox.secret, channel);
       try {
         accept?.(loadFailure);
-        const facts = this.#factsOf(started, loadFailure?.message ?? '');
-        if (!(await this.rows.move(record, 'started', rowOf(facts, started, sandbox.secret)))) {
-          throw signal.reason ?? instanceNotFound(record.id);
+        await intent;
+        if (following !== undefined) {
+          if (!(await following.written())) throw instanceNotFound(record.id);
+          signal.throwIfAborted();
         }
+        const facts = {
+          ...this.#factsOf(started, loadFailure?.message ?? ''),
+          ...(following?.startedAtMs && { startedAtMs: following.startedAtMs }),
+        };
+        if (following?.startedAtMs && loadFailure === null) this.#recordLater(record);
+        else {
+          const row = { ...rowOf(facts, started, sandbox.secret), restartAtMs: 0 };
+          if (!(await this.rows.move(record, 'started', row))) throw signal.reason ?? instanceNotFound(record.id);
+        }
+        stages?.over('record');
         this.#add(live, record);
         return { live, facts, loadMs };
       } catch (error) {
@@ -242,19 +337,18 @@ export class Instances {
       }
     } catch (error) {
       const cause = withHint(error, start.hint);
-      await this.undo(record, cause);
+      await intent?.catch(() => undefined);
+      if ((await following?.cancel(messageOf(cause))) !== false) await this.undo(record, cause);
       throw cause;
     } finally {
-      clearTimeout(timer);
-      unlink();
       metrics?.created(driver.name, outcome, performance.now() - startedMs);
     }
   }
 
   /**
-   * Starts the sandbox of an instance that is CREATING and held, and in which nothing takes calls. That it runs is written until it is there,
-   * or until `closing` aborts: what may not begin twice is not undone because of a full disk. Fails as `launch` does. null: meanwhile another server has decided what
-   * becomes of it, and nothing is left here.
+   * Starts the sandbox of an instance that is CREATING and held, and in which nothing takes calls. Repeats the write that it runs until it
+   * succeeds or `closing` aborts: a full disk must not end an instance that may not begin twice. Fails as `launch` does. null: another
+   * server has decided its fate meanwhile, and nothing is left here.
    */
   async run(
     record: StoredInstance,
@@ -278,7 +372,7 @@ export class Instances {
         error =>
           this.#options.log.warn(
             { instanceId: record.id, err: error },
-            'that an instance runs could not be written yet',
+            'the record that an instance runs could not be written yet',
           ),
       );
     } catch (error) {
@@ -294,8 +388,8 @@ export class Instances {
   }
 
   /**
-   * What became of an instance of an earlier server that may not begin twice: `never` when nothing of it has run (its row is gone then). Asks
-   * again until its driver answers; rejects when `signal` aborts.
+   * Finds out how an instance of an earlier server fared that may not begin twice: `never` when nothing of it has run (its row is gone
+   * then). Asks again until its driver answers; rejects when `signal` aborts.
    */
   async recover(id: string, signal: AbortSignal): Promise<Command | 'never' | 'gone'> {
     for (let failures = 1; ; failures++) {
@@ -324,7 +418,7 @@ export class Instances {
     await this.#unlessWritten(
       record.id,
       record.epoch === 1
-        ? this.rows.end(record, 'forgotten')
+        ? this.rows.end(record, 'forgotten', messageOf(error))
         : this.rows.move(record, 'startFailed', {
             statusReason: `the restart failed: ${messageOf(error)}`,
             ...(keepsSandbox ? {} : { handle: null, sandbox: NO_SANDBOX }),
@@ -334,9 +428,15 @@ export class Instances {
 
   /**
    * Ends and removes the sandbox of an instance, if it has one; open calls fail with `instance exited: <why>`. Its row stays as it is.
-   * Rejects when it could not be removed.
+   * `stopped`, which never rejects, sees what is left of it before that is removed; `stages` is told where the time goes. Rejects when it
+   * could not be removed.
    */
-  async endSandbox(record: InstanceRecord, graceMs: number, why: string): Promise<void> {
+  async endSandbox(
+    record: InstanceRecord,
+    graceMs: number,
+    why: string,
+    { stopped, cleared, stages }: Ending = {},
+  ): Promise<void> {
     const driver = await this.#options.drivers(record.sandboxType);
     const taken = this.take(record);
     const live = taken?.epoch === record.epoch ? taken : undefined;
@@ -345,16 +445,19 @@ export class Instances {
     const handle = live?.handle ?? record.handle;
     if (handle === null) return;
     try {
-      const ended = live ? live.terminate(graceMs, why) : driver.stop(handle, graceMs);
+      const ended = live ? live.terminate(graceMs, why, stages) : driver.stop(handle, graceMs);
       await within(ended, graceMs + STOP_MS, `${driver.name} did not stop the sandbox in time`);
     } catch (error) {
       // Removing kills what still runs; if that fails too, it is the error.
       this.#options.log.warn({ instanceId: record.id, err: error }, 'a sandbox could not be stopped');
     }
-    await within(driver.remove(handle), REMOVE_MS, `${driver.name} did not remove the sandbox in time`);
+    stages?.over('end');
+    await stopped?.(driver, handle);
+    await within(driver.remove(handle, cleared), REMOVE_MS, `${driver.name} did not remove the sandbox in time`);
+    stages?.over('remove');
   }
 
-  /** Ends, removes and forgets a live instance that its owner needs no longer. Never rejects: what fails is tried again. */
+  /** Ends, removes and forgets a live instance that its owner needs no longer. Never rejects: tries again after a failure. */
   async discard(live: LiveInstance, graceMs: number, why: string): Promise<void> {
     // Else the next look at everything would find one that runs and that nobody has, and adopt it.
     const release = this.hold(live.id);
@@ -362,7 +465,7 @@ export class Instances {
       this.take(live);
       await live.terminate(graceMs, why).catch(() => undefined);
       await this.#removals.discard(live.driver, live.handle);
-      await this.#unlessWritten(live.id, this.rows.end(live, 'discarded'));
+      await this.#unlessWritten(live.id, this.rows.end(live, 'discarded', why));
     } finally {
       release();
     }
@@ -380,6 +483,29 @@ export class Instances {
     if (record?.handle == null) return;
     const driver = await this.#options.drivers(record.sandboxType);
     yield* driver.logs(record.handle, request, signal);
+  }
+
+  /** Its row has its sandbox, and everybody may learn that it runs: a server that is killed now is followed by one that adopts it. */
+  #recordLater(record: InstanceRef): void {
+    const release = this.hold(record.id);
+    this.#records.later(record.id, async () => {
+      try {
+        // False: it is being deleted.
+        await this.#unlessWritten(record.id, this.rows.move(record, 'started'));
+      } finally {
+        release();
+      }
+    });
+  }
+
+  /** The start of an earlier server that nobody can have learned of. */
+  async #undoCutOff(record: InstanceRecord): Promise<void> {
+    const driver = await this.#options.drivers(record.sandboxType);
+    if (record.handle !== null) {
+      await within(driver.remove(record.handle), REMOVE_MS, `${driver.name} did not remove the sandbox in time`);
+    }
+    await this.rows.end(record, 'forgotten');
+    this.#owners.get(record.owner.kind)?.ended?.(record, 'the server ended');
   }
 
   /** Takes no more calls for it, and looks for it no longer: its end is the caller's. */
@@ -421,9 +547,18 @@ export class Instances {
     return new Command({ id, epoch }, driver, handle, this.#options.log);
   }
 
-  #found(record: InstanceRecord, driver: SandboxDriver, channel: Channel): LiveInstance {
+  async #found(record: InstanceRecord, driver: SandboxDriver, channel: Channel): Promise<LiveInstance | undefined> {
     const { handle, secret } = record;
     if (handle === null) throw new Error('an instance without a sandbox cannot have been found');
+    if (isCutOff(record)) {
+      // One whose code did not load is answered once that is written.
+      const hasStarted = channel.hello.state === 'ready' && (await this.rows.move(record, 'started'));
+      if (!hasStarted) {
+        channel.close();
+        await this.#undoCutOff(record);
+        return undefined;
+      }
+    }
     const live = this.#newLive(record, driver, handle, secret, channel);
     this.#add(live, record);
     this.#owners.get(record.owner.kind)?.adopted?.(live, record);
@@ -460,9 +595,9 @@ export class Instances {
   #add(live: LiveInstance, record: Pick<StoredInstance, 'id' | 'epoch' | 'owner' | 'sandboxType'>): void {
     const map = this.#live[live.owner.kind];
     map.set(live.id, live);
-    void live.ended.then(async ({ reason }) => {
+    void live.ended.then(async ({ reason, exitCode }) => {
       if (map.get(live.id) === live) map.delete(live.id);
-      await this.#ended({ ...record, handle: live.handle }, reason);
+      await this.#ended({ ...record, handle: live.handle }, reason, exitCode);
     });
   }
 
@@ -470,9 +605,11 @@ export class Instances {
   async #ended(
     record: Pick<InstanceRecord, 'id' | 'epoch' | 'owner' | 'sandboxType' | 'handle'>,
     reason: string,
+    exitCode: number | null = null,
   ): Promise<void> {
     const { id, owner, sandboxType, handle } = record;
     const { drivers, log, metrics } = this.#options;
+    await this.#records.settle(id);
     metrics?.exited(sandboxType);
     log.warn({ instanceId: id, reason }, 'an instance ended by itself');
     if (OWNER_RULES[owner.kind].keepsEnded) {
@@ -481,15 +618,20 @@ export class Instances {
       const release = this.hold(id);
       try {
         if (handle !== null) await this.#removals.discard(await drivers(sandboxType), handle);
-        await this.#unlessWritten(id, this.rows.end(record, 'discarded'));
+        await this.#unlessWritten(id, this.rows.end(record, 'discarded', reason));
       } catch (error) {
-        log.warn({ instanceId: id, err: error }, 'what is left of an instance could not be removed yet');
+        log.warn({ instanceId: id, err: error }, 'the rest of an instance could not be removed yet');
         this.#reconciler.soon();
       } finally {
         release();
       }
     }
     this.#owners.get(owner.kind)?.ended?.(record, reason);
+    this.#owners.get(owner.kind)?.exited?.(record, exitCode);
+  }
+
+  #placedOf({ facts, handle }: StartedSandbox): Placed {
+    return { handle: JSON.stringify(handle), sandbox: facts, startedAtMs: this.#now() };
   }
 
   #factsOf({ facts }: StartedSandbox, loadError: string): Launched['facts'] {

@@ -1,6 +1,7 @@
 import { messageOf, ServiceError, unavailable } from '../core/error.ts';
 import { withDeadline, within } from '../lib/deadline.ts';
 import { linkedTo } from '../lib/linked-signal.ts';
+import type { Stages } from '../lib/stages.ts';
 import { Channel, ChannelClosed } from '../runtime/channel.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
 import {
@@ -11,6 +12,7 @@ import {
   type SandboxSpec,
   type StartedSandbox,
 } from '../sandbox/driver.ts';
+import { lastLines } from './last-lines.ts';
 
 /** How long a driver may take to clean up a start that was aborted; later its sandbox is discarded when it comes. */
 const ABORTED_START_MS = 5_000;
@@ -18,6 +20,16 @@ const ABORTED_START_MS = 5_000;
 const EXIT_MS = 1_000;
 /** A connection that takes longer than this is made while the sandbox is watched. */
 const SLOW_CONNECT_MS = 50;
+
+export interface Launching {
+  readonly driver: SandboxDriver;
+  readonly spec: SandboxSpec;
+  readonly init: Init;
+  /** Told where the time goes. */
+  readonly stages: Stages | undefined;
+  /** Called as soon as the sandbox is there. */
+  readonly placed?: ((started: StartedSandbox) => void) | undefined;
+}
 
 export interface Launched {
   readonly started: StartedSandbox;
@@ -33,26 +45,29 @@ export interface Launched {
  * reason is the error that it then fails with. When it fails, everything was given to `discard`, which does not reject.
  */
 export async function launch(
-  driver: SandboxDriver,
-  spec: SandboxSpec,
-  init: Init,
+  { driver, spec, init, stages, placed }: Launching,
   signal: AbortSignal,
   discard: (handle: SandboxHandle) => Promise<void>,
 ): Promise<Launched> {
-  const started = await startSandbox(driver, spec, signal, discard);
+  const started = await startSandbox(driver, { ...spec, init }, signal, discard);
+  stages?.overWith('start', started.stages ?? {});
+  placed?.(started);
   let channel: Channel | undefined;
   try {
     channel = await connect(driver, started, spec.secret, init, signal);
+    stages?.over('connect');
     const loadingMs = performance.now();
     const outcome = await channel.initialized(signal);
+    stages?.over('load');
     if (!outcome.ok) {
-      return { started, channel, loadFailure: outcome.error, loadMs: performance.now() - loadingMs };
+      const loadFailure = await explainLoad(driver, started.handle, spec, outcome.error);
+      return { started, channel, loadFailure, loadMs: performance.now() - loadingMs };
     }
     const { loadMicros, initMicros } = outcome.timing;
     return { started, channel, loadFailure: null, loadMs: (loadMicros + initMicros) / 1000 };
   } catch (error) {
     channel?.close();
-    const cause = signal.aborted ? signal.reason : await explain(driver, started.handle, error);
+    const cause = signal.aborted ? signal.reason : await explain(driver, started.handle, spec, error);
     await discard(started.handle);
     throw cause;
   }
@@ -80,12 +95,21 @@ async function startSandbox(
     signal.removeEventListener('abort', onAbort);
   }
   if (started !== undefined && !signal.aborted) return started;
+  let told: unknown;
   const cleaned = starting.then(
     ({ handle }) => discard(handle),
-    () => undefined,
+    (error: unknown) => {
+      told = error;
+    },
   );
   await within(cleaned, ABORTED_START_MS, 'the driver did not end a start').catch(() => undefined);
-  throw signal.reason;
+  throw isWhyLate(told, signal.reason) ? told : signal.reason;
+}
+
+/** A driver that knows what it has waited for says more than that it was too long. */
+function isWhyLate(told: unknown, reason: unknown): boolean {
+  const isLate = reason instanceof ServiceError && reason.code === 'deadline_exceeded';
+  return isLate && told instanceof ServiceError && told.code === 'failed_precondition';
 }
 
 /** The open channel. Fails with `unavailable` when the sandbox ends first. */
@@ -122,12 +146,30 @@ async function connect(
 }
 
 /** A connection that ended in the middle of the start is explained by the sandbox's exit. */
-async function explain(driver: SandboxDriver, handle: SandboxHandle, error: unknown): Promise<ServiceError> {
+async function explain(
+  driver: SandboxDriver,
+  handle: SandboxHandle,
+  spec: SandboxSpec,
+  error: unknown,
+): Promise<ServiceError> {
   const known = error instanceof ServiceError ? error : unavailable(messageOf(error), { cause: error });
   const isConnection = error instanceof ChannelClosed || known.code === 'unavailable';
   if (!isConnection) return known;
   const exit = await withDeadline(EXIT_MS, signal => driver.wait(handle, signal)).catch(() => undefined);
-  return exit ? exitError(exit) : known;
+  const cause = exit ? exitError(exit) : known;
+  const said = await lastLines(driver, handle, spec, cause.message);
+  return said === '' ? cause : unavailable(cause.message + said, { cause });
+}
+
+/** Python says itself why its code could not be loaded; of another program it is known only that it does not serve. */
+async function explainLoad(
+  driver: SandboxDriver,
+  handle: SandboxHandle,
+  spec: SandboxSpec,
+  failure: CallError,
+): Promise<CallError> {
+  if (spec.command.kind === 'python') return failure;
+  return { ...failure, message: failure.message + (await lastLines(driver, handle, spec, failure.message)) };
 }
 
 /** A driver that does not answer is asked once more what is wrong with it. */

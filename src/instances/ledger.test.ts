@@ -14,7 +14,7 @@ const ledgerOf = (options: Partial<LedgerOptions> = {}) =>
   new Ledger({ machine: MACHINE, overcommit: ONCE, openCallBytes: new OpenCallBytes(1024), ...options });
 const size = (changes: Partial<Size> = {}): Size => ({ cpuMillis: 1000, memoryMb: 1024, processes: 10, ...changes });
 
-describe('what everybody holds is counted together', () => {
+describe('the ledger counts all owners together', () => {
   test.each(KINDS)('the last of four that fit is refused to an agent when one %s more is there', kind => {
     const ledger = ledgerOf();
     for (const other of KINDS.filter(each => each !== kind)) ledger.take(other, size());
@@ -67,7 +67,7 @@ describe('how far the machine may be promised', () => {
     expect(ledger.promised.by).toEqual(Object.fromEntries(KINDS.map(kind => [kind, NOTHING])));
   });
 
-  test('what runs already counts whatever the limits say', () => {
+  test('a running instance counts, whatever the limits say', () => {
     const ledger = ledgerOf();
     for (let found = 0; found < 10; found++) ledger.take('agent', size());
     expect(ledger.promised.by.agent).toEqual({ cpuMillis: 10_000, memoryMb: 10_240, processes: 100 });
@@ -148,7 +148,7 @@ const HISTORY = fc.array(fc.record({ kind: fc.constantFrom(...KINDS), size: SIZE
   maxLength: 60,
 });
 
-test('whatever history of takes and gives: the sum is what is held, no refusal is wrong, and the end is zero', () => {
+test('after any history of takes and gives the sum is right, no refusal is wrong, and the end is zero', () => {
   fc.assert(
     fc.property(HISTORY, history => {
       const ledger = ledgerOf({ overcommit: { cpu: 4, memory: 2, processes: 3 } });

@@ -36,8 +36,8 @@ const OWNERS: readonly { readonly kind: OwnerKind; readonly text: string }[] = [
 const MACHINE_FULL = { number: SERVICE_CODES.machineFull.code, retryAfterSeconds: 5 };
 
 /**
- * What the machine has promised, to agents, functions, jobs and builds together. An instance counts for as long as its sandbox may run. One that
- * may use more than the machine has counts as much as the machine has: it cannot use more.
+ * The promises of the machine to agents, functions, jobs and builds together. An instance counts for as long as its sandbox may run. One
+ * that may use more than the machine has counts as much as the machine has: it cannot use more.
  */
 export class Ledger {
   readonly openCallBytes: OpenCallBytes;
@@ -68,7 +68,7 @@ export class Ledger {
     return size.cpuMillis <= this.#machine.cpuMillis && size.memoryMb <= this.#machine.memoryMb;
   }
 
-  /** Whether an instance of this size may start now. Who gets a no hears of `onGiven`. */
+  /** Whether an instance of this size may start now. After a no, wait for `onGiven`. */
   fits(size: Size): boolean {
     if (this.#lacking(size) === undefined) return true;
     this.#isShort = true;

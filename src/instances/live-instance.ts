@@ -1,15 +1,30 @@
 import { USER_CODES } from '../core/codes.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
-import { withDeadline, within } from '../lib/deadline.ts';
+import { pause } from '../lib/backoff.ts';
+import { raceWithin, withDeadline, within } from '../lib/deadline.ts';
+import { onAbort } from '../lib/linked-signal.ts';
+import type { Stages } from '../lib/stages.ts';
 import type { TenantShare } from '../lib/tenant-shares.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
-import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
+import {
+  describeExit,
+  type ExitResult,
+  type SandboxDriver,
+  type SandboxHandle,
+  type SandboxState,
+} from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/instances.ts';
 import type { CallLimiter } from './call-limiter.ts';
 import type { InstanceLog } from './contract.ts';
 
 /** How long the reason of a lost connection is looked for: the sandbox's exit, or the way back to it. */
 const FIND_OUT_MS = 1_000;
+/** The same of one of which its driver says that nothing is known: after that its calls fail, and it is looked for all the same. */
+const UNKNOWN_MS = 4_000;
+/** One look for an instance of which nothing is known, and the pause before the next one. */
+const LOOK_MS = 5_000;
+const LOOK_PAUSE_MS = 1_000;
+const INSPECT_MS = 5_000;
 /** Lost connections that are made again one after another, each within `RECONNECT_WINDOW_MS` of the one before. */
 const MAX_RECONNECTS = 3;
 const RECONNECT_WINDOW_MS = 60_000;
@@ -41,6 +56,8 @@ export interface LiveInstanceOptions {
 export interface Ending {
   /** A sentence: `instance exited: exit code 3`. */
   readonly reason: string;
+  /** Null: it was killed, or nobody knows. */
+  readonly exitCode: number | null;
 }
 
 /**
@@ -74,6 +91,7 @@ export class LiveInstance {
   #reconnects = 0;
   #lastReconnectMs = 0;
   #exit: ExitResult | undefined;
+  #unknownBecause: string | undefined;
   /** Aborted when nobody watches the sandbox any more. */
   readonly #watching = new AbortController();
   #isWatched = false;
@@ -102,6 +120,11 @@ export class LiveInstance {
   /** False from the moment the connection broke or it is over. */
   get isConnected(): boolean {
     return this.#overBecause === undefined && !this.#channel.isClosed;
+  }
+
+  /** Why nobody can tell whether it runs, a sentence; `''` when that is known. Calls may go on all the same. */
+  get whyUnknown(): string {
+    return this.#unknownBecause ?? this.driver.whyUnknown?.(this.handle) ?? '';
   }
 
   /** Calls that run or wait in it. */
@@ -199,10 +222,11 @@ export class LiveInstance {
    * `graceMs`, then it is killed. The caller removes the rest of the sandbox. Rejects with what the driver's
    * `stop` rejects with; a pre_stop that failed is only logged.
    */
-  async terminate(graceMs: number, why: string): Promise<void> {
+  async terminate(graceMs: number, why: string, stages?: Stages): Promise<void> {
     this.#finish(`instance exited: ${why}`);
     const deadlineMs = performance.now() + graceMs;
     if (graceMs > 0) await this.#runPreStop(graceMs);
+    stages?.over('pre_stop');
     this.#channel.close();
     await this.driver.stop(this.handle, Math.max(0, Math.ceil(deadlineMs - performance.now())));
   }
@@ -259,7 +283,56 @@ export class LiveInstance {
 
   /** `why` the connection was lost, as far as it is known: an exit says more. */
   async #exitOrReconnect(why: string): Promise<string> {
-    const found = this.#exit ?? (await this.#firstOfExitAndConnection());
+    let found = this.#exit ?? (await this.#firstOfExitAndConnection());
+    if (found === undefined && this.#overBecause === undefined) {
+      const state = await this.#inspect();
+      if (state?.state === 'unknown') {
+        found = this.#exit ?? (await this.#firstOfExitAndConnection(UNKNOWN_MS, signal => this.#openServing(signal)));
+        if (found === undefined && this.#overBecause === undefined) {
+          this.#unknownBecause = state.reason;
+          void this.#lookOn(why);
+          return state.reason;
+        }
+      }
+      // Who ended it may be known a moment later than that it has ended.
+      if (state?.state === 'exited') found = this.#exit ?? (await this.#waitFor(UNKNOWN_MS)) ?? state.exit;
+    }
+    return await this.#settle(found, why);
+  }
+
+  /** Nobody can tell whether it runs: it is neither given up nor ended before somebody can. */
+  async #lookOn(why: string): Promise<void> {
+    this.#log.warn(
+      { instanceId: this.id, reason: why },
+      'an instance cannot be reached, and nobody knows whether it runs',
+    );
+    for (;;) {
+      const found = this.#exit ?? (await this.#firstOfExitAndConnection(LOOK_MS, signal => this.#openServing(signal)));
+      const state = found === undefined && this.#overBecause === undefined ? await this.#inspect() : undefined;
+      if (state?.state !== 'unknown') {
+        this.#unknownBecause = undefined;
+        await this.#settle(found ?? (state?.state === 'exited' ? state.exit : undefined), why);
+        return;
+      }
+      this.#unknownBecause = state.reason;
+      await pause(LOOK_PAUSE_MS, this.#watching.signal);
+    }
+  }
+
+  /** Undefined when its driver does not answer. */
+  async #inspect(): Promise<SandboxState | undefined> {
+    try {
+      return await within(this.driver.inspect(this.handle), INSPECT_MS, 'the driver did not answer in time');
+    } catch {
+      return undefined;
+    }
+  }
+
+  async #waitFor(timeoutMs: number): Promise<ExitResult | undefined> {
+    return await raceWithin(timeoutMs, over => this.driver.wait(this.handle, over)).catch(() => undefined);
+  }
+
+  async #settle(found: ExitResult | Channel | undefined, why: string): Promise<string> {
     if (this.#overBecause !== undefined) {
       // Detached or terminated meanwhile.
       if (found instanceof Channel) found.close();
@@ -273,26 +346,27 @@ export class LiveInstance {
     }
     const reason = found ? `instance exited: ${describeExit(found)}` : why;
     if (!found) await this.#kill();
-    if (this.#finish(reason)) this.#resolveEnded({ reason });
+    if (this.#finish(reason)) this.#resolveEnded({ reason, exitCode: found?.code ?? null });
     return this.#overBecause ?? reason;
   }
 
   /** Undefined when neither came in time: it may run, but nobody can reach it. */
-  async #firstOfExitAndConnection(): Promise<ExitResult | Channel | undefined> {
-    const over = new AbortController();
-    const bound = setTimeout(() => over.abort(), FIND_OUT_MS);
-    const late = new Promise<undefined>(resolve => over.signal.addEventListener('abort', () => resolve(undefined)));
-    const connected = this.#reconnect(over.signal);
-    const exited = this.driver.wait(this.handle, over.signal);
-    const found = await Promise.race([Promise.any([exited, connected]).catch(() => undefined), late]);
-    clearTimeout(bound);
-    over.abort();
-    // A connection that comes after the answer is of no use.
-    void connected.then(
-      channel => channel !== found && channel.close(),
-      () => undefined,
-    );
-    return found;
+  #firstOfExitAndConnection(
+    timeoutMs = FIND_OUT_MS,
+    connect = (signal: AbortSignal) => this.#reconnect(signal),
+  ): Promise<ExitResult | Channel | undefined> {
+    return raceWithin(timeoutMs, async over => {
+      const late = new Promise<undefined>(resolve => onAbort(over, () => resolve(undefined)));
+      const connected = connect(over);
+      const exited = this.driver.wait(this.handle, over);
+      const found = await Promise.race([Promise.any([exited, connected]).catch(() => undefined), late]);
+      // A connection that comes after the answer is of no use.
+      void connected.then(
+        channel => channel !== found && channel.close(),
+        () => undefined,
+      );
+      return found;
+    });
   }
 
   async #reconnect(signal: AbortSignal): Promise<Channel> {
@@ -300,6 +374,10 @@ export class LiveInstance {
     if (nowMs - this.#lastReconnectMs > RECONNECT_WINDOW_MS) this.#reconnects = 0;
     this.#lastReconnectMs = nowMs;
     if (++this.#reconnects > MAX_RECONNECTS) throw unavailable('the connection is lost again and again');
+    return await this.#openServing(signal);
+  }
+
+  async #openServing(signal: AbortSignal): Promise<Channel> {
     const channel = await this.#open(signal);
     if (isServing(channel)) return channel;
     channel.close();

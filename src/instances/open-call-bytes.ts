@@ -9,7 +9,7 @@ export class OpenCallBytes {
   readonly #shares: TenantShares | null;
   #taken = 0;
 
-  /** `maxOfTenant`: what the calls of one tenant may take of it; null: tenants are not told apart. */
+  /** `maxOfTenant`: the bytes that the calls of one tenant may take; null: no limit per tenant. */
   constructor(max: number, maxOfTenant: number | null = null) {
     this.max = max;
     this.#shares = maxOfTenant === null ? null : new TenantShares(maxOfTenant);
@@ -19,7 +19,7 @@ export class OpenCallBytes {
     return this.#taken;
   }
 
-  /** The part of a tenant, for whoever takes for it often; to be released once. null: tenants are not told apart. */
+  /** The part of a tenant, for a caller that takes often; to be released once. null: no limit per tenant. */
   shareOf(tenant: string): TenantShare | null {
     return this.#shares?.of(tenant) ?? null;
   }

@@ -7,7 +7,8 @@ import type { ListedSandbox, SandboxDriver, SandboxHandle } from '../sandbox/dri
 import { type InstancesOptions, OWNER_RULES } from './contract.ts';
 import type { LiveInstance } from './live-instance.ts';
 import type { Removals } from './removals.ts';
-import type { InstanceRecord, InstanceRows } from './rows.ts';
+import { RepeatedFailures } from './repeated-failures.ts';
+import { type InstanceRecord, type InstanceRows, isCutOff } from './rows.ts';
 
 const LIST_MS = 5_000;
 const KILL_MS = 10_000;
@@ -23,17 +24,22 @@ export interface Reconciled {
   /** Somebody in this process is at work on it. */
   isBusy(id: string): boolean;
   live(record: InstanceRecord): LiveInstance | undefined;
+  /** Everything that takes calls in this process. */
+  allLive(): readonly LiveInstance[];
   /** Makes a RUNNING instance live, or ends it. Rejects when its driver does not answer. */
   adopt(record: InstanceRecord): Promise<unknown>;
   /** Removes what is left of an instance that nobody needs, and its row. */
   discard(record: InstanceRecord, driver: SandboxDriver, handles: readonly SandboxHandle[]): Promise<void>;
   /** Nothing of its sandbox runs any more. */
   removed(record: InstanceRecord): void;
-  /** What takes calls for it in this process is not what its row says. */
-  letGo(record: InstanceRecord): void;
+  /** This process sends its calls to another sandbox than the row names. */
+  letGo(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void;
 }
 
-type Options = Pick<InstancesOptions, 'drivers' | 'sweptDrivers' | 'nodeId' | 'log' | 'orphanGraceMs'> & {
+type Options = Pick<
+  InstancesOptions,
+  'drivers' | 'sweptDrivers' | 'rowsFollow' | 'nodeId' | 'isLost' | 'log' | 'orphanGraceMs'
+> & {
   readonly reconcileIntervalMs: number;
   readonly now: () => number;
 };
@@ -53,10 +59,12 @@ export class Reconciler {
   readonly #rows: InstanceRows;
   readonly #removals: Removals;
   readonly #instances: Reconciled;
+  readonly #failures: RepeatedFailures;
   /** Drivers that instances need and that do not answer, and why. */
   readonly #away = new Map<SandboxType, string>();
   #orphans: Orphan[] = [];
   #unfinished = false;
+  #hasPassed = false;
   #pass: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -66,6 +74,7 @@ export class Reconciler {
     this.#rows = rows;
     this.#removals = removals;
     this.#instances = instances;
+    this.#failures = new RepeatedFailures(options.log, options.now);
   }
 
   /** Drivers that instances need and that do not answer, and why. */
@@ -77,6 +86,7 @@ export class Reconciler {
   run(): Promise<void> {
     this.#pass ??= this.#lookAtEverything().finally(() => {
       this.#pass = undefined;
+      this.#hasPassed = true;
       this.#schedule(this.#nextDelayMs());
     });
     return this.#pass;
@@ -112,10 +122,13 @@ export class Reconciler {
   }
 
   async #lookAtEverything(): Promise<void> {
-    const { log, nodeId, sweptDrivers } = this.#options;
+    const { nodeId, sweptDrivers } = this.#options;
     this.#unfinished = false;
+    this.#failures.sweep();
     try {
+      const live = this.#instances.allLive();
       const rows = await this.#rows.listOfNode(nodeId);
+      await this.#dropWithoutRow(live, rows);
       const names = new Set([...sweptDrivers, ...rows.map(row => row.sandboxType)]);
       const orphans = await Promise.all(
         [...names].map(name =>
@@ -126,9 +139,22 @@ export class Reconciler {
         ),
       );
       this.#orphans = orphans.flat();
+      this.#failures.passed('', {}, 'the instances could be reconciled again');
     } catch (error) {
       this.#unfinished = true;
-      log.error({ err: error }, 'the instances could not be reconciled');
+      this.#failures.failed('', error, {}, 'the instances could not be reconciled');
+    }
+  }
+
+  /** This node was given up while it slept, and somebody else ended what it has: its sandbox is an orphan. */
+  async #dropWithoutRow(live: readonly LiveInstance[], rows: readonly InstanceRecord[]): Promise<void> {
+    const known = new Set(rows.map(({ id }) => id));
+    for (const instance of live) {
+      const { id } = instance;
+      if (known.has(id) || this.#instances.isBusy(id)) continue;
+      // A row that another node has taken over is none of ours.
+      if ((await this.#rows.find(id))?.nodeId === this.#options.nodeId) continue;
+      if (!this.#instances.isBusy(id)) this.#instances.letGo(instance);
     }
   }
 
@@ -142,16 +168,18 @@ export class Reconciler {
     } catch (error) {
       if (rows.length > 0) this.#away.set(name, messageOf(error));
       else this.#away.delete(name);
-      this.#options.log.warn({ driver: name, err: error }, 'a driver is not available');
+      this.#failures.failed(`driver ${name}`, error, { driver: name }, 'a driver is not available');
       return [];
     }
     this.#away.delete(name);
+    this.#failures.passed(`driver ${name}`, { driver: name }, 'a driver is available again');
     await forEachOf(rows, PARALLEL, async row => {
       try {
         await this.#lookAtInstance(driver, row, listed);
+        this.#failures.passed(row.id, { instanceId: row.id }, 'an instance could be reconciled again');
       } catch (error) {
         this.#unfinished = true;
-        this.#options.log.warn({ instanceId: row.id, err: error }, 'an instance could not be reconciled');
+        this.#failures.failed(row.id, error, { instanceId: row.id }, 'an instance could not be reconciled');
       }
     });
     return await this.#sweep(driver, rows, listed);
@@ -168,6 +196,11 @@ export class Reconciler {
     // Read again: it may have gone on since the list of rows was read.
     const now = await this.#rows.find(id);
     if (now === null || this.#instances.isBusy(id) || isSandboxOf(this.#instances.live(now), now)) return;
+    if (this.#instances.live(now)?.epoch === now.epoch && now.status === 'CREATING') {
+      // That it runs could not be written when it began to.
+      await this.#rows.move(now, 'started');
+      return;
+    }
     this.#instances.letGo(now);
     const { keepsEnded, recovers } = OWNER_RULES[now.owner.kind];
     switch (now.status) {
@@ -177,6 +210,10 @@ export class Reconciler {
         return;
       case 'CREATING':
         if (recovers) return;
+        if (isCutOff(now)) {
+          await this.#instances.adopt(now);
+          return;
+        }
         await this.#removeAll(driver, now, listed);
         if (now.epoch > 1) {
           const statusReason = 'the server ended while the instance was restarting';
@@ -227,7 +264,8 @@ export class Reconciler {
     const nowMs = this.#options.now();
     const waiting: Orphan[] = [];
     const known = new Map(rows.map(row => [row.id, row]));
-    for (const { instanceId, handle } of listed) {
+    for (const { instanceId, handle, nodeId } of listed) {
+      if (nodeId !== undefined && !this.#isSwept(nodeId)) continue;
       if (this.#instances.isBusy(instanceId) || belongsTo(handle, known.get(instanceId))) continue;
       // Not as the rows were when this pass began: perhaps as they are now.
       const row = await this.#rows.find(instanceId);
@@ -236,7 +274,7 @@ export class Reconciler {
       if (row?.status === 'CREATING') continue;
       const seen = this.#orphans.find(orphan => isSame(orphan.handle, handle));
       const orphan = seen ?? { handle, sinceMs: nowMs };
-      if (nowMs - orphan.sinceMs < this.#options.orphanGraceMs) {
+      if (nowMs - orphan.sinceMs < this.#graceOf(driver, row)) {
         waiting.push(orphan);
         continue;
       }
@@ -244,6 +282,17 @@ export class Reconciler {
       await this.#removals.discard(driver, handle);
     }
     return waiting;
+  }
+
+  /** What the server before was making goes before somebody makes it again. */
+  #graceOf({ name }: SandboxDriver, row: InstanceRecord | null): number {
+    const { orphanGraceMs, rowsFollow = [] } = this.#options;
+    return row === null && !this.#hasPassed && rowsFollow.includes(name) ? 0 : orphanGraceMs;
+  }
+
+  /** Whose sandboxes this node looks after, where others may list them too: its own, and those of nodes that nobody waits for. */
+  #isSwept(nodeId: string): boolean {
+    return nodeId === this.#options.nodeId || this.#options.isLost?.(nodeId) === true;
   }
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { InstanceSpec } from '../core/instance.ts';
-import { toInit, toSandboxSpec } from './sandbox-spec.ts';
+import { type StartSpec, toInit, toSandboxSpec } from './sandbox-spec.ts';
 
 const RULES = { maxProcesses: 256, network: 'host', requireIsolation: true } as const;
 
@@ -34,7 +34,8 @@ function specOf(changes: Partial<InstanceSpec> = {}): InstanceSpec {
 }
 
 const rootfs = (user: string, type: 'host' | 'image' = 'host') => ({ type, imageUrl: 'img', user });
-const sandboxOf = (changes: Partial<InstanceSpec>) => toSandboxSpec('id', 'secret', specOf(changes), RULES);
+const sandboxOf = (changes: Partial<InstanceSpec>) =>
+  toSandboxSpec('id', 'secret', { ...specOf(changes), env: {}, secretVariables: [], ...changes } as StartSpec, RULES);
 
 test('the limits, rules and command of an instance reach the driver', () => {
   expect(sandboxOf({})).toMatchObject({
@@ -97,7 +98,7 @@ test.each([
   expect(sandboxOf(changes).workingDir).toBe(expected);
 });
 
-test('what the caller sets wins over the defaults, and the platform’s own names win over everything', () => {
+test('the caller’s values win over the defaults, and the platform’s own names win over everything', () => {
   const { env } = sandboxOf({
     codePath: '/code',
     env: { PATH: '/mine', HOME: '/h', LANG: 'C', X: 'y', ROOKERY_TENANT: 'forged' },

@@ -2,6 +2,7 @@ import type { Environment } from '../core/environment.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
+import { type ResolvedVariables, resolveVariables, type SecretSource, secretVariables } from '../core/secret.ts';
 import { executionOf, unknownRuntimeHint } from '../runtime/executors.ts';
 import type { Init } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
@@ -16,7 +17,21 @@ export interface SandboxRules {
   readonly hostEnvironment?: Environment;
 }
 
-const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+/** Where programs of the host are, inside. */
+export const HOST_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
+
+/** What an instance is started with: the values of the secrets that its environment refers to are in it. It is never written down. */
+export interface StartSpec extends Omit<InstanceSpec, 'env'> {
+  readonly env: ResolvedVariables;
+  /** The variables whose values are secrets. */
+  readonly secretVariables: readonly string[];
+}
+
+/** The spec with the values of its secrets as they are now. Fails with `failed_precondition`, which names what is missing. */
+export async function withSecrets(spec: InstanceSpec, secrets: SecretSource | undefined): Promise<StartSpec> {
+  const env = await resolveVariables(spec.tenant, spec.env, secrets);
+  return { ...spec, env, secretVariables: secretVariables(spec.env) };
+}
 
 /**
  * What a driver gets for an instance. Fails with `failed_precondition` when its runtime value cannot be run here.
@@ -26,12 +41,7 @@ const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
  * host's files, where a home of the host is never shown. The working directory is the workspace, else the code directory when a
  * mount or the image can hold it, else `/`.
  */
-export function toSandboxSpec(
-  instanceId: string,
-  secret: string,
-  spec: InstanceSpec,
-  rules: SandboxRules,
-): SandboxSpec {
+export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpec, rules: SandboxRules): SandboxSpec {
   const { command, mounts: executorMounts } = executionOf(spec, rules.hostEnvironment);
   const workspaceTarget = workspacePath(spec.rootfs.user);
   const hasWorkspace = spec.workspace !== '';
@@ -46,7 +56,7 @@ export function toSandboxSpec(
     rootfs: spec.rootfs,
     env: {
       // An image says itself where its programs are.
-      ...(spec.rootfs.type === 'host' ? { PATH } : {}),
+      ...(spec.rootfs.type === 'host' ? { PATH: HOST_PATH } : {}),
       LANG: 'C.UTF-8',
       HOME: hasWorkspace ? workspaceTarget : homeWithoutWorkspace(spec),
       ...spec.env,
@@ -57,6 +67,7 @@ export function toSandboxSpec(
       ROOKERY_CODE_PATH: spec.codePath,
       ROOKERY_SESSION_CTX_ID: spec.sessionContext ?? '',
     },
+    ...(spec.secretVariables.length > 0 && { secretVariables: spec.secretVariables }),
     workingDir: hasWorkspace ? workspaceTarget : canHoldCode(spec) ? spec.codePath : '/',
     mounts,
     platformMounts: [...executorMounts, ...(spec.platformMounts ?? [])],
@@ -67,6 +78,7 @@ export function toSandboxSpec(
     maxOpenFiles: LIMITS.openFiles,
     network: rules.network,
     requireIsolation: rules.requireIsolation,
+    ...(spec.pool && { pool: spec.pool }),
   };
 }
 
@@ -76,7 +88,7 @@ export function toSandboxSpec(
 export function toStart(
   driver: SandboxDriver,
   { id, secret }: { readonly id: string; readonly secret: string },
-  spec: InstanceSpec,
+  spec: StartSpec,
   rules: SandboxRules,
 ): Start {
   return {
@@ -88,7 +100,7 @@ export function toStart(
 }
 
 /** What the runtime inside gets to know, once. */
-export function toInit(instanceId: string, spec: InstanceSpec): Init {
+export function toInit(instanceId: string, spec: Omit<InstanceSpec, 'env'>): Init {
   return {
     codePath: spec.codePath,
     handler: spec.handler,
@@ -113,7 +125,7 @@ export function workspacePath(user: string): string {
   return user === '' ? '/workspace' : `/home/${nameOf(user)}`;
 }
 
-function homeWithoutWorkspace({ rootfs }: InstanceSpec): string {
+function homeWithoutWorkspace({ rootfs }: Pick<InstanceSpec, 'rootfs'>): string {
   if (rootfs.type === 'host') return '/tmp';
   return rootfs.user === '' || nameOf(rootfs.user) === 'root' ? '/root' : `/home/${nameOf(rootfs.user)}`;
 }
@@ -125,7 +137,7 @@ function nameOf(user: string): string {
 }
 
 /** Whether the code directory can be there when the sandbox starts; the code path is otherwise only a label. */
-function canHoldCode({ codePath, mounts, platformMounts = [], rootfs }: InstanceSpec): boolean {
+function canHoldCode({ codePath, mounts, platformMounts = [], rootfs }: StartSpec): boolean {
   if (!codePath.startsWith('/')) return false;
   return (
     rootfs.type === 'image' ||

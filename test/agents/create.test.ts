@@ -1,7 +1,12 @@
 import { expect, test, vi } from 'vitest';
 import { failedPrecondition, unavailable } from '../../src/core/error.ts';
 import { LIMITS } from '../../src/core/limits.ts';
+import { Stages } from '../../src/lib/stages.ts';
 import { gate, Harness, specOf, TENANT } from './harness.ts';
+
+function namesIn(stages: Stages): string[] {
+  return [...String(stages).matchAll(/(\w+);dur=\d/g)].map(([, name = '']) => name);
+}
 
 /** Nothing is left: no sandbox, no row. */
 async function expectNothing({ driver, agents }: Harness): Promise<void> {
@@ -18,6 +23,25 @@ test('a create answers with an instance that is RUNNING and takes calls', async 
   expect(instance.sandbox.sandboxId).not.toBe('');
   expect(await harness.agents.get(TENANT, instance.id)).toEqual(instance);
   expect(await harness.value(instance.id, { n: 1 })).toEqual({ n: 1 });
+});
+
+test('a create tells where its time went, stage by stage; a stage that failed tells nothing', async () => {
+  await using harness = await Harness.open();
+  const stages = new Stages();
+  await harness.agents.create({ spec: specOf('a'), stages });
+  expect(namesIn(stages)).toEqual(['checks', 'row', 'start', 'connect', 'load', 'record']);
+  const failed = new Stages();
+  harness.driver.faults.startError = failedPrecondition('no room');
+  await expect(harness.agents.create({ spec: specOf('b'), stages: failed })).rejects.toThrow('no room');
+  expect(namesIn(failed)).toEqual(['checks', 'row']);
+});
+
+test('parts of a start that its driver knows stand behind what is left of it', async () => {
+  await using harness = await Harness.open();
+  harness.driver.stages = { mounts: 0, limits: 0 };
+  const stages = new Stages();
+  await harness.agents.create({ spec: specOf('a'), stages });
+  expect(namesIn(stages)).toEqual(['checks', 'row', 'start', 'mounts', 'limits', 'connect', 'load', 'record']);
 });
 
 test('20 creates of one name at the same moment: one winner, the losers learn its id', async () => {
@@ -209,7 +233,8 @@ test('a create writes twice, and a call asks storage for nothing', async () => {
   });
   harness.newServer({ database });
   const id = await harness.create('a');
-  expect(queries).toEqual(['InsertQueryNode', 'UpdateQueryNode']);
+  await harness.agents.get(TENANT, id);
+  expect(queries).toEqual(['SelectQueryNode', 'InsertQueryNode', 'UpdateQueryNode', 'SelectQueryNode']);
   queries.length = 0;
   await Promise.all([1, 2, 3].map(event => harness.value(id, event)));
   expect(queries).toEqual([]);

@@ -103,6 +103,65 @@ test('a connection that is lost again and again is given up', async () => {
   expect(harness.driver.runningIds).toEqual([]);
 });
 
+test('of an instance on a lost machine nothing is known: calls say so, and it is neither FAILED nor ended; it serves again when it is back', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a', { handler: 'count' });
+  const back = gate();
+  harness.driver.faults.unknown = 'the node n7 does not answer';
+  harness.driver.fallSilent(id, back.opened);
+  harness.driver.dropConnections(id);
+  await vi.waitFor(() => expect(harness.invoke(id)).rejects.toThrow('the node n7 does not answer'), {
+    timeout: 20_000,
+  });
+  expect(await statusOf(harness, id)).toEqual({ status: 'RUNNING', statusReason: 'the node n7 does not answer' });
+  expect(harness.driver.runningIds).toEqual([id]);
+  await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists' });
+  back.open();
+  harness.driver.faults.unknown = undefined;
+  await vi.waitFor(async () => expect((await harness.invoke(id)).ok).toBe(true), { timeout: 20_000 });
+  expect(await statusOf(harness, id)).toEqual({ status: 'RUNNING', statusReason: '' });
+}, 60_000);
+
+test('an instance of which its driver knows nothing takes calls as long as it answers, and its record and the list say why', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a', { handler: 'count' });
+  const other = await harness.create('b');
+  harness.driver.kill(other, { signal: 'SIGKILL' });
+  await vi.waitFor(async () => expect((await statusOf(harness, other)).status).toBe('FAILED'), { timeout: 20_000 });
+  harness.driver.faults.unknown = 'the node n7 does not answer';
+  expect(await harness.value(id)).toBe(1);
+  const { instances } = await harness.agents.list({ tenant: TENANT, limit: 10, cursor: null });
+  expect(Object.fromEntries(instances.map(({ spec, statusReason }) => [spec.name, statusReason]))).toEqual({
+    a: 'the node n7 does not answer',
+    b: 'instance exited: signal SIGKILL',
+  });
+  harness.driver.faults.unknown = undefined;
+  expect((await statusOf(harness, id)).statusReason).toBe('');
+});
+
+test('one of which nothing was known is FAILED as soon as its end is known', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a');
+  harness.driver.faults.unknown = 'the node n7 does not answer';
+  harness.driver.fallSilent(id, new Promise(() => undefined));
+  harness.driver.dropConnections(id);
+  await vi.waitFor(() => expect(harness.invoke(id)).rejects.toThrow('the node n7'), { timeout: 20_000 });
+  harness.driver.kill(id, { signal: 'SIGKILL' });
+  await vi.waitFor(async () => expect((await statusOf(harness, id)).status).toBe('FAILED'), { timeout: 20_000 });
+  expect((await statusOf(harness, id)).statusReason).toBe('instance exited: signal SIGKILL');
+}, 60_000);
+
+test('one of which nothing was known is given up when its driver knows that it runs and it stays silent', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a');
+  harness.driver.faults.unknown = 'the node n7 does not answer';
+  harness.driver.becomeUnreachable(id);
+  await vi.waitFor(() => expect(harness.invoke(id)).rejects.toThrow('the node n7'), { timeout: 20_000 });
+  harness.driver.faults.unknown = undefined;
+  await vi.waitFor(async () => expect((await statusOf(harness, id)).status).toBe('FAILED'), { timeout: 30_000 });
+  expect(harness.driver.runningIds).toEqual([]);
+}, 60_000);
+
 test('a sandbox that runs but cannot be reached is stopped, and the instance is FAILED', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');

@@ -1,3 +1,4 @@
+import type { KyselyPlugin } from 'kysely';
 import { Agents, type AgentsOptions } from '../../src/agents/agents.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
 import type { InstancesOptions } from '../../src/instances/contract.ts';
@@ -12,6 +13,8 @@ export const TENANT = 'default';
 
 type Options = Partial<Omit<AgentsOptions & InstancesOptions, 'instances'>> & {
   readonly openCallBytes?: OpenCallBytes;
+  /** Of the database, for its faults. */
+  readonly plugins?: readonly KyselyPlugin[];
 };
 
 export interface LogLine {
@@ -47,7 +50,9 @@ export class Harness {
   }
 
   static async open(options: Options = {}): Promise<Harness> {
-    const harness = new Harness(await openDatabase(':memory:'), options);
+    const { plugins = [], ...rest } = options;
+    const database = plugins.reduce((opened, plugin) => opened.withPlugin(plugin), await openDatabase(':memory:'));
+    const harness = new Harness(database, rest);
     await harness.instances.start();
     return harness;
   }
@@ -83,6 +88,7 @@ export class Harness {
       createTimeoutMs: 10_000,
       maxWaitingCalls: 1000,
       maxStarting: 1000,
+      rowsFollow: ['fake'] as const,
       maxProcesses: 256,
       network: 'host' as const,
       requireIsolation: false,

@@ -78,7 +78,7 @@ test('bodies of open calls are bounded in bytes, over all instances', async () =
   expect(harness.agents.openCalls).toBe(0);
 });
 
-test('one tenant does not get all of that memory where tenants are told apart', async () => {
+test('one tenant does not get all of that memory with a limit per tenant', async () => {
   await using harness = await Harness.open({ openCallBytes: new OpenCallBytes(2000, 1000) });
   const held = gate();
   harness.driver.handlers.set('held', () => held.opened);

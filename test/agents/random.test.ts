@@ -44,7 +44,7 @@ async function expectOrder(harness: Harness): Promise<void> {
   expect(harness.agents.openCalls).toBe(0);
 }
 
-test('whatever happens, one after another or at the same moment, rows and sandboxes agree in the end', async () => {
+test('rows and sandboxes agree in the end, after any operations one after another or at the same moment', async () => {
   await fc.assert(
     fc.asyncProperty(ROUNDS, async rounds => {
       await using harness = await Harness.open();

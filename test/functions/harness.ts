@@ -44,6 +44,7 @@ export function servedFunction(
     initTimeoutMs: 30_000,
     preStopTimeoutMs: 0,
     usesSessionContext: false,
+    poolId: '',
     ...changes,
     scaling: {
       concurrency: 1,
@@ -68,7 +69,7 @@ export class FakeCatalog implements FunctionCatalog {
   finds = 0;
   /** Each read waits for this after it has looked. */
   gate: Promise<void> = Promise.resolve();
-  readonly #listeners = new Set<(functionUrn: string, mayBeWarm: boolean) => void>();
+  readonly #listeners = new Set<(functionUrn: string | null, mayBeWarm: boolean) => void>();
 
   async find(urn: string): Promise<ServedFunction | null> {
     this.finds += 1;
@@ -89,7 +90,7 @@ export class FakeCatalog implements FunctionCatalog {
       .map(({ urn }) => urn);
   }
 
-  onChange(listener: (functionUrn: string, mayBeWarm: boolean) => void): () => void {
+  onChange(listener: (functionUrn: string | null, mayBeWarm: boolean) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }

@@ -139,7 +139,7 @@ describe.each(STORIES)('$title', story => {
       bed.driver.faults.startError = undefined;
       await bed.startServer();
       await bed.untilInOrder();
-      // Nothing that was accepted is lost: what was cut off is begun again, or goes on.
+      // Nothing that was accepted is lost: an interrupted operation begins again, or goes on.
       const jobs = await bed.database.selectFrom('jobs').select(['status', 'message']).execute();
       for (const { status, message } of jobs) expect({ status, message }).not.toMatchObject({ status: 'FAILED' });
     });

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { expect, vi } from 'vitest';
 import { Agents } from '../../src/agents/agents.ts';
 import { type Job, readJobSubmission } from '../../src/core/job.ts';
+import { HELD_FOR_GOOD } from '../../src/core/lease.ts';
 import { CodeStore } from '../../src/functions/code/code-store.ts';
 import { SandboxStarter } from '../../src/functions/sandbox-starter.ts';
 import type { ServingInstance } from '../../src/functions/starter.ts';
@@ -37,8 +38,8 @@ class Driver extends FakeDriver {
   }
 }
 
-/** Only builds have no tenant. */
-const isBuild = ({ tenant }: SandboxSpec) => tenant === '';
+/** Commands that are no jobs are builds. */
+const isBuild = ({ command, env }: SandboxSpec) => command.kind === 'exec' && env.ROOKERY_JOB_ID === undefined;
 
 export interface ServerOptions extends Partial<InstancesOptions> {
   readonly machine?: Partial<Pick<LedgerOptions, 'machine' | 'overcommit'>>;
@@ -85,6 +86,7 @@ export class Server {
       database,
       drivers,
       sweptDrivers: ['fake'] as const,
+      rowsFollow: ['fake'] as const,
       nodeId: 'node-1',
       log,
       createTimeoutMs: 10_000,
@@ -112,10 +114,13 @@ export class Server {
       }),
     });
     this.jobs = createJobs({
+      cluster: null,
+      store: null,
       ...owners,
       ...JOB_SIZE,
       writes,
       driver: drivers,
+      rootfs: 'host',
       dataDir: bed.directory,
       removals: removalsIn(bed.directory),
       python: async () => bed.python,
@@ -143,7 +148,7 @@ export class Server {
     await this.jobs.start();
   }
 
-  /** As a server ends that has the time: what runs lives on. */
+  /** As a server ends that has the time: running sandboxes live on. */
   async close(): Promise<void> {
     await this.jobs.close(null).catch(() => undefined);
     await this.agents.close({ stopAgents: false, graceMs: 0 }).catch(() => undefined);
@@ -213,7 +218,7 @@ export class Everybody {
 
   launchFunction(changes: Parameters<typeof servedFunction>[0] = {}): Promise<ServingInstance> {
     const code = { storage: 'local', path: this.directory } as const;
-    return this.server.starter.launch(servedFunction({ handler: 'echo', code, ...changes }), KEY);
+    return this.server.starter.launch(servedFunction({ handler: 'echo', code, ...changes }), KEY, HELD_FOR_GOOD);
   }
 
   /** With `pip` its environment is built first. Returns its id. */

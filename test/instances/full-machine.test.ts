@@ -67,6 +67,7 @@ test('an agent that does not fit is refused, says who holds the machine, and lea
     ),
     retryAfterSeconds: 5,
   });
+  await bed.server.instances.recorded();
   expect((await bed.rows()).map(({ status }) => status)).toEqual(Array.from({ length: 4 }, () => 'RUNNING'));
   await bed.untilInOrder();
 });
@@ -131,7 +132,7 @@ test('a build counts beside the job that waits for it, until it ends', async () 
   expect(memoryOf(bed.server)).toEqual({ agent: 0, function: 0, job: 256, build: 0 });
 });
 
-test('what is found after a restart counts whatever the limits say', async () => {
+test('instances found after a restart count, whatever the limits say', async () => {
   await using bed = await Everybody.open();
   for (let count = 0; count < 6; count++) await bed.createAgent();
   await bed.untilJob(await bed.submitJob(), 'RUNNING');

@@ -24,7 +24,7 @@ const agentsHold = ({ ledger }: Server) => ledger.promised.by.agent;
 const ONE_AGENT = { cpuMillis: 1000, memoryMb: 128, processes: 64 };
 const NOTHING = { cpuMillis: 0, memoryMb: 0, processes: 0 };
 
-describe('what comes late changes nothing', () => {
+describe('a late event changes nothing', () => {
   test('the exit of an old sandbox cannot fail the one that was restarted, nor take it out of the ledger', async () => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
@@ -85,7 +85,7 @@ describe('of two servers with one database', () => {
     const exit = holdBack(slept, 'exited');
     const awake = await bed.startServer({ nodeId });
     if (nodeId === 'node-2')
-      await expect(awake.agents.restart(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+      await expect(awake.agents.restart(TENANT, id)).rejects.toMatchObject({ code: 'unavailable' });
     await bed.startServer();
     await bed.server.agents.restart(TENANT, id);
     await exit.reached;
@@ -152,7 +152,7 @@ describe('of two servers with one database', () => {
   });
 });
 
-describe('what is being ended', () => {
+describe('an instance that is being ended', () => {
   test('an instance of a function in its pre_stop is neither adopted nor killed by a look at everything', async () => {
     await using bed = await Everybody.open();
     const inside = gate();
@@ -214,7 +214,7 @@ describe('after a restart', () => {
     await bed.untilInOrder();
   });
 
-  test('who stays silent for longer is ended, whoever owns it: an agent is FAILED, an instance of a function is gone', async () => {
+  test('an instance that stays silent for longer ends, whatever its owner: an agent is FAILED, an instance of a function is gone', async () => {
     await using bed = await Everybody.open();
     const [agent, fn] = [await bed.createAgent(), await bed.launchFunction()];
     await bed.server.close();

@@ -71,7 +71,7 @@ const ROUNDS = fc.array(
   { minLength: 1, maxLength: 6, size: 'max' },
 );
 
-test('whatever agents, functions, jobs and builds do, and whatever becomes of the server, rows, sandboxes and ledger agree', async () => {
+test('rows, sandboxes and ledger agree, after any history of agents, functions, jobs, builds and the server', async () => {
   await fc.assert(
     fc.asyncProperty(ROUNDS, async rounds => {
       await using bed = await Everybody.open();

@@ -9,11 +9,12 @@ import { gzipSync } from 'node:zlib';
 import tar from 'tar-stream';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { removalsIn } from '../../../test/parts/removals.ts';
-import { type S3TestServer, startS3Server } from '../../../test/parts/s3-server.ts';
+import { type S3TestServer, startS3Server } from '../../../test/parts/s3.ts';
 import { describeWith } from '../../../test/probe.ts';
+import { CODE_TARGET } from '../../core/code-package.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { Removals } from '../../lib/removals.ts';
-import { CODE_TARGET, CodeStore } from './code-store.ts';
+import { CodeStore } from './code-store.ts';
 import type { S3Object, S3Settings } from './s3-source.ts';
 
 const NO_S3: S3Settings = {
@@ -78,7 +79,7 @@ describe('code on this host', () => {
     await expect(access(mount?.source ?? '')).rejects.toThrow();
   });
 
-  it('what a mount of the function brings, or the image when the host has no such directory, is mounted by nobody else', async () => {
+  it('a directory that a mount of the function brings, or the image when the host has none, is mounted by nobody else', async () => {
     const inside = { codePath: '/srv/code', mount: null, ours: false };
     expect(await store().place({ storage: 'inside', path: '/srv/code' }, 'i')).toEqual(inside);
     const path = join(directory, 'in-image');
@@ -123,7 +124,7 @@ describe('code on this host', () => {
     if (storage === 'copy') expect(await readlink(join(directory, 'data/code/copies/i/link'))).toBe(packages);
   });
 
-  it('what cannot be copied leaves nothing, and the reason says no path of the service', async () => {
+  it('a copy that fails leaves nothing, and the reason names no path of the service', async () => {
     const path = await codeDir();
     execFileSync('mkfifo', [join(path, 'pipe')]);
     await expect(store().place({ storage: 'copy', path }, 'i')).rejects.toThrow(
@@ -183,7 +184,7 @@ it('an object store that sends elsewhere is not followed', async () => {
   }
 });
 
-describeWith(['go'], 'code in an object store', () => {
+describeWith(['s3'], 'code in an object store', () => {
   let server: S3TestServer;
   let archive: Buffer;
 

@@ -2,6 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { renameSync } from 'node:fs';
 import { mkdir, readdir, rename, stat, utimes } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { CODE_TARGET, codeUrl } from '../../core/code-package.ts';
 import { failedPrecondition, messageOf, type ServiceError } from '../../core/error.ts';
 import { checkHostPath, checkSources, type HostPathPolicy } from '../../core/host-path.ts';
 import type { MountSpec } from '../../core/mount.ts';
@@ -11,14 +12,13 @@ import { unpack } from '../../storage/unpack.ts';
 import { copyTree } from './copy-tree.ts';
 import { fetchObject, type S3Object, type S3Settings } from './s3-source.ts';
 
-/** Where the code of a service instance stands inside its sandbox (decisions §6). */
-export const CODE_TARGET = '/opt/function/code';
-
 /** The place of a function version's code. */
 export type CodeSource =
   /** `orInImage`: when this host has no such directory, the image has it. */
   | { readonly storage: 'local'; readonly path: string; readonly orInImage?: boolean }
   | { readonly storage: 'copy'; readonly path: string }
+  /** It was uploaded; agents mount it too. */
+  | { readonly storage: 'package'; readonly tenant: string; readonly sha256: string }
   /** A mount of the function brings it. */
   | { readonly storage: 'inside'; readonly path: string }
   | {
@@ -36,12 +36,20 @@ export interface PlacedCode {
   readonly ours: boolean;
 }
 
+/** Archives of code packages, as far as they have to be read. */
+export interface PackageArchives {
+  /** The archive: a file of its own, or fetched into `file`. Fails with `failed_precondition` when there is no such package, `unavailable` when it cannot be had now. */
+  archive(tenant: string, sha256: string, file: string): Promise<string>;
+}
+
 export interface CodeStoreOptions {
   readonly dataDir: string;
   /** What `local` and `copy` may name. */
   readonly policy: HostPathPolicy;
   readonly removals: Removals;
   readonly s3: S3Settings;
+  /** What was uploaded. Absent: nothing can be. */
+  readonly packages?: PackageArchives;
   /** Unpacked objects that are kept when nothing uses them, bytes together. */
   readonly maxCacheBytes: number;
   readonly maxArchiveBytes: number;
@@ -76,16 +84,8 @@ export class CodeStore {
    */
   async place(source: CodeSource, instanceId: string): Promise<PlacedCode> {
     if (source.storage === 'inside') return { codePath: source.path, mount: null, ours: false };
-    if (source.storage === 's3') {
-      const key = cacheKey(source.object, source.revision);
-      // Before anything is awaited: what is used is not removed.
-      this.#use(key, instanceId);
-      try {
-        return placed(await this.#fetched(source.object, key), true, true);
-      } catch (error) {
-        this.#unuse(key, instanceId);
-        throw error;
-      }
+    if (source.storage === 's3' || source.storage === 'package') {
+      return placed(await this.directory(source, instanceId), true, true);
     }
     if (source.storage === 'local' && source.orInImage === true) {
       // A directory that the caller may not have is not looked at: then the image brings the code.
@@ -108,6 +108,19 @@ export class CodeStore {
     return placed(source.path, true, false);
   }
 
+  /** What is fetched for all, unpacked, until `release`. Fails as `place` does. */
+  async directory(source: CachedSource, instanceId: string): Promise<string> {
+    const key = cacheKey(source);
+    // Before anything is awaited: what is used is not removed.
+    this.#use(key, instanceId);
+    try {
+      return await this.#fetched(source, key);
+    } catch (error) {
+      this.#unuse(key, instanceId);
+      throw error;
+    }
+  }
+
   /** Fails with `failed_precondition` when the rule for host paths refuses a source; one that is missing is the sandbox's to tell. */
   async checkMounts(mounts: readonly MountSpec[]): Promise<void> {
     try {
@@ -122,6 +135,18 @@ export class CodeStore {
   /** An instance of before a restart may live on with what it had mounted: to be said before anything is released or swept. */
   adopt(mountSource: string, instanceId: string): void {
     if (mountSource.startsWith(`${this.#cacheDir}/`)) this.#use(basename(mountSource), instanceId);
+  }
+
+  /** As `adopt`, for a package that an agent of before a restart may have. */
+  hold(tenant: string, sha256: string, instanceId: string): void {
+    this.#use(cacheKey({ storage: 'package', tenant, sha256 }), instanceId);
+  }
+
+  /** Unpacks a package that is being uploaded, so that it is known to be good, and there when it is used. Fails as `unpack` does. */
+  async take(tenant: string, sha256: string, archive: string): Promise<void> {
+    const key = cacheKey({ storage: 'package', tenant, sha256 });
+    await this.#once(key, 'kept', async () => archive);
+    await this.#trim();
   }
 
   /** The instance is gone: its copy goes too, and cached objects that nobody uses any more when there are too many. */
@@ -180,16 +205,35 @@ export class CodeStore {
     if (users?.delete(instanceId) && users.size === 0) this.#users.delete(entry);
   }
 
-  #fetched(object: S3Object, key: string): Promise<string> {
+  #fetched(source: CachedSource, key: string): Promise<string> {
+    const links = source.storage === 'package' ? 'kept' : 'refused';
+    return this.#once(key, links, async file => {
+      if (source.storage === 'package') return await this.#archive(source, file);
+      await fetchObject(source.object, this.#options.s3, file, this.#options.maxArchiveBytes);
+      return file;
+    });
+  }
+
+  /** The unpacked directory. */
+  #once(key: string, links: 'kept' | 'refused', fetch: Fetch): Promise<string> {
     let fetching = this.#fetching.get(key);
     if (!fetching) {
-      fetching = this.#fetch(object, join(this.#cacheDir, key)).finally(() => this.#fetching.delete(key));
+      fetching = this.#fetch(fetch, join(this.#cacheDir, key), links).finally(() => this.#fetching.delete(key));
       this.#fetching.set(key, fetching);
     }
     return fetching;
   }
 
-  async #fetch(object: S3Object, target: string): Promise<string> {
+  async #archive(
+    { tenant, sha256 }: Extract<CodeSource, { readonly storage: 'package' }>,
+    file: string,
+  ): Promise<string> {
+    const { packages } = this.#options;
+    if (packages === undefined) throw failedPrecondition(`the code package does not exist: ${codeUrl(sha256)}`);
+    return await packages.archive(tenant, sha256, file);
+  }
+
+  async #fetch(fetch: Fetch, target: string, links: 'kept' | 'refused'): Promise<string> {
     if (await isDirectory(target)) {
       const now = new Date();
       await utimes(target, now, now);
@@ -198,11 +242,11 @@ export class CodeStore {
     const work = join(this.#workDir, randomUUID());
     try {
       await mkdir(join(work, 'code'), { recursive: true, mode: 0o711 });
-      const archive = join(work, 'archive');
-      await fetchObject(object, this.#options.s3, archive, this.#options.maxArchiveBytes);
+      const archive = await fetch(join(work, 'archive'));
       await unpack(archive, join(work, 'code'), {
         maxBytes: this.#options.maxUnpackedBytes,
         maxEntries: this.#options.maxEntries,
+        links,
       });
       await mkdir(this.#cacheDir, { recursive: true, mode: 0o711 });
       // Whole or not at all: a crash in between leaves only what `sweep` removes.
@@ -250,10 +294,18 @@ function placed(source: string, readonly: boolean, ours: boolean): PlacedCode {
   return { codePath: CODE_TARGET, mount: { source, target: CODE_TARGET, readonly }, ours };
 }
 
-/** A new revision is a new entry: an object that was replaced under the same name is fetched again. */
-function cacheKey(object: S3Object, revision: string): string {
-  const parts = [object.bucketUrl, object.bucketId, object.objectId, object.sha512, object.token, revision];
+/** Gets a file that it may write an archive to, and answers where the archive is. */
+type Fetch = (file: string) => Promise<string>;
+type CachedSource = Extract<CodeSource, { readonly storage: 's3' | 'package' }>;
+
+/** A new revision is a new entry: an object that was replaced under the same name is fetched again. A package is what its name says. */
+function cacheKey(source: CachedSource): string {
+  const parts = source.storage === 'package' ? ['package', source.tenant, source.sha256] : partsOf(source);
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
+}
+
+function partsOf({ object, revision }: Extract<CodeSource, { readonly storage: 's3' }>): readonly string[] {
+  return [object.bucketUrl, object.bucketId, object.objectId, object.sha512, object.token, revision];
 }
 
 /** Where copies are kept on the host is nobody's business. */

@@ -134,7 +134,7 @@ describe('a copy', () => {
 });
 
 describeWith(['root'], 'a copy by root', () => {
-  it('what not everybody may read stays its owner’s, the rest is the service’s', async () => {
+  it('a file that not everybody may read stays its owner’s, the rest is the service’s', async () => {
     await writeFile(join(source, 'open'), '');
     await writeFile(join(source, 'private'), 'secret');
     await chmod(join(source, 'private'), 0o600);

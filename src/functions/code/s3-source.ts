@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
 import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
+import { failedPrecondition, ServiceError } from '../../core/error.ts';
+import { openS3, S3_REQUEST_TIMEOUT_MS, s3Failure } from '../../storage/s3.ts';
 
 /** Where a function's code object is; from its registered `s3CodePath`. */
 export interface S3Object {
@@ -25,9 +26,6 @@ export interface S3Settings {
   readonly allowedEndpoints: readonly string[];
 }
 
-const CONNECT_TIMEOUT_MS = 5_000;
-const REQUEST_TIMEOUT_MS = 120_000;
-
 /**
  * Fetches one object into `file`, checked against its checksum, never more than `maxBytes`.
  * Fails with `failed_precondition` (not there, not allowed, too large, wrong checksum) or `unavailable` (the server
@@ -40,20 +38,12 @@ export async function fetchObject(
   maxBytes: number,
 ): Promise<void> {
   const endpoint = allowedEndpoint(object.bucketUrl, settings);
-  const { GetObjectCommand, S3Client } = await import('@aws-sdk/client-s3');
-  const client = new S3Client({
-    endpoint,
-    region: settings.region,
-    // Path style works on every server; virtual hosts need DNS that a private one does not have.
-    forcePathStyle: true,
-    credentials: credentialsOf(object.token, settings),
-    maxAttempts: 3,
-    requestHandler: { connectionTimeout: CONNECT_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS },
-  });
+  const { GetObjectCommand } = await import('@aws-sdk/client-s3');
+  const client = await openS3({ endpoint, region: settings.region, ...credentialsOf(object.token, settings) });
   const where = `${object.bucketId}/${object.objectId}`;
   try {
     const answer = await client.send(new GetObjectCommand({ Bucket: object.bucketId, Key: object.objectId }), {
-      abortSignal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
+      abortSignal: AbortSignal.timeout(S3_REQUEST_TIMEOUT_MS),
     });
     const hash = createHash('sha512');
     let bytes = 0;
@@ -75,11 +65,7 @@ export async function fetchObject(
     }
   } catch (error) {
     if (error instanceof ServiceError) throw error;
-    const status = (error as { $metadata?: { httpStatusCode?: number } }).$metadata?.httpStatusCode;
-    const text = `the code object ${where} could not be fetched: ${messageOf(error)}`;
-    throw status !== undefined && status < 500
-      ? failedPrecondition(text, { cause: error })
-      : unavailable(text, { cause: error });
+    throw s3Failure(`the code object ${where} could not be fetched`, error);
   } finally {
     client.destroy();
   }

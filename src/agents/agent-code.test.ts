@@ -1,0 +1,60 @@
+import { expect, test } from 'vitest';
+import { failedPrecondition } from '../core/error.ts';
+import type { InstanceSpec } from '../core/instance.ts';
+import { AgentCode } from './agent-code.ts';
+
+const SHA = 'ab'.repeat(32);
+const LOG = { warn: () => undefined, error: () => undefined, info: () => undefined } as never;
+const specOf = (...sources: string[]) =>
+  ({
+    tenant: 't',
+    mounts: sources.map((source, at) => ({ source, target: `/${at}`, readonly: false })),
+  }) as unknown as InstanceSpec;
+
+function places() {
+  const users = new Set<string>();
+  return {
+    users,
+    place: async (_tenant: string, sha256: string, user: string) => {
+      if (sha256 !== SHA) throw failedPrecondition('no such package');
+      users.add(user);
+      return `/data/${sha256}`;
+    },
+    hold: (_tenant: string, _sha256: string, user: string) => void users.add(user),
+    release: async (user: string) => void users.delete(user),
+  };
+}
+
+test('packages become mounts of the platform, read-only; other mounts stay as they are', async () => {
+  const code = new AgentCode(places(), LOG);
+  const placed = await code.place({ id: 'a', epoch: 1 }, specOf('/srv/data', `code://${SHA}`));
+  expect(placed).toMatchObject({
+    mounts: [{ source: '/srv/data', target: '/0', readonly: false }],
+    platformMounts: [{ source: `/data/${SHA}`, target: '/1', readonly: true }],
+  });
+});
+
+test('a spec without packages is the spec itself', async () => {
+  const spec = specOf('/srv/data');
+  expect(await new AgentCode(places(), LOG).place({ id: 'a', epoch: 1 }, spec)).toBe(spec);
+});
+
+test('the next sandbox of an agent has its code while the one before gives back its own', async () => {
+  const of = places();
+  const code = new AgentCode(of, LOG);
+  code.hold({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`));
+  await code.place({ id: 'a', epoch: 2 }, specOf(`code://${SHA}`));
+  code.release({ id: 'a', epoch: 1 });
+  expect([...of.users]).toEqual(['a.2']);
+  code.release({ id: 'a', epoch: 2 });
+  code.release({ id: 'a', epoch: 2 });
+  expect([...of.users]).toEqual([]);
+});
+
+test('when one package cannot be had, none is kept', async () => {
+  const of = places();
+  const code = new AgentCode(of, LOG);
+  const placing = code.place({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`, `code://${'cd'.repeat(32)}`));
+  await expect(placing).rejects.toThrow('no such package');
+  expect([...of.users]).toEqual([]);
+});

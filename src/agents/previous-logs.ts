@@ -1,0 +1,82 @@
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { messageOf } from '../core/error.ts';
+import { LIMITS } from '../core/limits.ts';
+import type { InstanceLog } from '../instances/contract.ts';
+import { isAbsent } from '../lib/system-errors.ts';
+
+/** Logs of sandboxes that agents had before: the last of each, of the last few. They stay until the agent is deleted. */
+export class PreviousLogs {
+  readonly #directory: string;
+  readonly #log: InstanceLog;
+
+  constructor(directory: string, log: InstanceLog) {
+    this.#directory = directory;
+    this.#log = log;
+  }
+
+  /** What was written by the sandbox that is about to go; `open` gives its log. Never rejects: a restart is worth more. */
+  async keep(id: string, open: () => Promise<AsyncIterable<Buffer>>): Promise<void> {
+    try {
+      const text = await lastOf(await open());
+      const own = join(this.#directory, id);
+      await mkdir(own, { recursive: true, mode: 0o700 });
+      await writeFile(join(own, 'new'), text, { mode: 0o600 });
+      for (let run = LIMITS.previousLogs.runs - 1; run >= 1; run--) {
+        await rename(join(own, String(run)), join(own, String(run + 1))).catch(orAbsent);
+      }
+      await rename(join(own, 'new'), join(own, '1'));
+    } catch (error) {
+      this.#log.warn({ instanceId: id, reason: messageOf(error) }, 'the log of a run could not be kept');
+    }
+  }
+
+  /** Of the run before the one that there is (1), of the one before that (2), …; null: it is not kept. `tail` null: all that is kept. */
+  async read(id: string, run: number, tail: number | null): Promise<string | null> {
+    let text: string;
+    try {
+      text = await readFile(join(this.#directory, id, String(run)), 'utf8');
+    } catch (error) {
+      orAbsent(error);
+      return null;
+    }
+    if (tail === null) return text;
+    const lines = text.split('\n');
+    // Behind the last newline there is none.
+    const end = lines.at(-1) === '' ? 1 : 0;
+    return lines.slice(Math.max(0, lines.length - end - tail)).join('\n');
+  }
+
+  /** The agent is gone. Never rejects. */
+  async remove(id: string): Promise<void> {
+    await rm(join(this.#directory, id), { recursive: true, force: true }).catch((error: unknown) => {
+      this.#log.warn({ instanceId: id, reason: messageOf(error) }, 'logs of a deleted agent could not be removed');
+    });
+  }
+
+  /** Removes those of all other agents: their delete was cut off. */
+  async sweep(known: ReadonlySet<string>): Promise<void> {
+    const names = await readdir(this.#directory).catch((error: unknown) => {
+      orAbsent(error);
+      return [];
+    });
+    for (const name of names) if (!known.has(name)) await this.remove(name);
+  }
+}
+
+async function lastOf(chunks: AsyncIterable<Buffer>): Promise<Buffer> {
+  const kept: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of chunks) {
+    kept.push(Buffer.from(chunk));
+    bytes += chunk.length;
+    while (kept[0] !== undefined && bytes - kept[0].length >= LIMITS.previousLogs.bytes) {
+      bytes -= kept.shift()?.length ?? 0;
+    }
+  }
+  return Buffer.concat(kept);
+}
+
+function orAbsent(error: unknown): void {
+  if (!isAbsent(error)) throw error;
+}

@@ -1,0 +1,146 @@
+import { createHash } from 'node:crypto';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Readable } from 'node:stream';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { removalsIn } from '../../../test/parts/removals.ts';
+import { storedInstance } from '../../../test/parts/stored-instance.ts';
+import { failedPrecondition } from '../../core/error.ts';
+import { type Database, openDatabase } from '../../storage/database.ts';
+import { type DurableWrites, openDurableWrites } from '../../storage/durable.ts';
+import { insertInstance } from '../../storage/instances.ts';
+import { CodePackages, type CodePackagesOptions } from './code-packages.ts';
+
+const TENANT = 'default';
+let dataDir: string;
+let database: Database;
+let writes: DurableWrites;
+const warnings: unknown[] = [];
+
+beforeEach(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'rookery-code-packages-'));
+  database = await openDatabase(':memory:');
+  writes = await openDurableWrites(database, ':memory:');
+  warnings.length = 0;
+});
+afterEach(async () => {
+  await writes.close();
+  await database.destroy();
+  await rm(dataDir, { recursive: true, force: true });
+});
+
+async function packages(change: Partial<CodePackagesOptions> = {}): Promise<CodePackages> {
+  const made = new CodePackages({
+    ...{ database, writes, dataDir, removals: removalsIn(dataDir), store: null, isShared: false },
+    ...{ maxBytes: 1000, maxTenantBytes: 2000, keepMs: 3_600_000, mayCollect: () => true },
+    log: { warn: (_fields, text) => void warnings.push(text) },
+    ...change,
+  });
+  await made.start();
+  return made;
+}
+
+const hashOf = (text: string) => createHash('sha256').update(text).digest('hex');
+const prove = async () => undefined;
+const put = (to: CodePackages, text: string) => to.put(TENANT, hashOf(text), Readable.from([Buffer.from(text)]), prove);
+const kept = () => readdir(join(dataDir, 'code/packages'));
+const forgetUse = () => database.updateTable('code_packages').set({ used_at_ms: 0 }).execute();
+
+/** An agent that mounts the package. */
+async function refer(sha256: string): Promise<void> {
+  const spec = JSON.stringify({ mounts: [{ source: `code://${sha256}`, target: '/code', readonly: true }] });
+  const agent = storedInstance({ id: 'a', owner: { kind: 'agent', key: 'a' }, tenant: TENANT, spec });
+  await insertInstance(database, agent, { namespace: 'ns', name: 'agent', idempotency: undefined });
+}
+
+describe.each([
+  ['a file of the only node', false],
+  ['in the database that replicas share', true],
+])('a code package is %s', (_title, isShared) => {
+  test('it comes back as it was uploaded, and its bytes go with it', async () => {
+    const made = await packages({ isShared, maxBytes: 5_000_000, maxTenantBytes: 5_000_000 });
+    const text = 'x'.repeat(2_500_000);
+    await put(made, text);
+    const file = join(dataDir, 'fetched');
+    expect(await readFile(await made.archive(TENANT, hashOf(text), file), 'utf8')).toBe(text);
+    await made.remove(TENANT, hashOf(text));
+    expect(await kept()).toEqual([]);
+    expect(await database.selectFrom('code_package_parts').selectAll().execute()).toEqual([]);
+    await expect(made.archive(TENANT, hashOf(text), file)).rejects.toMatchObject({ code: 'failed_precondition' });
+  });
+
+  test('one of which something was changed where it is kept is not used', async () => {
+    const made = await packages({ isShared });
+    await put(made, 'good');
+    if (isShared)
+      await database
+        .updateTable('code_package_parts')
+        .set({ content: Buffer.from('evil') })
+        .execute();
+    else await writeFile(join(dataDir, 'code/packages', (await kept())[0] ?? ''), 'evil');
+    const fetching = made.archive(TENANT, hashOf('good'), join(dataDir, 'fetched'));
+    await expect(fetching).rejects.toMatchObject({ code: 'unavailable' });
+  });
+
+  test('what nothing refers to and nobody used lately is removed, and nothing else', async () => {
+    const made = await packages({ isShared });
+    for (const text of ['unused', 'of an agent', 'new']) await put(made, text);
+    await refer(hashOf('of an agent'));
+    await forgetUse();
+    await made.use(TENANT, hashOf('new'), 'mount source');
+    await made.collect();
+    const left = (await made.list(TENANT, '', 10)).map(({ sha256 }) => sha256);
+    expect(left.sort()).toEqual([hashOf('of an agent'), hashOf('new')].sort());
+    expect(warnings).toEqual([]);
+    await expect(made.remove(TENANT, hashOf('of an agent'))).rejects.toMatchObject({
+      code: 'already_exists',
+      message: expect.stringContaining('agent ns/agent refers to it'),
+    });
+  });
+});
+
+test('a replica that does not clean up for all removes nothing', async () => {
+  const made = await packages({ mayCollect: () => false });
+  await put(made, 'unused');
+  await forgetUse();
+  await made.collect();
+  expect(await made.find(TENANT, hashOf('unused'))).not.toBeNull();
+});
+
+test('what is too large, is another content, breaks off or cannot be unpacked leaves nothing', async () => {
+  const made = await packages();
+  const large = 'x'.repeat(1001);
+  await expect(put(made, large)).rejects.toMatchObject({ code: 'invalid_request', number: 413 });
+  const other = made.put(TENANT, hashOf('one'), Readable.from(['other']), prove);
+  await expect(other).rejects.toMatchObject({ code: 'invalid_request' });
+  const broken = Readable.from(
+    (async function* () {
+      yield 'half';
+      throw new Error('gone');
+    })(),
+  );
+  await expect(made.put(TENANT, hashOf('half'), broken, prove)).rejects.toMatchObject({ code: 'unavailable' });
+  const refused = made.put(TENANT, hashOf('bad'), Readable.from(['bad']), async () => {
+    throw failedPrecondition('the archive is refused');
+  });
+  await expect(refused).rejects.toMatchObject({ code: 'invalid_request', message: 'the archive is refused' });
+  expect(await made.list(TENANT, '', 10)).toEqual([]);
+  expect([...(await kept()), ...(await readdir(join(dataDir, 'code/uploads')))]).toEqual([]);
+});
+
+test('a tenant has no more bytes than it may; others are not touched by it', async () => {
+  const made = await packages();
+  await put(made, 'a'.repeat(1000));
+  await put(made, 'b'.repeat(999));
+  await expect(put(made, 'cc')).rejects.toMatchObject({ code: 'resource_exhausted' });
+  await expect(put(made, 'a'.repeat(1000))).resolves.toMatchObject({ bytes: 1000 });
+  await made.put('other', hashOf('cc'), Readable.from(['cc']), prove);
+});
+
+test('of uploads of one content at the same moment one is kept', async () => {
+  const made = await packages();
+  await Promise.all(Array.from({ length: 8 }, () => put(made, 'the same')));
+  expect(await kept()).toHaveLength(1);
+  expect(await made.list(TENANT, '', 10)).toHaveLength(1);
+});

@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest';
+import { settle } from '../../test/fakes/fake-clock.ts';
+import { running, ServiceHarness, servedFunction, URN } from '../../test/functions/harness.ts';
+import { HostAccess } from '../../test/http/host-access.ts';
+
+describe('a request to a port of a function', () => {
+  const inside = new HostAccess('/');
+
+  async function one() {
+    const harness = new ServiceHarness();
+    await harness.service.start();
+    harness.catalog.functions.set(
+      URN,
+      servedFunction({ expose: { port: 8000, access: 'public' } }, { maxInstances: 1 }),
+    );
+    const { instance } = await running(harness);
+    Object.assign(instance, { access: () => inside });
+    instance.calls[0]?.finish();
+    await settle();
+    return { harness, instance };
+  }
+
+  it('has a slot of an instance, as a call has, until it is over', async () => {
+    const { harness } = await one();
+    const over = new AbortController();
+    expect(await harness.service.open(URN, over.signal)).toBe(inside);
+    expect(harness.service.instances(URN)[0]?.inFlight).toBe(1);
+    const next = new AbortController();
+    let isOpen = false;
+    const waiting = harness.service.open(URN, next.signal).then(() => {
+      isOpen = true;
+    });
+    await settle();
+    expect(isOpen).toBe(false);
+    over.abort();
+    await waiting;
+    next.abort();
+    expect(harness.service.instances(URN)[0]?.inFlight).toBe(0);
+  });
+
+  it('whose caller has gone gives it back', async () => {
+    const { harness } = await one();
+    const over = new AbortController();
+    over.abort();
+    await harness.service.open(URN, over.signal).catch(() => undefined);
+    expect(harness.service.instances(URN)[0]?.inFlight).toBe(0);
+  });
+
+  it('finds what is exposed, and nothing of what is not or is not there', async () => {
+    const { harness } = await one();
+    expect(await harness.service.exposed(URN)).toEqual({ port: 8000, access: 'public' });
+    harness.catalog.put(servedFunction({ revisionId: 'r2' }));
+    expect(await harness.service.exposed(URN)).toBeNull();
+    expect(await harness.service.exposed(URN.replace('hello', 'none'))).toBeNull();
+  });
+});

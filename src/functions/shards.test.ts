@@ -1,0 +1,125 @@
+import { describe, expect, it } from 'vitest';
+import { settle } from '../../test/fakes/fake-clock.ts';
+import { call, running, ServiceHarness, servedFunction, URN } from '../../test/functions/harness.ts';
+import type { Lease } from '../core/lease.ts';
+import { SHARD_NAMES } from '../core/shard.ts';
+import { shardOfUrn } from './shards.ts';
+
+const SHARD = shardOfUrn(URN);
+const ELSEWHERE = { code: 'unavailable', number: 150431, retryAfterSeconds: 1 };
+
+/** A replica that holds what the test says. */
+class Replica extends ServiceHarness {
+  readonly lease: Lease & { isLost: boolean };
+  readonly shards: { isHeld: boolean };
+
+  constructor(isHeld = true) {
+    const lease = { fence: null, isLost: false, isHeld: () => !lease.isLost };
+    const shards = { isHeld };
+    super({ shards: { held: shard => (shards.isHeld && shard === SHARD ? lease : null) } });
+    this.lease = lease;
+    this.shards = shards;
+  }
+}
+
+describe('the shard of a function', () => {
+  it('is the same for all its versions, and never changes', () => {
+    const of = (name: string) => shardOfUrn(`sn:cn:yrk:default:function:0@svc@${name}`);
+    expect(['a', 'b', 'hello', 'other'].map(of)).toEqual([of('a'), of('b'), SHARD, of('other')]);
+    expect(shardOfUrn('sn:cn:yrk:default:function:0@svc@hello:v1')).toBe(SHARD);
+    expect(shardOfUrn('sn:cn:yrk:default:function:0@svc@hello:latest')).toBe(SHARD);
+    expect({ hello: SHARD, a: of('a'), b: of('b') }).toMatchInlineSnapshot(`
+      {
+        "a": "shard-41",
+        "b": "shard-28",
+        "hello": "shard-60",
+      }
+    `);
+  });
+
+  it('spreads functions evenly', () => {
+    const counts = new Map<string, number>(SHARD_NAMES.map(name => [name, 0]));
+    for (let n = 0; n < 6400; n++) {
+      const shard = shardOfUrn(`sn:cn:yrk:default:function:0@svc@f${n}`);
+      counts.set(shard, (counts.get(shard) ?? 0) + 1);
+    }
+    expect(counts.size).toBe(64);
+    expect(Math.min(...counts.values())).toBeGreaterThan(50);
+    expect(Math.max(...counts.values())).toBeLessThan(160);
+  });
+});
+
+describe('a replica', () => {
+  it('serves no function whose shard it does not hold, and reads nothing for it', async () => {
+    const replica = new Replica(false);
+    await replica.service.start();
+    await expect(replica.invoke()).rejects.toMatchObject(ELSEWHERE);
+    expect(replica.catalog.finds).toBe(0);
+    expect(replica.starter.launched).toEqual([]);
+  });
+
+  it('keeps warm only the functions of its shards, from the moment when it has them', async () => {
+    const replica = new Replica(false);
+    replica.catalog.functions.set(URN, servedFunction({}, { minInstances: 2 }));
+    const other = servedFunction({ urn: URN.replace('hello', 'other') }, { minInstances: 1 });
+    replica.catalog.functions.set(other.urn, other);
+    await replica.service.start();
+    expect(replica.starter.launched).toEqual([]);
+    replica.shards.isHeld = true;
+    await replica.service.acquired([SHARD]);
+    expect(replica.starter.launched.map(({ urn }) => urn)).toEqual([URN, URN]);
+  });
+
+  it('that hands a shard over lets its calls end, takes no new ones, and ends its instances before the next owner begins', async () => {
+    const replica = new Replica();
+    await replica.service.start();
+    const { result, instance } = await running(replica);
+    replica.shards.isHeld = false;
+    const released = replica.service.release([SHARD], 60_000);
+    let isReleased = false;
+    void released.then(() => {
+      isReleased = true;
+    });
+    await expect(replica.invoke()).rejects.toMatchObject(ELSEWHERE);
+    await settle();
+    expect([isReleased, instance.isStopped]).toEqual([false, false]);
+    instance.calls[0]?.finish();
+    expect((await result).outcome.ok).toBe(true);
+    await released;
+    expect(replica.starter.live).toEqual([]);
+  });
+
+  it('that lost a shard ends its instances at once, and calls that run on them fail', async () => {
+    const replica = new Replica();
+    await replica.service.start();
+    const { instance } = await running(replica);
+    replica.shards.isHeld = false;
+    replica.lease.isLost = true;
+    replica.service.lost([SHARD]);
+    await settle();
+    expect(instance.isStopped).toBe(true);
+    await expect(replica.invoke()).rejects.toMatchObject(ELSEWHERE);
+  });
+
+  it('that slept serves nothing of a shard that it lost, before it has heard of it', async () => {
+    const replica = new Replica();
+    await replica.service.start();
+    await call(replica);
+    replica.lease.isLost = true;
+    await expect(replica.invoke()).rejects.toMatchObject(ELSEWHERE);
+    expect(replica.service.refusal(URN, null)).toBeUndefined();
+  });
+
+  it('that gets a shard back begins with instances of its own', async () => {
+    const replica = new Replica();
+    await replica.service.start();
+    await call(replica);
+    replica.shards.isHeld = false;
+    await replica.service.release([SHARD], 1000);
+    replica.shards.isHeld = true;
+    await replica.service.acquired([SHARD]);
+    await call(replica);
+    expect(replica.starter.launched).toHaveLength(2);
+    expect(replica.starter.live).toHaveLength(1);
+  });
+});

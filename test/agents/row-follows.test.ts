@@ -1,0 +1,246 @@
+import type { KyselyPlugin } from 'kysely';
+import { describe, expect, test, vi } from 'vitest';
+import { unavailable } from '../../src/core/error.ts';
+import { toSandboxSpec } from '../../src/instances/sandbox-spec.ts';
+import { openDatabase } from '../../src/storage/database.ts';
+import { gate, Harness, specOf, TENANT } from './harness.ts';
+
+const RULES = { maxProcesses: 10, network: 'host', requireIsolation: false } as const;
+const KEY = { key: 'k', requestHash: 'h' };
+
+/** A database whose writes of one kind fail, or are answered late. */
+function faulty(kind: 'InsertQueryNode' | 'UpdateQueryNode') {
+  const seen = new WeakSet<object>();
+  const faults = { fails: false, answers: Promise.resolve(), count: 0 };
+  const plugin: KyselyPlugin = {
+    transformQuery: ({ node, queryId }) => {
+      if (node.kind !== kind) return node;
+      if (faults.fails) throw unavailable('the disk is full, on demand');
+      seen.add(queryId);
+      faults.count += 1;
+      return node;
+    },
+    transformResult: async ({ result, queryId }) => {
+      if (seen.has(queryId)) await faults.answers;
+      return result;
+    },
+  };
+  return { plugin, faults };
+}
+
+async function rows(harness: Harness) {
+  return await harness.database.selectFrom('instances').select(['id', 'status', 'handle']).execute();
+}
+
+/** The server is gone before it has written that its agent runs. */
+async function cutOff(name: string, idempotency?: typeof KEY) {
+  const { plugin, faults } = faulty('UpdateQueryNode');
+  const harness = await Harness.open({ plugins: [plugin] });
+  faults.fails = true;
+  const { id } = await harness.agents.create({
+    spec: specOf(name, { handler: 'count' }),
+    ...(idempotency && { idempotency }),
+  });
+  expect(await harness.value(id)).toBe(1);
+  await harness.closeServer();
+  faults.fails = false;
+  expect(await rows(harness)).toMatchObject([{ id, status: 'CREATING', handle: expect.any(String) }]);
+  return { harness, id };
+}
+
+describe('the row of a create', () => {
+  test('is written while the sandbox connects, and before anybody is answered', async () => {
+    const { plugin, faults } = faulty('InsertQueryNode');
+    await using harness = await Harness.open({ plugins: [plugin] });
+    const { opened, open } = gate();
+    faults.answers = opened;
+    const answered = vi.fn();
+    const creating = harness.create('a').then(answered);
+    await vi.waitFor(() => expect(faults.count).toBe(1));
+    expect(harness.driver.runningIds).toHaveLength(1);
+    await new Promise(resolve => setImmediate(resolve));
+    expect(answered).not.toHaveBeenCalled();
+    open();
+    await creating;
+  });
+
+  test('is there without a sandbox when that is slow to start', async () => {
+    await using harness = await Harness.open();
+    const { opened, open } = gate();
+    harness.driver.faults.startGate = opened;
+    const creating = harness.create('a');
+    await vi.waitFor(async () => expect(await rows(harness)).toMatchObject([{ status: 'CREATING', handle: null }]));
+    expect(harness.driver.runningIds).toEqual([]);
+    open();
+    const id = await creating;
+    expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
+  });
+
+  test('that cannot be written fails the create with the reason, and leaves no sandbox and no claim', async () => {
+    const { plugin, faults } = faulty('InsertQueryNode');
+    await using harness = await Harness.open({ plugins: [plugin] });
+    faults.fails = true;
+    await expect(harness.create('a')).rejects.toMatchObject({ code: 'unavailable', message: /the disk is full/ });
+    expect(harness.driver.instanceIds).toEqual([]);
+    faults.fails = false;
+    await harness.create('a');
+  });
+
+  test('decides names before anything starts: no code of a create that is refused has run', async () => {
+    await using harness = await Harness.open();
+    const same = { spec: specOf('a'), idempotency: KEY };
+    const made = await Promise.allSettled([
+      ...Array.from({ length: 4 }, () => harness.agents.create(same)),
+      ...Array.from({ length: 4 }, () => harness.agents.create({ spec: specOf('a') })),
+    ]);
+    expect(made.slice(0, 4).map(result => result.status)).toEqual(Array(4).fill('fulfilled'));
+    expect(made.slice(4).map(result => result.status)).toEqual(Array(4).fill('rejected'));
+    await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists' });
+    expect(harness.driver.starts).toHaveLength(1);
+  });
+
+  test('never comes when the server is gone: the next one removes the sandbox before it serves, and nothing else without a row', async () => {
+    const { plugin, faults } = faulty('InsertQueryNode');
+    await using harness = await Harness.open({ plugins: [plugin], orphanGraceMs: 3_600_000 });
+    const { opened, open } = gate();
+    faults.answers = opened;
+    const creating = harness.create('a');
+    creating.catch(() => undefined);
+    await vi.waitFor(() => expect(harness.driver.runningIds).toHaveLength(1));
+    const next = harness.newServer({ database: await openDatabase(':memory:') });
+    await next.start();
+    expect(harness.driver.instanceIds).toEqual([]);
+    const spec = toSandboxSpec('stray', 'secret', { ...specOf('b'), env: {}, secretVariables: [] }, RULES);
+    await harness.driver.start(spec, new AbortController().signal);
+    await next.reconcile();
+    expect(harness.driver.instanceIds).toEqual(['stray']);
+    open();
+  });
+
+  test('comes first where others write rows too', async () => {
+    const { plugin, faults } = faulty('InsertQueryNode');
+    await using harness = await Harness.open({ plugins: [plugin], rowsFollow: undefined });
+    const { opened, open } = gate();
+    faults.answers = opened;
+    const creating = harness.create('a');
+    await vi.waitFor(() => expect(faults.count).toBe(1));
+    await new Promise(resolve => setImmediate(resolve));
+    expect(harness.driver.starts).toEqual([]);
+    open();
+    await creating;
+    expect(await rows(harness)).toMatchObject([{ status: 'RUNNING' }]);
+  });
+});
+
+describe('that an agent runs', () => {
+  test('is seen by everybody who looks after the answer, and by who ends it', async () => {
+    await using harness = await Harness.open();
+    const [a, b, c] = await Promise.all(['a', 'b', 'c'].map(name => harness.create(name)));
+    const query = { tenant: TENANT, status: 'RUNNING' as const, limit: 10, cursor: null };
+    expect((await harness.agents.list(query)).instances).toHaveLength(3);
+    const d = await harness.create('d');
+    expect(await harness.agents.get(TENANT, d)).toMatchObject({ status: 'RUNNING' });
+    const e = await harness.create('e');
+    await harness.agents.delete(TENANT, e, null);
+    const f = await harness.create('f');
+    expect((await harness.agents.restart(TENANT, f)).restarts).toBe(1);
+    const g = await harness.create('g');
+    harness.driver.kill(g);
+    await vi.waitFor(async () => expect((await harness.agents.get(TENANT, g)).status).toBe('FAILED'));
+    expect(harness.driver.runningIds.toSorted()).toEqual([a, b, c, d, f].toSorted());
+  });
+
+  test('is written later when the disk was full', async () => {
+    const { plugin, faults } = faulty('UpdateQueryNode');
+    await using harness = await Harness.open({ plugins: [plugin] });
+    faults.fails = true;
+    const id = await harness.create('a', { handler: 'count' });
+    await harness.instances.recorded();
+    await harness.instances.reconcile();
+    expect(await harness.value(id)).toBe(1);
+    faults.fails = false;
+    await harness.instances.reconcile();
+    expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
+    expect(await harness.value(id)).toBe(2);
+  });
+
+  test('is found out by the next server', async () => {
+    const { harness, id } = await cutOff('a');
+    await using _ = harness;
+    const before = await harness.database.selectFrom('instances').select(['sandbox', 'started_at_ms']).execute();
+    await harness.newServer().start();
+    expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 0 });
+    expect(await harness.value(id)).toBe(2);
+    expect(await harness.database.selectFrom('instances').select(['sandbox', 'started_at_ms']).execute()).toEqual(
+      before,
+    );
+    await harness.agents.delete(TENANT, id, null);
+    expect(harness.driver.instanceIds).toEqual([]);
+  });
+
+  test('is found out by who sends the same create again, also when it is slow to answer', async () => {
+    const { harness, id } = await cutOff('a', KEY);
+    await using _ = harness;
+    const { opened, open } = gate();
+    harness.driver.fallSilent(id, opened);
+    await harness.newServer({ adoption: { answerMs: 20, silenceMs: 10_000 } }).start();
+    const again = () => harness.agents.create({ spec: specOf('a', { handler: 'count' }), idempotency: KEY });
+    await expect(again()).rejects.toMatchObject({ code: 'unavailable' });
+    await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'unavailable' });
+    open();
+    await vi.waitFor(async () => expect(await again()).toMatchObject({ id, status: 'RUNNING' }));
+    expect(await harness.value(id)).toBe(2);
+    expect(harness.driver.starts).toHaveLength(1);
+  });
+
+  test('and that it died while no server ran, is told by its record', async () => {
+    const { harness, id } = await cutOff('a');
+    await using _ = harness;
+    harness.driver.kill(id, { code: 3, signal: null });
+    await harness.newServer().start();
+    const failed = { status: 'FAILED', statusReason: 'instance exited: exit code 3' };
+    expect(await harness.agents.get(TENANT, id)).toMatchObject(failed);
+  });
+});
+
+describe('the row of a delete', () => {
+  test('goes with the last files, and the delete is answered when both are gone', async () => {
+    await using harness = await Harness.open();
+    const id = await harness.create('a');
+    const { opened, open } = gate();
+    harness.driver.faults.removeGate = opened;
+    const answered = vi.fn();
+    const deleting = harness.agents.delete(TENANT, id, null).then(answered);
+    await vi.waitFor(async () => expect(await rows(harness)).toEqual([]));
+    await new Promise(resolve => setImmediate(resolve));
+    expect(answered).not.toHaveBeenCalled();
+    open();
+    await deleting;
+    expect(harness.driver.instanceIds).toEqual([]);
+  });
+
+  test('leaves files to the next server, when this one is killed in between', async () => {
+    await using harness = await Harness.open();
+    const id = await harness.create('a');
+    const { opened, open } = gate();
+    harness.driver.faults.removeGate = opened;
+    const deleting = harness.agents.delete(TENANT, id, null);
+    await vi.waitFor(async () => expect(await rows(harness)).toEqual([]));
+    harness.driver.faults.removeGate = undefined;
+    expect(harness.driver.instanceIds).toEqual([id]);
+    await harness.newServer().start();
+    expect(harness.driver.instanceIds).toEqual([]);
+    open();
+    await deleting;
+  });
+
+  test('stays while the sandbox cannot be removed', async () => {
+    await using harness = await Harness.open();
+    const id = await harness.create('a');
+    harness.driver.faults.removeFailures = 1;
+    await expect(harness.agents.delete(TENANT, id, null)).rejects.toMatchObject({ code: 'unavailable' });
+    expect(await rows(harness)).toMatchObject([{ id, status: 'STOPPING' }]);
+    await harness.instances.reconcile();
+    expect(await rows(harness)).toEqual([]);
+  });
+});
