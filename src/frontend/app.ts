@@ -1,4 +1,6 @@
 import type { FastifyInstance } from 'fastify';
+import { AddressHosts } from '../http/address-host.ts';
+import type { ErrorTable } from '../http/answer.ts';
 import { createEntry, type EntryOptions } from '../http/entry.ts';
 import type { Tracer } from '../telemetry/tracer.ts';
 import { type AgentRoutesOptions, addAgentRoutes } from './agents/agents.ts';
@@ -6,33 +8,66 @@ import { addExecRoute } from './agents/exec.ts';
 import { addFileRoutes } from './agents/files.ts';
 import { addInvokeRoute, type InvokeRouteOptions } from './agents/invoke.ts';
 import { addLogsRoute } from './agents/logs.ts';
+import { addStatsRoute } from './agents/stats.ts';
 import { addTerminalRoute } from './agents/terminal.ts';
+import { addBuildRoutes, type BuildRoutesOptions } from './builds/builds.ts';
+import { addClusterRoute, type ClusterRoutesOptions } from './cluster/cluster.ts';
+import { addCodeRoutes, type CodeRoutesOptions } from './code/code.ts';
+import { addInstallationRoutes, type InstallationRoutesOptions } from './dashboard/installation.ts';
+import { addDashboardPages } from './dashboard/pages.ts';
+import { addSessionRoutes } from './dashboard/session.ts';
 import { frontendErrors } from './errors.ts';
+import { addEventsRoute, type EventRoutesOptions } from './events/events.ts';
 import { addFunctionRoutes } from './functions/functions.ts';
 import type { FunctionRoutesOptions } from './functions/invoke.ts';
 import { addJobRoutes, type JobRoutesOptions } from './jobs/jobs.ts';
+import { addHistoryRoute, type HistoryRoutesOptions } from './metrics/history.ts';
+import { type AddressDomain, AddressTargets, type ExposedFunctions } from './passthrough/address-targets.ts';
+import { addAddressRoutes } from './passthrough/addresses.ts';
+import { LinkSigner } from './passthrough/link.ts';
+import { addLinkRoutes } from './passthrough/link-routes.ts';
+import { Passage } from './passthrough/passage.ts';
 import { addPassthroughRoutes, type PassthroughOptions } from './passthrough/passthrough.ts';
+import { addSecretRoutes, type SecretStore } from './secrets/secrets.ts';
 import { addWebSockets } from './web-socket.ts';
 
-/** What both entries get alike from whoever builds them. */
-export type SharedEntryOptions = Omit<EntryOptions, 'name' | 'title' | 'errors' | 'badTenantCode'>;
+/** Options that both entries have in common. */
+export type SharedEntryOptions = Omit<EntryOptions, 'name' | 'title' | 'errors' | 'badTenantCode' | 'addresses'>;
 
 export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions {
   readonly tracer: Tracer;
+  /** Where exposed ports have their addresses, and what signs links to them. */
+  readonly addresses: { readonly domain: AddressDomain; readonly key: Buffer };
   readonly invoked: InvokeRouteOptions['invoked'];
   /** The function service; absent: this entry has none. */
   readonly service?: FunctionRoutesOptions;
   /** Jobs; absent: this entry has none. */
   readonly jobs?: Omit<JobRoutesOptions, 'version'>;
+  /** Uploaded code; absent: this entry has none. */
+  readonly code?: CodeRoutesOptions;
+  /** What is installed for code; absent: this entry has none. */
+  readonly builds?: BuildRoutesOptions;
+  /** Secrets; absent: this entry has none. */
+  readonly secrets?: SecretStore;
+  /** What is known of the replicas; absent: this entry does not show it. */
+  readonly cluster?: ClusterRoutesOptions;
+  /** What happens, and what was; absent: this entry does not tell. */
+  readonly observed?: EventRoutesOptions & HistoryRoutesOptions & InstallationRoutesOptions;
+  /** The files of the dashboard; absent: this entry has none. */
+  readonly dashboard?: string;
+  /** The routes of the meta_service, which the dashboard finds below `/api/meta`: a page may ask its own origin only. */
+  readonly meta?: { readonly add: (scope: FastifyInstance) => void; readonly errors: ErrorTable };
 }
 
 /** HTTP entry 1. It never listens: `server.ts` does, tests inject. */
 export function createFrontend(options: FrontendOptions): FastifyInstance {
+  const { domain, key } = options.addresses;
   const app = createEntry({
     ...options,
+    addresses: new AddressHosts(domain.domain.replace(/:\d+$/, '')),
     name: 'frontend',
     title: 'Rookery frontend',
-    errors: frontendErrors,
+    errors: errorsOf(options),
     badTenantCode: 400,
   });
   // Before the routes: those with `websocket: true` are its own.
@@ -44,12 +79,66 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addExecRoute(scope, options.instances);
     addFileRoutes(scope, options.instances);
     addTerminalRoute(scope, options.instances);
+    addStatsRoute(scope, options.instances);
   });
-  const { service, jobs } = options;
-  app.register(async scope => addPassthroughRoutes(scope, { access: accessFor(options), auth: options.auth }));
+  const { service, jobs, cluster, code, builds, secrets, observed, dashboard, meta } = options;
+  app.register(async scope => {
+    const passage = new Passage(scope);
+    addPassthroughRoutes(scope, passage, { access: accessFor(options), auth: options.auth });
+    const links = new LinkSigner(key);
+    const { instances, auth } = options;
+    const exposed = exposedOf(service);
+    addAddressRoutes(scope, passage, { targets: new AddressTargets(instances, exposed), links, auth });
+    const ownTenantOnly = service?.ownTenantOnly === true;
+    addLinkRoutes(scope, { instances, functions: exposed, ownTenantOnly, links, domain });
+  });
   if (service) app.register(async scope => addFunctionRoutes(scope, service));
+  if (code) app.register(async scope => addCodeRoutes(scope, code));
+  if (builds) app.register(async scope => addBuildRoutes(scope, builds));
+  if (secrets) app.register(async scope => addSecretRoutes(scope, secrets));
+  if (cluster) app.register(async scope => addClusterRoute(scope, cluster));
+  if (observed) {
+    app.register(async scope => {
+      addEventsRoute(scope, observed);
+      addHistoryRoute(scope, { ...observed, instances: options.instances });
+      addInstallationRoutes(scope, observed);
+      addSessionRoutes(scope, { auth: options.auth, version: options.version, visibleTo: observed.visibleTo });
+    });
+  }
+  if (dashboard !== undefined) app.register(async scope => addDashboardPages(scope, dashboard));
+  if (meta) {
+    app.register(
+      async scope => {
+        // They are documented where they are at home.
+        scope.addHook('onRoute', route => {
+          const { docs: _, ...config } = route.config ?? {};
+          route.config = config;
+        });
+        meta.add(scope);
+      },
+      { prefix: META_PREFIX },
+    );
+  }
   if (jobs) app.register(async scope => addJobRoutes(scope, { ...jobs, version: options.version }));
   return app;
+}
+
+const META_PREFIX = '/api/meta';
+
+function errorsOf({ meta }: FrontendOptions): ErrorTable {
+  if (meta === undefined) return frontendErrors;
+  return (error, request) =>
+    request.route.url?.startsWith(META_PREFIX) === true ? meta.errors(error, request) : frontendErrors(error);
+}
+
+function exposedOf(service: FrontendOptions['service']): ExposedFunctions | null {
+  if (service === undefined) return null;
+  const { functions, business } = service;
+  return {
+    business,
+    exposed: urn => functions.exposed(urn),
+    open: (urn, signal) => functions.open(urn, signal),
+  };
 }
 
 /** Ways into whatever an instance's id names: an agent, or an instance of a function. */

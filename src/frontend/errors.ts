@@ -1,4 +1,4 @@
-import { type ErrorCode, internal, ServiceError } from '../core/error.ts';
+import { Away, type ErrorCode, internal, ServiceError } from '../core/error.ts';
 import type { ErrorAnswer } from '../http/answer.ts';
 
 /** The frontend's one table from error to status; the envelope is `{"code":<status>,"message":"…"}`. */
@@ -23,15 +23,15 @@ export function frontendErrors(error: ServiceError): ErrorAnswer {
 }
 
 /**
- * The error of a step that failed: `<what>: <cause>`, status 500, but for what the caller did wrong
- * (`invalid_request`, `not_found`: as they are) and for a name that is taken (409).
+ * The error of a step that failed: `<what>: <cause>`, status 500, but for what the caller did wrong (`invalid_request`, `not_found`: as they
+ * are), for a name that is taken (409), and while the database of several replicas is away (503).
  */
 export function stepFailed(what: string, error: unknown, traceId: string): ServiceError {
   if (!(error instanceof ServiceError)) {
     return internal(`${what}: internal error, the log has it under trace id ${traceId}`, { cause: error });
   }
   if (error.code === 'invalid_request' || error.code === 'not_found') return error;
-  const code = error.code === 'already_exists' ? 'already_exists' : 'internal';
+  const code = error.code === 'already_exists' || error instanceof Away ? error.code : 'internal';
   return new ServiceError(code, `${what}: ${error.message}`, {
     cause: error.cause,
     ...(error.advice === undefined ? {} : { advice: error.advice }),

@@ -25,7 +25,7 @@ const OWNED = new Set([
   'x-trace-id',
 ]);
 
-/** What a handler sees of a call's headers: those that the platform does not own, lower-case, a repeated one joined. */
+/** The headers of a call as a handler sees them: those that the platform does not own, lower-case, a repeated one joined. */
 export function forwardedHeaders(headers: IncomingHttpHeaders): Record<string, string> {
   const { connection } = headers;
   const named =

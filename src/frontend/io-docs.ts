@@ -1,7 +1,7 @@
 import { Type } from 'typebox';
 import { errorDocs } from '../http/docs.ts';
 
-/** What the documents of files, terminals and byte channels share. */
+/** Shared by the documents of files, terminals and byte channels. */
 export const bytes = Type.String({ format: 'binary' });
 export const errors = {
   400: errorDocs('The request is wrong, or what is at the path is not what is needed; the message says why.'),

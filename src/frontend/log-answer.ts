@@ -1,11 +1,12 @@
 import type { ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { messageOf } from '../core/error.ts';
+import { type ParametersOf, readParameters, type Sent } from '../core/parameter.ts';
 import { answerController } from '../http/caller.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
-import { badQuery, flag, integer, parsed, type Query, type QueryOf, readQuery } from './query.ts';
+import { badQuery, flag, integer, parsed } from './query.ts';
 
-const TEXT = 'text/plain; charset=utf-8';
+export const TEXT = 'text/plain; charset=utf-8';
 
 /** Answers requests for logs; those that follow end when the server closes. */
 export class LogAnswers {
@@ -100,7 +101,7 @@ function readSince(text: string, nowMs: number): number {
   return moment;
 }
 
-/** What may be asked of a log. */
+/** The query of a log. */
 export const LOG_QUERY = {
   tail: integer({ min: 0, max: Number.MAX_SAFE_INTEGER }, null, {
     description: 'The last n lines; of several instances, of each one.',
@@ -119,7 +120,7 @@ export const LOG_QUERY = {
 };
 
 /** Fails with `invalid_request`. */
-export function readLogRequest(query: Query): LogRequest {
-  const { tail, since, follow } = readQuery<QueryOf<typeof LOG_QUERY>>(LOG_QUERY, query);
+export function readLogRequest(query: Sent): LogRequest {
+  const { tail, since, follow } = readParameters<ParametersOf<typeof LOG_QUERY>>(LOG_QUERY, query);
   return { tail, sinceMs: since, follow };
 }

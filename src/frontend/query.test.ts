@@ -1,16 +1,17 @@
 import { expect, test } from 'vitest';
-import { anyText, describeQuery, flag, integer, type Query, readQuery, required } from './query.ts';
+import { describeParameters, readParameters, type Sent } from '../core/parameter.ts';
+import { anyText, flag, integer, required } from './query.ts';
 
 const QUERY = {
   name: required(anyText({ description: 'Whose.' })),
   limit: integer({ min: 1, max: 9 }, 5),
   all: flag('Every one.'),
 };
-const read = (query: Query) => readQuery(QUERY, query);
+const read = (query: Sent) => readParameters(QUERY, query);
 
 test('one row reads a parameter and describes it; an empty one is absent', () => {
   expect(read({ name: 'a', limit: '', all: 'true' })).toEqual({ name: 'a', limit: 5, all: true });
-  expect(describeQuery(QUERY)).toEqual({
+  expect(describeParameters(QUERY)).toEqual({
     type: 'object',
     required: ['name'],
     properties: {
@@ -21,7 +22,7 @@ test('one row reads a parameter and describes it; an empty one is absent', () =>
   });
 });
 
-test.each<[Query, string]>([
+test.each<[Sent, string]>([
   [{}, 'name is required'],
   [{ name: ['a', 'b'] }, 'name must be given once, got "a, b"'],
   [{ name: 'a', limit: '10', all: 'yes' }, 'limit must be an integer from 1 to 9, got "10"'],

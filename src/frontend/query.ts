@@ -1,21 +1,6 @@
 import { invalidRequest, type ServiceError } from '../core/error.ts';
 import type { Range, Schema } from '../core/kind.ts';
-
-/** Query parameters as they were sent: a repeated one is a list. */
-export type Query = Readonly<Record<string, string | string[] | undefined>>;
-
-/** One parameter of a query: how it is read, and how OpenAPI shows it. */
-export interface Parameter<T> {
-  /** Fails with `invalid_request`. */
-  readonly read: (query: Query, name: string) => T;
-  readonly schema: Schema;
-  readonly isRequired?: boolean;
-}
-
-export type Parameters<T> = { readonly [K in keyof T]: Parameter<T[K]> };
-
-/** The type that a table of parameters reads. */
-export type QueryOf<P> = { -readonly [K in keyof P]: P[K] extends Parameter<infer T> ? T : never };
+import type { Parameter, Sent } from '../core/parameter.ts';
 
 /** A text that `parse` understands, or fails for; `absent` when there is none. */
 export function parsed<T>(schema: Schema, absent: T, parse: (text: string, name: string) => T): Parameter<T> {
@@ -67,25 +52,8 @@ export function required<T>(parameter: Parameter<T>): Parameter<NonNullable<T>> 
   };
 }
 
-/** Every parameter, read in the order of the table. Fails with `invalid_request` at the first wrong one. */
-export function readQuery<T extends object>(parameters: Parameters<T>, query: Query): T {
-  const names = Object.keys(parameters) as (keyof T & string)[];
-  return Object.fromEntries(names.map(name => [name, parameters[name].read(query, name)])) as T;
-}
-
-/** As the documentation of a route has it. */
-export function describeQuery<T extends object>(parameters: Parameters<T>): Schema {
-  const entries = Object.entries(parameters) as [string, Parameter<unknown>][];
-  const needed = entries.filter(([, { isRequired }]) => isRequired).map(([name]) => name);
-  return {
-    type: 'object',
-    ...(needed.length === 0 ? {} : { required: needed }),
-    properties: Object.fromEntries(entries.map(([name, { schema }]) => [name, schema])),
-  };
-}
-
 /** The value of a parameter; undefined when it is absent or empty. Fails with `invalid_request` when it is repeated. */
-function queryText(query: Query, name: string): string | undefined {
+function queryText(query: Sent, name: string): string | undefined {
   const value = query[name];
   if (Array.isArray(value)) throw badQuery(name, 'given once', value.join(', '));
   return value === '' ? undefined : value;

@@ -23,7 +23,7 @@ beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
 describe('keepAlive', () => {
-  test('who answers pings lives on, who does not is gone', () => {
+  test('a connection that answers pings lives on, one that does not is closed', () => {
     const { stub, socket } = newSocket();
     keepAlive(socket, 1e9);
     for (let round = 0; round < 5; round++) {
@@ -55,7 +55,7 @@ describe('keepAlive', () => {
     expect(stub.close).toHaveBeenCalledWith(CLOSE.idle, 'nothing moved for 10 s');
   });
 
-  test('what may be silent is ended by nothing but a peer that is gone', () => {
+  test('a socket that may be silent ends only when its peer is gone', () => {
     const { stub, socket } = newSocket();
     keepAlive(socket, null)();
     for (let round = 0; round < 10_000; round++) {

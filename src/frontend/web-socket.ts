@@ -2,8 +2,9 @@
 
 import type {} from '@fastify/websocket';
 import websocket from '@fastify/websocket';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest, preParsingHookHandler, RouteOptions } from 'fastify';
 import type { WebSocket } from 'ws';
+import { invalidRequest } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import { refusal } from '../http/answer.ts';
 
@@ -14,17 +15,25 @@ export const CLOSE = {
   goingAway: 1001,
   /** The caller sent what it may not send. */
   policy: 1008,
-  /** What is at the other end broke. */
+  /** The other end broke. */
   fault: 1011,
   /** Nothing moved for too long. */
   idle: 4000,
 } as const;
 
+const BODY_OF_UPGRADE = 'a request that asks for an upgrade must not have a body';
 const PING_MS = 30_000;
 const MAX_REASON_BYTES = 123;
 
-/** The WebSockets of an entry. When it closes, they learn why; the plugin itself would only hang up. */
+/**
+ * The WebSockets of an entry. When it closes, they learn why; the plugin itself would only hang up. Routes without one, which are added after this,
+ * answer a request that asks for an upgrade as if it did not.
+ */
 export function addWebSockets(app: FastifyInstance): void {
+  const plain = new WeakMap<RouteOptions, RouteOptions['handler']>();
+  app.addHook('onRoute', route => {
+    if (route.wsHandler === undefined) plain.set(route, route.handler);
+  });
   app.register(websocket, {
     options: { maxPayload: LIMITS.socketMessageBytes },
     preClose(done) {
@@ -34,7 +43,23 @@ export function addWebSockets(app: FastifyInstance): void {
       done();
     },
   });
+  app.after(() => {
+    // The plugin has put a handler of its own before every route, which would make a WebSocket of the request and hang up.
+    app.addHook('onRoute', route => {
+      const handler = plain.get(route);
+      if (handler === undefined) return;
+      route.handler = handler;
+      route.preParsing = [refuseBodyOfUpgrade, ...[route.preParsing ?? []].flat()];
+    });
+  });
 }
+
+/** Node has stopped reading the connection behind the head: the body would never come. */
+const refuseBodyOfUpgrade: preParsingHookHandler = (request, _reply, payload, done) => {
+  const { 'content-length': length, 'transfer-encoding': encoding } = request.headers;
+  const hasBody = encoding !== undefined || (length !== undefined && length !== '0');
+  done(request.ws && hasBody ? invalidRequest(BODY_OF_UPGRADE) : null, payload);
+};
 
 /** The life of WebSocket requests: each has a controller that aborts when its connection or the server closes. */
 export class SocketLives {

@@ -1,5 +1,5 @@
-import type { IncomingMessage } from 'node:http';
 import { loggable, ServiceError } from '../core/error.ts';
+import type { RequestHead } from './plain-request.ts';
 import type { Route } from './route-config.ts';
 
 /** The part of a pino logger that an entry uses. */
@@ -9,9 +9,9 @@ export interface EntryLog {
   error(fields: object, text: string): void;
 }
 
-/** What a line is made of. */
+/** The fields of a line. */
 export interface LoggedRequest {
-  readonly raw: IncomingMessage;
+  readonly raw: Pick<RequestHead, 'url'>;
   readonly method: string;
   readonly route: Route;
   readonly traceId: string;

@@ -50,9 +50,9 @@ class Caller {
 }
 
 test.each([
-  ['by the fast path', { path: INVOKE, length: 6 * MEBIBYTE, chunked: false }],
-  ['by the router', { path: '/api/agent', length: MEBIBYTE, chunked: false }],
-])('unfinished bodies are refused above the budget with 429 and Retry-After: %s', async (_, request) => {
+  ['by the fast path', 1, { path: INVOKE, length: 6 * MEBIBYTE, chunked: false }],
+  ['by the router', 6, { path: '/api/agent', length: MEBIBYTE, chunked: false }],
+])('unfinished bodies are refused above the budget with 429 and Retry-After: %s', async (_, fitting, request) => {
   await using frontend = testFrontend({ bounds: BOUNDS });
   frontend.instances.put(AGENT);
   const url = await frontend.listen();
@@ -63,15 +63,15 @@ test.each([
       callers.push(caller);
       await caller.send(request.length - 1000);
     }
-    await vi.waitFor(() => expect(callers.map(({ status }) => status)).toContain(429), 20_000);
+    const waiting = () => callers.filter(({ status }) => status === null);
+    await vi.waitFor(() => expect(waiting().length).toBeLessThanOrEqual(fitting), 20_000);
     const refused = callers.find(({ status }) => status === 429);
     expect(refused?.text).toMatch(/retry-after: 1/i);
     expect(refused?.text).toContain('too many request bodies are being received');
-    // Those that were there first are not harmed: they finish.
-    const [first] = callers;
-    await first?.send(1000);
-    await vi.waitFor(() => expect(first?.status).not.toBeNull(), 20_000);
-    expect([200, 400]).toContain(first?.status);
+    // Those that have room are not harmed: they finish.
+    const [held] = waiting();
+    await held?.send(1000);
+    await vi.waitFor(() => expect([200, 400]).toContain(held?.status), 20_000);
     // And a small body needs no room.
     const small = await fetch(`${url}${INVOKE}`, { method: 'POST', body: '{}' });
     expect(small.status).toBe(200);

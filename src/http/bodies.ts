@@ -21,7 +21,7 @@ export class BodyError extends Error {
 
 type Done = (error: Error | null, body: Buffer | undefined) => void;
 
-/** What one tenant may hold of the budget: the rest is for the others. */
+/** One tenant's share of the budget: the rest is for the others. */
 const TENANT_SHARE = 0.75;
 /** When there is no room, a body of which nothing came for so long makes it. */
 const STALE_MS = 2000;
@@ -42,7 +42,7 @@ export class Bodies {
     this.#options = options;
   }
 
-  /** What unfinished bodies hold now. */
+  /** Bytes that unfinished bodies hold now. */
   get heldBytes(): number {
     return this.#held;
   }

@@ -1,7 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** What is used of an `AbortSignal`, for the path of every call: listening to a real one costs as much as the rest of a call's bookkeeping. */
+/** The part of `AbortSignal` that is used, for the path of every call: listening to a real one costs as much as the rest of a call's bookkeeping. */
 export class CallerSignal {
   aborted = false;
   readonly reason = undefined;

@@ -22,9 +22,19 @@ export class Connections {
         socket.destroy();
         return;
       }
-      this.#open.add(socket);
-      socket.once('close', () => this.#open.delete(socket));
+      this.#add(socket);
     });
+  }
+
+  /** A connection of another replica, which came in elsewhere: it counts for no address. */
+  adopt(socket: Socket): void {
+    if (this.#closing) socket.destroy();
+    else this.#add(socket);
+  }
+
+  #add(socket: Socket): void {
+    this.#open.add(socket);
+    socket.once('close', () => this.#open.delete(socket));
   }
 
   #countAddress(socket: Socket, max: number): boolean {

@@ -1,7 +1,7 @@
-import type { IncomingMessage } from 'node:http';
 import { permissionDenied } from '../core/error.ts';
+import type { RequestHead } from './plain-request.ts';
 
-/** What a role may do; each route names the access that it needs. `public` routes need no token. */
+/** The rights of a role; each route names the access that it needs. `public` routes need no token. */
 export type Access = 'public' | 'read' | 'invoke' | 'write';
 export type Role = 'viewer' | 'user' | 'developer';
 
@@ -37,7 +37,7 @@ export function checkAccess(identity: Identity, needed: Access): void {
  * The token of a request: `X-Auth`, else `Authorization: Bearer`, else the cookie `iam_token`, else (WebSocket upgrades
  * only) the query parameter `token`. The first one that is there counts.
  */
-export function tokenOf(request: IncomingMessage): string | undefined {
+export function tokenOf(request: RequestHead): string | undefined {
   const { headers } = request;
   const xAuth = headers['x-auth'];
   if (typeof xAuth === 'string' && xAuth !== '') return xAuth;
@@ -50,6 +50,6 @@ export function tokenOf(request: IncomingMessage): string | undefined {
   return query === undefined ? undefined : (new URLSearchParams(query).get('token') ?? undefined);
 }
 
-export function isWebSocketUpgrade(request: IncomingMessage): boolean {
+export function isWebSocketUpgrade(request: Pick<RequestHead, 'headers'>): boolean {
   return request.headers.upgrade?.toLowerCase() === 'websocket';
 }

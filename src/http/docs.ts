@@ -18,7 +18,10 @@ export const ERROR_SCHEMA = Type.Object({
 });
 
 const TRACE_HEADERS = {
-  'x-trace-id': { type: 'string', description: 'Trace id of the call; made by the service when absent.' },
+  'x-trace-id': {
+    type: 'string',
+    description: 'Trace id of the call; that of `traceparent` when absent, else made by the service.',
+  },
   traceparent: { type: 'string', description: 'W3C trace context; continued.' },
   tenantId: {
     type: 'string',

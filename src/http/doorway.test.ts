@@ -48,7 +48,7 @@ test('health is answered while the server starts, everything else waits and pass
   expect(Object.hasOwn(server as Server, 'emit')).toBe(false);
 });
 
-test('who waits too long, or comes when too many wait, is refused with 503 and Retry-After', async () => {
+test('a request that waits too long, or comes when too many wait, gets 503 and Retry-After', async () => {
   const late = await behind({ waitMs: 1, maxWaiting: 10 });
   const answer = await fetch(`${late.url}/api/agent`, { method: 'POST', body: '{}' });
   expect([answer.status, answer.headers.get('retry-after')]).toEqual([503, '1']);

@@ -10,7 +10,7 @@ export interface DoorwayOptions {
 }
 
 const USUAL: DoorwayOptions = { waitMs: 5_000, maxWaiting: 1_000 };
-/** What is asked of a server because it may not be ready. */
+/** Requests that a server answers before it is ready. */
 const ALWAYS_OPEN = new Set(['/healthz', '/readyz', '/metrics']);
 const RETRY_AFTER_SECONDS = 1;
 

@@ -13,7 +13,7 @@ const token = (claims: Record<string, unknown> = {}) =>
     .setProtectedHeader({ alg: 'HS256' })
     .sign(SECRET);
 
-describe('what every entry has', () => {
+describe('every entry', () => {
   test('GET /healthz is 200', async () => {
     await using frontend = testFrontend();
     expect(await frontend.send({ url: '/healthz' })).toMatchObject({ status: 200, body: { status: 'ok' } });
@@ -55,6 +55,7 @@ describe('what every entry has', () => {
       'get /api/agent/{instanceId}/files/download',
       'get /api/agent/{instanceId}/files/list',
       'get /api/agent/{instanceId}/logs',
+      'get /api/agent/{instanceId}/stats',
       'get /healthz',
       'get /metrics',
       'get /openapi.json',
@@ -67,6 +68,7 @@ describe('what every entry has', () => {
       'post /api/agent/{instanceId}/files/mkdir',
       'post /api/agent/{instanceId}/files/upload',
       'post /api/agent/{instanceId}/invoke',
+      'post /api/agent/{instanceId}/link',
       'post /api/agent/{instanceId}/restart',
       'post /serverless/v1/http/{*}',
       'put /serverless/v1/http/{*}',
@@ -384,7 +386,7 @@ describe('faults', () => {
     ]);
   });
 
-  test('what is not HTTP gets an answer that says so, in JSON', async () => {
+  test('bytes that are not HTTP get an answer that says so, in JSON', async () => {
     await using frontend = testFrontend();
     const { port } = new URL(await frontend.listen());
     const text = await new Promise<string>((resolve, reject) => {

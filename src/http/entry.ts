@@ -7,6 +7,7 @@ import { LIMITS } from '../core/limits.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import { createAccessLog, type EntryLog } from './access-log.ts';
+import { type AddressHosts, giveUrlBack } from './address-host.ts';
 import { type ErrorTable, refusal, sendError } from './answer.ts';
 import { Bodies, BodyError } from './bodies.ts';
 import { Connections } from './connections.ts';
@@ -15,14 +16,29 @@ import type { TokenVerifier } from './credentials.ts';
 import { documentRoute } from './docs.ts';
 import { Doorway } from './doorway.ts';
 import { FastPath } from './fast-path.ts';
-import { createGate, isRefusal, type Verdict } from './gate.ts';
+import { addForwarding, Forwarding, type ForwardingOptions } from './forwarding.ts';
+import { createGate, type Gate } from './gate.ts';
 import { createHostRule, type HostRuleOptions } from './host-rule.ts';
 import { addMasking } from './masking.ts';
 import { hidingOwnPaths } from './own-paths.ts';
-import type {} from './route-config.ts';
+import { PlainConnections } from './plain-connections.ts';
+import type { Route } from './route-config.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
 import { traceIdOf } from './trace.ts';
 import { UnreadAnswers } from './unread-answers.ts';
+import { endRefusedUpgrades } from './upgrades.ts';
+import { isRefusal, type Verdict } from './verdict.ts';
+
+declare module 'fastify' {
+  interface FastifyInstance {
+    /** The short way to hot routes; `addHotRoute` puts one on it. */
+    fastPath: FastPath;
+    /** The checks of every request before its route. */
+    gate: Gate;
+    /** Takes a connection of another replica, whose requests are given to `server`: it ends with the entry, and its answers have the same bounds. */
+    adopt: (socket: Socket) => void;
+  }
+}
 
 export interface EntryOptions {
   readonly name: 'frontend' | 'meta_service';
@@ -37,7 +53,7 @@ export interface EntryOptions {
   readonly metrics: EntryMetrics;
   readonly log: EntryLog;
   readonly slowMs: number;
-  /** What a `ServiceError` that a route throws becomes. */
+  /** The answer to a `ServiceError` that a route throws. */
   readonly errors: ErrorTable;
   /** The body's `code` (status 400) for a tenant header that is not a tenant. */
   readonly badTenantCode: number;
@@ -45,11 +61,17 @@ export interface EntryOptions {
   readonly ownDirectories?: readonly string[];
   /** With authentication on: whose tokens see the metrics of all tenants; any other sees its own. */
   readonly metricsTenants?: readonly string[] | null;
+  /** Hosts of addresses, whose requests are not for the service's own routes. Absent: there are none. */
+  readonly addresses?: AddressHosts;
   /** Those of the settings' defaults when absent. */
   readonly bounds?: EntryBounds;
+  /** With several replicas: where things live, and who passes requests on. Absent or null: everything is answered here, at no cost. */
+  readonly forwarding?: ForwardingOptions | null;
+  /** False: `node:http` reads every request, for tests that compare. */
+  readonly readsPlainRequests?: boolean;
 }
 
-/** What the callers of one entry may make it hold. */
+/** Bounds of the memory that callers of one entry take. */
 export interface EntryBounds {
   readonly maxConnections: number;
   /** Of one remote address. */
@@ -71,6 +93,7 @@ const DEFAULT_BOUNDS: EntryBounds = {
 
 /** URNs are longer than the router's default of 100; a request line is bounded by the HTTP parser anyway. */
 const MAX_PARAM_CHARS = 16_384;
+const UNKNOWN: FastifyRequest['route'] = {};
 const NO_ROUTE = undefined as unknown as FastifyRequest['route'];
 const DISK_RETRY_SECONDS = 5;
 
@@ -119,7 +142,14 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   const connections = new Connections(app.server, bounds.maxConnectionsOfAddress);
   app.server.maxConnections = bounds.maxConnections;
   app.server.on('connection', () => unread.start());
-  app.server.prependListener('upgrade', request => unread.upgraded(request.socket));
+  const { addresses } = options;
+  // Where nobody listens for upgrades, Node reads a request that asks for one as a plain one.
+  if (options.name === 'frontend') {
+    endRefusedUpgrades(app, request => {
+      unread.upgraded(request.socket);
+      addresses?.turn(request);
+    });
+  }
   app.addHook('onRequest', (request, _reply, done) => {
     connections.requestBegan(request.raw.socket);
     done();
@@ -129,12 +159,21 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     done();
   });
 
+  app.decorate('adopt', (socket: Socket) => {
+    connections.adopt(socket);
+    unread.start();
+  });
+
+  const forwarding = options.forwarding ? new Forwarding(options.forwarding, bodies) : null;
   const hostRule = createHostRule(options.hosts);
-  const gate = createGate({ hostRule, auth: options.auth, badTenantCode: options.badTenantCode });
+  const { auth, badTenantCode } = options;
+  const gate = createGate({ hostRule, auth, badTenantCode, hasPeers: forwarding !== null });
+  app.decorate('gate', gate);
   app.addHook('onRequest', (request, reply, done) => {
     request.traceId = traceIdOf(request.raw.headers);
     reply.header('X-Trace-Id', request.traceId);
-    request.route = request.routeOptions.config;
+    const route = request.routeOptions.config;
+    request.route = route;
     const pass = (verdict: Verdict) => {
       if (isRefusal(verdict)) {
         sendError(reply, verdict.reason, verdict);
@@ -146,9 +185,28 @@ export function createEntry(options: EntryOptions): FastifyInstance {
       if (request.route.url === undefined) answerUnknownRoute(request, reply);
       else done();
     };
-    const verdict = gate(request.raw, request.route);
-    if (verdict instanceof Promise) verdict.then(pass).catch(done);
-    else pass(verdict);
+    const judge = (judged: Route) => {
+      request.route = judged;
+      const verdict = gate(request.raw, judged);
+      if (verdict instanceof Promise) verdict.then(pass).catch(done);
+      else pass(verdict);
+    };
+    if (route.gate === undefined) {
+      judge(route.onlyPages === true && !asksForPage(request) ? UNKNOWN : route);
+      return;
+    }
+    giveUrlBack(request.raw);
+    route
+      .gate(request)
+      .then(found => {
+        if (found === null) {
+          judge(UNKNOWN);
+          return;
+        }
+        if (!isRefusal(found)) request.route = found.route;
+        pass(found);
+      })
+      .catch(done);
   });
   const hide = hidingOwnPaths(options.ownDirectories ?? []);
   app.addHook('onSend', (_request, reply, payload, done) => {
@@ -157,6 +215,8 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   // With authentication off nobody is a viewer.
   if (options.auth !== null) addMasking(app);
   boundCostlyReads(app);
+  // Behind that bound, which holds where a request arrives.
+  if (forwarding !== null) addForwarding(app, forwarding);
 
   const accessLog = createAccessLog({ entry: options.name, log: options.log, slowMs: options.slowMs });
   const { metrics } = options;
@@ -177,18 +237,23 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     metrics.uncaught();
     options.log.error({ entry: options.name, traceId, err: error }, 'a fault on the way of one request, which fails');
   };
-  const fastPath = new FastPath({ gate, bodies, connections, metrics, accessLog, uncaught, hide });
+  const fastPath = new FastPath({ gate, bodies, connections, metrics, accessLog, uncaught, hide, forwarding });
   app.decorate('fastPath', fastPath);
   const [route] = app.server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
   if (route === undefined) throw new TypeError('the router does not listen to the server');
   app.server.off('request', route);
+  const plain = new PlainConnections(app.server, fastPath);
+  // Node takes a connection for idle whose request it has not read; `Connections` knows better.
+  app.server.closeIdleConnections = () => connections.closeIdle();
   app.server.on('request', (request, response) => {
+    plain.began(request.socket, response);
     // Its answer has to wait for another one.
     if (response.socket === null && !connections.mayWait(request.socket, response)) {
       request.socket.destroy();
       return;
     }
     try {
+      addresses?.turn(request);
       if (!fastPath.take(request, response)) route(request, response);
     } catch (error) {
       uncaught(error, traceIdOf(request.headers));
@@ -196,14 +261,20 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     }
   });
 
+  const readPlain = () => {
+    if (options.readsPlainRequests !== false) plain.start();
+  };
   if (options.started) {
     const doorway = new Doorway(app.server);
-    void options.started.then(() => doorway.open());
+    void options.started.then(() => {
+      doorway.open();
+      readPlain();
+    });
     app.addHook('preClose', done => {
       doorway.refuseWaiting();
       done();
     });
-  }
+  } else readPlain();
 
   app.addHook('onRoute', route => {
     if (route.config?.access === undefined) throw new TypeError(`route ${route.method} ${route.url} names no access`);
@@ -236,6 +307,11 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     addSystemRoutes(scope, { ready: options.ready, metrics, seesAllMetrics });
   });
   return app;
+}
+
+/** A browser that goes somewhere says so by name; other callers take anything. */
+function asksForPage({ headers }: FastifyRequest): boolean {
+  return headers.accept?.includes('text/html') === true;
 }
 
 /** Where nothing is left but the bare answer. */

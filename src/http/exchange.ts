@@ -3,6 +3,9 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { internal, type ServiceError } from '../core/error.ts';
 import { type ErrorAnswer, errorHeaders, headerText, JSON_TYPE, refusal } from './answer.ts';
 import { type CallerSignal, callerSignal } from './caller.ts';
+import type { Role } from './credentials.ts';
+import { PlainAnswer } from './plain-answer.ts';
+import type { PlainRequest } from './plain-request.ts';
 import type { Route } from './route-config.ts';
 
 /** Names and values in turn. */
@@ -10,6 +13,13 @@ export type HeaderList = readonly string[];
 
 /** Above it, copying the bytes into a text costs more than a second buffer in the write. */
 export const SMALL_ANSWER_BYTES = 16 * 1024;
+
+/** An exchange whose answer may be written piece by piece. */
+export interface StreamExchange {
+  readonly response: ServerResponse;
+  /** The beginning of an answer that goes on until `response.end`. */
+  begin(status: number, headers: HeaderList): ServerResponse;
+}
 
 /** Who learns what becomes of exchanges. */
 export interface ExchangeHost {
@@ -19,20 +29,33 @@ export interface ExchangeHost {
   uncaught(error: unknown, traceId: string): void;
   /** Takes out of the text of a failure what is not for callers. */
   hide(text: string): string;
+  /** See `Exchange.passOn`. */
+  passOn(exchange: Exchange, how: PassOn): boolean;
+}
+
+/** For an exchange whose function went to another replica after it was taken to be here, and before anything of it ran. */
+export interface PassOn {
+  /** The URN of the function. */
+  readonly key: string;
+  /** It came back meanwhile. */
+  readonly here: () => void;
+  /** Nobody could take it. */
+  readonly fail: (error: unknown) => void;
 }
 
 /**
- * One request of a hot route and its answer, whichever way the request came: by the fast path, or by the router. The answer is
- * written as one piece, since what lies between a handler and node costs more than a warm call.
+ * One request of a hot route and its answer, whichever way the request came: read from its connection, by the fast path, or by the router.
+ * The answer is written as one piece, since what lies between a handler and node costs more than a warm call.
  */
 export class Exchange {
-  readonly raw: IncomingMessage;
-  readonly response: ServerResponse;
+  readonly raw: IncomingMessage | PlainRequest;
+  readonly response: ServerResponse | PlainAnswer;
   readonly route: Route;
   readonly traceId: string;
   readonly startMs = performance.now();
   /** `''` until the request has passed the gate. */
   tenant = '';
+  role: Role = 'viewer';
   /** Undefined when there is none, and until it has been read. */
   body: Buffer | undefined;
   /** Why it was refused or failed, for the access log. */
@@ -66,7 +89,13 @@ export class Exchange {
     }
   }
 
-  constructor(raw: IncomingMessage, response: ServerResponse, route: Route, traceId: string, host: ExchangeHost) {
+  constructor(
+    raw: IncomingMessage | PlainRequest,
+    response: ServerResponse | PlainAnswer,
+    route: Route,
+    traceId: string,
+    host: ExchangeHost,
+  ) {
     this.raw = raw;
     this.response = response;
     this.route = route;
@@ -81,10 +110,12 @@ export class Exchange {
     const { fastPath } = request.server;
     const exchange = new Exchange(request.raw, reply.raw, request.route, request.traceId, {
       answered() {},
+      passOn: (passed, how) => fastPath.passOn(passed, how, false),
       uncaught: (error, traceId) => fastPath.uncaught(error, traceId),
       hide: text => fastPath.hide(text),
     });
     exchange.tenant = request.tenant;
+    exchange.role = request.role;
     exchange.body = request.body as Buffer | undefined;
     exchange.#routed = request;
     return exchange;
@@ -101,6 +132,11 @@ export class Exchange {
 
   get isAnswered(): boolean {
     return this.response.headersSent;
+  }
+
+  /** Lets the replica answer that has the thing now. False: there is none, or this has taken too long, and nothing has happened. */
+  passOn(how: PassOn): boolean {
+    return this.#host.passOn(this, how);
   }
 
   /** Answers with JSON that is there already; it is written when this turn of the event loop ends. */
@@ -144,9 +180,15 @@ export class Exchange {
     this.fail(internal(text, { cause: error }), refusal(500, text));
   }
 
-  /** The beginning of an answer that goes on until `response.end`. */
-  begin(status: number, headers: HeaderList): ServerResponse {
+  /** This exchange, when it can be answered piece by piece. */
+  inPieces(): StreamExchange {
     const { response } = this;
+    if (response instanceof PlainAnswer)
+      throw new TypeError('a plain answer is one piece: `streams` of the route is wrong');
+    return { response, begin: (status, headers) => this.#begin(response, status, headers) };
+  }
+
+  #begin(response: ServerResponse, status: number, headers: HeaderList): ServerResponse {
     this.#writeHead(status, ['X-Trace-Id', this.traceId, ...headers]);
     response.once('close', () => this.#host.answered(this));
     return response;

@@ -1,14 +1,20 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { ServiceError } from '../core/error.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import type { createAccessLog } from './access-log.ts';
 import { errorHeaders, refusal } from './answer.ts';
 import { type Bodies, BodyError } from './bodies.ts';
 import type { Connections } from './connections.ts';
-import { Exchange, type ExchangeHost } from './exchange.ts';
-import { type Gate, isRefusal, type Verdict } from './gate.ts';
+import type { Role } from './credentials.ts';
+import { Exchange, type ExchangeHost, type PassOn } from './exchange.ts';
+import { FORWARD_WAIT_MS, type Forwarding } from './forwarding.ts';
+import type { Gate } from './gate.ts';
+import { PlainAnswer } from './plain-answer.ts';
+import type { PlainHost } from './plain-connections.ts';
+import { type PlainHead, PlainRequest } from './plain-request.ts';
 import type { Route } from './route-config.ts';
 import { traceIdOf } from './trace.ts';
+import { isRefusal, type Verdict } from './verdict.ts';
 
 /** A hot route: `POST`, with at most one parameter in its path. */
 export interface FastPathRoute {
@@ -16,12 +22,24 @@ export interface FastPathRoute {
   readonly pattern: RegExp;
   readonly bodyLimit: number;
   readonly route: Route;
+  /** The name of the parameter, as the router has it. */
+  readonly parameter: string | null;
+  /** Whether a request may be answered piece by piece. */
+  readonly streams: (headers: IncomingHttpHeaders) => boolean;
   /** Answers at once what would be refused whatever its body says, and then returns true; else nothing has happened. */
   readonly early?: (exchange: Exchange, parameter: string) => boolean;
   /** Answers the exchange, now or later. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
   /** Answers an exchange that `handle` threw for, or that never got there, in the form of the route. */
   readonly refuse: (exchange: Exchange, error: unknown) => void;
+  /** Answers an exchange that another replica should have answered. */
+  readonly unreachable: (exchange: Exchange, error: ServiceError) => void;
+}
+
+/** Where a request goes that was read without `node:http`. */
+interface PlainWay {
+  readonly fastPathRoute: FastPathRoute;
+  readonly parameter: string;
 }
 
 export interface FastPathOptions {
@@ -33,13 +51,16 @@ export interface FastPathOptions {
   readonly uncaught: (error: unknown, traceId: string) => void;
   /** Takes out of the text of a failure what is not for callers. */
   readonly hide: (text: string) => string;
+  /** Null: everything is answered here. */
+  readonly forwarding: Forwarding | null;
 }
 
 /**
- * The short way to the hot routes: past the router, with the same gate, limits, metrics and log. It takes only what is plain; a body
- * of unknown length or above the limit, an escaped path and whatever comes while the server closes go by the router, whose route does the same.
+ * The short way to the hot routes: past the router, and past `node:http` where a request is plain enough (`plain-connections.ts`), with the
+ * same gate, limits, metrics and log. It takes only what is plain; a body of unknown length or above the limit, an escaped path and whatever
+ * comes while the server closes go by the router, whose route does the same.
  */
-export class FastPath implements ExchangeHost {
+export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
   readonly #options: FastPathOptions;
   readonly #routes: FastPathRoute[] = [];
 
@@ -65,6 +86,24 @@ export class FastPath implements ExchangeHost {
     return false;
   }
 
+  /** Nothing is read without `node:http` that may have to go to another replica, or be answered in pieces. */
+  routeOf({ method, url, headers, bodyBytes }: PlainHead): PlainWay | null {
+    if (method !== 'POST' || this.#options.forwarding !== null) return null;
+    for (const fastPathRoute of this.#routes) {
+      const match = fastPathRoute.pattern.exec(url);
+      if (match === null) continue;
+      if (bodyBytes > fastPathRoute.bodyLimit || fastPathRoute.streams(headers)) return null;
+      return { fastPathRoute, parameter: match[1] ?? '' };
+    }
+    return null;
+  }
+
+  takePlain(request: PlainRequest, answer: PlainAnswer, { fastPathRoute, parameter }: PlainWay): boolean {
+    if (this.#options.connections.isClosing) return false;
+    this.#serve(request, answer, fastPathRoute, parameter);
+    return true;
+  }
+
   answered(exchange: Exchange): void {
     const { metrics, accessLog, connections } = this.#options;
     const elapsedMs = performance.now() - exchange.startMs;
@@ -82,8 +121,28 @@ export class FastPath implements ExchangeHost {
     return this.#options.hide(text);
   }
 
+  /** `isOfFastPath`: nobody else hears of the answer. */
+  passOn(exchange: Exchange, { key, here, fail }: PassOn, isOfFastPath = true): boolean {
+    const { forwarding } = this.#options;
+    const { raw, response, traceId, tenant, role, route, body } = exchange;
+    const isLate = performance.now() - exchange.startMs > FORWARD_WAIT_MS;
+    if (forwarding === null || route.livesWith === undefined || isLate) return false;
+    if (raw instanceof PlainRequest || response instanceof PlainAnswer) return false;
+    const begin = () => {
+      if (isOfFastPath) response.once('close', () => this.answered(exchange));
+    };
+    const { livesWith } = route;
+    forwarding.passOn({ livesWith, raw, response, traceId, tenant, role, here, begin, fail }, key, body ?? 'none');
+    return true;
+  }
+
   /** An error anywhere on the way of an exchange ends that exchange, and nothing else. */
-  #serve(raw: IncomingMessage, response: ServerResponse, fastPathRoute: FastPathRoute, parameter: string): void {
+  #serve(
+    raw: IncomingMessage | PlainRequest,
+    response: ServerResponse | PlainAnswer,
+    fastPathRoute: FastPathRoute,
+    parameter: string,
+  ): void {
     const { route } = fastPathRoute;
     const exchange = new Exchange(raw, response, route, traceIdOf(raw.headers), this);
     const { gate, connections } = this.#options;
@@ -105,10 +164,56 @@ export class FastPath implements ExchangeHost {
       exchange.fail(verdict.reason, verdict, errorHeaders(verdict.reason, verdict.status));
       return;
     }
-    const { tenant } = verdict;
+    const { tenant, role } = verdict;
     exchange.tenant = tenant;
+    exchange.role = role;
+    if (this.#options.forwarding === null) this.#answer(exchange, fastPathRoute, parameter);
+    else this.#forward(this.#options.forwarding, exchange, fastPathRoute, { parameter, tenant, role });
+  }
+
+  #forward(
+    forwarding: Forwarding,
+    exchange: Exchange,
+    fastPathRoute: FastPathRoute,
+    { parameter, tenant, role }: { readonly parameter: string; readonly tenant: string; readonly role: Role },
+  ): void {
+    const { raw, response, traceId } = exchange;
+    const { livesWith } = fastPathRoute.route;
+    if (livesWith === undefined || raw instanceof PlainRequest || response instanceof PlainAnswer) {
+      this.#answer(exchange, fastPathRoute, parameter);
+      return;
+    }
+    const { parameter: name } = fastPathRoute;
+    const isTaken = forwarding.takes({
+      livesWith,
+      addressed: { params: name === null ? {} : { [name]: parameter }, query: {}, headers: raw.headers },
+      raw,
+      response,
+      traceId,
+      tenant,
+      role,
+      upgradeHead: null,
+      here: () => this.#answer(exchange, fastPathRoute, parameter),
+      begin: () => response.once('close', () => this.answered(exchange)),
+      fail: error => {
+        if (error instanceof BodyError) refuseBody(exchange, fastPathRoute, error);
+        else if (error instanceof ServiceError && error.code === 'unavailable')
+          fastPathRoute.unreachable(exchange, error);
+        else fastPathRoute.refuse(exchange, error);
+      },
+    });
+    if (!isTaken) this.#answer(exchange, fastPathRoute, parameter);
+  }
+
+  #answer(exchange: Exchange, fastPathRoute: FastPathRoute, parameter: string): void {
     if (fastPathRoute.early?.(exchange, parameter)) return;
-    this.#options.bodies.read(exchange.raw, tenant, fastPathRoute.bodyLimit, (error, body) => {
+    const { raw } = exchange;
+    if (raw instanceof PlainRequest) {
+      exchange.body = raw.body;
+      fastPathRoute.handle(exchange, parameter);
+      return;
+    }
+    this.#options.bodies.read(raw, exchange.tenant, fastPathRoute.bodyLimit, (error, body) => {
       try {
         if (error !== null) {
           refuseBody(exchange, fastPathRoute, error);
@@ -124,8 +229,9 @@ export class FastPath implements ExchangeHost {
 }
 
 function refuseBody(exchange: Exchange, { refuse }: FastPathRoute, error: Error): void {
+  const { raw } = exchange;
   if (error instanceof ServiceError) refuse(exchange, error);
-  else if (error instanceof BodyError && !exchange.raw.destroyed) {
+  else if (error instanceof BodyError && !(raw instanceof PlainRequest || raw.destroyed)) {
     // The rest of the body may never come.
     exchange.fail(error.message, refusal(error.statusCode, error.message), ['Connection', 'close']);
   }

@@ -158,7 +158,7 @@ describe('a fault on one request’s way fails that request only', () => {
   });
 });
 
-describe('what comes from data cannot break an answer', () => {
+describe('texts from data cannot break an answer', () => {
   test.each(['constructor', '__proto__', 'toString', 'nobody-knows', 4002.5, null])(
     'an error with the code %j is a 500',
     async code => {

@@ -1,10 +1,14 @@
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders } from 'node:http';
 import { internal, ServiceError } from '../core/error.ts';
-import { type ErrorAnswer, REFUSAL_STATUS, refusal } from './answer.ts';
+import { DEFAULT_TENANT } from '../core/tenant.ts';
+import { REFUSAL_STATUS, refusal } from './answer.ts';
 import { checkAccess, type Identity, isWebSocketUpgrade, type TokenVerifier, tokenOf } from './credentials.ts';
+import { admitForwarded, forwardedOf } from './forwarding.ts';
 import type { HostRule } from './host-rule.ts';
+import type { RequestHead } from './plain-request.ts';
 import type { Route } from './route-config.ts';
-import { DEFAULT_TENANT, tenantOf } from './tenant.ts';
+import { tenantOf } from './tenant.ts';
+import type { Admitted, Refusal, Verdict } from './verdict.ts';
 
 export interface GateOptions {
   readonly hostRule: HostRule;
@@ -12,26 +16,12 @@ export interface GateOptions {
   readonly auth: TokenVerifier | null;
   /** The body's `code` for a tenant header that is not a tenant. */
   readonly badTenantCode: number;
-}
-
-/** Why a request may not pass. */
-export interface Refusal extends ErrorAnswer {
-  /** For the access log. */
-  readonly reason: ServiceError | string;
-}
-
-/** Whom a request speaks for. */
-export type Admitted = Identity & { readonly tenant: string };
-
-/** Whom the request speaks for, or why it may not pass. */
-export type Verdict = Admitted | Refusal;
-
-export function isRefusal(verdict: Verdict): verdict is Refusal {
-  return (verdict as Refusal).status !== undefined;
+  /** Other replicas forward requests to here: those were checked by the replica that took them. */
+  readonly hasPeers: boolean;
 }
 
 /** A verdict that is there at once is no promise, so that a warm call pays for none; only a token that was never seen waits. */
-export type Gate = (request: IncomingMessage, route: Route) => Verdict | Promise<Verdict>;
+export type Gate = (request: RequestHead, route: Route) => Verdict | Promise<Verdict>;
 
 /** With authentication off. */
 const TRUSTED: Admitted = { tenant: DEFAULT_TENANT, role: 'developer' };
@@ -39,8 +29,8 @@ const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** `type/subtype`, with or without parameters. */
 const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(;|$)/;
 
-/** What every request passes before its route: Host (421), Origin (403), token (401, 403), tenant (400, 403). */
-export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate {
+/** The checks of every request before its route: Host (421), Origin (403), token (401, 403), tenant (400, 403). */
+export function createGate({ hostRule, auth, badTenantCode, hasPeers }: GateOptions): Gate {
   const refused = (error: unknown): Refusal => {
     const reason =
       error instanceof ServiceError ? error : internal('the request could not be checked', { cause: error });
@@ -49,7 +39,7 @@ export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate
     return { reason, status, body: status === 400 ? { ...body, code: badTenantCode } : body };
   };
 
-  const admit = (request: IncomingMessage, route: Route, identity: Identity | undefined): Verdict => {
+  const admit = (request: RequestHead, route: Route, identity: Identity | undefined): Verdict => {
     try {
       if (identity !== undefined) checkAccess(identity, route.access ?? 'read');
       const tenant = tenantOf(request.headers, identity?.tenant);
@@ -60,19 +50,17 @@ export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate
     }
   };
 
-  return (request, route) => {
+  const check: Gate = (request, route) => {
     const { headers } = request;
     if (route.anyHost !== true && !hostRule.allowsHost(headers.host, request.socket?.localAddress)) {
       const text = `host not allowed: ${headers.host ?? '(none)'}; see the setting allowedHosts`;
       return { reason: 'host not allowed', ...refusal(421, text) };
     }
     const changes = !SAFE_METHODS.has(request.method as string) || isWebSocketUpgrade(request);
-    if (changes && hostRule.isCrossSite(headers)) {
+    if (changes && route.anyOrigin !== true && hostRule.isCrossSite(headers)) {
       return { reason: 'cross-site request', ...refusal(403, 'cross-site requests are not allowed') };
     }
-    // A body is read whatever its type is called; a header that is no media type at all would be a 415.
-    const contentType = headers['content-type'];
-    if (contentType !== undefined && !isMediaType(contentType)) delete headers['content-type'];
+    dropOddType(headers);
 
     if (auth === null || route.access === 'public') return admit(request, route, undefined);
     const token = tokenOf(request);
@@ -83,6 +71,23 @@ export function createGate({ hostRule, auth, badTenantCode }: GateOptions): Gate
     if (known !== undefined) return admit(request, route, known);
     return auth.verify(token).then(identity => admit(request, route, identity), refused);
   };
+  if (!hasPeers) return check;
+  return (request, route) => {
+    const by = forwardedOf(request);
+    if (by === undefined) return check(request, route);
+    dropOddType(request.headers);
+    try {
+      return admitForwarded(by, route);
+    } catch (error) {
+      return refused(error);
+    }
+  };
+}
+
+/** A body is read whatever its type is called; a header that is no media type at all would be a 415. */
+function dropOddType(headers: IncomingHttpHeaders): void {
+  const contentType = headers['content-type'];
+  if (contentType !== undefined && !isMediaType(contentType)) delete headers['content-type'];
 }
 
 /** Not so for a token that says nothing of tenants: then the request does, and everything is allowed. */

@@ -68,7 +68,7 @@ export function createHostRule(options: HostRuleOptions): HostRule {
   };
 }
 
-/** What a browser calls the address that the request was sent to; only a proxy, and no page, can say that it was `https` there. */
+/** The origin, for a browser, of the address to which the request was sent; only a proxy, and no page, can say that it was `https` there. */
 function originOf(headers: IncomingHttpHeaders): string {
   const scheme = headers['x-forwarded-proto'] === 'https' ? 'https' : 'http';
   return `${scheme}://${withoutDefaultPort((headers.host ?? '').toLowerCase(), scheme)}`;

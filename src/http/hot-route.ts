@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyContextConfig, FastifyInstance } from 'fastify';
 import { ServiceError } from '../core/error.ts';
 import { Exchange } from './exchange.ts';
@@ -9,17 +10,21 @@ export interface HotRoute {
   readonly parameter: string | null;
   readonly bodyLimit: number;
   readonly config: FastifyContextConfig;
+  /** Whether a request may be answered piece by piece; absent: none is. */
+  readonly streams?: (headers: IncomingHttpHeaders) => boolean;
   /** Answers at once what would be refused whatever its body says, and then returns true; else nothing has happened. */
   readonly early?: (exchange: Exchange, parameter: string) => boolean;
   /** Answers the exchange, now or later. `refuse` answers what it throws. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
   /** Answers with an error, in the form of this route. */
   readonly refuse: (exchange: Exchange, error: unknown) => void;
+  /** Answers when the replica that should have answered cannot be reached; absent: as `refuse` does. */
+  readonly unreachable?: (exchange: Exchange, error: ServiceError) => void;
 }
 
 /** A `POST` that is called very often: the router knows it as any other, and what is plain takes the fast path past the router. */
 export function addHotRoute(app: FastifyInstance, hotRoute: HotRoute): void {
-  const { url, parameter, bodyLimit, config, early, refuse } = hotRoute;
+  const { url, parameter, bodyLimit, config, streams, early, refuse } = hotRoute;
   // Answers of these routes pass no hook that masks: a role that only reads has no business here.
   if (config.access === 'read') throw new TypeError(`the hot route ${url} must not be for readers`);
   const handle = (exchange: Exchange, value: string): void => {
@@ -37,8 +42,11 @@ export function addHotRoute(app: FastifyInstance, hotRoute: HotRoute): void {
     pattern: new RegExp(`^${parameter === null ? url : url.replace(`:${parameter}`, '([A-Za-z0-9_.@:$-]+)')}$`),
     bodyLimit,
     route: { ...config, url },
+    parameter,
     handle,
     refuse,
+    unreachable: hotRoute.unreachable ?? refuse,
+    streams: streams ?? (() => false),
     ...(early === undefined ? {} : { early }),
   });
 }

@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { internal } from '../core/error.ts';
 import { JSON_TYPE } from './answer.ts';
 
-/** What a reader sees in the place of a value of an environment. */
+/** Stands in the place of an environment's value. */
 export const MASK = '***';
 /** Fields whose values are environments, wherever they stand in an answer. */
 const ENVIRONMENTS: ReadonlySet<string> = new Set(['env_vars', 'environment']);

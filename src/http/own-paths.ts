@@ -1,4 +1,4 @@
-/** What stands in the place of a path of the service's own. */
+/** Stands in the place of a path of the service's own. */
 const HIDDEN = '[a path of the service]';
 
 /**

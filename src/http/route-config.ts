@@ -1,7 +1,9 @@
+import type { IncomingMessage } from 'node:http';
 import type { FastifyContextConfig } from 'fastify';
 import type { ServiceError } from '../core/error.ts';
 import type { Access, Role } from './credentials.ts';
-import type { FastPath } from './fast-path.ts';
+import type { LivesWith } from './lives-with.ts';
+import type { Admitted, Refusal } from './verdict.ts';
 
 /** The documentation of a route: what OpenAPI shows. Nothing at run time looks at it, so it can neither coerce nor drop a field. */
 export interface RouteDocs {
@@ -21,26 +23,39 @@ export interface RouteDocs {
 /** `scan`: a whole log, a long list, a tree of files. `follow`: a log that goes on (with `?follow=true` of such a route). */
 export type CostlyRead = 'scan' | 'follow';
 
-/** What a route says of itself; `url` is undefined for an unknown route. */
+/**
+ * Checks a request in the place of the entry's gate: Host, Origin, token. What it lets in is told by a route of its own. Null: there is nothing
+ * for it, and it is an unknown route.
+ */
+export type OwnGate = (request: {
+  readonly raw: IncomingMessage;
+  readonly params: unknown;
+}) => Promise<(Admitted & { readonly route: Route }) | Refusal | null>;
+
+/** The configuration of a route; `url` is undefined for an unknown route. */
 export type Route = FastifyContextConfig & { readonly url?: string };
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** What a token must allow. Every route has to say it. */
+    /** The right that a token must have. Every route has to name it. */
     access?: Access;
     /** May be asked for under any Host. */
     anyHost?: boolean;
+    /** Pages of other origins may ask it to change things. */
+    anyOrigin?: boolean;
+    /** For who asks for a page (`Accept: text/html`); for all others it is an unknown route. */
+    onlyPages?: boolean;
     /** Answers stay open by design: they are never "slow". */
     longLived?: boolean;
     /** Nothing in its JSON answers is an environment, whatever a field is called: a viewer gets them as they are. */
     noEnvironments?: boolean;
     /** A read that costs much: how many of its kind may be open is bounded, for each tenant and in all. */
     costly?: CostlyRead;
+    /** What it is about lives on one replica: with several, the request is answered there. */
+    livesWith?: LivesWith;
+    /** Of routes whose requests are for what runs in a sandbox, each with rights of its own. */
+    gate?: OwnGate;
     docs?: RouteDocs;
-  }
-  interface FastifyInstance {
-    /** The short way to hot routes; `addHotRoute` puts one on it. */
-    fastPath: FastPath;
   }
   interface FastifyRequest {
     route: Route;
@@ -50,7 +65,7 @@ declare module 'fastify' {
     role: Role;
     /** Why it was refused or failed, for the access log. */
     failure: ServiceError | string | null;
-    /** What to tell the caller beside the answer: fields of the body that were ignored. Null: it has not been read. */
+    /** Warnings for the caller beside the answer: fields of the body that were ignored. Null: it has not been read. */
     warnings: readonly string[] | null;
   }
 }

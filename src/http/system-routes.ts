@@ -16,7 +16,7 @@ export interface SystemRouteOptions {
 const OK = { type: 'object', required: ['status'], properties: { status: { type: 'string' } } } as const;
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 
-/** What every entry has: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. */
+/** The routes of every entry: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. */
 export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllMetrics }: SystemRouteOptions): void {
   const tags = ['system'];
 

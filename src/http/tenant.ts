@@ -1,8 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { invalidRequest, permissionDenied } from '../core/error.ts';
-import { isTenant, TENANT_RULE } from '../core/tenant.ts';
-
-export const DEFAULT_TENANT = 'default';
+import { DEFAULT_TENANT, isTenant, TENANT_RULE } from '../core/tenant.ts';
 
 /**
  * The tenant that a request speaks for: the token's, else the header `tenantId` or `X-Tenant-Id`, else `default`.

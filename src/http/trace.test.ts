@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { traceIdOf } from './trace.ts';
 
 test('X-Trace-Id counts, else X-Request-Id, else a new UUID', () => {
@@ -11,4 +11,23 @@ test('X-Trace-Id counts, else X-Request-Id, else a new UUID', () => {
 
 test('a trace id is cut to 128 characters', () => {
   expect(traceIdOf({ 'x-trace-id': 'x'.repeat(200) })).toBe('x'.repeat(128));
+});
+
+describe('a traceparent', () => {
+  const id = '4bf92f3577b34da6a3ce929d0e0e4736';
+  const sent = `00-${id}-00f067aa0ba902b7-01`;
+
+  test('that is valid gives its trace id, unless the request names one itself', () => {
+    expect(traceIdOf({ traceparent: sent })).toBe(id);
+    expect(traceIdOf({ traceparent: sent, 'x-trace-id': '' })).toBe(id);
+    expect(traceIdOf({ traceparent: sent, 'x-trace-id': 'a' })).toBe('a');
+    expect(traceIdOf({ traceparent: sent, 'x-request-id': 'b' })).toBe('b');
+  });
+
+  test.each(['', 'nonsense', `${sent}, ${sent}`, sent.toUpperCase(), `00-${'0'.repeat(32)}-00f067aa0ba902b7-01`])(
+    'that is not valid is ignored: %s',
+    traceparent => {
+      expect(traceIdOf({ traceparent })).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4/);
+    },
+  );
 });

@@ -96,7 +96,7 @@ export class UnreadAnswers {
   }
 }
 
-/** What is not with the kernel yet. Node counts a write as a whole; its handle knows what is left of the one that runs. */
+/** Bytes that are not with the kernel yet. Node counts a write as a whole; its handle knows what is left of the one that runs. */
 function unsentBytes(socket: Socket): number {
   const { writableLength } = socket;
   if (writableLength === 0) return 0;

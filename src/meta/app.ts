@@ -22,11 +22,13 @@ export function createMeta(options: MetaOptions): FastifyInstance {
     errors: metaErrors,
     badTenantCode: META_CODES.invalid.code,
   });
-  app.register(async scope => {
-    addRegisterRoute(scope, registry);
-    addFunctionRoutes(scope, registry);
-    addReservationRoutes(scope, registry);
-    addPoolRoutes(scope, registry.pools);
-  });
+  app.register(async scope => addMetaRoutes(scope, registry));
   return app;
+}
+
+export function addMetaRoutes(scope: FastifyInstance, registry: Registry): void {
+  addRegisterRoute(scope, registry);
+  addFunctionRoutes(scope, registry);
+  addReservationRoutes(scope, registry);
+  addPoolRoutes(scope, registry.pools);
 }

@@ -10,7 +10,7 @@ export function handled(description: string, success: TSchema, failure: TSchema 
   };
 }
 
-/** What every operation with a body may answer. */
+/** Answers of every operation with a body. */
 export const WRONG_BODY = { 400: errorDocs('130600: the body is not JSON, or no object.') };
 export const WRONG_REQUEST = {
   400: errorDocs('4104: the request is wrong by itself. 130600: the body is no JSON object.'),

@@ -1,4 +1,5 @@
 import { META_CODES } from '../core/codes.ts';
+import { Away } from '../core/error.ts';
 import type { ErrorTable } from '../http/answer.ts';
 
 declare module 'fastify' {
@@ -10,7 +11,8 @@ declare module 'fastify' {
 
 /**
  * The meta_service's one table from error to status. A request that is wrong by itself is a 400, or a 200 where its route says so;
- * one that is wrong only because of what is stored is a 200 that carries its code; only faults of the service are a 500.
+ * one that is wrong only because of what is stored is a 200 that carries its code; only faults of the service are a 500, or a 503 when they
+ * pass by themselves (the database of several replicas is away).
  */
 export const metaErrors: ErrorTable = (error, request) => {
   const { number } = error;
@@ -27,6 +29,6 @@ export const metaErrors: ErrorTable = (error, request) => {
     case 'resource_exhausted':
       return { status: 429, body: { ...body, code: 429 } };
     default:
-      return { status: 500, body };
+      return error instanceof Away ? { status: 503, body: { ...body, code: 503 } } : { status: 500, body };
   }
 };

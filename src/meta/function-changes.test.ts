@@ -202,7 +202,7 @@ describe('delete', () => {
     }
   });
 
-  test('what is not there is 200 with code 4115', async () => {
+  test('an unknown function is 200 with code 4115', async () => {
     await using meta = await testMeta();
     expect(await meta.send('DELETE', `/functions/${NAME}`)).toEqual(NOT_FOUND(NAME));
     await meta.register();

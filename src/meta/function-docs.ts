@@ -1,24 +1,16 @@
 import { Type } from 'typebox';
 import { FUNCTION_REGISTER, FUNCTION_UPDATE } from '../core/function-fields.ts';
-import { LIMITS } from '../core/limits.ts';
+import { describeParameters } from '../core/parameter.ts';
 import { PUBLISH } from '../core/publish.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import { handled, WRONG_BODY, WRONG_REQUEST } from './docs.ts';
+import { FUNCTION_DELETE_QUERY, FUNCTION_QUERY, FUNCTIONS_QUERY, VERSIONS_QUERY } from './queries.ts';
 import { Deleted, FunctionList, OneFunction, Registered, VersionList } from './schemas.ts';
 
 const tags = ['function'];
 const byName = Type.Object({
   name: Type.String({ minLength: 1, description: 'The name `0@{service}@{funcName}`, or a URN of the function.' }),
 });
-/** The parameter may also be called `version`; both together have to agree. */
-const EXACT = 'Exact; `latest` is another spelling of `$latest`. May also be called `version`.';
-const version = Type.Optional(Type.String({ description: EXACT }));
-const paging = {
-  pageIndex: Type.Optional(Type.Integer({ minimum: 1, default: 1, description: 'From 1.' })),
-  pageSize: Type.Optional(
-    Type.Integer({ minimum: 1, maximum: LIMITS.functionList.max, default: LIMITS.functionList.default }),
-  ),
-};
 
 /** What OpenAPI shows of the operations of functions. */
 export const FUNCTION_DOCS = {
@@ -34,11 +26,7 @@ export const FUNCTION_DOCS = {
     tags,
     operationId: 'listFunctions',
     summary: 'List all versions of all functions, newest change first',
-    querystring: Type.Object({
-      name: Type.Optional(Type.String({ description: 'Part of the name; case counts.' })),
-      versionNumber: version,
-      ...paging,
-    }),
+    querystring: describeParameters(FUNCTIONS_QUERY),
     response: { 200: handled('One page.', FunctionList) },
   },
   get: {
@@ -47,7 +35,7 @@ export const FUNCTION_DOCS = {
     summary: 'Query one version of a function',
     description: 'When the name is a URN with its version, `versionNumber` may be left out.',
     params: byName,
-    querystring: Type.Object({ versionNumber: Type.String({ minLength: 1, description: EXACT }) }),
+    querystring: describeParameters(FUNCTION_QUERY),
     response: { 200: handled('The version.', OneFunction), ...WRONG_REQUEST },
   },
   update: {
@@ -64,9 +52,7 @@ export const FUNCTION_DOCS = {
     operationId: 'deleteFunction',
     summary: 'Delete a function, or one published version of it',
     params: byName,
-    querystring: Type.Object({
-      versionNumber: Type.Optional(Type.String({ description: 'Empty or `$latest`: the whole function.' })),
-    }),
+    querystring: describeParameters(FUNCTION_DELETE_QUERY),
     response: { 200: handled('It is deleted.', Deleted), ...WRONG_REQUEST },
   },
   versions: {
@@ -74,7 +60,7 @@ export const FUNCTION_DOCS = {
     operationId: 'listVersions',
     summary: 'Query all versions of a function, newest change first',
     params: byName,
-    querystring: Type.Object(paging),
+    querystring: describeParameters(VERSIONS_QUERY),
     response: { 200: handled('One page; `functions` is null when there is no such function.', VersionList) },
   },
   publish: {

@@ -1,25 +1,18 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { FUNCTION_UPDATE, readUpdate } from '../core/function-fields.ts';
-import { LIMITS } from '../core/limits.ts';
+import { readParameters, type Sent } from '../core/parameter.ts';
 import { PUBLISH, readPublish } from '../core/publish.ts';
 import { LATEST } from '../core/urn.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { knownName, type NamedFunction, readFunctionName } from '../registry/function-name.ts';
 import type { Registry } from '../registry/registry.ts';
 import { FUNCTION_DOCS } from './function-docs.ts';
-import {
-  type Query,
-  queryPage,
-  queryPositive,
-  queryText,
-  queryVersion,
-  readRequest,
-  warningsMember,
-} from './requests.ts';
+import { FUNCTION_DELETE_QUERY, FUNCTION_QUERY, FUNCTIONS_QUERY, VERSIONS_QUERY } from './queries.ts';
+import { readRequest, warningsMember } from './requests.ts';
 
 interface ByName {
   Params: { name: string };
-  Querystring: Query;
+  Querystring: Sent;
 }
 
 const JSON_TYPE = 'application/json; charset=utf-8';
@@ -35,14 +28,13 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
   const named = (request: FastifyRequest<ByName>): NamedFunction =>
     readFunctionName(request.params.name, request.tenant, business);
 
-  app.get<{ Querystring: Query }>(
+  app.get<{ Querystring: Sent }>(
     '/serverless/v1/functions',
     { config: { access: 'read', wrongRequestStatus, docs: FUNCTION_DOCS.list } },
     async (request, reply) => {
-      const { query, tenant } = request;
-      const filter = { tenant, version: queryVersion(query), namePart: queryText(query, 'name') };
-      const { page, pageSize } = readPage(query);
-      return reply.type(JSON_TYPE).send(await listing.page(filter, page.index, pageSize));
+      const { versionNumber, name, pageIndex, pageSize } = readParameters(FUNCTIONS_QUERY, request.query);
+      const filter = { tenant: request.tenant, version: versionNumber, namePart: name };
+      return reply.type(JSON_TYPE).send(await listing.page(filter, pageIndex.index, pageSize));
     },
   );
 
@@ -50,9 +42,9 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     '/serverless/v1/functions/:name',
     { config: { access: 'read', docs: FUNCTION_DOCS.get } },
     async (request, reply) => {
-      const asked = queryVersion(request.query);
+      const { versionNumber } = readParameters(FUNCTION_QUERY, request.query);
       const fn = named(request);
-      const version = oneVersion(fn.version, asked);
+      const version = oneVersion(fn.version, versionNumber);
       if (version === null) throw wrongRequest(['versionNumber is required']);
       return sendFunction(reply, await functions.read(request.tenant, knownName(fn), version));
     },
@@ -76,9 +68,9 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     '/serverless/v1/functions/:name',
     { config: { access: 'write', docs: FUNCTION_DOCS.delete } },
     async request => {
-      const asked = queryVersion(request.query);
+      const { versionNumber } = readParameters(FUNCTION_DELETE_QUERY, request.query);
       const fn = named(request);
-      const version = oneVersion(fn.version, asked) ?? LATEST;
+      const version = oneVersion(fn.version, versionNumber) ?? LATEST;
       await functions.delete(request.tenant, knownName(fn), version);
       return { code: 0, message: 'SUCCESS' };
     },
@@ -88,10 +80,10 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     '/serverless/v1/functions/:name/versions',
     { config: { access: 'read', wrongRequestStatus, docs: FUNCTION_DOCS.versions } },
     async (request, reply) => {
-      const { page, pageSize } = readPage(request.query);
-      const { total, records } = await versionsOf(request, page.index, pageSize);
+      const { pageIndex, pageSize } = readParameters(VERSIONS_QUERY, request.query);
+      const { total, records } = await versionsOf(request, pageIndex.index, pageSize);
       const list = total === 0 ? 'null' : `[${records.join(',')}]`;
-      const pageInfo = JSON.stringify({ total, pageSize: String(pageSize), pageIndex: page.text });
+      const pageInfo = JSON.stringify({ total, pageSize: String(pageSize), pageIndex: pageIndex.text });
       return sendJson(reply, `{"code":0,"message":"","functions":${list},"pageInfo":${pageInfo}}`);
     },
   );
@@ -113,13 +105,6 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     if (foreignUrn !== null) return { total: 0, records: [] };
     return functions.versions(request.tenant, name, pageIndex, pageSize);
   }
-}
-
-function readPage(query: Query) {
-  return {
-    page: queryPage(query, 'pageIndex'),
-    pageSize: queryPositive(query, 'pageSize', LIMITS.functionList.default, LIMITS.functionList.max),
-  };
 }
 
 /** The version of the URN or of the query; both may be there when they agree. null: neither is. */

@@ -1,9 +1,10 @@
 import { type TSchema, Type } from 'typebox';
-import { LIMITS } from '../core/limits.ts';
+import { describeParameters } from '../core/parameter.ts';
 import { POOL_UPDATE, POOLS_CREATE } from '../core/pool-fields.ts';
 import { Warnings } from '../http/docs.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import { handled, WRONG_BODY } from './docs.ts';
+import { POOLS_DELETE_QUERY, POOLS_QUERY } from './queries.ts';
 import { Done, nullable, textMap } from './schemas.ts';
 
 const tags = ['pool'];
@@ -66,12 +67,7 @@ export const POOL_DOCS = {
     tags,
     operationId: 'listPools',
     summary: 'Query pod pools, newest change first',
-    querystring: Type.Object({
-      id: optional(Type.String({ description: 'Exact.' })),
-      group: optional(Type.String({ description: 'Exact.' })),
-      offset: optional(Type.Integer({ minimum: 0, default: 1, description: 'The page, from 1; 0 means 1.' })),
-      limit: optional(Type.Integer({ minimum: 1, maximum: LIMITS.poolList.max, default: LIMITS.poolList.default })),
-    }),
+    querystring: describeParameters(POOLS_QUERY),
     response: {
       200: handled(
         'One page.',
@@ -92,7 +88,7 @@ export const POOL_DOCS = {
     operationId: 'deletePools',
     summary: 'Delete a pod pool, or the pools of a group',
     description: 'One of `id` and `group` is needed; with both, a pool has to match both.',
-    querystring: Type.Object({ id: optional(Type.String()), group: optional(Type.String()) }),
+    querystring: describeParameters(POOLS_DELETE_QUERY),
     response: { 200: handled('They are deleted, or deleting.', Done) },
   },
 } as const satisfies Record<string, RouteDocs>;

@@ -234,3 +234,32 @@ test('pools belong to the cluster: every tenant sees them', async () => {
   await meta.send('POST', PATH, { pools: [pool('a')] }, { 'x-tenant-id': 'acme' });
   expect(await list(meta)).toMatchObject({ count: 1 });
 });
+
+describe('with a cluster', () => {
+  test('a pool that may not be made there is refused with its reason, the others are created', async () => {
+    await using meta = await testMeta();
+    meta.registry.pools.actedOnBy({
+      refusal: ({ id }) => (id === 'bad' ? 'unsafe mount source: /etc' : null),
+      antiAffinities: () => '{"preferred":[]}',
+    });
+    const answer = await create(meta, pool('bad'), pool('good'));
+    expect(answer.body).toMatchObject({ code: 4104, result: { failed_pools: ['bad'] } });
+    expect(answer.body.message).toBe('failed to create pod pool, id: bad, err: unsafe mount source: /etc');
+    const { pools } = await list(meta);
+    expect(pools).toMatchObject([{ id: 'good', pod_anti_affinities: '{"preferred":[]}' }]);
+  });
+
+  test('whoever acts on pools hears of each change', async () => {
+    await using meta = await testMeta();
+    let heard = 0;
+    meta.registry.pools.onChange(() => {
+      heard += 1;
+    });
+    await create(meta, pool('a'));
+    expect(heard).toBe(1);
+    await meta.send('PUT', `${PATH}/a`, { size: 3 });
+    expect(heard).toBe(2);
+    await meta.send('DELETE', `${PATH}?id=a`);
+    expect(heard).toBe(3);
+  });
+});

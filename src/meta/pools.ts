@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import { LIMITS } from '../core/limits.ts';
+import { readParameters, type Sent } from '../core/parameter.ts';
 import type { Pool } from '../core/pool.ts';
 import { POOL_UPDATE, POOLS_CREATE, readPoolUpdate } from '../core/pool-fields.ts';
 import { unknownFieldWarnings } from '../core/unknown-fields.ts';
@@ -7,7 +7,8 @@ import { withWarnings } from '../http/answer.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { failedPools, type PoolRegistry } from '../registry/pools.ts';
 import { POOL_DOCS } from './pool-docs.ts';
-import { type Query, queryPage, queryPositive, queryText, readObject, readRequest } from './requests.ts';
+import { POOLS_DELETE_QUERY, POOLS_QUERY } from './queries.ts';
+import { readObject, readRequest } from './requests.ts';
 
 /** The specification lists no 400 for pools. */
 const wrongRequestStatus = 200;
@@ -30,15 +31,17 @@ export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
     },
   );
 
-  app.get<{ Querystring: Query }>(
+  app.get<{ Querystring: Sent }>(
     '/serverless/v1/podpools',
     { config: { access: 'read', wrongRequestStatus, docs: POOL_DOCS.list } },
     async ({ query }) => {
-      const filter = { id: queryText(query, 'id'), group: queryText(query, 'group') };
-      const limit = queryPositive(query, 'limit', LIMITS.poolList.default, LIMITS.poolList.max);
-      const page = /^0+$/.test(queryText(query, 'offset')) ? 1 : queryPage(query, 'offset').index;
-      const found = await pools.list(filter, page, limit);
-      return { code: 0, message: '', result: { count: found.count, pools: found.pools.map(poolRecord) } };
+      const { limit, offset, ...filter } = readParameters(POOLS_QUERY, query);
+      const found = await pools.list(filter, offset.index, limit);
+      return {
+        code: 0,
+        message: '',
+        result: { count: found.count, pools: found.pools.map(pool => poolRecord(pool, pools.antiAffinities(pool))) },
+      };
     },
   );
 
@@ -51,11 +54,11 @@ export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
     },
   );
 
-  app.delete<{ Querystring: Query }>(
+  app.delete<{ Querystring: Sent }>(
     '/serverless/v1/podpools',
     { config: { access: 'write', wrongRequestStatus, docs: POOL_DOCS.delete } },
     async ({ query }) => {
-      const filter = { id: queryText(query, 'id'), group: queryText(query, 'group') };
+      const filter = readParameters(POOLS_DELETE_QUERY, query);
       if (filter.id === '' && filter.group === '') throw wrongRequest(['one of id and group is required']);
       await pools.delete(filter);
       return { code: 0, message: '' };
@@ -63,7 +66,7 @@ export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
   );
 }
 
-function poolRecord({ spec, status, msg, readyCount }: Pool) {
+function poolRecord({ spec, status, msg, readyCount }: Pool, antiAffinities: string) {
   const { id, group, size, max_size, resources, ...optional } = spec;
   return {
     id,
@@ -75,6 +78,6 @@ function poolRecord({ spec, status, msg, readyCount }: Pool) {
     ready_count: readyCount,
     resources,
     ...optional,
-    pod_anti_affinities: '',
+    pod_anti_affinities: antiAffinities,
   };
 }

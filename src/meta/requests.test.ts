@@ -4,7 +4,7 @@ import { FUNCTION, NAME, testMeta, URN } from '../../test/meta/meta.ts';
 const FOREIGN = URN.replace(':default:', ':acme:');
 const WRONG_NAME = '0@demo@other';
 
-describe('what is wrong with a request by itself is reported first, whatever is stored', () => {
+describe('a request that is wrong by itself is refused first, whatever is stored', () => {
   const revisionId = '20261120100000000';
   const reservation = { funcName: NAME, version: 'v1', instanceLabel: 'gold', instanceConfigInfos: [{}] };
 

@@ -71,7 +71,7 @@ describe('create (POST)', () => {
 });
 
 describe('update (PUT)', () => {
-  test('what is not sent is kept', async () => {
+  test('an update keeps fields that are not sent', async () => {
     await using meta = await testMeta();
     await meta.register();
     await meta.send('POST', PATH, BODY);
@@ -93,7 +93,7 @@ describe('update (PUT)', () => {
     });
   });
 
-  test('what was never created is 200 with code 4104', async () => {
+  test('a label that was never created is 200 with code 4104', async () => {
     await using meta = await testMeta();
     await meta.register();
     expect(await meta.send('PUT', PATH, BODY)).toMatchObject({ status: 200, body: { code: 4104 } });
@@ -209,7 +209,7 @@ describe('delete', () => {
     expect((await list(meta)).total).toBe(0);
   });
 
-  test('what the body does not have is taken from the query: a label there never means all labels', async () => {
+  test('fields that the body does not have come from the query: a label there never means all labels', async () => {
     await using meta = await testMeta();
     await meta.register();
     for (const instanceLabel of ['a', 'b', 'c']) await meta.send('POST', PATH, { ...BODY, instanceLabel });
@@ -218,7 +218,7 @@ describe('delete', () => {
     expect((await list(meta)).results).toMatchObject([{ instanceLabel: 'c' }]);
   });
 
-  test('what was never created is 200 with code 4104', async () => {
+  test('a label that was never created is 200 with code 4104', async () => {
     await using meta = await testMeta();
     await meta.register();
     expect(await meta.send('DELETE', `${PATH}?funcName=${NAME}&version=latest`)).toMatchObject({

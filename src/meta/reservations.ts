@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { JsonObject } from '../core/json.ts';
+import type { Sent } from '../core/parameter.ts';
 import { quote } from '../core/problem.ts';
 import {
   RESERVATION,
@@ -15,7 +16,8 @@ import { withWarnings } from '../http/answer.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { knownName, readFunctionName } from '../registry/function-name.ts';
 import type { Registry } from '../registry/registry.ts';
-import { accept, type Query, queryText, readObject, readRequest } from './requests.ts';
+import { queryText } from './queries.ts';
+import { accept, readObject, readRequest } from './requests.ts';
 import { RESERVATION_DOCS } from './reservation-docs.ts';
 
 const PATH = '/serverless/v1/functions/reserve-instance';
@@ -52,7 +54,7 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
     return withWarnings(written(reservation, stored), request.warnings);
   });
 
-  app.get<{ Querystring: Query }>(PATH, { config: { access: 'read', docs: RESERVATION_DOCS.list } }, async request => {
+  app.get<{ Querystring: Sent }>(PATH, { config: { access: 'read', docs: RESERVATION_DOCS.list } }, async request => {
     const { funcName, version, instanceLabel } = withName(
       accept(readReservationBase(fromQuery(request.query))),
       request.tenant,
@@ -67,7 +69,7 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
     };
   });
 
-  app.delete<{ Querystring: Query }>(
+  app.delete<{ Querystring: Sent }>(
     PATH,
     { config: { access: 'write', docs: RESERVATION_DOCS.delete } },
     async request => {
@@ -84,12 +86,9 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
   );
 }
 
-function fromQuery(query: Query): JsonObject {
-  return {
-    funcName: queryText(query, 'funcName'),
-    version: queryText(query, 'version'),
-    instanceLabel: queryText(query, 'instanceLabel'),
-  };
+/** The fields of a body, in a query. */
+function fromQuery(query: Sent): JsonObject {
+  return Object.fromEntries(Object.keys(RESERVATION_SELECT.fields).map(name => [name, queryText(query, name)]));
 }
 
 function written({ funcName, version }: ReservationRequest, { label, clusters }: Reservation) {

@@ -26,6 +26,7 @@ export const FunctionRecord = Type.Object({
   codeSha256: Type.String(),
   storageType: Type.Enum(STORAGE_TYPES),
   codePath: Type.String(),
+  dependencies: Type.Optional(Type.Enum(['auto'])),
   bucketId: Type.String(),
   objectId: Type.String(),
   s3CodePath: nullable(
@@ -41,7 +42,7 @@ export const FunctionRecord = Type.Object({
   timeout: Type.Integer(),
   versionNumber: Type.String(),
   versionDesc: Type.String(),
-  environment: textMap,
+  environment: Type.Record(Type.String(), Type.Union([Type.String(), Type.Object({ secret: Type.String() })])),
   customResources: nullable(Type.Record(Type.String(), Type.Number())),
   statefulFlag: Type.Integer(),
   lastModified: Type.String(),
@@ -79,7 +80,7 @@ export const FunctionRecord = Type.Object({
 
 const codes = Object.values(META_CODES).map(({ code }) => code);
 
-/** What a handled request answers with when it did not succeed. */
+/** The answer of a handled request that did not succeed. */
 export const Failed = Type.Object({
   code: Type.Integer({ not: { const: 0 }, examples: codes }),
   message: Type.String(),

@@ -46,6 +46,7 @@ export function testFrontend(options: Partial<FrontendOptions> = {}): TestFronte
     log: { info: write('info'), warn: write('warn'), error: write('error') },
     slowMs: 60_000,
     tracer: { start: () => null },
+    addresses: { domain: { domain: 'localhost', scheme: 'http' }, key: Buffer.alloc(32, 7) },
     invoked: outcome => void outcomes.push(outcome),
     instances,
     functions: {

@@ -1,12 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import type { AgentInstances, CreateInstance, InstanceQuery } from '../../src/agents/contract.ts';
-import { instanceFailed, keyUsed, nameTaken, notRunning } from '../../src/agents/refusals.ts';
+import { instanceFailed, keyUsed, nameTaken, noPreviousRun, notRunning } from '../../src/agents/refusals.ts';
 import { failedPrecondition, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import { instanceNotFound } from '../../src/instances/refusals.ts';
+import type { Stages } from '../../src/lib/stages.ts';
 import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
 import type { SandboxAccess } from '../../src/sandbox/access.ts';
-import type { ExecRequest, ExecResult, LogRequest } from '../../src/sandbox/driver.ts';
+import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../../src/sandbox/driver.ts';
 
 interface Creating {
   readonly planned: Instance;
@@ -105,8 +106,9 @@ export class MemoryInstances implements AgentInstances {
     return { instances: page, nextCursor: page.length < instances.length ? (page.at(-1)?.id ?? null) : null };
   }
 
-  async delete(tenant: string, id: string, graceMs: number | null): Promise<void> {
+  async delete(tenant: string, id: string, graceMs: number | null, stages?: Stages): Promise<void> {
     this.#find(tenant, id);
+    stages?.over('row');
     this.deletes.push({ id, graceMs });
     this.#instances.delete(id);
     for (const [key, { planned }] of this.#keys) if (planned.id === id) this.#keys.delete(key);
@@ -121,6 +123,11 @@ export class MemoryInstances implements AgentInstances {
     this.#running(tenant, id);
     this.execs.push(request);
     return await this.onExec(request, signal);
+  }
+
+  async stats(tenant: string, id: string): Promise<SandboxStats> {
+    this.#running(tenant, id);
+    return { memoryBytes: 1_000_000, cpuMicros: 1000, processes: 1 };
   }
 
   async access(tenant: string, id: string): Promise<SandboxAccess> {
@@ -139,6 +146,10 @@ export class MemoryInstances implements AgentInstances {
   put(instance: Instance): Instance {
     this.#instances.set(instance.id, instance);
     return instance;
+  }
+
+  async previousLog(_tenant: string, id: string, run: number): Promise<string> {
+    throw noPreviousRun(id, run);
   }
 
   #find(tenant: string, id: string): Instance {
@@ -160,6 +171,7 @@ export function newInstance(spec: InstanceSpec): Instance {
     statusReason: '',
     loadError: '',
     restarts: 0,
+    restartAtMs: 0,
     createdAtMs: Date.UTC(2026, 0, 2, 3, 4, 5),
     startedAtMs: Date.UTC(2026, 0, 2, 3, 4, 6),
     nodeId: 'node-1',

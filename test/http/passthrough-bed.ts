@@ -57,3 +57,7 @@ export class Inside {
     for (const server of this.servers.splice(0)) await new Promise(resolve => server.close(resolve));
   }
 }
+
+/** The URL of a tunnel to a port of the agent. */
+export const tunnel = (it: Bed, port: number, query = '') =>
+  `${it.url.replace('http', 'ws')}/serverless/v1/ws?instance=${AGENT.id}&port=${port}${query}`;

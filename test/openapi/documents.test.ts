@@ -16,7 +16,7 @@ describeWith(['schemathesis'], 'OpenAPI documents under generated requests', () 
 
   beforeAll(async () => {
     scratch = mkdtempSync(join(tmpdir(), 'rookery-openapi-'));
-    // Jobs that are made up are taken in and listed; what runs is bounded, and everything goes with the server.
+    // The service accepts and lists jobs that are made up; the number that runs is bounded, and everything goes with the server.
     served = await Served.start({ args: ['--set', 'jobs.maxRunning=1'] });
   });
   afterAll(async () => {

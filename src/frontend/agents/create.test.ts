@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { createBody, runtimeSpec, type TestFrontend, testFrontend } from '../../../test/http/frontend.ts';
 import type { AgentFunction } from '../../core/agent.ts';
-import { alreadyExists, failedPrecondition, unavailable } from '../../core/error.ts';
+import { Away, alreadyExists, failedPrecondition, unavailable } from '../../core/error.ts';
 import { NO_SANDBOX } from '../../core/instance.ts';
 import { findPath } from '../../lib/opened-path.ts';
 
@@ -32,6 +32,23 @@ test('a field that nobody knows is ignored, and the answer tells so, beside the 
     'code',
     'instance_id',
   ]);
+});
+
+test('a create and a delete answer where their time went, and a refused one does not', async () => {
+  await using frontend = testFrontend();
+  frontend.instances.onCreate = async ({ stages }) => {
+    stages?.over('row');
+    return {};
+  };
+  const made = await create(frontend, createBody());
+  expect(made.headers['server-timing']).toMatch(/^http;dur=\d+\.\d{3}, row;dur=\d+\.\d{3}$/);
+  expect(Object.keys(made.body as object)).toEqual(['code', 'instance_id']);
+  const refusal = await create(frontend, createBody());
+  expect(refusal.status).toBe(409);
+  expect(refusal.headers['server-timing']).toBeUndefined();
+  const { instance_id } = made.body as { instance_id: string };
+  const ended = await frontend.send({ method: 'DELETE', url: `/api/agent/${instance_id}` });
+  expect(ended.headers['server-timing']).toMatch(/^http;dur=\d+\.\d{3}, row;dur=\d+\.\d{3}$/);
 });
 
 describe('agent create: the error table', () => {
@@ -86,6 +103,17 @@ describe('agent create: the error table', () => {
         body: { code: 500, message: `failed to create agent: ${cause.message}` },
       });
     }
+  });
+
+  test('503: the database of several replicas is away', async () => {
+    await using frontend = testFrontend();
+    frontend.instances.onCreate = () =>
+      Promise.reject(new Away('the database cannot be reached', { retryAfterSeconds: 1 }));
+    expect(await create(frontend, createBody())).toMatchObject({
+      status: 503,
+      headers: { 'retry-after': '1' },
+      body: { code: 503, message: 'failed to create agent: the database cannot be reached' },
+    });
   });
 
   test('500: a urn of an unregistered function', async () => {
@@ -265,5 +293,36 @@ describe('registered mode', () => {
   test('with both, inline takes precedence', async () => {
     await using frontend = testFrontend();
     expect((await create(frontend, { ...body, runtime_spec: runtimeSpec() })).status).toBe(200);
+  });
+});
+
+describe('pools that a create prefers', () => {
+  const made = async (body: object, headers: Record<string, string> = {}) => {
+    await using frontend = testFrontend();
+    const { body: answer, status } = await create(frontend, { ...createBody(), ...body }, headers);
+    const id = (answer as { instance_id: string }).instance_id;
+    return { status, spec: status === 200 ? (await frontend.instances.get('default', id)).spec : undefined, answer };
+  };
+
+  test('X-Pool-Label is kept in its order; without it the spec is as it was', async () => {
+    expect((await made({}, { 'x-pool-label': 'gpu=yes, fast' })).spec?.pool).toEqual({
+      id: '',
+      labels: ['gpu=yes', 'fast'],
+    });
+    expect((await made({}, { 'x-pool-label': '["a","b"]' })).spec?.pool?.labels).toEqual(['a', 'b']);
+    expect((await made({})).spec).not.toHaveProperty('pool');
+  });
+
+  test('one that is no list of labels is 400', async () => {
+    expect(await made({}, { 'x-pool-label': '[1]' })).toMatchObject({ status: 400 });
+  });
+
+  test('a mount of a cluster is a path of its machines: its text is checked, and it is not looked for here', async () => {
+    const mounts = (source: string) => ({
+      runtime_spec: runtimeSpec({ sandbox_type: 'kubernetes' }),
+      mounts: [{ source, target: '/data' }],
+    });
+    expect((await made(mounts('/missing/there'))).status).toBe(200);
+    expect(await made(mounts('/etc/x'))).toMatchObject({ answer: { message: 'unsafe mount source: /etc/x' } });
   });
 });

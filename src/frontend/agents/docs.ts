@@ -2,11 +2,12 @@ import { Type } from 'typebox';
 import { AGENT_CREATE } from '../../core/agent.ts';
 import { EXEC } from '../../core/exec.ts';
 import { LIMITS } from '../../core/limits.ts';
+import { describeParameters } from '../../core/parameter.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import { LOG_QUERY } from '../log-answer.ts';
-import { describeQuery } from '../query.ts';
-import { DELETE_QUERY, LIST_QUERY } from './queries.ts';
+import { CREATE_HEADERS, INVOKE_HEADERS } from './headers.ts';
+import { DELETE_QUERY, LIST_QUERY, PREVIOUS_QUERY } from './queries.ts';
 import {
   AgentCreated,
   AgentDeleted,
@@ -22,6 +23,13 @@ const tags = ['agent'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 const text = (description: string) => ({ description, content: { 'text/plain': { schema: Type.String() } } });
 const byId = Type.Object({ instanceId: Type.String({ description: 'The `instance_id` of the create.' }) });
+const timing = (stages: string) => ({
+  'Server-Timing': { type: 'string', description: `Where the time went, in milliseconds by stage: \`${stages}\`.` },
+});
+const createStages = timing(
+  'http;dur=0.412, checks;dur=…, row, start (with the parts of it that the driver knows), connect, load, record',
+);
+const deleteStages = timing('http;dur=0.087, row;dur=…, pre_stop, end, remove, record');
 const unknown = { 404: errorDocs('`instance not found: <id>`') };
 const busy = {
   409: errorDocs('The instance is in a state in which this cannot be done.'),
@@ -37,18 +45,10 @@ export const AGENT_DOCS = {
     summary: 'Create an agent instance',
     description:
       'Inline mode with `runtime_spec`, registered mode with `urn`; with both, inline. Answers when the sandbox runs and its code was loaded or failed to load, which does not fail the create.',
-    headers: Type.Object({
-      'Idempotency-Key': Type.Optional(
-        Type.String({
-          minLength: 1,
-          maxLength: LIMITS.idempotencyKeyChars,
-          description: 'The same key and body answer with the same instance.',
-        }),
-      ),
-    }),
+    headers: describeParameters(CREATE_HEADERS),
     body: AGENT_CREATE.describe(),
     response: {
-      200: json('It runs.', AgentCreated),
+      200: { ...json('It runs.', AgentCreated), headers: createStages },
       400: errorDocs('The request is wrong; the message says where.'),
       409: json('The name is taken, or the idempotency key came with another body.', NameTaken),
       500: errorDocs('`failed to create agent: <cause>`; nothing is left behind.'),
@@ -65,7 +65,7 @@ export const AGENT_DOCS = {
     tags,
     operationId: 'listAgents',
     summary: 'List agent instances, ordered by id',
-    querystring: describeQuery(LIST_QUERY),
+    querystring: describeParameters(LIST_QUERY),
     response: { 200: json('One page.', AgentList) },
   },
   delete: {
@@ -74,8 +74,8 @@ export const AGENT_DOCS = {
     summary: 'Delete an agent instance',
     description: 'Runs `pre_stop`, ends and removes the sandbox.',
     params: byId,
-    querystring: describeQuery(DELETE_QUERY),
-    response: { 200: json('It is gone.', AgentDeleted), ...unknown },
+    querystring: describeParameters(DELETE_QUERY),
+    response: { 200: { ...json('It is gone.', AgentDeleted), headers: deleteStages }, ...unknown },
   },
   restart: {
     tags,
@@ -97,11 +97,7 @@ export const AGENT_DOCS = {
     summary: 'Call the handler of an agent instance',
     description: `The body is the event, passed whole; empty is \`{}\`; at most ${LIMITS.invokeBodyBytes} bytes. Calls run one at a time, in order of arrival.`,
     params: byId,
-    headers: Type.Object({
-      'X-Invoke-Timeout-Ms': Type.Optional(
-        Type.Integer({ minimum: 1, description: 'Milliseconds, waiting included; can only shorten the bound.' }),
-      ),
-    }),
+    headers: describeParameters(INVOKE_HEADERS),
     body: Type.Unknown({ description: 'Any JSON.' }),
     response: {
       200: json('What the handler returned.', Invoked),
@@ -119,7 +115,7 @@ export const AGENT_DOCS = {
     operationId: 'agentLogs',
     summary: 'What the user’s code wrote',
     params: byId,
-    querystring: describeQuery(LOG_QUERY),
+    querystring: describeParameters({ ...LOG_QUERY, ...PREVIOUS_QUERY }),
     response: { 200: text('The lines.'), ...unknown, ...busy },
   },
   exec: {

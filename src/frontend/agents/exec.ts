@@ -5,13 +5,14 @@ import { LIMITS } from '../../core/limits.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { answerController } from '../../http/caller.ts';
 import { readRequest } from '../../http/request.ts';
+import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { AGENT_DOCS } from './docs.ts';
 
 /** `POST /api/agent/{instanceId}/exec`: one command inside the sandbox. It ends when the caller goes away. */
 export function addExecRoute(app: FastifyInstance, instances: AgentInstances): void {
   app.post<{ Params: { instanceId: string } }>(
     '/api/agent/:instanceId/exec',
-    { config: { access: 'write', longLived: true, docs: AGENT_DOCS.exec } },
+    { config: { access: 'write', longLived: true, livesWith: LIVES_WITH_AGENT, docs: AGENT_DOCS.exec } },
     async (request, reply) => {
       const sent = readRequest(request, EXEC, readExec);
       const command = {

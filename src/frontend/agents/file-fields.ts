@@ -16,7 +16,7 @@ export function formatMode(mode: number): string {
   return `0${(mode & 0o7777).toString(8).padStart(3, '0')}`;
 }
 
-/** What is wrong with a path inside a sandbox; undefined: nothing. */
+/** The problem of a path inside a sandbox; undefined when it has none. */
 export function pathProblem(path: string): string | undefined {
   if (path === '') return 'must not be empty';
   if (path.includes('\0')) return 'must not contain a NUL character';

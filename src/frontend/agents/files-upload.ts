@@ -6,7 +6,7 @@ import { LIMITS } from '../../core/limits.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import { MODE_TEXT, pathProblem, readMode } from './file-fields.ts';
 
-/** What stands around the file in a multipart body: a longer body cannot hold a file that is small enough. */
+/** The multipart body without its file: a longer body cannot hold a file that is small enough. */
 const MAX_AROUND_BYTES = 64 * 1024;
 const MAX_FIELD_BYTES = 8 * 1024;
 const MAX_PARTS = 8;
@@ -34,7 +34,7 @@ export async function receiveFile(
     return { path: target, sizeBytes };
   } catch (error) {
     upload.abandon();
-    // What is wrong with the body explains why the writing ended.
+    // A wrong body explains why the writing ended.
     throw upload.failure ?? withHint(error);
   }
 }
@@ -51,7 +51,7 @@ interface UploadedFile {
 class Upload {
   /** The file, once its part begins. */
   readonly file: Promise<UploadedFile>;
-  /** What is wrong with the body. */
+  /** Why the body is wrong. */
   failure: Error | undefined;
   readonly #parser: BusboyInstance;
   readonly #fields = new Map<string, string>();

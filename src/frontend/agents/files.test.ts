@@ -346,7 +346,7 @@ describe('upload', () => {
     expect(JSON.parse(await answer.promise)).toEqual({ code: 200, path: '/a', size });
   });
 
-  test('what the sandbox refuses is answered as it is, though the body is still on its way', async () => {
+  test('a refusal of the sandbox is answered as it is, though the body is still on its way', async () => {
     await using it = bed();
     it.inside.writeFile = () => Promise.reject(resourceExhausted('there is no room on the disk'));
     const answer = await upload(it, [
@@ -458,7 +458,7 @@ describe('download', () => {
     expect(await get({ 'if-modified-since': 'Thu, 01 Jan 1970 00:00:00 GMT' })).toBe(200);
   });
 
-  test('what is no file, or not there', async () => {
+  test('a path that is no file, or not there', async () => {
     await using it = withFile();
     mkdirSync(join(it.root, 'd'));
     expect(await download(it, '/d')).toMatchObject({ status: 400, body: { message: '/d is not a regular file' } });
@@ -502,7 +502,7 @@ describe('download', () => {
 describe('list', () => {
   const list = (it: Bed, query: string) => it.send({ method: 'GET', url: `${FILES}/list?${query}` });
 
-  test('what is in a directory, ordered by path', async () => {
+  test('the files of a directory, ordered by path', async () => {
     await using it = bed();
     mkdirSync(join(it.root, 'd/e'), { recursive: true });
     writeFileSync(join(it.root, 'd/e/f'), 'xyz', { mode: 0o640 });

@@ -1,9 +1,10 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
 import { LIMITS } from '../../core/limits.ts';
+import { readParameters, type Sent } from '../../core/parameter.ts';
 import { answerController } from '../../http/caller.ts';
 import type { FileEntry } from '../../sandbox/access.ts';
-import { type Query, readQuery } from '../query.ts';
+import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { formatMode } from './file-fields.ts';
 import { sendFile } from './files-download.ts';
 import { receiveFile } from './files-upload.ts';
@@ -12,7 +13,7 @@ import { DOWNLOAD_QUERY, FILES_QUERY, MKDIR_QUERY } from './queries.ts';
 
 interface ById {
   Params: { instanceId: string };
-  Querystring: Query;
+  Querystring: Sent;
 }
 
 /** Files inside the sandbox of an agent: upload, download, list, mkdir. Bodies go through as streams, never as a whole. */
@@ -27,14 +28,17 @@ export function addFileRoutes(app: FastifyInstance, instances: AgentInstances): 
 
     scope.post<ById>(
       `${files}/upload`,
-      { bodyLimit: LIMITS.fileUploadBytes, config: { access: 'write', longLived: true, docs: FILE_DOCS.upload } },
+      {
+        bodyLimit: LIMITS.fileUploadBytes,
+        config: { access: 'write', longLived: true, livesWith: LIVES_WITH_AGENT, docs: FILE_DOCS.upload },
+      },
       async (request, reply) => {
         const { signal } = stillness(reply);
         try {
           const { path, sizeBytes } = await receiveFile(request, await accessOf(request), signal);
           return { code: 200, path, size: sizeBytes };
         } finally {
-          // What was refused is read and dropped, so that its sender gets to read why.
+          // Reads and drops a refused body, so that its sender gets to read why.
           request.raw.unpipe();
           request.raw.resume();
         }
@@ -44,9 +48,17 @@ export function addFileRoutes(app: FastifyInstance, instances: AgentInstances): 
 
   app.get<ById>(
     `${files}/download`,
-    { config: { access: 'read', longLived: true, costly: 'scan', docs: FILE_DOCS.download } },
+    {
+      config: {
+        access: 'read',
+        longLived: true,
+        costly: 'scan',
+        livesWith: LIVES_WITH_AGENT,
+        docs: FILE_DOCS.download,
+      },
+    },
     async (request, reply) => {
-      const { path } = readQuery(DOWNLOAD_QUERY, request.query);
+      const { path } = readParameters(DOWNLOAD_QUERY, request.query);
       const { signal } = stillness(reply);
       const access = await accessOf(request);
       return await sendFile(request, reply, { path, file: await access.openFile(path, signal) });
@@ -55,9 +67,9 @@ export function addFileRoutes(app: FastifyInstance, instances: AgentInstances): 
 
   app.get<ById>(
     `${files}/list`,
-    { config: { access: 'read', costly: 'scan', docs: FILE_DOCS.list } },
+    { config: { access: 'read', costly: 'scan', livesWith: LIVES_WITH_AGENT, docs: FILE_DOCS.list } },
     async (request, reply) => {
-      const { path, recursive, max_depth } = readQuery(FILES_QUERY, request.query);
+      const { path, recursive, max_depth } = readParameters(FILES_QUERY, request.query);
       const maxDepth = recursive ? (max_depth ?? LIMITS.fileList.maxDepth) : 1;
       const { signal } = stillness(reply);
       const access = await accessOf(request);
@@ -67,13 +79,17 @@ export function addFileRoutes(app: FastifyInstance, instances: AgentInstances): 
     },
   );
 
-  app.post<ById>(`${files}/mkdir`, { config: { access: 'write', docs: FILE_DOCS.mkdir } }, async (request, reply) => {
-    const { path, mode, recursive } = readQuery(MKDIR_QUERY, request.query);
-    const { signal } = stillness(reply);
-    const access = await accessOf(request);
-    await access.makeDirectory(path, { mode, recursive }, signal);
-    return { code: 200, path };
-  });
+  app.post<ById>(
+    `${files}/mkdir`,
+    { config: { access: 'write', livesWith: LIVES_WITH_AGENT, docs: FILE_DOCS.mkdir } },
+    async (request, reply) => {
+      const { path, mode, recursive } = readParameters(MKDIR_QUERY, request.query);
+      const { signal } = stillness(reply);
+      const access = await accessOf(request);
+      await access.makeDirectory(path, { mode, recursive }, signal);
+      return { code: 200, path };
+    },
+  );
 }
 
 /** Aborts when the caller is gone, the answer is complete, or nothing has moved for too long. */

@@ -230,6 +230,7 @@ describe('the call', () => {
     const span = {
       traceparent: `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`,
       set: () => {},
+      part: () => {},
       end: (e?: unknown) => void ended.push(e),
     };
     await using frontend = testFrontend({ tracer: { start: () => span } });

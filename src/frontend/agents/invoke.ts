@@ -1,23 +1,26 @@
 import { randomUUID } from 'node:crypto';
-import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
-import { invalidRequest, loggable, messageOf, ServiceError } from '../../core/error.ts';
+import { invalidRequest, loggable, ServiceError } from '../../core/error.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
+import { isJson } from '../../lib/json-bytes.ts';
 import type { CallOutcome } from '../../runtime/channel.ts';
-import { continueTrace, formatTraceparent, type Span, type Tracer } from '../../telemetry/tracer.ts';
+import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
+import type { Span, Tracer } from '../../telemetry/tracer.ts';
 import { frontendErrors } from '../errors.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';
+import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { AGENT_DOCS } from './docs.ts';
+import { INVOKE_HEADERS } from './headers.ts';
 
 export interface InvokeRouteOptions {
   readonly instances: AgentInstances;
   readonly tracer: Tracer;
   /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
-  readonly invoked: (outcome: string, seconds: number) => void;
+  readonly invoked: (outcome: string, seconds: number, instanceId: string) => void;
 }
 
 const EMPTY_EVENT = Buffer.from('{}');
@@ -33,16 +36,17 @@ export function addInvokeRoute(app: FastifyInstance, options: InvokeRouteOptions
     url: '/api/agent/:instanceId/invoke',
     parameter: 'instanceId',
     bodyLimit: LIMITS.invokeBodyBytes,
-    config: { access: 'invoke', docs: AGENT_DOCS.invoke },
+    config: { access: 'invoke', livesWith: LIVES_WITH_AGENT, docs: AGENT_DOCS.invoke },
     early: (exchange, instanceId) => {
       const refusal = options.instances.refusal(exchange.tenant, instanceId);
       if (refusal === undefined) return false;
-      options.invoked(refusal.code, 0);
+      options.invoked(refusal.code, 0, instanceId);
       refuse(exchange, refusal);
       return true;
     },
     handle: (exchange, instanceId) => invoke(exchange, instanceId, options),
     refuse,
+    unreachable: (exchange, error) => exchange.fail(error, frontendErrors(error)),
   });
 }
 
@@ -50,14 +54,15 @@ function invoke(exchange: Exchange, instanceId: string, { instances, tracer, inv
   const startMs = performance.now();
   const { headers } = exchange.raw;
   const body = readEvent(exchange.body);
-  const timeoutMs = readTimeoutMs(headers);
+  const timeoutMs = INVOKE_HEADERS.timeoutMs.read(headers);
   const sent = headers.traceparent as string | undefined;
-  const span = tracer.start('invoke agent', 'server', sent);
+  const span = tracer.start('invoke agent', 'server', sent, exchange.traceId);
+  span?.set('rookery.instance_id', instanceId);
   const signal = exchange.caller;
   const call = {
     header: {
       traceId: exchange.traceId,
-      traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent)),
+      traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent, exchange.traceId)),
       requestId: randomUUID(),
       headers: forwardedHeaders(headers),
     },
@@ -68,7 +73,7 @@ function invoke(exchange: Exchange, instanceId: string, { instances, tracer, inv
   instances.invoke(exchange.tenant, instanceId, call).then(
     outcome => {
       try {
-        invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000);
+        invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000, instanceId);
         answer(exchange, outcome, span);
       } catch (error) {
         exchange.fault(error);
@@ -76,7 +81,11 @@ function invoke(exchange: Exchange, instanceId: string, { instances, tracer, inv
     },
     error => {
       try {
-        invoked(error instanceof ServiceError ? error.code : 'internal', (performance.now() - startMs) / 1000);
+        invoked(
+          error instanceof ServiceError ? error.code : 'internal',
+          (performance.now() - startMs) / 1000,
+          instanceId,
+        );
         span?.end(error);
         // When nobody is there to be answered, the outcome was counted, and that is all.
         if (!signal.aborted) refuse(exchange, error);
@@ -129,19 +138,9 @@ function refuse(exchange: Exchange, error: unknown): void {
 /** An empty body is `{}`. Fails with `invalid_request`. */
 function readEvent(body: Buffer | undefined): Buffer {
   if (body === undefined || body.length === 0) return EMPTY_EVENT;
+  // What is only passed on is looked at, and nothing is made of it.
+  if (isJson(body)) return body;
   const parsed = parseJson(body);
   if (!parsed.ok) throw invalidRequest(parsed.word);
   return body;
-}
-
-/** The longest that any function may take: the instance's own bound is the smaller one. */
-const LONGEST_CALL_MS = LIMITS.functionTimeoutSeconds.max * 1000;
-
-function readTimeoutMs(headers: IncomingHttpHeaders): number {
-  const sent = headers['x-invoke-timeout-ms'];
-  if (sent === undefined) return LONGEST_CALL_MS;
-  if (typeof sent !== 'string' || !/^0*[1-9]\d*$/.test(sent)) {
-    throw invalidRequest(`the header X-Invoke-Timeout-Ms must be a positive integer, got "${messageOf(sent)}"`);
-  }
-  return Math.min(Number(sent), LONGEST_CALL_MS);
 }

@@ -1,9 +1,9 @@
 import { Type } from 'typebox';
 import { LIMITS } from '../../core/limits.ts';
+import { describeParameters } from '../../core/parameter.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import { bytes, errors, upgrade } from '../io-docs.ts';
-import { describeQuery } from '../query.ts';
 import { DOWNLOAD_QUERY, FILES_QUERY, MKDIR_QUERY } from './queries.ts';
 import { TERMINAL_QUERY } from './terminal-query.ts';
 
@@ -43,7 +43,7 @@ export const FILE_DOCS = {
     summary: 'Read a file inside the sandbox',
     description: 'One range (`Range`, `If-Range`) and conditions (`If-None-Match`, `If-Modified-Since`) are heeded.',
     params: byId,
-    querystring: describeQuery(DOWNLOAD_QUERY),
+    querystring: describeParameters(DOWNLOAD_QUERY),
     response: {
       200: {
         description: 'The file.',
@@ -65,7 +65,7 @@ export const FILE_DOCS = {
     operationId: 'listFiles',
     summary: 'List a directory inside the sandbox, ordered by path',
     params: byId,
-    querystring: describeQuery(FILES_QUERY),
+    querystring: describeParameters(FILES_QUERY),
     response: {
       200: json(
         'What is in it.',
@@ -92,7 +92,7 @@ export const FILE_DOCS = {
     operationId: 'makeDirectory',
     summary: 'Make a directory inside the sandbox',
     params: byId,
-    querystring: describeQuery(MKDIR_QUERY),
+    querystring: describeParameters(MKDIR_QUERY),
     response: { 200: json('It is there.', Type.Object({ code: Ok, path: Type.String() })), ...errors },
   },
 } as const satisfies Record<string, RouteDocs>;
@@ -104,6 +104,6 @@ export const TERMINAL_DOCS: RouteDocs = {
   summary: 'Run a command inside the sandbox over a WebSocket, with or without a terminal',
   description: 'The messages are described in docs/sandbox-io.md.',
   params: byId,
-  querystring: describeQuery(TERMINAL_QUERY),
+  querystring: describeParameters(TERMINAL_QUERY),
   response: { ...upgrade, ...errors },
 };

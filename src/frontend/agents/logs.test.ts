@@ -35,7 +35,7 @@ test('no lines: an empty text', async () => {
   expect(await frontend.send({ url: URL_OF_IT })).toMatchObject({ status: 200, text: '' });
 });
 
-describe('what is asked for', () => {
+describe('the query', () => {
   test.each([
     ['', { tail: null, sinceMs: null, follow: false }],
     ['?tail=&since=&follow=', { tail: null, sinceMs: null, follow: false }],

@@ -1,8 +1,11 @@
 import type { FastifyInstance } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
-import { LogAnswers, readLogRequest } from '../log-answer.ts';
-import type { Query } from '../query.ts';
+import { readParameters, type Sent } from '../../core/parameter.ts';
+import { LIVES_WITH_AGENT } from '../lives-with.ts';
+import { LogAnswers, readLogRequest, TEXT } from '../log-answer.ts';
+import { badQuery } from '../query.ts';
 import { AGENT_DOCS } from './docs.ts';
+import { PREVIOUS_QUERY } from './queries.ts';
 
 /**
  * `GET /api/agent/{instanceId}/logs`: what the user's code wrote, as text. With `follow` it goes on until the sandbox ends, the
@@ -11,12 +14,17 @@ import { AGENT_DOCS } from './docs.ts';
 export function addLogsRoute(app: FastifyInstance, instances: AgentInstances): void {
   const answers = new LogAnswers(app);
 
-  app.get<{ Params: { instanceId: string }; Querystring: Query }>(
+  app.get<{ Params: { instanceId: string }; Querystring: Sent }>(
     '/api/agent/:instanceId/logs',
-    { config: { access: 'read', longLived: true, costly: 'scan', docs: AGENT_DOCS.logs } },
+    { config: { access: 'read', longLived: true, costly: 'scan', livesWith: LIVES_WITH_AGENT, docs: AGENT_DOCS.logs } },
     async (request, reply) => {
-      const wanted = readLogRequest(request.query);
       const { tenant, params } = request;
+      const { previous } = readParameters(PREVIOUS_QUERY, request.query);
+      if (previous !== null) {
+        const { tail } = readLogRequest(withoutMore(request.query));
+        return reply.type(TEXT).send(await instances.previousLog(tenant, params.instanceId, previous, tail));
+      }
+      const wanted = readLogRequest(request.query);
       if (request.method === 'HEAD') {
         await instances.get(tenant, params.instanceId);
         return answers.sendEmpty(reply);
@@ -26,4 +34,14 @@ export function addLogsRoute(app: FastifyInstance, instances: AgentInstances): v
       );
     },
   );
+}
+
+/** Lines that were kept have no times, and nothing more comes. */
+function withoutMore(query: Sent): Sent {
+  for (const name of ['since', 'follow']) {
+    if (![undefined, '', 'false'].includes(query[name] as string | undefined)) {
+      throw badQuery(name, 'absent beside previous', String(query[name]));
+    }
+  }
+  return query;
 }

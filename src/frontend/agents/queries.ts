@@ -7,7 +7,14 @@ import { MODE_PATTERN, MODE_TEXT, pathProblem, readMode } from './file-fields.ts
 const STATUSES: readonly InstanceStatus[] = ['CREATING', 'RUNNING', 'STOPPING', 'FAILED'];
 const CURSOR = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
-/** What a list of agents may be asked for. */
+/** The query of the log of an agent, beside that of every log. */
+export const PREVIOUS_QUERY = {
+  previous: integer({ min: 1, max: LIMITS.previousLogs.runs }, null, {
+    description: 'The log of an earlier run, whose sandbox is gone: 1 is the one before. Only `tail` goes with it.',
+  }),
+};
+
+/** The query of a list of agents. */
 export const LIST_QUERY = {
   namespace: anyText({ description: 'Exact.' }),
   name: anyText({ description: 'Exact.' }),

@@ -1,8 +1,10 @@
+import { addressPath } from '../../core/address.ts';
 import type { Instance } from '../../core/instance.ts';
 import { formatPort } from '../../core/port.ts';
+import { shownPolicy } from '../../core/restart-policy.ts';
 
 /** An instance as `GET /api/agent/{instanceId}` and the list show it. */
-export function agentRecord(instance: Instance): Record<string, unknown> {
+export function agentRecord(instance: Instance, address: string | null): Record<string, unknown> {
   const { spec, sandbox } = instance;
   return {
     instance_id: instance.id,
@@ -13,7 +15,7 @@ export function agentRecord(instance: Instance): Record<string, unknown> {
     ...(instance.statusReason === '' ? {} : { status_reason: instance.statusReason }),
     sandbox_type: spec.sandboxType,
     sandbox_id: sandbox.sandboxId,
-    node_id: instance.nodeId,
+    node_id: sandbox.placement?.nodeName ?? instance.nodeId,
     node_ip: sandbox.nodeIp,
     sandbox_ip: sandbox.sandboxIp,
     runtime: spec.runtime,
@@ -34,11 +36,18 @@ export function agentRecord(instance: Instance): Record<string, unknown> {
       host_ip: mapping.hostIp,
       host_port: mapping.hostPort,
     })),
+    ...(spec.expose && { expose: { ...spec.expose, address, path: addressPath(spec) } }),
     env_vars: spec.env,
     resources: { cpu: spec.cpuMillis, memory: spec.memoryMb },
     start_time: instance.startedAtMs === 0 ? null : new Date(instance.startedAtMs).toISOString(),
     restarts: instance.restarts,
+    ...(spec.restartPolicy && { restart_policy: shownPolicy(spec.restartPolicy) }),
+    ...(instance.restartAtMs > 0 && { restart_at: new Date(instance.restartAtMs).toISOString() }),
     isolation: sandbox.isolation,
+    ...(sandbox.placement && {
+      pool_id: sandbox.placement.poolId,
+      ...(sandbox.placement.poolId === null ? { pool_reason: sandbox.placement.whyNoPool } : {}),
+    }),
     ...(sandbox.warnings.length === 0 ? {} : { warnings: sandbox.warnings }),
     ...(instance.loadError === '' ? {} : { load_error: instance.loadError }),
   };

@@ -3,6 +3,8 @@ import { Warnings } from '../../http/docs.ts';
 
 /** The shapes of answers, for the OpenAPI document only: nothing that is sent passes a schema. Those of requests are declared in `core/`. */
 const Code200 = Type.Literal(200);
+/** A value of an environment. */
+const Variable = Type.Union([Type.String(), Type.Object({ secret: Type.String() })]);
 const InstanceId = Type.String({ format: 'uuid' });
 
 export const AgentCreated = Type.Object({
@@ -24,7 +26,12 @@ const AgentInstance = Type.Object({
   name: Type.String(),
   tenant: Type.String(),
   status: Type.Enum(['CREATING', 'RUNNING', 'STOPPING', 'FAILED']),
-  status_reason: Type.Optional(Type.String({ description: 'Why it is FAILED.' })),
+  status_reason: Type.Optional(
+    Type.String({
+      description:
+        'Why it is FAILED; of a RUNNING one, why nobody can tell whether it runs (its node does not answer).',
+    }),
+  ),
   sandbox_type: Type.String(),
   sandbox_id: Type.String(),
   node_id: Type.String(),
@@ -50,10 +57,31 @@ const AgentInstance = Type.Object({
       host_port: Type.Integer(),
     }),
   ),
-  env_vars: Type.Record(Type.String(), Type.String()),
+  expose: Type.Optional(
+    Type.Object(
+      {
+        port: Type.Integer(),
+        access: Type.Enum(['token', 'link', 'public']),
+        address: Type.Union([Type.String(), Type.Null()], {
+          description: 'null: its tenant cannot stand in a host name.',
+        }),
+        path: Type.String({ description: 'At the service’s own host name.' }),
+      },
+      { title: 'AgentAddress', description: 'Only of one that was created with it.' },
+    ),
+  ),
+  env_vars: Type.Record(Type.String(), Variable),
   resources: Type.Object({ cpu: Type.Integer(), memory: Type.Integer() }),
   start_time: Type.Union([Type.String({ format: 'date-time' }), Type.Null()]),
   restarts: Type.Integer(),
+  restart_policy: Type.Optional(
+    Type.Object({
+      policy: Type.Enum(['never', 'on-failure', 'always']),
+      max_restarts: Type.Optional(Type.Union([Type.Integer(), Type.Null()])),
+      backoff_seconds: Type.Optional(Type.Number()),
+    }),
+  ),
+  restart_at: Type.Optional(Type.String({ format: 'date-time', description: 'When its policy starts it again.' })),
   isolation: Type.Array(Type.String(), { description: 'The layers that hold: `mount`, `pid`, `cgroup.memory` …' }),
   warnings: Warnings,
   load_error: Type.Optional(Type.String({ description: 'Why its code could not be loaded.' })),

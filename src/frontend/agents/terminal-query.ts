@@ -1,9 +1,10 @@
 import { environmentNameProblem } from '../../core/environment.ts';
 import { invalidRequest } from '../../core/error.ts';
+import { type ParametersOf, readParameters, type Sent } from '../../core/parameter.ts';
 import type { OpenExecRequest } from '../../sandbox/access.ts';
-import { badQuery, flag, integer, parsed, type Query, type QueryOf, readQuery } from '../query.ts';
+import { badQuery, flag, integer, parsed } from '../query.ts';
 
-/** What is started when nothing is asked for: a login shell, the better one that is there. */
+/** The default command: a login shell, the better one that is there. */
 const LOGIN_SHELL = ['/bin/sh', '-c', 'if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi'];
 const DEFAULT_SIZE = { columns: 80, rows: 24 };
 const SIZE = { min: 1, max: 65_535 };
@@ -40,8 +41,8 @@ export const TERMINAL_QUERY = {
 };
 
 /** Fails with `invalid_request`. */
-export function readOpenExec(query: Query): OpenExecRequest {
-  const { tty, cols, rows, working_dir, command, env } = readQuery<QueryOf<typeof TERMINAL_QUERY>>(
+export function readOpenExec(query: Sent): OpenExecRequest {
+  const { tty, cols, rows, working_dir, command, env } = readParameters<ParametersOf<typeof TERMINAL_QUERY>>(
     TERMINAL_QUERY,
     query,
   );
@@ -54,7 +55,7 @@ export function readOpenExec(query: Query): OpenExecRequest {
 }
 
 /** Given once, a text is run by `/bin/sh -c`, or is a JSON list of arguments; given several times, each is an argument. */
-function readCommand(query: Query): readonly string[] {
+function readCommand(query: Sent): readonly string[] {
   const given = listOf(query.command);
   const [first] = given;
   if (first === undefined || (given.length === 1 && first === '')) return LOGIN_SHELL;
@@ -79,7 +80,7 @@ function parsedList(text: string): string[] | null {
   throw badQuery('command', 'a JSON list of texts', text);
 }
 
-function readEnvironment(query: Query): Record<string, string> {
+function readEnvironment(query: Sent): Record<string, string> {
   const env: Record<string, string> = {};
   for (const pair of listOf(query.env)) {
     const at = pair.indexOf('=');

@@ -4,7 +4,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough, Readable, Writable } from 'node:stream';
-import { afterAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { deferred } from '../../../test/http/deferred.ts';
 import { SPEC, type TestFrontend, testFrontend } from '../../../test/http/frontend.ts';
 import { HostAccess } from '../../../test/http/host-access.ts';
@@ -15,7 +15,10 @@ import type { OpenExec } from '../../sandbox/access.ts';
 
 const AGENT = newInstance(SPEC);
 const EXEC = `/api/agent/${AGENT.id}/exec`;
-const root = realpathSync(mkdtempSync(join(tmpdir(), 'rookery-terminal-')));
+let root: string;
+beforeAll(() => {
+  root = realpathSync(mkdtempSync(join(tmpdir(), 'rookery-terminal-')));
+});
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
 interface Bed extends TestFrontend {

@@ -3,9 +3,10 @@ import type { WebSocket } from 'ws';
 import type { AgentInstances } from '../../agents/contract.ts';
 import { messageOf } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
+import type { Sent } from '../../core/parameter.ts';
 import { receive, send, sendBinary } from '../../lib/socket-stream.ts';
 import type { OpenExec, TerminalSize } from '../../sandbox/access.ts';
-import type { Query } from '../query.ts';
+import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { answerUpgradeRequired, CLOSE, close, keepAlive, SocketLives } from '../web-socket.ts';
 import { TERMINAL_DOCS } from './io-docs.ts';
 import { readOpenExec } from './terminal-query.ts';
@@ -28,10 +29,10 @@ export function addTerminalRoute(app: FastifyInstance, instances: AgentInstances
   const lives = new SocketLives(app);
   const running = new WeakMap<object, Running>();
 
-  app.route<{ Params: { instanceId: string }; Querystring: Query }>({
+  app.route<{ Params: { instanceId: string }; Querystring: Sent }>({
     method: 'GET',
     url: '/api/agent/:instanceId/exec',
-    config: { access: 'write', longLived: true, docs: TERMINAL_DOCS },
+    config: { access: 'write', longLived: true, livesWith: LIVES_WITH_AGENT, docs: TERMINAL_DOCS },
     exposeHeadRoute: false,
     preHandler: async (request, reply) => {
       if (!request.ws) return answerUpgradeRequired(reply);

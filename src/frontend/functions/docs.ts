@@ -1,10 +1,13 @@
 import { Type } from 'typebox';
 import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
+import { ANSWER_HEADERS, PLACEMENT_HEADERS } from '../../core/function-call.ts';
+import { describeParameters } from '../../core/parameter.ts';
 import { TENANT_PATTERN } from '../../core/tenant.ts';
 import { Warnings } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import { LOG_QUERY } from '../log-answer.ts';
-import { anyText, describeQuery } from '../query.ts';
+import { anyText } from '../query.ts';
+import { STATS } from '../stats-view.ts';
 
 const tags = ['function service'];
 /** Whose log; the rest is asked as of any log. */
@@ -30,20 +33,7 @@ const lookups = {
 };
 const event = Type.Unknown({ description: 'The event: any JSON; empty is {}.' });
 
-const headers = Type.Object({
-  Accept: Type.Optional(Type.String({ description: '`text/event-stream`: the answer is a stream of events.' })),
-  'X-Instance-Cpu': Type.Optional(Type.String({ description: '1/1000 cores; a positive integer.' })),
-  'X-Instance-Memory': Type.Optional(Type.String({ description: 'MB; a positive integer.' })),
-  'X-Instance-Custom-Resource': Type.Optional(Type.String({ description: 'A JSON object of numbers.' })),
-  'X-Pool-Label': Type.Optional(Type.String({ description: 'Pools, preferred in order.' })),
-  'X-Instance-Label': Type.Optional(Type.String({ description: 'Only instances that are reserved for this label.' })),
-  'X-Instance-Session': Type.Optional(
-    Type.String({ description: '`{"sessionID", "sessionTTL", "concurrency"}` or a bare id.' }),
-  ),
-  'X-Session-Context': Type.Optional(Type.String({ description: '`{"sessionCtx": "…"}`' })),
-  'X-Invoke-Type': Type.Optional(Type.String({ description: '`async`: answer 202 at once.' })),
-  'X-Webhook-Url': Type.Optional(Type.String({ description: 'Where the end of an asynchronous call is posted.' })),
-});
+const headers = describeParameters({ ...ANSWER_HEADERS, ...PLACEMENT_HEADERS });
 
 const calls = {
   200: json('The value of the handler.', Type.Unknown()),
@@ -142,6 +132,24 @@ export const FUNCTION_DOCS = {
       ...lookups,
     },
   },
+  stats: {
+    tags,
+    operationId: 'functionStats',
+    summary: 'What the instances of a version use at this moment',
+    description: 'One that is ending is left out.',
+    params: byUrn,
+    response: {
+      200: json(
+        'They.',
+        Type.Object({
+          instances: Type.Array(
+            Type.Object({ instance_id: Type.String(), ...STATS }, { title: 'FunctionInstanceStats' }),
+          ),
+        }),
+      ),
+      ...lookups,
+    },
+  },
   logs: {
     tags,
     operationId: 'readFunctionLogs',
@@ -149,7 +157,7 @@ export const FUNCTION_DOCS = {
     description:
       'Of all instances that run now, with the beginning of the id of each one before its lines; of one with `instance`. What an instance wrote goes with it.',
     params: byUrn,
-    querystring: describeQuery({ ...INSTANCE_QUERY, ...LOG_QUERY }),
+    querystring: describeParameters({ ...INSTANCE_QUERY, ...LOG_QUERY }),
     response: {
       200: { description: 'The lines.', content: { 'text/plain': { schema: Type.String() } } },
       400: failed(`Not a functionVersionUrn, or a bad query (${SERVICE_CODES.badCall.code}).`),

@@ -23,7 +23,7 @@ export function userFailure(code: number, message: string): FunctionFailure {
   return { status: STATUS.get(code) ?? 500, code, message };
 }
 
-/** What a thrown error is to the caller of a function. */
+/** A thrown error as the caller of a function sees it. */
 export function functionFailure(error: unknown, traceId: string): FunctionFailure {
   if (!(error instanceof ServiceError)) {
     return {

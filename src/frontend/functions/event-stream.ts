@@ -1,13 +1,13 @@
 import { LIMITS } from '../../core/limits.ts';
-import type { Exchange, HeaderList } from '../../http/exchange.ts';
+import type { HeaderList, StreamExchange } from '../../http/exchange.ts';
 import { HeldBytes } from '../../lib/held-bytes.ts';
 import { WaitingEvents } from './waiting-events.ts';
 
 const HEARTBEAT_MS = 15_000;
 const HEARTBEAT = ':\n\n';
-/** What one stream turns into lines before others have their turn. */
+/** Bytes that one stream turns into lines before others have their turn. */
 const TURN_BYTES = 64 * 1024;
-/** What an event costs beside its bytes, of a turn. */
+/** The part of a turn that an event costs beside its bytes. */
 const EVENT_BYTES = 32;
 /** Of all streams. */
 const WAITING = new HeldBytes(LIMITS.waitingEventBytes);
@@ -20,7 +20,7 @@ const WAITING = new HeldBytes(LIMITS.waitingEventBytes);
  * bounds what it holds, and the work of a turn has a bound too.
  */
 export class EventStream {
-  readonly #exchange: Pick<Exchange, 'response' | 'begin'>;
+  readonly #exchange: StreamExchange;
   readonly #headers: HeaderList;
   readonly #heartbeat: NodeJS.Timeout;
   readonly #waiting = new WaitingEvents();
@@ -36,7 +36,7 @@ export class EventStream {
   #error = '';
 
   /** `headers`: more of the answer's; read when it begins. */
-  constructor(exchange: Pick<Exchange, 'response' | 'begin'>, headers: HeaderList) {
+  constructor(exchange: StreamExchange, headers: HeaderList) {
     this.#exchange = exchange;
     this.#headers = headers;
     this.#heartbeat = setInterval(() => this.#beat(), HEARTBEAT_MS);
@@ -71,7 +71,7 @@ export class EventStream {
     this.end();
   }
 
-  /** What waits is sent before. */
+  /** Sends first what waits. */
   end(): void {
     if (this.#isEnded) return;
     this.#isEnded = true;

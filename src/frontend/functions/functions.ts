@@ -1,9 +1,11 @@
 import type { FastifyInstance } from 'fastify';
 import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
 import { notFound } from '../../core/error.ts';
+import { readParameters, type Sent } from '../../core/parameter.ts';
 import { withWarnings } from '../../http/answer.ts';
+import { LIVES_WITH_FUNCTION } from '../lives-with.ts';
 import { LogAnswers, readLogRequest } from '../log-answer.ts';
-import { type Query, readQuery } from '../query.ts';
+import { toStatsView } from '../stats-view.ts';
 import { FUNCTION_DOCS, INSTANCE_QUERY } from './docs.ts';
 import { functionFailure, sendFunctionFailure } from './errors.ts';
 import { addFunctionInvokeRoutes, type FunctionRoutesOptions, readUrn } from './invoke.ts';
@@ -44,7 +46,7 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
 
   app.delete<OfSession>(
     '/serverless/v1/functions/:urn/sessions/:sessionId',
-    { config: { access: 'invoke', docs: FUNCTION_DOCS.endSession } },
+    { config: { access: 'invoke', livesWith: LIVES_WITH_FUNCTION, docs: FUNCTION_DOCS.endSession } },
     async request => {
       const { urn, sessionId } = request.params;
       const tenant = ownTenantOnly ? request.tenant : null;
@@ -55,7 +57,7 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
 
   app.post<OfSession>(
     '/serverless/v1/functions/:urn/sessions/:sessionId/interrupt',
-    { config: { access: 'invoke', docs: FUNCTION_DOCS.interruptSession } },
+    { config: { access: 'invoke', livesWith: LIVES_WITH_FUNCTION, docs: FUNCTION_DOCS.interruptSession } },
     async request => {
       const { urn, sessionId } = request.params;
       const tenant = ownTenantOnly ? request.tenant : null;
@@ -66,7 +68,7 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
 
   app.get<{ Params: { urn: string } }>(
     '/serverless/v1/functions/:urn/instances',
-    { config: { access: 'read', docs: FUNCTION_DOCS.instances } },
+    { config: { access: 'read', livesWith: LIVES_WITH_FUNCTION, docs: FUNCTION_DOCS.instances } },
     async request => {
       const urn = readUrn(request.params.urn);
       const fn = await functions.check(urn, ownTenantOnly ? request.tenant : null);
@@ -83,16 +85,33 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
     },
   );
 
+  app.get<{ Params: { urn: string } }>(
+    '/serverless/v1/functions/:urn/stats',
+    { config: { access: 'read', livesWith: LIVES_WITH_FUNCTION, docs: FUNCTION_DOCS.stats } },
+    async request => {
+      const used = await functions.stats(readUrn(request.params.urn), ownTenantOnly ? request.tenant : null);
+      return { instances: used.map(({ id, ...stats }) => ({ instance_id: id, ...toStatsView(stats) })) };
+    },
+  );
+
   const logAnswers = new LogAnswers(app);
-  app.get<{ Params: { urn: string }; Querystring: Query }>(
+  app.get<{ Params: { urn: string }; Querystring: Sent }>(
     '/serverless/v1/functions/:urn/logs',
-    { config: { access: 'read', longLived: true, costly: 'scan', docs: FUNCTION_DOCS.logs } },
+    {
+      config: {
+        access: 'read',
+        longLived: true,
+        costly: 'scan',
+        livesWith: LIVES_WITH_FUNCTION,
+        docs: FUNCTION_DOCS.logs,
+      },
+    },
     async (request, reply) => {
       const urn = readUrn(request.params.urn);
       const tenant = ownTenantOnly ? request.tenant : null;
       const wanted = {
         ...readLogRequest(request.query),
-        instanceId: readQuery(INSTANCE_QUERY, request.query).instance ?? null,
+        instanceId: readParameters(INSTANCE_QUERY, request.query).instance ?? null,
       };
       if (request.method === 'HEAD') {
         await functions.check(urn, tenant);

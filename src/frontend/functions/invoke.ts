@@ -2,17 +2,22 @@ import { randomUUID } from 'node:crypto';
 import type { FastifyInstance } from 'fastify';
 import { SERVICE_CODES } from '../../core/codes.ts';
 import { invalidRequest, ServiceError } from '../../core/error.ts';
-import { isPlainCall, readFunctionCallHeaders } from '../../core/function-call.ts';
+import { ANSWER_HEADERS, isPlainCall, readFunctionCallHeaders } from '../../core/function-call.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
-import { formatUrn, LATEST, parseUrn } from '../../core/urn.ts';
+import { formatUrn, functionUrnOf, LATEST, parseUrn } from '../../core/urn.ts';
 import type { AsyncCalls } from '../../functions/async-calls.ts';
 import type { FunctionInvocation, FunctionResult, FunctionService } from '../../functions/function-service.ts';
+import { ServedElsewhere } from '../../functions/served-functions.ts';
 import { Exchange, SMALL_ANSWER_BYTES } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
+import { isJson } from '../../lib/json-bytes.ts';
 import { STREAM_CREDIT_BYTES } from '../../runtime/channel.ts';
-import { continueTrace, formatTraceparent, type Tracer } from '../../telemetry/tracer.ts';
+import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
+import type { Tracer } from '../../telemetry/tracer.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';
+import { callsFunctionOf, LIVES_WITH_FUNCTION } from '../lives-with.ts';
+import { endCallSpan } from './call-spans.ts';
 import { FUNCTION_DOCS } from './docs.ts';
 import { failExchange, functionFailure, functionFailureBody, userFailure } from './errors.ts';
 import { EventStream } from './event-stream.ts';
@@ -32,7 +37,6 @@ export interface FunctionRoutesOptions {
 const EMPTY_EVENT = Buffer.from('{}');
 const DONE = Buffer.from('[DONE]');
 const CALLER_LEFT_STATUS = 499;
-const EVENT_STREAM = /text\/event-stream/i;
 
 /** `POST …/functions/{urn}/invocations` and its short form: synchronous, as a stream, or asynchronous. */
 export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionRoutesOptions): void {
@@ -41,7 +45,8 @@ export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionR
     url: '/serverless/v1/functions/:urn/invocations',
     parameter: 'urn',
     bodyLimit,
-    config: { access: 'invoke', docs: FUNCTION_DOCS.invoke },
+    config: { access: 'invoke', livesWith: LIVES_WITH_FUNCTION, docs: FUNCTION_DOCS.invoke },
+    streams: headers => ANSWER_HEADERS.wantsStream.read(headers),
     early: (exchange, urn) => refuseEarly(exchange, urn, options),
     handle: (exchange, urn) => invoke(exchange, readUrn(urn), options),
     refuse,
@@ -52,7 +57,7 @@ export function addFunctionInvokeRoutes(app: FastifyInstance, options: FunctionR
   ] as const) {
     app.post<{ Params: { tenant: string; service: string; function: string } }>(
       url,
-      { bodyLimit, config: { access: 'invoke', ...docs } },
+      { bodyLimit, config: { access: 'invoke', livesWith: callsFunctionOf(options.business), ...docs } },
       (request, reply) => {
         const exchange = Exchange.ofRouter(request, reply);
         try {
@@ -73,7 +78,7 @@ function refuseEarly(
 ): boolean {
   const { headers } = exchange.raw;
   const urn = readUrns.get(sentUrn);
-  if (urn === undefined || headers['x-invoke-type'] !== undefined || !isPlainCall(headers)) return false;
+  if (urn === undefined || ANSWER_HEADERS.isAsync.isSent(headers) || !isPlainCall(headers)) return false;
   const refusal = functions.refusal(urn, ownTenantOnly ? exchange.tenant : null);
   if (refusal === undefined) return false;
   failExchange(exchange, functionFailure(refusal, exchange.traceId));
@@ -117,13 +122,14 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
   const { headers } = exchange.raw;
   const sent = headers.traceparent as string | undefined;
   const asked = readFunctionCallHeaders(headers);
-  const isAsync = headers['x-invoke-type'] === 'async';
-  const span = isAsync ? null : options.tracer.start('invoke function', 'server', sent);
-  const wantsStream = headers.accept !== undefined && EVENT_STREAM.test(headers.accept);
+  const isAsync = ANSWER_HEADERS.isAsync.read(headers);
+  const span = isAsync ? null : options.tracer.start('invoke function', 'server', sent, exchange.traceId);
+  span?.set('rookery.function', urn);
+  const wantsStream = ANSWER_HEADERS.wantsStream.read(headers);
   const signal = exchange.caller;
   const header = {
     traceId: exchange.traceId,
-    traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent)),
+    traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent, exchange.traceId)),
     requestId: randomUUID(),
     headers: forwardedHeaders(headers),
     ...(asked.session ? { sessionId: asked.session.id } : {}),
@@ -149,7 +155,7 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
     result => {
       try {
         if (!wantsStream) answer(exchange, result, placed);
-        span?.end(result.outcome.ok ? undefined : String(result.outcome.code));
+        if (span !== null) endCallSpan(span, result);
       } catch (error) {
         exchange.fault(error);
       }
@@ -159,7 +165,9 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
         span?.end(error instanceof Error ? error : String(error));
         if (exchange.isAnswered) return;
         if (signal.aborted) exchange.fail('the caller went away', { status: CALLER_LEFT_STATUS, body: {} });
-        else failExchange(exchange, functionFailure(error, exchange.traceId), placed);
+        else if (!passesOn(exchange, error, urn, options)) {
+          failExchange(exchange, functionFailure(error, exchange.traceId), placed);
+        }
       } catch (thrown) {
         exchange.fault(thrown);
       }
@@ -170,28 +178,43 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
 async function submit(
   exchange: Exchange,
   { urn, tenant, headers, call }: FunctionInvocation,
-  { functions, asyncCalls, webhookPrefixes }: FunctionRoutesOptions,
+  options: FunctionRoutesOptions,
 ): Promise<void> {
+  const { functions, asyncCalls, webhookPrefixes } = options;
   try {
     const fn = await functions.check(urn, tenant, headers);
-    const webhookUrl = readWebhookUrl(exchange.raw.headers['x-webhook-url'], webhookPrefixes);
+    const webhookUrl = readWebhookUrl(ANSWER_HEADERS.webhookUrl.read(exchange.raw.headers), webhookPrefixes);
     const { header, body } = call;
     const requestId = await asyncCalls.submit({ urn, tenant: fn.tenant, headers, header, body, webhookUrl });
     exchange.answer(202, JSON.stringify({ requestId }));
   } catch (error) {
-    failExchange(exchange, functionFailure(error, exchange.traceId));
+    if (!passesOn(exchange, error, urn, options)) failExchange(exchange, functionFailure(error, exchange.traceId));
   }
 }
 
-function readWebhookUrl(sent: string | string[] | undefined, prefixes: readonly string[] | null): string {
-  if (sent === undefined || sent === '') return '';
+/** A call whose function went to another replica before it had an instance is that replica's. */
+function passesOn(exchange: Exchange, error: unknown, urn: string, options: FunctionRoutesOptions): boolean {
+  if (!(error instanceof ServedElsewhere)) return false;
+  const fail = (reason: unknown) => refuse(exchange, reason);
+  const here = () => {
+    try {
+      invoke(exchange, urn, options);
+    } catch (thrown) {
+      fail(thrown);
+    }
+  };
+  return exchange.passOn({ key: functionUrnOf(urn), here, fail });
+}
+
+function readWebhookUrl(sent: string, prefixes: readonly string[] | null): string {
+  if (sent === '') return '';
   if (prefixes === null) {
     throw invalidRequest('X-Webhook-Url: webhooks are not enabled on this service', {
       number: SERVICE_CODES.badCall.code,
     });
   }
   // As it will be asked for: "/allowed/../other" is "/other".
-  const url = URL.canParse(String(sent)) ? new URL(String(sent)).href : '';
+  const url = URL.canParse(sent) ? new URL(sent).href : '';
   if (!/^https?:\/\//.test(url) || !prefixes.some(prefix => url.startsWith(prefix))) {
     throw invalidRequest(`X-Webhook-Url must begin with one of ${prefixes.join(', ')}`, {
       number: SERVICE_CODES.badCall.code,
@@ -225,7 +248,7 @@ async function stream(
   functions: FunctionService,
 ): Promise<FunctionResult> {
   const headers = ['X-Inner-Code', '0'];
-  const events = new EventStream(exchange, headers);
+  const events = new EventStream(exchange.inPieces(), headers);
   try {
     const { header } = invocation.call;
     const result = await functions.invoke({
@@ -261,6 +284,8 @@ async function stream(
 /** An empty body is `{}`. Fails with `invalid_request` (200400). */
 function readEvent(body: Buffer | undefined): Buffer {
   if (body === undefined || body.length === 0) return EMPTY_EVENT;
+  // What is only passed on is looked at, and nothing is made of it.
+  if (isJson(body)) return body;
   const parsed = parseJson(body);
   if (parsed.ok) return body;
   throw new ServiceError('invalid_request', `the body is not JSON: ${parsed.word}`, {

@@ -23,7 +23,7 @@ export class WaitingEvents {
     return this.#from === this.#to;
   }
 
-  /** What they occupy. */
+  /** The memory that they occupy. */
   get heldBytes(): number {
     return this.#memory.length;
   }

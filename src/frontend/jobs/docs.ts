@@ -1,7 +1,8 @@
 import { Type } from 'typebox';
 import { JOB_SCHEDULE, JOB_SUBMIT } from '../../core/job.ts';
+import { describeParameters } from '../../core/parameter.ts';
 import { Warnings } from '../../http/docs.ts';
-import { describeQuery, flag } from '../query.ts';
+import { flag } from '../query.ts';
 
 const tags = ['job'];
 export const JOB_LOG_QUERY = { follow: flag() };
@@ -124,7 +125,7 @@ export const JOB_DOCS = {
     operationId: 'getJobLogs',
     summary: 'The log of a job, as it is now; with `follow=true` as text, on until the job is over',
     params: byId,
-    querystring: describeQuery(JOB_LOG_QUERY),
+    querystring: describeParameters(JOB_LOG_QUERY),
     response: {
       200: {
         description: 'stdout and stderr.',

@@ -1,14 +1,16 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteHandlerMethod } from 'fastify';
 import { JOB_SUBMIT, jobRecord, readJobSubmission } from '../../core/job.ts';
+import { readParameters, type Sent } from '../../core/parameter.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { answerController } from '../../http/caller.ts';
+import type { LivesWith } from '../../http/lives-with.ts';
 import { sendJsonList, sendJsonText } from '../../http/masking.ts';
 import { readRequest } from '../../http/request.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import type { JobService } from '../../jobs/create-jobs.ts';
-import { onAbort } from '../../lib/linked-signal.ts';
-import { type Query, readQuery } from '../query.ts';
+import { onAbort, sharedController } from '../../lib/linked-signal.ts';
+import { LIVES_WITH_JOB, LIVES_WITH_JOB_LOG, LIVES_WITH_WORKER } from '../lives-with.ts';
 import { JOB_DOCS, JOB_LOG_QUERY } from './docs.ts';
 import { answerErrorsAsText } from './errors.ts';
 import { addPackageRoutes } from './packages.ts';
@@ -25,8 +27,15 @@ export interface JobRoutesOptions extends JobService {
 /** Reads of much at once. */
 const COSTLY: ReadonlySet<RouteDocs> = new Set([JOB_DOCS.list, JOB_DOCS.logs]);
 
+/** Only a node that runs jobs can begin one, and only the node that runs one, or ran it, can do the rest. All else is in the rows, which every node reads and writes. */
+const OF_NODE: ReadonlyMap<RouteDocs, LivesWith> = new Map<RouteDocs, LivesWith>([
+  [JOB_DOCS.submit, LIVES_WITH_WORKER],
+  [JOB_DOCS.stop, LIVES_WITH_JOB],
+  [JOB_DOCS.logs, LIVES_WITH_JOB_LOG],
+]);
+
 type Handler = (
-  request: FastifyRequest<{ Params: { id: string }; Querystring: Query }>,
+  request: FastifyRequest<{ Params: { id: string }; Querystring: Sent }>,
   reply: FastifyReply,
 ) => Promise<unknown>;
 
@@ -42,7 +51,12 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
     handle: Handler,
   ) => {
     const handler = handle as RouteHandlerMethod;
-    const config = COSTLY.has(docs) ? ({ access, costly: 'scan' } as const) : { access };
+    const livesWith = OF_NODE.get(docs);
+    const config = {
+      access,
+      ...(COSTLY.has(docs) ? ({ costly: 'scan' } as const) : {}),
+      ...(livesWith === undefined ? {} : { livesWith }),
+    };
     app.route({ method, url, config: { ...config, docs }, handler });
     // Documented once.
     app.route({ method, url: `${url}/`, config, handler });
@@ -79,14 +93,14 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
     stopped: await jobs.stop(tenant, params.id),
   }));
 
-  const closing = new AbortController();
+  const closing = sharedController();
   app.addHook('preClose', done => {
     closing.abort();
     done();
   });
   add('GET', '/api/jobs/:id/logs', 'read', JOB_DOCS.logs, async ({ tenant, params, query }, reply) => {
     const left = answerController(reply.raw);
-    if (!readQuery(JOB_LOG_QUERY, query).follow) {
+    if (!readParameters(JOB_LOG_QUERY, query).follow) {
       return sendJsonText(reply, 'logs', await jobs.log(tenant, params.id, left.signal));
     }
     reply.raw.once(

@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { invalidRequest, notFound } from '../../core/error.ts';
 import type { Packages } from '../../jobs/packages.ts';
+import { LIVES_WITH_WORKER } from '../lives-with.ts';
 import { JOB_DOCS } from './docs.ts';
 
 interface ByName {
@@ -27,9 +28,10 @@ export function addPackageRoutes(app: FastifyInstance, packages: Packages): void
         async (request, reply) => {
           const { tenant, params } = request;
           checkProtocol(request);
-          const found = await packages.find(tenant, params.name);
+          const isAsked = !ARCHIVE.test(request.headers.accept ?? '');
+          if (isAsked && (await packages.has(tenant, params.name))) return reply.code(200).send('');
+          const found = isAsked ? null : await packages.find(tenant, params.name);
           if (!found) throw notFound(`Package gcs://${params.name} does not exist`);
-          if (!ARCHIVE.test(request.headers.accept ?? '')) return reply.code(200).send('');
           return reply
             .type('application/octet-stream')
             .header('Content-Length', found.bytes)
@@ -39,7 +41,7 @@ export function addPackageRoutes(app: FastifyInstance, packages: Packages): void
 
       scope.put<ByName>(
         url,
-        { config: { access: 'write', ...(docs.put && { docs: docs.put }) } },
+        { config: { access: 'write', livesWith: LIVES_WITH_WORKER, ...(docs.put && { docs: docs.put }) } },
         async (request, reply) => {
           try {
             checkProtocol(request);
@@ -47,7 +49,7 @@ export function addPackageRoutes(app: FastifyInstance, packages: Packages): void
             await packages.write(request.tenant, request.params.name, request.raw);
             return reply.code(200).send('');
           } finally {
-            // What was refused is read and dropped, so that its sender gets to read why.
+            // Reads and drops a refused body, so that its sender gets to read why.
             request.raw.resume();
           }
         },

@@ -75,3 +75,19 @@ test('a reader that leaves ends the reading of the log', async () => {
   socket.terminate();
   await vi.waitFor(() => expect(hasEnded).toBe(true), WAIT_MS);
 });
+
+test('any number of readers follow at a time without a warning of Node that listeners leak', async () => {
+  const warnings: string[] = [];
+  const note = (warning: Error) => void warnings.push(warning.message);
+  process.on('warning', note);
+  try {
+    (await follow()).terminate();
+    const url = `${frontend.app.listeningOrigin}/api/jobs/one/logs?follow=true`;
+    const readers = await Promise.all(Array.from({ length: 20 }, () => fetch(url)));
+    await Promise.all(readers.map(({ body }) => body?.cancel()));
+    await vi.waitFor(() => expect(hasEnded).toBe(true), WAIT_MS);
+  } finally {
+    process.off('warning', note);
+  }
+  expect(warnings).toEqual([]);
+});

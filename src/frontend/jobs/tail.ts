@@ -7,6 +7,7 @@ import { LIMITS } from '../../core/limits.ts';
 import type { Jobs } from '../../jobs/jobs.ts';
 import { endsWithin } from '../../lib/deadline.ts';
 import { send } from '../../lib/socket-stream.ts';
+import { LIVES_WITH_JOB_LOG } from '../lives-with.ts';
 import { CLOSE, close, keepAlive, SocketLives } from '../web-socket.ts';
 
 /** One frame; the client prints each as it comes. */
@@ -23,7 +24,7 @@ export function addTailRoute(app: FastifyInstance, jobs: Jobs): void {
     app.route<{ Params: { id: string } }>({
       method: 'GET',
       url,
-      config: { access: 'read', longLived: true, costly: 'follow' },
+      config: { access: 'read', longLived: true, costly: 'follow', livesWith: LIVES_WITH_JOB_LOG },
       exposeHeadRoute: false,
       preValidation: async request => {
         await jobs.get(request.tenant, request.params.id);

@@ -1,11 +1,11 @@
 import type { IncomingMessage } from 'node:http';
 import { unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
-import { setsPlatformCookie } from '../forwarded-headers.ts';
 import { namedByConnection, OF_CONNECTION, OF_FRAMING, tokens } from './headers.ts';
+import type { Way } from './way.ts';
 
 /**
- * What a server inside says is input: this reads the head of its answer, and either gives what may go to the caller or says what is
+ * The answer of a server inside is input: this reads the head of its answer, and either gives what may go to the caller or says what is
  * wrong with it. Node's parser has split it, strictly; what the parser lets through and node would then refuse to write ends here.
  */
 export interface AnswerHead {
@@ -21,9 +21,10 @@ export interface Asked {
   /** The caller's request. */
   readonly request: IncomingMessage;
   readonly isUpgrade: boolean;
+  readonly way: Way;
 }
 
-/** What a browser would take for the whole origin, or for other paths of it; the origin is the service's. */
+/** Headers that a browser would take for the whole origin, or for other paths of it; the origin is the service's. */
 const OF_ORIGIN = new Set([
   'accept-ch',
   'accept-ch-lifetime',
@@ -91,18 +92,18 @@ export function readUpgradeHead(answer: IncomingMessage, asked: Asked): AnswerHe
   return { status: 101, reason: answer.statusMessage ?? '', headers };
 }
 
-/** The trailers of an answer that may go to the caller, as pairs. What does not belong into trailers is left out. */
-export function trailersForCaller(answer: IncomingMessage): [string, string][] {
+/** The trailers of an answer that may go to the caller, as pairs. Fields that do not belong into trailers are left out. */
+export function trailersForCaller(answer: IncomingMessage, way: Way): [string, string][] {
   return pairsOf(answer.rawTrailers).filter(
     ([name, value]) =>
       TOKEN.test(name) &&
       !NO_TEXT.test(value) &&
-      mayPass(name.toLowerCase(), value) &&
+      passed(name.toLowerCase(), value, way) === value &&
       !/^(set-cookie|content-)/i.test(name),
   );
 }
 
-/** What is wrong with an answer that node's parser could not read. */
+/** Why node's parser could not read an answer. */
 export function wrong({ port }: Pick<Asked, 'port'>, what: string) {
   return unavailable(`the server on port ${port} gave an answer that cannot be passed on: ${what}`);
 }
@@ -116,16 +117,20 @@ function readHeaders(answer: IncomingMessage, asked: Asked): string[] {
   for (const [name, value] of pairs) {
     if (!TOKEN.test(name) || NO_TEXT.test(value)) throw wrong(asked, 'one of its headers has control characters');
     const lower = name.toLowerCase();
-    if (!named.has(lower) && !OF_FRAMING.has(lower) && mayPass(lower, value)) sent.push(name, value);
+    if (named.has(lower) || OF_FRAMING.has(lower)) continue;
+    const shown = passed(lower, value, asked.way);
+    if (shown !== undefined) sent.push(name, shown);
   }
   return sent;
 }
 
-function mayPass(name: string, value: string): boolean {
-  if (OF_CONNECTION.has(name) || OF_ORIGIN.has(name) || OF_PROXY.has(name) || name === 'x-trace-id') return false;
-  if (name === 'www-authenticate') return !OF_CONNECTION_SCHEMES.test(value);
+/** What the caller gets of a header; undefined: nothing. */
+function passed(name: string, value: string, way: Way): string | undefined {
+  if (OF_CONNECTION.has(name) || OF_ORIGIN.has(name) || OF_PROXY.has(name) || name === 'x-trace-id') return undefined;
+  if (name === 'www-authenticate') return OF_CONNECTION_SCHEMES.test(value) ? undefined : value;
   // Nobody but the service says who its callers are. Anywhere in it: clients disagree about where a cookie ends and the next begins.
-  return name !== 'set-cookie' || !setsPlatformCookie(value);
+  if (name === 'set-cookie') return way.setCookie(value);
+  return name === 'location' || name === 'content-location' ? way.location(value) : value;
 }
 
 /** Node refuses to announce trailers where there can be none. */

@@ -1,8 +1,9 @@
 import { Type } from 'typebox';
+import { describeParameters } from '../../core/parameter.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import { bytes, errors, upgrade } from '../io-docs.ts';
-import { anyText, describeQuery, flag, integer, required } from '../query.ts';
+import { anyText, flag, integer, required } from '../query.ts';
 
 const channel = ['byte channels'];
 /** Where a channel leads. */
@@ -30,7 +31,7 @@ const http = (operationId: string, method: string): RouteDocs => ({
   description:
     'Method, path, query, headers and body go through as they are, both ways, but for what belongs to the service: `instance`, `port` and `token` of the query, tokens and tenants. Every other method, and upgrades such as WebSockets, go through too.',
   params: Type.Object({ '*': Type.String({ description: 'The path inside.' }) }),
-  querystring: describeQuery(TARGET_QUERY),
+  querystring: describeParameters(TARGET_QUERY),
   response: {
     200: { description: 'What the server answers, whatever its status.', content: { '*/*': { schema: bytes } } },
     ...unreachable,
@@ -44,7 +45,7 @@ export const PASSTHROUGH_DOCS = {
     operationId: 'openTunnel',
     summary: 'Bytes to and from a port inside a sandbox, over a WebSocket',
     description: 'Binary messages are the bytes, both ways. docs/sandbox-io.md says how each side ends.',
-    querystring: describeQuery(TUNNEL_QUERY),
+    querystring: describeParameters(TUNNEL_QUERY),
     response: { ...upgrade, ...unreachable },
   },
   http: {

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { invalidRequest } from '../../core/error.ts';
 import { type TokenVerifier, tokenOf } from '../../http/credentials.ts';
-import { cookiesWithoutToken } from '../forwarded-headers.ts';
+import type { Way } from './way.ts';
 
 /** Headers of one connection only (RFC 9110 §7.6.1): each side has its own. */
 export const OF_CONNECTION: ReadonlySet<string> = new Set([
@@ -17,7 +17,7 @@ export const OF_CONNECTION: ReadonlySet<string> = new Set([
 ]);
 /** Where a body ends. Each side says it anew, of what node has read: whatever a `Connection` names, it is there once. */
 export const OF_FRAMING: ReadonlySet<string> = new Set(['content-length', 'trailer', 'transfer-encoding']);
-/** What callers say to the platform, not to what runs in a sandbox. `expect` has been met by then. */
+/** Headers for the platform, not for the program in a sandbox. `expect` has been met by then. */
 const OF_PLATFORM = new Set(['expect', 'tenantid', 'x-auth', 'x-tenant-id', 'x-trace-id']);
 /** Parameters of the platform; everything else of a query belongs to the sandbox. */
 const OWN_PARAMETERS = new Set(['instance', 'port', 'token']);
@@ -27,6 +27,7 @@ export interface PassedHead {
   readonly traceId: string;
   readonly tokens: readonly string[];
   readonly isUpgrade: boolean;
+  readonly way: Way;
 }
 
 /**
@@ -61,7 +62,7 @@ export function headersForSandbox(request: IncomingMessage, head: PassedHead): s
     const name = rawHeaders[at] as string;
     const lower = name.toLowerCase();
     if (named.has(lower) || OF_FRAMING.has(lower)) continue;
-    const value = valueForSandbox(lower, rawHeaders[at + 1] as string, head.tokens);
+    const value = valueForSandbox(lower, rawHeaders[at + 1] as string, head);
     if (value !== undefined) sent.push(name, value);
   }
   sent.push('X-Trace-Id', traceId);
@@ -85,12 +86,15 @@ export function headersForSandbox(request: IncomingMessage, head: PassedHead): s
 }
 
 /** The trailers of a request that may reach the sandbox, as pairs. */
-export function trailersForSandbox(rawTrailers: readonly string[], tokens: readonly string[]): [string, string][] {
+export function trailersForSandbox(
+  rawTrailers: readonly string[],
+  head: Pick<PassedHead, 'tokens' | 'way'>,
+): [string, string][] {
   const sent: [string, string][] = [];
   for (let at = 0; at < rawTrailers.length; at += 2) {
     const name = rawTrailers[at] as string;
     const lower = name.toLowerCase();
-    const value = OF_FRAMING.has(lower) ? undefined : valueForSandbox(lower, rawTrailers[at + 1] as string, tokens);
+    const value = OF_FRAMING.has(lower) ? undefined : valueForSandbox(lower, rawTrailers[at + 1] as string, head);
     if (value !== undefined) sent.push([name, value]);
   }
   return sent;
@@ -121,10 +125,15 @@ export function tokens(list: string | undefined): ReadonlySet<string> {
 }
 
 /** `undefined`: it stays here. */
-function valueForSandbox(name: string, value: string, tokens: readonly string[]): string | undefined {
+function valueForSandbox(
+  name: string,
+  value: string,
+  { tokens, way }: Pick<PassedHead, 'tokens' | 'way'>,
+): string | undefined {
   if (OF_CONNECTION.has(name) || OF_PLATFORM.has(name)) return undefined;
   if (name === 'cookie') {
-    const rest = cookiesWithoutToken(value)
+    const rest = way
+      .cookies(value)
       .split('; ')
       .filter(pair => !hasToken(pair, tokens))
       .join('; ');

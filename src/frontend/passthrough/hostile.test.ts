@@ -84,7 +84,7 @@ describe('an answer that is none is 502, and ends nothing else', () => {
   });
 });
 
-describe('what comes before or behind an answer', () => {
+describe('bytes before or behind an answer', () => {
   test.each([
     ['a malformed link', 'HTTP/1.1 103 Early Hints\r\nLink: not a link\r\n\r\n'],
     ['an empty one', 'HTTP/1.1 103 Early Hints\r\nLink: \r\n\r\n'],
@@ -274,7 +274,7 @@ describe('an upgrade', () => {
   });
 });
 
-describe('what a request says to the platform stays with it', () => {
+describe('headers for the platform stay with it', () => {
   /** Everything that the inside hears of a request. */
   async function heard(it: Bed, head: (port: number) => string): Promise<string> {
     let said = '';

@@ -6,6 +6,7 @@ import { deadlineExceeded, messageOf, ServiceError, unavailable } from '../../co
 import { LIMITS } from '../../core/limits.ts';
 import { type Asked, readAnswerHead, readUpgradeHead, trailersForCaller, wrong } from './answer.ts';
 import { headersForSandbox, trailersForSandbox } from './headers.ts';
+import type { Way } from './way.ts';
 
 export interface PassOptions {
   /** Connected to the port inside. This owns it. */
@@ -15,7 +16,8 @@ export interface PassOptions {
   readonly port: number;
   /** The platform's, which the request carries. */
   readonly tokens: readonly string[];
-  /** What the caller sent behind the head of an upgrade. */
+  readonly way: Way;
+  /** Bytes that the caller sent behind the head of an upgrade. */
   readonly upgradeHead: Buffer | null;
 }
 
@@ -24,26 +26,20 @@ type Answered =
   | { readonly kind: 'upgrade'; readonly answer: IncomingMessage; readonly inner: Duplex; readonly head: Buffer };
 
 /**
- * What a page from a sandbox may do in a browser: not what pages of the service may. It gets an origin of its own, so that its scripts
- * cannot ask the API in the name of whoever looks at it.
- */
-const SANDBOXED = 'sandbox allow-scripts allow-forms allow-modals allow-popups allow-downloads';
-
-/**
  * Passes one request to a server inside a sandbox and its answer back, both as they come. Fails with `unavailable` when the server
  * breaks off before the head of its answer, or gives a head that cannot be passed on; later than that the caller's connection breaks off too.
  */
 export async function passRequest(request: FastifyRequest, reply: FastifyReply, options: PassOptions) {
-  const { connection, path, port, tokens } = options;
+  const { connection, path, port, tokens, way } = options;
   const { raw } = request;
-  const asked: Asked = { port, request: raw, isUpgrade: request.ws };
+  const asked: Asked = { port, request: raw, isUpgrade: request.ws, way };
   connection.on('error', () => undefined);
   // Whatever becomes of this request, nobody speaks with the inside once the caller has gone or has its answer.
   reply.raw.once('close', () => connection.destroy());
   const inner = http.request({
     method: request.method,
     path,
-    headers: headersForSandbox(raw, { traceId: request.traceId, tokens, isUpgrade: request.ws }),
+    headers: headersForSandbox(raw, { traceId: request.traceId, tokens, isUpgrade: request.ws, way }),
     createConnection: () => connection,
     setHost: false,
     insecureHTTPParser: false,
@@ -63,7 +59,7 @@ export async function passRequest(request: FastifyRequest, reply: FastifyReply, 
   reply.raw.setTimeout(LIMITS.passIdleMs, onIdle);
   // Node tells an answer of no pause of a socket that asks for an upgrade.
   if (request.ws) raw.socket.once('timeout', onIdle);
-  sendBody(raw, inner, tokens);
+  sendBody(raw, inner, { tokens, way });
   try {
     const answered = await headOf(inner, asked);
     if (answered.kind === 'upgrade') passUpgrade(request, reply, answered, { asked, callerHead: options.upgradeHead });
@@ -100,11 +96,11 @@ function headOf(inner: ClientRequest, asked: Asked): Promise<Answered> {
   });
 }
 
-function sendBody(raw: IncomingMessage, inner: ClientRequest, tokens: readonly string[]): void {
+function sendBody(raw: IncomingMessage, inner: ClientRequest, head: Pick<PassOptions, 'tokens' | 'way'>): void {
   raw.pipe(inner, { end: false });
   raw.once('end', () => {
     // Requests that were injected have none.
-    if (raw.rawTrailers?.length) inner.addTrailers(trailersForSandbox(raw.rawTrailers, tokens));
+    if (raw.rawTrailers?.length) inner.addTrailers(trailersForSandbox(raw.rawTrailers, head));
     inner.end();
   });
   // A server that answers before it has read everything may close its side; the rest is dropped.
@@ -137,7 +133,7 @@ function passAnswer(
     answer.destroy();
     inner.destroy();
   });
-  headers.push('X-Trace-Id', request.traceId, 'Content-Security-Policy', SANDBOXED);
+  headers.push('X-Trace-Id', request.traceId, ...asked.way.added);
   // The socket of an upgrade that was refused is no longer one that node reads further requests from.
   if (request.ws) headers.push('Connection', 'close');
   outer.sendDate = answer.headers.date === undefined;
@@ -152,7 +148,7 @@ function passAnswer(
   answer.pipe(outer, { end: false });
   answer.once('end', () => {
     if (!answer.complete) return;
-    if (answer.rawTrailers.length > 0) outer.addTrailers(trailersForCaller(answer));
+    if (answer.rawTrailers.length > 0) outer.addTrailers(trailersForCaller(answer, asked.way));
     outer.end();
   });
 }

@@ -1,34 +1,20 @@
 import { once } from 'node:events';
 import http, { type IncomingMessage, type Server } from 'node:http';
-import net, { type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { type WebSocket, WebSocketServer } from 'ws';
+import { WebSocketServer } from 'ws';
 import { deferred } from '../../../test/http/deferred.ts';
 import { HostAccess } from '../../../test/http/host-access.ts';
-import { AGENT, at, type Bed, bed, Inside, raw } from '../../../test/http/passthrough-bed.ts';
+import { AGENT, at, type Bed, bed, Inside, raw, tunnel } from '../../../test/http/passthrough-bed.ts';
 import { Caller, refusedHandshake } from '../../../test/http/web-socket.ts';
 import { LIMITS } from '../../core/limits.ts';
 
 const inner = new Inside();
-const { servers, sockets, http: inside, tcp: insideTcp } = inner;
+const { servers, http: inside, tcp: insideTcp } = inner;
 const listening = (server: Server) => inner.listen(server);
 
 afterEach(() => inner.close());
-
-const tunnel = (it: Bed, port: number, query = '') =>
-  `${it.url.replace('http', 'ws')}/serverless/v1/ws?instance=${AGENT.id}&port=${port}${query}`;
-
-/** What comes until the other side ends; unlike an iteration it leaves the socket open. */
-async function everything(socket: Socket): Promise<string> {
-  let seen = '';
-  socket.on('data', chunk => {
-    seen += chunk;
-  });
-  await once(socket, 'end');
-  return seen;
-}
 
 function headersOf({ rawHeaders }: IncomingMessage): Record<string, string> {
   const found: Record<string, string> = {};
@@ -136,7 +122,7 @@ describe('a request', () => {
   });
 });
 
-describe('what belongs to the platform does not reach the sandbox', () => {
+describe('headers of the platform do not reach the sandbox', () => {
   const SECRET = 'platform-token';
   const identity = { tenant: 'default', role: 'developer' } as const;
   const auth = {
@@ -186,7 +172,7 @@ describe('what belongs to the platform does not reach the sandbox', () => {
     expect(await url.promise).toBe('/x?a=1');
   });
 
-  test('what the sandbox itself asks for is passed on: Authorization beside X-Auth, and all of it without authentication', async () => {
+  test('headers for the sandbox itself are passed on: Authorization beside X-Auth, and all of them without authentication', async () => {
     await using it = await bed({ auth });
     const own = { 'X-Auth': SECRET, Authorization: 'Basic dTpw' };
     expect(await headersInside(it, own)).toMatchObject({ Authorization: 'Basic dTpw' });
@@ -426,155 +412,7 @@ test('a caller that leaves ends the request inside', async () => {
   await ended.promise;
 });
 
-describe('upgrades', () => {
-  test('a WebSocket inside speaks with its caller', async () => {
-    await using it = await bed();
-    const outer = http.createServer();
-    new WebSocketServer({ server: outer }).on('connection', (socket: WebSocket, request: IncomingMessage) => {
-      socket.send(request.headers.origin ?? '');
-      socket.on('message', (data: Buffer, isBinary) => socket.send(data, { binary: isBinary }));
-    });
-    const port = await listening(outer);
-    const caller = await Caller.open(it.url.replace('http', 'ws') + at(port, '/chat'), { origin: it.url });
-    const big = Buffer.alloc(3_000_000, 7);
-    caller.socket.send('hello');
-    caller.socket.send(big);
-    await vi.waitFor(() => expect(caller.messages.map(message => message.equals(big))).toEqual([true]), {
-      timeout: 10_000,
-    });
-    expect(caller.texts).toEqual([it.url, 'hello']);
-    caller.socket.close(4321, 'bye');
-    expect(await caller.closed).toEqual({ code: 4321, reason: 'bye' });
-  });
-
-  test('any protocol: bytes behind both heads included, and the end of each side', async () => {
-    await using it = await bed();
-    const port = await insideTcp(socket => {
-      let seen = '';
-      socket.on('data', chunk => {
-        if (seen === '') socket.write('HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: own\r\n\r\nwelcome,');
-        seen += chunk;
-      });
-      socket.on('end', () => socket.end(seen.split('\r\n\r\n')[1] ?? ''));
-    });
-    const head = `GET ${at(port)} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: own\r\n\r\nearly,`;
-    const socket = net.connect(Number(new URL(it.url).port), '127.0.0.1');
-    socket.write(head);
-    await once(socket, 'readable');
-    socket.end('late');
-    const answer = await text(socket);
-    expect(answer).toMatch(/^HTTP\/1\.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: own\r\nX-Trace-Id: /);
-    expect(answer.split('\r\n\r\n')[1]).toBe('welcome,early,late');
-  });
-
-  test('one that is refused inside is an ordinary answer', async () => {
-    await using it = await bed();
-    const port = await inside((_request, response) =>
-      response.writeHead(403, { 'content-type': 'application/json' }).end('{"no":1}'),
-    );
-    const url = it.url.replace('http', 'ws') + at(port);
-    expect(await refusedHandshake(url)).toEqual({ status: 403, body: { no: 1 } });
-  });
-
-  test('a page of another origin may open none', async () => {
-    await using it = await bed();
-    const port = await inside(() => undefined);
-    for (const origin of ['null', 'http://evil.example']) {
-      expect(await refusedHandshake(it.url.replace('http', 'ws') + at(port), { origin })).toMatchObject({
-        status: 403,
-      });
-      expect(await refusedHandshake(tunnel(it, port), { origin })).toMatchObject({ status: 403 });
-    }
-  });
-
-  test('the end of the server ends them', async () => {
-    await using it = await bed();
-    const outer = http.createServer();
-    new WebSocketServer({ server: outer });
-    const port = await listening(outer);
-    const caller = await Caller.open(it.url.replace('http', 'ws') + at(port));
-    await it.app.close();
-    expect(await caller.closed).toMatchObject({ code: 1006 });
-  });
-});
-
-describe('the tunnel', () => {
-  const echo = (socket: Socket) => void socket.pipe(socket);
-
-  test('binary messages are bytes, both ways', async () => {
-    await using it = await bed();
-    const caller = await Caller.open(tunnel(it, await insideTcp(echo)));
-    caller.socket.send(Buffer.from([0, 1]));
-    caller.socket.send(Buffer.from([255]));
-    await vi.waitFor(() => expect(Buffer.concat(caller.messages)).toEqual(Buffer.from([0, 1, 255])));
-    caller.socket.close();
-    await caller.closed;
-    await vi.waitFor(() => expect(sockets.size).toBe(0));
-  });
-
-  test('the end of the caller’s side is passed on, and the end inside ends all', async () => {
-    await using it = await bed();
-    const port = await insideTcp(async socket => void socket.end(`got ${await everything(socket)}`));
-    const caller = await Caller.open(tunnel(it, port));
-    caller.socket.send(Buffer.from('abc'));
-    caller.socket.send('{"type":"end"}');
-    expect(await caller.closed).toEqual({ code: 1000, reason: '' });
-    expect(Buffer.concat(caller.messages).toString()).toBe('got abc');
-  });
-
-  test('with half_close the end inside is a message, and the caller may go on', async () => {
-    await using it = await bed();
-    const got = deferred<string>();
-    const port = await insideTcp(async socket => {
-      socket.end('bye');
-      got.resolve(await everything(socket));
-    });
-    const caller = await Caller.open(tunnel(it, port, '&half_close=true'));
-    await vi.waitFor(() => expect(caller.texts).toEqual(['{"type":"end"}']));
-    caller.socket.send(Buffer.from('last words'));
-    caller.socket.send('{"type":"end"}');
-    expect(await got.promise).toBe('last words');
-    expect(await caller.closed).toMatchObject({ code: 1000 });
-  });
-
-  test('a connection that breaks inside: 1011', async () => {
-    await using it = await bed();
-    const port = await insideTcp(socket => void socket.once('data', () => socket.resetAndDestroy()));
-    const caller = await Caller.open(tunnel(it, port));
-    caller.socket.send(Buffer.from('x'));
-    expect(await caller.closed).toMatchObject({ code: 1011 });
-  });
-
-  test('another text is refused: 1008', async () => {
-    await using it = await bed();
-    const caller = await Caller.open(tunnel(it, await insideTcp(echo)));
-    caller.socket.send('hello');
-    expect(await caller.closed).toEqual({ code: 1008, reason: 'a text message must be {"type":"end"}' });
-    await vi.waitFor(() => expect(sockets.size).toBe(0));
-  });
-
-  test('a message that is too large: 1009', async () => {
-    await using it = await bed();
-    const caller = await Caller.open(tunnel(it, await insideTcp(echo)));
-    caller.socket.send(Buffer.alloc(1024 * 1024 + 1));
-    expect(await caller.closed).toMatchObject({ code: 1009 });
-  });
-
-  test('the end of the server ends it: 1001', async () => {
-    await using it = await bed();
-    const caller = await Caller.open(tunnel(it, await insideTcp(echo)));
-    await it.app.close();
-    expect(await caller.closed).toEqual({ code: 1001, reason: 'the service stops' });
-  });
-
-  test('a plain request learns that this is a WebSocket: 426', async () => {
-    await using it = await bed();
-    const answer = await it.send({ method: 'GET', url: `/serverless/v1/ws?instance=${AGENT.id}&port=80` });
-    expect(answer).toMatchObject({ status: 426 });
-  });
-});
-
-describe('what is asked for', () => {
+describe('the query', () => {
   test.each([
     ['', 'instance is required'],
     [`instance=${AGENT.id}`, 'port is required'],

@@ -1,0 +1,217 @@
+import type { IncomingMessage } from 'node:http';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { addressPath, parseAddressPath } from '../../core/address.ts';
+import { notFound, permissionDenied, ServiceError } from '../../core/error.ts';
+import { addressedByHost, BY_HOST_URL } from '../../http/address-host.ts';
+import { REFUSAL_STATUS, refusal } from '../../http/answer.ts';
+import { checkAccess, type TokenVerifier, tokenOf } from '../../http/credentials.ts';
+import { forwardedOf } from '../../http/forwarding.ts';
+import type { OwnGate, Route } from '../../http/route-config.ts';
+import { type Admitted, isRefusal, type Refusal } from '../../http/verdict.ts';
+import { asksForUpgrade, identityOf, isFromElsewhere, ownTokens, schemeOf } from './address-caller.ts';
+import type { AddressTarget, AddressTargets } from './address-targets.ts';
+import { tellOrigin } from './forwarded-for.ts';
+import { platformTokens } from './headers.ts';
+import { LINK_PARAMETER, type LinkSigner } from './link.ts';
+import { leaveBodies, type Passage } from './passage.ts';
+import { BY_HOST, byPath, LINK_COOKIE, type Way } from './way.ts';
+
+export interface AddressOptions {
+  readonly targets: AddressTargets;
+  readonly links: LinkSigner;
+  readonly auth: TokenVerifier | null;
+}
+
+/** What a request that was let in is for. */
+type Found =
+  | { readonly kind: 'pass'; readonly target: AddressTarget; readonly way: Way; readonly path: string }
+  /** Leads to the address as it should be asked for: of a signed link, its right becomes a cookie. */
+  | { readonly kind: 'redirect'; readonly status: 303 | 308; readonly headers: Readonly<Record<string, string>> };
+
+type Judged = (Admitted & { readonly route: Route }) | Refusal | null;
+
+/** What the metrics call requests for addresses; their paths are those of other people's servers. */
+const BY_HOST_ROUTE: Route = { url: '(address)', access: 'public', longLived: true };
+const BY_PATH_ROUTE: Route = { url: '/:tenant/:name/*', access: 'public', longLived: true };
+/** First parts of the service's own paths: what stands below them is the service's, also where there is nothing now. */
+export const OWN_PATHS: ReadonlySet<string> = new Set([
+  '',
+  'api',
+  'serverless',
+  'assets',
+  'healthz',
+  'readyz',
+  'metrics',
+  'openapi.json',
+  '.address',
+]);
+
+/**
+ * Addresses of what is exposed: `<name>--<namespace>.<domain>` by host, `/<tenant>/<name>/` by path. By host, it has an origin of its own, and is as on
+ * a machine of its own. By path it shares that of the service: its pages are sandboxed, and it has no cookies (docs/security.md).
+ */
+export function addAddressRoutes(app: FastifyInstance, passage: Passage, options: AddressOptions): void {
+  const found = new WeakMap<IncomingMessage, Found>();
+  const serve = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+    const it = found.get(request.raw);
+    if (it === undefined) throw notFound('there is no address');
+    if (it.kind === 'redirect') return reply.code(it.status).headers(it.headers).send();
+    const { target, way, path } = it;
+    const tokens = await (way === BY_HOST ? ownTokens : platformTokens)(request.raw, options.auth);
+    const to = { access: target.open, port: target.port, path: withoutOwn(path, tokens), tokens, way };
+    return await passage.pass(request, reply, to);
+  };
+
+  const letIn = (raw: IncomingMessage, route: Route, it: Extract<Found, { kind: 'pass' }>, prefix: string | null) => {
+    found.set(raw, it);
+    if (forwardedOf(raw) === undefined) tellOrigin(raw, schemeOf(raw), prefix);
+    const { tenant, livesWith } = it.target;
+    return { tenant, role: 'user', route: { ...route, livesWith } } as const;
+  };
+
+  const byHost: OwnGate = async ({ raw }) => {
+    const by = addressedByHost(raw);
+    if (by === undefined) return null;
+    if (by.problem !== null) return { reason: by.problem, ...refusal(400, `invalid request: ${by.problem}`) };
+    const target = await options.targets.find(by.name);
+    const visit = target && visitOf(raw, target, options.links);
+    if (visit) {
+      found.set(raw, visit);
+      return { tenant: by.name.tenant, role: 'user', route: BY_HOST_ROUTE };
+    }
+    const refused = forwardedOf(raw) === undefined ? await refusalOf(raw, target, options) : null;
+    if (refused !== null) return refused;
+    if (target === null) return asRefusal(notFound(`there is nothing at ${by.host}`));
+    return letIn(raw, BY_HOST_ROUTE, { kind: 'pass', target, way: BY_HOST, path: by.url }, null);
+  };
+
+  const ofPath: OwnGate = async ({ raw, params }): Promise<Judged> => {
+    const { tenant = '', name: segment = '' } = params as Record<string, string>;
+    const name = OWN_PATHS.has(tenant) ? null : parseAddressPath(tenant, segment);
+    const prefix = name && addressPath(name);
+    const url = raw.url ?? '';
+    // As it is written: what is escaped is somebody else's.
+    if (name === null || prefix === null || !`${url.split('?', 1)[0]}/`.startsWith(prefix)) return null;
+    const target = await options.targets.find(name);
+    if (target === null) return null;
+    const isPublic = target.access === 'public';
+    if (forwardedOf(raw) === undefined) {
+      const verdict = await app.gate(raw, {
+        ...BY_PATH_ROUTE,
+        access: isPublic ? 'public' : 'invoke',
+        anyOrigin: isPublic,
+      });
+      if (isRefusal(verdict)) return verdict;
+      if (!isPublic && !(await mayCome(raw, target, options.auth))) return null;
+    }
+    // A script below the service's own name that answers for its pages.
+    if (raw.headers['service-worker'] !== undefined) {
+      return asRefusal(permissionDenied('a service worker needs a host name of its own'));
+    }
+    const [path = '', query] = url.split(/\?(.*)/s, 2);
+    if (`${path}/` === prefix && raw.method === 'GET' && !asksForUpgrade(raw)) {
+      // Relative links of the page would lead beside it.
+      const Location = query === undefined ? prefix : `${prefix}?${query}`;
+      found.set(raw, { kind: 'redirect', status: 308, headers: { Location } });
+      return { tenant, role: 'user', route: BY_PATH_ROUTE };
+    }
+    const way = byPath(prefix, (raw.headers.host ?? '').toLowerCase());
+    return letIn(raw, BY_PATH_ROUTE, { kind: 'pass', target, way, path: behind(url, prefix) }, prefix.slice(0, -1));
+  };
+
+  app.register(async scope => {
+    leaveBodies(scope);
+    const config = { access: 'public', longLived: true, livesWith: { thing: 'instance', keyOf: () => null } } as const;
+    for (const method of passage.methods) {
+      scope.route({ method, url: BY_HOST_URL, config: { ...config, gate: byHost }, ...passage.handlers(serve) });
+      for (const url of ['/:tenant/:name', '/:tenant/:name/*']) {
+        scope.route({ method, url, config: { ...config, gate: ofPath }, ...passage.handlers(serve) });
+      }
+    }
+  });
+}
+
+/** Why a request for an address may not pass; null: it may. */
+async function refusalOf(
+  raw: IncomingMessage,
+  target: AddressTarget | null,
+  { auth, links }: AddressOptions,
+): Promise<Refusal | null> {
+  if (target?.access === 'public') return null;
+  const fromElsewhere = () =>
+    isFromElsewhere(raw) ? asRefusal(permissionDenied('cross-site requests are not allowed')) : null;
+  if (auth === null) return fromElsewhere();
+  if (target?.access === 'link' && hasCookie(raw, target, links)) return fromElsewhere();
+  try {
+    const identity = await identityOf(raw, auth);
+    if (target === null || (identity.tenant !== undefined && identity.tenant !== target.tenant)) {
+      return asRefusal(notFound(`there is nothing at ${(raw.headers.host ?? '').toLowerCase()}`));
+    }
+    checkAccess(identity, 'invoke');
+    return null;
+  } catch (error) {
+    if (error instanceof ServiceError) return asRefusal(error);
+    throw error;
+  }
+}
+
+/** The gate has let it in: whether it is of the tenant whose the address is. */
+async function mayCome(raw: IncomingMessage, target: AddressTarget, auth: TokenVerifier | null): Promise<boolean> {
+  if (auth === null) return true;
+  const token = tokenOf(raw) ?? '';
+  const identity = auth.known(token) ?? (await auth.verify(token));
+  return identity.tenant === undefined || identity.tenant === target.tenant;
+}
+
+/** A right that came as a link: from then on it is a cookie of this host, and the link is seen by nobody behind. */
+function visitOf(raw: IncomingMessage, { access, subject }: AddressTarget, links: LinkSigner): Found | null {
+  const [path = '', query = ''] = (raw.url ?? '').split(/\?(.*)/s, 2);
+  if (access !== 'link' || raw.method !== 'GET' || asksForUpgrade(raw) || !query.includes(LINK_PARAMETER)) return null;
+  const signed = new URLSearchParams(query).get(LINK_PARAMETER);
+  const until = signed === null ? null : links.verify('link', subject, signed);
+  if (until === null) return null;
+  const left = query.split('&').filter(pair => pair.split('=', 1)[0] !== LINK_PARAMETER);
+  const secure = schemeOf(raw) === 'https' ? '; Secure' : '';
+  const cookie = links.sign('cookie', subject, until);
+  return {
+    kind: 'redirect',
+    status: 303,
+    headers: {
+      // A path that begins with two slashes would be another host.
+      Location: `${path.replace(/^[/\\]+/, '/')}${left.length === 0 ? '' : `?${left.join('&')}`}`,
+      'Set-Cookie': `${LINK_COOKIE}=${cookie}; Path=/; Max-Age=${links.secondsLeft(until)}; HttpOnly; SameSite=Lax${secure}`,
+      'Cache-Control': 'no-store',
+      'Referrer-Policy': 'no-referrer',
+    },
+  };
+}
+
+/** A neighbour may have set a cookie of the same name: any that is right counts. */
+function hasCookie({ headers }: IncomingMessage, { subject }: AddressTarget, links: LinkSigner): boolean {
+  return (headers.cookie ?? '')
+    .split(/;\s*/)
+    .filter(pair => pair.startsWith(`${LINK_COOKIE}=`))
+    .some(pair => links.verify('cookie', subject, pair.slice(LINK_COOKIE.length + 1)) !== null);
+}
+
+function asRefusal(error: ServiceError): Refusal {
+  const status = error.code === 'not_found' ? 404 : (REFUSAL_STATUS[error.code] ?? 500);
+  return { reason: error, ...refusal(status, error.message) };
+}
+
+/** The path inside, with its query, of one that begins with `prefix`, or is it without its last slash. */
+function behind(url: string, prefix: string): string {
+  const rest = url.slice(prefix.length - 1);
+  return rest.startsWith('/') ? rest : `/${rest}`;
+}
+
+/** Without what belongs to the platform in its query. */
+function withoutOwn(url: string, tokens: readonly string[]): string {
+  const at = url.indexOf('?');
+  if (at === -1) return url;
+  const kept = url
+    .slice(at + 1)
+    .split('&')
+    .filter(pair => pair.split('=', 1)[0] !== LINK_PARAMETER && !tokens.some(token => pair.includes(token)));
+  return url.slice(0, at) + (kept.length === 0 ? '' : `?${kept.join('&')}`);
+}

@@ -1,0 +1,114 @@
+import { Forwarder } from '../../src/cluster/forwarder.ts';
+import { ClusterListener } from '../../src/cluster/listener.ts';
+import { Peers } from '../../src/cluster/peers.ts';
+import { type ClusterIdentity, clusterTls } from '../../src/cluster/tls.ts';
+import { unavailable } from '../../src/core/error.ts';
+import type { FrontendOptions } from '../../src/frontend/app.ts';
+import type { Locator, Replica, Target } from '../../src/http/forwarding.ts';
+import type { Thing } from '../../src/http/lives-with.ts';
+import { type TestFrontend, testFrontend } from './frontend.ts';
+
+/** How long a request is tried that nobody takes. */
+const WAIT_MS = 300;
+
+export const SECRET: ClusterIdentity = { kind: 'secret', secret: Buffer.alloc(32, 'a secret of the cluster') };
+
+/** A locator whose answers the test sets. */
+export class FakeLocator implements Locator {
+  readonly asked: { thing: Thing; key: string; isAnew: boolean }[] = [];
+  /** Where everything lives; null: here. */
+  target: Target = null;
+  /** What `refresh` finds; undefined: the same. */
+  refreshed: Target | undefined;
+  /** As if it had to be looked up. */
+  isSlow = false;
+
+  locate(thing: Thing, key: string): Target | Promise<Target> {
+    this.asked.push({ thing, key, isAnew: false });
+    return this.isSlow ? Promise.resolve(this.target) : this.target;
+  }
+
+  async refresh(thing: Thing, key: string): Promise<Replica> {
+    this.asked.push({ thing, key, isAnew: true });
+    const found = this.refreshed ?? this.target;
+    if (found === null) throw unavailable('no replica has it');
+    return found;
+  }
+}
+
+/** One replica as far as connections go: a frontend that listens, and its end of the cluster. */
+export interface TestReplica extends TestFrontend {
+  readonly nodeId: string;
+  readonly url: string;
+  readonly locator: FakeLocator;
+  readonly peers: Peers;
+  readonly listener: ClusterListener;
+  readonly results: string[];
+  /** As other replicas know it. */
+  readonly target: { readonly nodeId: string; readonly address: string };
+}
+
+export async function testReplica(
+  nodeId: string,
+  options: Partial<FrontendOptions> & { readonly identity?: ClusterIdentity } = {},
+): Promise<TestReplica> {
+  const { identity = SECRET, ...frontendOptions } = options;
+  const locator = new FakeLocator();
+  const tls = clusterTls(identity, nodeId);
+  const peers = new Peers(tls.client);
+  const results: string[] = [];
+  const metrics = { forwarded: (result: string) => void results.push(result), hop: () => undefined };
+  const frontend = testFrontend({
+    ...frontendOptions,
+    forwarding: { locator, sender: new Forwarder(peers, metrics, WAIT_MS) },
+  });
+  const url = await frontend.listen();
+  const listener = new ClusterListener({
+    tls: tls.server,
+    nodeId,
+    version: '0.0.0',
+    entry: frontend.app,
+    maxConnections: 1000,
+    log: {
+      warn: (fields, text) => void frontend.lines.push({ level: 'warn', fields: fields as LogFields, text }),
+    },
+  });
+  const port = await listener.listen('127.0.0.1', 0);
+  return Object.assign(frontend, {
+    nodeId,
+    url,
+    locator,
+    peers,
+    listener,
+    results,
+    target: { nodeId, address: `127.0.0.1:${port}` },
+    [Symbol.asyncDispose]: async () => {
+      peers.close();
+      await Promise.all([listener.close(), frontend.app.close()]);
+    },
+  });
+}
+
+type LogFields = Readonly<Record<string, unknown>>;
+
+/** A replica that has everything, and one that has nothing and passes all on to it. */
+export class TestCluster implements AsyncDisposable {
+  readonly owner: TestReplica;
+  readonly first: TestReplica;
+
+  private constructor(owner: TestReplica, first: TestReplica) {
+    this.owner = owner;
+    this.first = first;
+  }
+
+  static async start(options: Parameters<typeof testReplica>[1] = {}): Promise<TestCluster> {
+    const cluster = new TestCluster(await testReplica('node-b', options), await testReplica('node-a', options));
+    cluster.first.locator.target = cluster.owner.target;
+    return cluster;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.first[Symbol.asyncDispose]();
+    await this.owner[Symbol.asyncDispose]();
+  }
+}
