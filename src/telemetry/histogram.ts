@@ -3,6 +3,8 @@ import type { Metric, Registry } from 'prom-client';
 /** One set of label values. */
 export interface Observer {
   observe(seconds: number): void;
+  /** By bucket, the last: what is above. Of the moment when it is read. */
+  readonly counts: readonly number[];
 }
 
 interface Definition {
@@ -23,7 +25,7 @@ export class FastHistogram {
   constructor(definition: Definition, registry: Registry) {
     this.#definition = definition;
     const { name, help } = definition;
-    // What a registry asks of a metric: its name, and its values at the scrape.
+    // A registry asks two things of a metric: its name, and its values at the scrape.
     const metric = {
       name,
       help,
@@ -70,28 +72,28 @@ class Series implements Observer {
   readonly values: readonly string[];
   readonly #bounds: readonly number[];
   /** One more than there are bounds: what is above the last. */
-  readonly #counts: number[];
+  readonly counts: number[];
   sum = 0;
   count = 0;
 
   constructor(values: readonly string[], bounds: readonly number[]) {
     this.values = values;
     this.#bounds = bounds;
-    this.#counts = new Array<number>(bounds.length + 1).fill(0);
+    this.counts = new Array<number>(bounds.length + 1).fill(0);
   }
 
   observe(seconds: number): void {
     const bounds = this.#bounds;
     let at = 0;
     while (at < bounds.length && seconds > (bounds[at] as number)) at++;
-    (this.#counts[at] as number)++;
+    (this.counts[at] as number)++;
     this.sum += seconds;
     this.count++;
   }
 
   cumulative(): [le: string | number, count: number][] {
     let total = 0;
-    return this.#counts.map((count, at) => {
+    return this.counts.map((count, at) => {
       total += count;
       return [this.#bounds[at] ?? '+Inf', total];
     });

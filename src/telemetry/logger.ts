@@ -1,7 +1,7 @@
 import { type DestinationStream, destination, pino } from 'pino';
 import { prettyLine } from './pretty.ts';
 
-/** What the parts of the service ask of a logger. Pino's own loggers have it. */
+/** The logger as the parts of the service see it. Pino's own loggers are one. */
 export interface Logger {
   trace(fields: object, message: string): void;
   debug(fields: object, message: string): void;

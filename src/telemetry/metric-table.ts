@@ -7,7 +7,9 @@ export interface MetricDefinition {
 }
 
 /** From a warm call on a laptop to a handler that takes minutes. */
-const CALL_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600];
+export const CALL_SECONDS: readonly number[] = [
+  0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600,
+];
 const START_SECONDS = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60];
 
 /** From `echo` to a training that takes days. */
@@ -101,10 +103,44 @@ export const METRICS = {
     help: 'Instances that ended by themselves.',
     labels: { driver: DRIVER },
   },
+  rookery_policy_restarts_total: {
+    type: 'counter',
+    help: 'Restarts of agents by their restart policies.',
+    labels: { outcome: '`restarted` or `failed` (the start failed; it counts as one of the row)' },
+  },
   rookery_uncaught_errors_total: {
     type: 'counter',
     help: 'Errors that nobody expected: each failed one request, or none. The log has them.',
     labels: { scope: '`request` (it failed, and nothing else) or `process`' },
+  },
+  rookery_forwarded_total: {
+    type: 'counter',
+    help: 'Requests that this replica passed to another one, where what they are about lives.',
+    labels: {
+      result:
+        '`answered`, `not_here` (it had moved), `unreachable` (nothing was sent), `broken` (the other replica broke off) or `caller_left`',
+    },
+  },
+  rookery_forward_seconds: {
+    type: 'histogram',
+    help: 'How long forwarded requests took until the head of their answer came, the call itself included.',
+    labels: {},
+    buckets: CALL_SECONDS,
+  },
+  rookery_peer_connections: {
+    type: 'gauge',
+    help: 'Connections of this replica to others, those that wait for a request included.',
+    labels: {},
+  },
+  rookery_pool_pods: {
+    type: 'gauge',
+    help: 'Pods of pools of a Kubernetes cluster, as this replica sees them.',
+    labels: { pool: 'id of the pool', state: '`free`, `claimed` (an instance has it) or `starting`' },
+  },
+  rookery_pool_pending_pods: {
+    type: 'gauge',
+    help: 'Pods of pools that have been pending for longer than the `pod_pending_duration_threshold` of their pool.',
+    labels: { pool: 'id of the pool' },
   },
   rookery_jobs: {
     type: 'gauge',
@@ -132,6 +168,31 @@ export const METRICS = {
     help: 'Attempts of jobs and how long each ran; a job that is tried again has more than one.',
     labels: { status: 'how the attempt ended: `SUCCEEDED`, `FAILED` or `STOPPED`' },
     buckets: JOB_SECONDS,
+  },
+  rookery_cluster_nodes: {
+    type: 'gauge',
+    help: 'Replicas that are alive, as this one knows; only over PostgreSQL, as all of `rookery_cluster_*`.',
+    labels: {},
+  },
+  rookery_cluster_leases: {
+    type: 'gauge',
+    help: 'Leases that this replica holds.',
+    labels: { kind: '`shard` (of functions, 64 in all), `jobs` or `sweeper`' },
+  },
+  rookery_cluster_lease_changes_total: {
+    type: 'counter',
+    help: 'Leases that this replica got, gave away, or lost with its place in the cluster.',
+    labels: { change: '`acquired`, `released` or `lost`' },
+  },
+  rookery_cluster_heartbeat_age_seconds: {
+    type: 'gauge',
+    help: 'How long ago the last heartbeat of this replica that reached the database was sent; above 7 it has lost its place.',
+    labels: {},
+  },
+  rookery_cluster_feed_behind_seconds: {
+    type: 'gauge',
+    help: 'How far this replica may be behind the changes of others, beyond the second between two polls.',
+    labels: {},
   },
   process_cpu_seconds_total: {
     type: 'counter',

@@ -35,7 +35,7 @@ test('a request is counted by entry, method, route and status, with its time', a
   expect(body).toContain(`rookery_http_request_seconds_bucket{le="+Inf",${labels.replace('200', '500')}} 1`);
 });
 
-test('what a caller can choose makes no new series', async () => {
+test('a text that a caller chooses makes no new series', async () => {
   const metrics = createMetrics({ version: '1' });
   const { observeRequest } = metrics.entry('meta_service');
   observeRequest('BREW', '', 404, 0.001);
@@ -47,8 +47,8 @@ test('what a caller can choose makes no new series', async () => {
 
 test('calls, starts and ends of instances are counted by what became of them', async () => {
   const metrics = createMetrics({ version: '1' });
-  metrics.invoked('ok', 0.001);
-  metrics.invoked('4002', 0.001);
+  metrics.invoked('ok', 0.001, 'id');
+  metrics.invoked('4002', 0.001, 'id');
   metrics.instances.created('process', 'created', 6);
   metrics.instances.exited('process');
   const body = await page(metrics);
@@ -92,12 +92,12 @@ test('codes and statuses that nobody knows are one series', async () => {
   const metrics = createMetrics({ version: '1' });
   const { observeRequest } = metrics.entry('frontend');
   for (let number = 0; number < 50; number += 1) {
-    metrics.invoked(`${number}000000`, 0.001);
+    metrics.invoked(`${number}000000`, 0.001, 'id');
     metrics.functionInvoked('acme', 'f', `code\n${number}`, 0.001, null);
     observeRequest('GET', '/serverless/v1/http/*', 600 + number, 0.001);
   }
   for (const status of [Number.NaN, -1, 0.5]) observeRequest('GET', '/serverless/v1/http/*', status, 0.001);
-  metrics.invoked('constructor', 0.001);
+  metrics.invoked('constructor', 0.001, 'id');
   const body = await page(metrics);
   expect(body).toContain('rookery_invocation_seconds_count{outcome="other"} 51');
   expect(body).toContain('rookery_function_invocation_seconds_count{tenant="acme",function="f",code="other"} 50');
@@ -155,4 +155,26 @@ test('processor time only grows, whoever asks', async () => {
 test('a label with quotes and newlines stays one label', async () => {
   const metrics = createMetrics({ version: 'a"b\nc' });
   expect(await page(metrics)).toContain('version="a\\"b\\nc"');
+});
+
+test('gauges of the cluster are 0 until its state is known, and leases that change hands are counted', async () => {
+  const metrics = createMetrics({ version: '1' });
+  expect(await page(metrics)).toContain('rookery_cluster_nodes 0\n');
+  let acquired = 3;
+  metrics.readClusterFrom(() => ({
+    nodes: 2,
+    leases: { shard: 32, jobs: 1 },
+    leaseChanges: { acquired, released: 1 },
+    heartbeatAgeMs: 1500,
+    feedBehindMs: 20,
+  }));
+  acquired = 5;
+  for (let scrape = 0; scrape < 2; scrape++) {
+    const body = await page(metrics);
+    expect(body).toContain('rookery_cluster_nodes 2\n');
+    expect(body).toContain('rookery_cluster_leases{kind="shard"} 32\n');
+    expect(body).toContain('rookery_cluster_lease_changes_total{change="acquired"} 5\n');
+    expect(body).toContain('rookery_cluster_heartbeat_age_seconds 1.5\n');
+    expect(body).toContain('rookery_cluster_feed_behind_seconds 0.02\n');
+  }
 });

@@ -2,43 +2,61 @@ import { readdirSync } from 'node:fs';
 import { type EventLoopUtilization, performance } from 'node:perf_hooks';
 import { Counter, Gauge, Registry } from 'prom-client';
 import { CALL_CODES } from '../core/codes.ts';
+import { LIMITS } from '../core/limits.ts';
+import { CallCounts, type CountedCalls, countedOf, isErrorOutcome } from './call-counts.ts';
 import { FastHistogram, type Observer } from './histogram.ts';
 import { METRICS, type MetricDefinition, type MetricName } from './metric-table.ts';
 
-/** What an HTTP entry reports (`EntryMetrics` of `http/entry.ts`). */
+/** Reports of an HTTP entry (`EntryMetrics` of `http/entry.ts`). */
 export interface EntryMetrics {
   /** `route` is the pattern of a route, never a path as it was sent; `''` for an unknown one. */
   observeRequest(method: string, route: string, status: number, seconds: number): void;
   /** Something threw on the way of one request, where nobody caught it. */
   uncaught(): void;
-  /** What one tenant may see; null: all of it. */
+  /** The metrics that one tenant may see; null: all of them. */
   render(tenant: string | null): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
-/** What is promised to one kind of owner (`Size` of `instances/ledger.ts`). */
+/** Promised to one kind of owner (`Size` of `instances/ledger.ts`). */
 interface Promised {
   readonly cpuMillis: number;
   readonly memoryMb: number;
   readonly processes: number;
 }
 
-/** What is reported of starts and ends (`InstanceMetrics` of `instances/contract.ts`). */
+/** Reports of starts and ends (`InstanceMetrics` of `instances/contract.ts`). */
 export interface InstanceMetrics {
   created(driver: string, outcome: 'created' | 'failed', durationMs: number): void;
   exited(driver: string): void;
 }
 
-/** What jobs report (`JobMetrics` of `jobs/job-metrics.ts`). */
+/** Reports of jobs (`JobMetrics` of `jobs/job-metrics.ts`). */
 export interface JobMetrics {
   started(waitedMs: number): void;
   attempted(status: string, ranMs: number): void;
   ended(status: string): void;
 }
 
-/** What is counted only when somebody looks. */
+/** Reports of requests that go to other replicas (`ForwardMetrics` of `cluster/forwarder.ts`). */
+export interface ForwardMetrics {
+  forwarded(result: string): void;
+  hop(seconds: number): void;
+}
+
+/** Counts that are made only when somebody looks. */
 export interface Gauges {
   readonly liveInstances: number;
   readonly openCalls: number;
+}
+
+/** What a replica over PostgreSQL knows of itself and the others. */
+export interface ClusterGauges {
+  readonly nodes: number;
+  readonly leases: Readonly<Record<string, number>>;
+  /** Since the start of the process. */
+  readonly leaseChanges: Readonly<Record<string, number>>;
+  readonly heartbeatAgeMs: number;
+  readonly feedBehindMs: number;
 }
 
 /** Stages of one call of a function, milliseconds. */
@@ -52,9 +70,20 @@ export interface FunctionTimings {
 export interface Metrics {
   entry(name: 'frontend' | 'meta_service'): EntryMetrics;
   readonly instances: InstanceMetrics;
+  /** A restart of an agent by its policy. */
+  readonly policyRestarted: (outcome: 'restarted' | 'failed') => void;
   readonly jobs: JobMetrics;
-  /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. */
-  readonly invoked: (outcome: string, seconds: number) => void;
+  /** `outcome`: `ok`, the number of a failure of user code, or an error code of ours. `agentId` may be one that there is not. */
+  readonly invoked: (outcome: string, seconds: number, agentId: string) => void;
+  /** It was deleted: its calls are counted no more. */
+  agentGone(agentId: string): void;
+  /** What `MetricsHistory` looks at. */
+  readonly counted: {
+    service(): CountedCalls;
+    /** By `functionKey`. */
+    functions(): Iterable<readonly [string, CountedCalls]>;
+    agents(): Iterable<readonly [string, CountedCalls]>;
+  };
   /** `code`: `ok`, or the code of the failure. `timings` are null when the call got no slot. */
   readonly functionInvoked: (
     tenant: string,
@@ -73,8 +102,24 @@ export interface Metrics {
   readFunctionInstancesFrom(count: () => ReadonlyMap<string, number>): void;
   /** Where the jobs that are not over are counted, by status. */
   readJobsFrom(count: () => Readonly<Record<string, number>>): void;
+  /** Where the pods of pools are counted. */
+  readPoolsFrom(count: () => readonly PodCount[]): void;
+  readonly forwards: ForwardMetrics;
+  /** Where the connections to other replicas are counted. */
+  readPeerConnectionsFrom(count: () => number): void;
   /** Where what could not be removed is counted. */
   readLeftoversFrom(count: () => number): void;
+  /** Where the state of the cluster is read; until then, and with an embedded database, it is 0. */
+  readClusterFrom(read: () => ClusterGauges): void;
+}
+
+/** The pods of one pool. */
+export interface PodCount {
+  readonly pool: string;
+  readonly free: number;
+  readonly claimed: number;
+  readonly starting: number;
+  readonly overdue: number;
 }
 
 /** Names of functions that have a label of their own; a label for everything that callers make up would have no bound. */
@@ -87,6 +132,9 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   let promises: (() => Readonly<Record<string, Promised>>) | undefined;
   let functionInstances: (() => ReadonlyMap<string, number>) | undefined;
   let leftovers: (() => number) | undefined;
+  let peerConnections: (() => number) | undefined;
+  let cluster: (() => ClusterGauges) | undefined;
+  let pools: (() => readonly PodCount[]) | undefined;
   let openJobs: (() => Readonly<Record<string, number>>) | undefined;
 
   const gauge: AddGauge = (name, read) =>
@@ -131,10 +179,25 @@ export function createMetrics(options: { readonly version: string }): Metrics {
     });
   };
   const exits = new Counter(common('rookery_instance_exits_total', registry));
+  const policyRestarts = new Counter(common('rookery_policy_restarts_total', registry));
+  const forwards = new Counter(common('rookery_forwarded_total', registry));
+  const hops = histogram('rookery_forward_seconds', registry).labels();
+  gauge('rookery_peer_connections', set => set(peerConnections?.() ?? 0));
   gauge('rookery_jobs', set => {
     for (const [status, count] of Object.entries(openJobs?.() ?? {})) set(count, { status });
   });
+  gauge('rookery_pool_pods', set => {
+    for (const { pool, free, claimed, starting } of pools?.() ?? []) {
+      set(free, { pool, state: 'free' });
+      set(claimed, { pool, state: 'claimed' });
+      set(starting, { pool, state: 'starting' });
+    }
+  });
+  gauge('rookery_pool_pending_pods', set => {
+    for (const { pool, overdue } of pools?.() ?? []) set(overdue, { pool });
+  });
   gauge('rookery_leftovers', set => set(leftovers?.() ?? 0));
+  addClusterMetrics(registry, gauge, () => cluster?.());
   const jobEnds = new Counter(common('rookery_job_ends_total', registry));
   const jobWaits = histogram('rookery_job_wait_seconds', registry);
   const jobRuns = histogram('rookery_job_run_seconds', registry);
@@ -142,6 +205,11 @@ export function createMetrics(options: { readonly version: string }): Metrics {
 
   const uncaught = new Counter(common('rookery_uncaught_errors_total', registry));
   const callObservers = new Map<string, Observer>();
+  const agentCalls = new Map<string, CallCounts>();
+  const allFunctions = () =>
+    [...functionObservers].flatMap(([tenant, byName]) =>
+      [...byName].map(([name, observers]) => [functionKey(tenant, name), observers] as const),
+    );
   return {
     entry: name => ({
       observeRequest: requestObserver(requests, name),
@@ -156,14 +224,37 @@ export function createMetrics(options: { readonly version: string }): Metrics {
       created: (driver, outcome, durationMs) => creates.labels(driver, outcome).observe(durationMs / 1000),
       exited: driver => exits.labels(driver).inc(),
     },
+    policyRestarted: outcome => policyRestarts.labels(outcome).inc(),
     jobs: {
       started: waitedMs => jobWaits.labels().observe(waitedMs / 1000),
       attempted: (status, ranMs) => jobRuns.labels(status).observe(ranMs / 1000),
       ended: status => jobEnds.labels(status).inc(),
     },
-    invoked(outcome, seconds) {
+    forwards: {
+      forwarded: result => forwards.labels(result).inc(),
+      hop: seconds => hops.observe(seconds),
+    },
+    readPeerConnectionsFrom(count) {
+      peerConnections = count;
+    },
+    invoked(outcome, seconds, agentId) {
       const label = outcomeLabel(outcome);
       remembered(callObservers, label, () => calls.labels(label)).observe(seconds);
+      const known = agentCalls.get(agentId);
+      if (known !== undefined) known.observe(seconds, isErrorOutcome(outcome));
+      else if (outcome === 'ok' && agentCalls.size < LIMITS.historySubjects) {
+        // Callers make ids up: one that has answered well is there.
+        const counts = new CallCounts();
+        counts.observe(seconds, false);
+        agentCalls.set(agentId, counts);
+      }
+    },
+    agentGone: agentId => void agentCalls.delete(agentId),
+    counted: {
+      service: () =>
+        countedOf([...outcomesOf(callObservers), ...allFunctions().flatMap(([, one]) => outcomesOf(one.calls))]),
+      functions: () => allFunctions().map(([key, one]) => [key, countedOf(outcomesOf(one.calls))] as const),
+      agents: () => agentCalls,
     },
     functionInvoked(tenant, name, code, seconds, timings) {
       const observers = observersOf(tenant, name);
@@ -189,10 +280,25 @@ export function createMetrics(options: { readonly version: string }): Metrics {
     readJobsFrom(count) {
       openJobs = count;
     },
+    readPoolsFrom(count) {
+      pools = count;
+    },
     readLeftoversFrom(count) {
       leftovers = count;
     },
+    readClusterFrom(read) {
+      cluster = read;
+    },
   };
+}
+
+/** A function among those of all tenants. */
+export function functionKey(tenant: string, name: string): string {
+  return `${tenant}/${name}`;
+}
+
+function outcomesOf(observers: ReadonlyMap<string, Observer>): (readonly [string, readonly number[]])[] {
+  return [...observers].map(([outcome, { counts }]) => [outcome, counts]);
 }
 
 interface FunctionObservers {
@@ -270,6 +376,27 @@ type AddGauge = (
   name: MetricName,
   read: (set: (value: number, labels?: Record<string, string>) => void) => void,
 ) => unknown;
+
+function addClusterMetrics(registry: Registry, gauge: AddGauge, read: () => ClusterGauges | undefined): void {
+  const add = (name: MetricName, numberOf: (known: ClusterGauges) => number) =>
+    gauge(name, set => {
+      const known = read();
+      if (known !== undefined) set(numberOf(known));
+    });
+  add('rookery_cluster_nodes', ({ nodes }) => nodes);
+  add('rookery_cluster_heartbeat_age_seconds', ({ heartbeatAgeMs }) => heartbeatAgeMs / 1000);
+  add('rookery_cluster_feed_behind_seconds', ({ feedBehindMs }) => feedBehindMs / 1000);
+  gauge('rookery_cluster_leases', set => {
+    for (const [kind, count] of Object.entries(read()?.leases ?? {})) set(count, { kind });
+  });
+  new Counter({
+    ...common('rookery_cluster_lease_changes_total', registry),
+    collect() {
+      this.reset();
+      for (const [change, count] of Object.entries(read()?.leaseChanges ?? {})) this.inc({ change }, count);
+    },
+  });
+}
 
 /** Prometheus' usual names for the process, without the timers that prom-client's own collection of them would start. */
 function addProcessMetrics(registry: Registry, gauge: AddGauge): void {

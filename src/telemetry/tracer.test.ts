@@ -1,55 +1,18 @@
 import { trace } from '@opentelemetry/api';
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
 import { afterEach, describe, expect, test } from 'vitest';
-import { continueTrace, createTracer, formatTraceparent, parseTraceparent } from './tracer.ts';
+import { createTracer, NO_TRACER, registeredTracer, TraceIds } from './tracer.ts';
 
 const TRACE = '0af7651916cd43dd8448eb211c80319c';
+const TRACE_UUID = '0af76519-16cd-43dd-8448-eb211c80319c';
 const SPAN = 'b7ad6b7169203331';
-
-describe('traceparent', () => {
-  test('is read and written', () => {
-    const header = `00-${TRACE}-${SPAN}-01`;
-    const parsed = parseTraceparent(header);
-    expect(parsed).toEqual({ traceId: TRACE, spanId: SPAN, flags: 1 });
-    expect(parsed && formatTraceparent(parsed)).toBe(header);
-  });
-
-  test('of a later version may carry more', () => {
-    expect(parseTraceparent(`01-${TRACE}-${SPAN}-00-more`)?.traceId).toBe(TRACE);
-  });
-
-  test.each([
-    undefined,
-    '',
-    'nonsense',
-    `00-${TRACE}-${SPAN}-01-more`,
-    `ff-${TRACE}-${SPAN}-01`,
-    `00-${'0'.repeat(32)}-${SPAN}-01`,
-    `00-${TRACE}-${'0'.repeat(16)}-01`,
-    `00-${TRACE.toUpperCase()}-${SPAN}-01`,
-    `00-${TRACE}-${SPAN}-1`,
-  ])('%s is not valid', header => {
-    expect(parseTraceparent(header)).toBeNull();
-  });
-
-  test('of a caller is continued with a span of ours and its flags', () => {
-    const ours = continueTrace(`00-${TRACE}-${SPAN}-00`);
-    expect(ours).toMatchObject({ traceId: TRACE, flags: 0 });
-    expect(ours.spanId).toMatch(/^[0-9a-f]{16}$/);
-    expect(ours.spanId).not.toBe(SPAN);
-  });
-
-  test('is new and different each time without one', () => {
-    const all = Array.from({ length: 1000 }, () => formatTraceparent(continueTrace(undefined)));
-    expect(new Set(all).size).toBe(1000);
-    for (const one of all) expect(parseTraceparent(one)).not.toBeNull();
-  });
-});
 
 describe('spans', () => {
   afterEach(() => trace.disable());
 
   test('without an SDK there are none', () => {
-    expect(createTracer('1').start('x', 'server', undefined)).toBeNull();
+    expect(registeredTracer('1')).toBeUndefined();
+    expect(NO_TRACER.start('x', 'server', undefined, 'r')).toBeNull();
   });
 
   test('with an SDK a span hangs on the trace of the caller and tells how it ended', () => {
@@ -72,12 +35,46 @@ describe('spans', () => {
         },
       }),
     });
-    const span = createTracer('1').start('invoke', 'server', `00-${TRACE}-1111111111111111-01`);
+    const span = registeredTracer('1')?.start('invoke', 'server', `00-${TRACE}-1111111111111111-01`, 'r');
     expect(span?.traceparent).toBe(`00-${TRACE}-${SPAN}-01`);
     span?.set('tenant', 't');
     span?.end(new Error('boom'));
     expect(seen).toEqual([
       { name: 'invoke', kind: 1, parent: TRACE, tenant: 't', status: { code: 2, message: 'boom' }, isEnded: true },
     ]);
+  });
+
+  test('parts hang on their span, and on each other, with the times that were told', async () => {
+    const exporter = new InMemorySpanExporter();
+    const ids = new TraceIds();
+    const provider = new BasicTracerProvider({ idGenerator: ids, spanProcessors: [new SimpleSpanProcessor(exporter)] });
+    const span = createTracer(provider, '1', ids).start('call', 'server', undefined, TRACE_UUID);
+    // A time of the clock: OpenTelemetry takes what is less than the age of the process for a time since its start.
+    const startMs = 1_700_000_005_000;
+    const endMs = startMs + 30;
+    span?.part({ name: 'start', startMs, endMs, parts: [{ name: 'load', startMs: startMs + 10, endMs }] });
+    span?.end();
+    await provider.forceFlush();
+    const [load, start, call] = exporter.getFinishedSpans();
+    expect([call, start, load].map(each => each?.name)).toEqual(['call', 'start', 'load']);
+    expect(call?.spanContext().traceId).toBe(TRACE);
+    expect(call?.parentSpanContext).toBeUndefined();
+    expect(start?.parentSpanContext?.spanId).toBe(call?.spanContext().spanId);
+    expect(load?.parentSpanContext?.spanId).toBe(start?.spanContext().spanId);
+    expect([load?.startTime, load?.duration]).toEqual([
+      [1_700_000_005, 10_000_000],
+      [0, 20_000_000],
+    ]);
+    for (const each of [load, start, call]) expect(each?.spanContext().traceId).toBe(TRACE);
+  });
+
+  test('a caller that does not sample is obeyed, and its trace goes on', async () => {
+    const exporter = new InMemorySpanExporter();
+    const provider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] });
+    const span = createTracer(provider, '1').start('call', 'server', `00-${TRACE}-${SPAN}-00`, 'r');
+    expect(span?.traceparent).toMatch(new RegExp(`^00-${TRACE}-[0-9a-f]{16}-00$`));
+    span?.part({ name: 'start', startMs: 1, endMs: 2 });
+    span?.end();
+    expect(exporter.getFinishedSpans()).toEqual([]);
   });
 });

@@ -1,97 +1,100 @@
-import { randomBytes } from 'node:crypto';
 import {
   type Span as OtelSpan,
   ProxyTracerProvider,
   ROOT_CONTEXT,
   SpanKind,
   SpanStatusCode,
+  type TracerProvider,
   trace,
 } from '@opentelemetry/api';
 import { messageOf } from '../core/error.ts';
-
-/** The fields of a W3C `traceparent`, version 00. */
-export interface TraceParent {
-  /** 32 hex digits. */
-  readonly traceId: string;
-  /** 16 hex digits. */
-  readonly spanId: string;
-  readonly flags: number;
-}
-
-/** Later versions may carry more behind another dash. */
-const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
-const ALL_ZEROS = /^0+$/;
-
-/** Null when it is absent or not valid: the specification says to start a new trace then. */
-export function parseTraceparent(header: string | undefined): TraceParent | null {
-  const match = header === undefined ? null : TRACEPARENT.exec(header);
-  if (match === null) return null;
-  const [, version, traceId = '', spanId = '', flags = '', rest] = match;
-  if (version === 'ff' || (version === '00' && rest !== undefined)) return null;
-  if (ALL_ZEROS.test(traceId) || ALL_ZEROS.test(spanId)) return null;
-  return { traceId, spanId, flags: Number.parseInt(flags, 16) };
-}
-
-export function formatTraceparent({ traceId, spanId, flags }: TraceParent): string {
-  return `00-${traceId}-${spanId}-${flags.toString(16).padStart(2, '0')}`;
-}
-
-/** The caller's trace with a span id of ours, or a new sampled trace when there is none. */
-export function continueTrace(header: string | undefined): TraceParent {
-  const parent = parseTraceparent(header);
-  if (parent === null) return { traceId: randomHex(16), spanId: randomHex(8), flags: 1 };
-  return { traceId: parent.traceId, spanId: randomHex(8), flags: parent.flags };
-}
+import { formatTraceparent, newTraceId, parseTraceparent, randomHex } from './traceparent.ts';
 
 /** Work that an OpenTelemetry SDK records. */
 export interface Span {
-  /** What is passed on, so that spans below this one hang on it. */
+  /** The header that is passed on: spans below this one hang on it. */
   readonly traceparent: string;
   set(name: string, value: string | number | boolean): void;
+  /** Something that happened within it and is over; its time is known only now. */
+  part(part: SpanPart): void;
   /** With an error the span is marked as failed. */
   end(error?: unknown): void;
 }
 
-export interface Tracer {
-  /** Null when nobody records: then there is nothing to do, and nothing was done. */
-  start(name: string, kind: 'server' | 'client' | 'internal', traceparent: string | undefined): Span | null;
+/** Times are milliseconds since the epoch. */
+export interface SpanPart {
+  readonly name: string;
+  readonly startMs: number;
+  readonly endMs: number;
+  readonly parts?: readonly SpanPart[];
 }
 
-/**
- * Spans for the OpenTelemetry SDK that the operator has registered before this is called (`node --import …`), or a
- * tracer that does nothing. The service brings no SDK of its own.
- */
-export function createTracer(version: string): Tracer {
+export interface Tracer {
+  /**
+   * Null when nobody records: then there is nothing to do, and nothing was done. `traceparent` is the caller's; without a valid one a trace
+   * begins, which has the id of the request where that can be one.
+   */
+  start(
+    name: string,
+    kind: 'server' | 'client' | 'internal',
+    traceparent: string | undefined,
+    requestTraceId: string,
+  ): Span | null;
+}
+
+export const NO_TRACER: Tracer = { start: () => null };
+
+/** Ids of traces and spans as an SDK asks for them. */
+export class TraceIds {
+  /** That of the next trace that begins; null: a random one. */
+  next: string | null = null;
+
+  readonly generateTraceId = (): string => this.next ?? randomHex(16);
+  readonly generateSpanId = (): string => randomHex(8);
+}
+
+/** Spans for the SDK that the operator has registered before this is called (`node --import …`); undefined: there is none. */
+export function registeredTracer(version: string): Tracer | undefined {
   const provider = trace.getTracerProvider();
-  const tracer =
-    provider instanceof ProxyTracerProvider
-      ? provider.getDelegateTracer('rookery', version)
-      : provider.getTracer('rookery', version);
-  if (tracer === undefined) return { start: () => null };
+  const isEmpty = provider instanceof ProxyTracerProvider && provider.getDelegateTracer(NAME, version) === undefined;
+  return isEmpty ? undefined : createTracer(provider, version);
+}
+
+/** `ids`: those that the provider was made with, when it is ours. */
+export function createTracer(provider: TracerProvider, version: string, ids = new TraceIds()): Tracer {
+  const tracer = provider.getTracer(NAME, version);
+  const addPart = (parent: OtelSpan, { name, startMs, endMs, parts }: SpanPart): void => {
+    const context = trace.setSpan(ROOT_CONTEXT, parent);
+    const span = tracer.startSpan(name, { kind: SpanKind.INTERNAL, startTime: startMs }, context);
+    for (const part of parts ?? []) addPart(span, part);
+    span.end(endMs);
+  };
   return {
-    start(name, kind, traceparent) {
+    start(name, kind, traceparent, requestTraceId) {
       const parent = parseTraceparent(traceparent);
-      const context =
-        parent === null
-          ? ROOT_CONTEXT
-          : trace.setSpanContext(ROOT_CONTEXT, {
-              traceId: parent.traceId,
-              spanId: parent.spanId,
-              traceFlags: parent.flags,
-              isRemote: true,
-            });
-      return wrap(tracer.startSpan(name, { kind: KINDS[kind] }, context));
+      if (parent === null) {
+        // Asked for within `startSpan`, and by nobody else meanwhile.
+        ids.next = newTraceId(requestTraceId);
+        return wrap(tracer.startSpan(name, { kind: KINDS[kind] }, ROOT_CONTEXT), addPart);
+      }
+      const { traceId, spanId, flags } = parent;
+      const context = trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags: flags, isRemote: true });
+      return wrap(tracer.startSpan(name, { kind: KINDS[kind] }, context), addPart);
     },
   };
 }
 
+const NAME = 'rookery';
 const KINDS = { server: SpanKind.SERVER, client: SpanKind.CLIENT, internal: SpanKind.INTERNAL } as const;
 
-function wrap(span: OtelSpan): Span {
+function wrap(span: OtelSpan, addPart: (parent: OtelSpan, part: SpanPart) => void): Span {
   const { traceId, spanId, traceFlags } = span.spanContext();
   return {
     traceparent: formatTraceparent({ traceId, spanId, flags: traceFlags }),
     set: (name, value) => void span.setAttribute(name, value),
+    part(part) {
+      if (span.isRecording()) addPart(span, part);
+    },
     end(error) {
       if (error !== undefined) {
         span.setStatus({ code: SpanStatusCode.ERROR, message: messageOf(error) });
@@ -99,18 +102,4 @@ function wrap(span: OtelSpan): Span {
       span.end();
     },
   };
-}
-
-/** Asking the system for random bytes costs more than the id: they come by the page. */
-const pool = { bytes: Buffer.alloc(0), at: 0 };
-const POOL_BYTES = 4096;
-
-function randomHex(byteCount: number): string {
-  if (pool.at + byteCount > pool.bytes.length) {
-    pool.bytes = randomBytes(POOL_BYTES);
-    pool.at = 0;
-  }
-  pool.at += byteCount;
-  const hex = pool.bytes.toString('hex', pool.at - byteCount, pool.at);
-  return ALL_ZEROS.test(hex) ? randomHex(byteCount) : hex;
 }

@@ -1,0 +1,101 @@
+import { expect, test } from 'vitest';
+import { EventLog } from './event-log.ts';
+
+const idAt = (log: EventLog, place: number) => log.at(place)?.id ?? '';
+
+test('an event says its kind, its moment and its replica in one line of JSON, whatever a text in it says', () => {
+  const log = new EventLog({ now: () => Date.parse('2026-11-20T10:00:00Z'), node: 'n' });
+  log.add('a', 'failed', { reason: 'two\nlines\r\n\nid: 7' });
+  const data = '{"type":"failed","at":"2026-11-20T10:00:00.000Z","node":"n","reason":"two\\nlines\\r\\n\\nid: 7"}';
+  expect(log.at(1)).toMatchObject({ tenant: 'a', type: 'failed', data, id: `${log.run}-1` });
+});
+
+test('who comes back with an id has seen what was before it, on this replica and on others', () => {
+  const log = new EventLog();
+  log.begin('aaaaaaaa', 0);
+  log.add('a', 'job', {});
+  log.take('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
+  log.take('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
+  expect(log.end).toBe(3);
+  expect(log.seenBy(idAt(log, 1))).toEqual(
+    new Map([
+      [log.run, 1],
+      ['aaaaaaaa', 0],
+    ]),
+  );
+  expect(log.seenBy(idAt(log, 2))).toEqual(
+    new Map([
+      [log.run, 1],
+      ['aaaaaaaa', 1],
+    ]),
+  );
+  expect(log.seenBy(log.idBefore(log.end))).toEqual(log.seenBy(idAt(log, 2)));
+});
+
+test.each(['', 'x', '00000000-1', '9', 'ffffffff-99999999999999999', '0000000a-1.00000000-1'])(
+  'nothing is known of the id %j',
+  id => {
+    const log = new EventLog();
+    log.add('a', 'job', {});
+    expect(log.seenBy(id)).toBeNull();
+  },
+);
+
+test('an id of the future, or one whose successors are not kept any more, is not gone on from', () => {
+  const log = new EventLog({ size: 2 });
+  log.add('a', 'job', {});
+  const first = idAt(log, 1);
+  expect(log.seenBy(`${log.run}-5`)).toBeNull();
+  for (const _ of [1, 2]) log.add('a', 'job', {});
+  expect(log.seenBy(first)).not.toBeNull();
+  log.add('a', 'job', {});
+  expect(log.seenBy(first)).toBeNull();
+  expect([log.at(2), log.at(3)]).toEqual([undefined, expect.anything()]);
+});
+
+test('what another replica no longer kept, or never told before it was gone, readers are told to be missing', () => {
+  const log = new EventLog();
+  log.begin('aaaaaaaa', 0);
+  log.take('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
+  log.begin('aaaaaaaa', 1);
+  expect(log.end).toBe(2);
+  log.begin('aaaaaaaa', 9);
+  expect(log.at(2)).toMatchObject({ type: 'reset', isLocal: true });
+  expect(log.seenBy(`${log.run}-0.aaaaaaaa-1`)).toBeNull();
+  log.lost('aaaaaaaa');
+  expect(log.at(3)).toMatchObject({ type: 'reset', isLocal: true });
+});
+
+test('of replicas that are gone a bounded number is remembered, and who knows nothing of the others starts anew', () => {
+  const log = new EventLog();
+  log.add('a', 'job', {});
+  const before = idAt(log, 1);
+  const runs = Array.from({ length: 100 }, (_, at) => (at + 16).toString(16).padStart(8, '0'));
+  for (const run of runs) {
+    log.begin(run, 0);
+    log.take(run, 1, { tenant: 'a', type: 'job', data: '{}' });
+    log.lost(run);
+  }
+  expect(idAt(log, log.end - 1).split('.').length).toBeLessThan(40);
+  expect(log.seenBy(before)).toBeNull();
+  expect(log.seenBy(idAt(log, log.end - 1))).not.toBeNull();
+});
+
+test('the log holds as many events as it has room for, and readers are woken once for a burst', async () => {
+  const log = new EventLog({ size: 8 });
+  let wakes = 0;
+  const end = log.onEvents(() => {
+    wakes += 1;
+  });
+  for (let count = 0; count < 1000; count++) log.add('a', 'ready', { count });
+  await new Promise(setImmediate);
+  await new Promise(setImmediate);
+  expect(wakes).toBe(1);
+  const kept = Array.from({ length: log.end }, (_, place) => log.at(place)).filter(event => event !== undefined);
+  expect(kept).toHaveLength(8);
+  end();
+  log.add('a', 'ready', {});
+  await new Promise(setImmediate);
+  await new Promise(setImmediate);
+  expect(wakes).toBe(1);
+});

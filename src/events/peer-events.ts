@@ -1,0 +1,223 @@
+import type { Writable } from 'node:stream';
+import { messageOf } from '../core/error.ts';
+import { pause } from '../lib/backoff.ts';
+import { endsWithin } from '../lib/deadline.ts';
+import { parseId } from './event-id.ts';
+import { EVENT_TYPES, type EventLog, type ToldEvent } from './event-log.ts';
+import { type EventFormat, EventReader, HEARTBEAT_MS } from './event-reader.ts';
+
+/** How replicas tell each other what happens on them: lines of JSON over the connections that they have anyway. No database hears of it. */
+
+/** The other replicas, as this one knows them. */
+export interface Others {
+  living(): readonly { readonly id: string; readonly address: string }[];
+  /** What a replica answers at this path of its cluster listener, as it comes. Rejects when it cannot be had. */
+  open(address: string, path: string): Promise<AsyncIterable<Buffer> & { destroy(): void }>;
+}
+
+export const EVENTS_PATH = '/cluster/events';
+/** One event is far smaller: texts of sandboxes in it are cut. */
+const MAX_LINE_CHARS = 256 * 1024;
+const LOOK_MS = 500;
+/** A replica of which nothing is heard for so long does not answer: a machine that is lost ends no connection. */
+const SILENCE_MS = 3 * HEARTBEAT_MS;
+/** How long a start waits for what the others keep. */
+const FIRST_MS = 3000;
+
+const LINES: EventFormat = {
+  event: ({ number, tenant, type, data }) => `${JSON.stringify([number, tenant, type, data])}\n`,
+  marker(_, id) {
+    const [[run, from] = []] = parseId(id) ?? [];
+    return `${JSON.stringify({ run, from })}\n`;
+  },
+  heartbeat: '\n',
+};
+
+/** Writes the own events of this replica, those behind `after` (an id) first where they are kept, until the connection ends. */
+export function tellEvents(log: EventLog, after: string | null, to: Writable): void {
+  const { run } = log;
+  const reader = new EventReader({
+    log,
+    to,
+    isWanted: event => event.run === run && !event.isLocal,
+    format: LINES,
+  });
+  to.once('close', () => reader.end());
+  const seen = after === null ? 0 : (parseId(after)?.get(run) ?? 0);
+  reader.resume(new Map([[run, Math.max(seen, log.keptFrom)]]));
+  // Now the other side has all that is kept.
+  reader.offer(LINES.heartbeat);
+}
+
+/** Follows the events of all other replicas that live, and puts them into the log. */
+export class PeerEvents {
+  readonly #log: EventLog;
+  readonly #others: Others;
+  readonly #warn: (text: string, fields: object) => void;
+  readonly #silenceMs: number;
+  readonly #followers = new Map<string, Follower>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(
+    log: EventLog,
+    others: Others,
+    warn: (text: string, fields: object) => void,
+    silenceMs: number = SILENCE_MS,
+  ) {
+    this.#log = log;
+    this.#others = others;
+    this.#warn = warn;
+    this.#silenceMs = silenceMs;
+  }
+
+  /** Resolves when what the others keep is here, as far as it comes soon. */
+  async start(): Promise<void> {
+    this.#look();
+    this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
+    await endsWithin(Promise.all([...this.#followers.values()].map(({ first }) => first)), FIRST_MS);
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    for (const follower of this.#followers.values()) follower.close();
+    this.#followers.clear();
+  }
+
+  #look(): void {
+    const living = new Map(this.#others.living().map(({ id, address }) => [id, address]));
+    for (const [id, address] of living) {
+      const follower = this.#followers.get(id);
+      if (follower !== undefined) follower.address = address;
+      else this.#followers.set(id, new Follower(this.#log, this.#others, address, this.#warn, this.#silenceMs));
+    }
+    for (const [id, follower] of this.#followers) {
+      // While the database is away everybody seems gone, and goes on.
+      if (living.has(id) || follower.isConnected) continue;
+      follower.close();
+      this.#followers.delete(id);
+      if (follower.run !== '') this.#log.lost(follower.run);
+    }
+  }
+}
+
+class Follower {
+  address: string;
+  run = '';
+  isConnected = false;
+  /** Resolves when it has told what it keeps, or could not. */
+  readonly first: Promise<void>;
+  readonly #log: EventLog;
+  readonly #others: Others;
+  readonly #warn: (text: string, fields: object) => void;
+  readonly #silenceMs: number;
+  #hasTold!: () => void;
+  #stream: { destroy(): void } | undefined;
+  #isClosed = false;
+
+  constructor(
+    log: EventLog,
+    others: Others,
+    address: string,
+    warn: (text: string, fields: object) => void,
+    silenceMs: number,
+  ) {
+    this.#log = log;
+    this.#others = others;
+    this.address = address;
+    this.#warn = warn;
+    this.#silenceMs = silenceMs;
+    this.first = new Promise(resolve => {
+      this.#hasTold = resolve;
+    });
+    void this.#follow();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#stream?.destroy();
+  }
+
+  async #follow(): Promise<void> {
+    while (!this.#isClosed) {
+      try {
+        const after = this.run === '' ? '' : `?after=${this.run}-${this.#log.lastOf(this.run)}`;
+        const stream = await this.#others.open(this.address, EVENTS_PATH + after);
+        this.#stream = stream;
+        this.isConnected = true;
+        if (!this.#isClosed) await this.#read(stream);
+      } catch (error) {
+        if (error instanceof BadLine) this.#warn(error.message, { address: this.address });
+      }
+      this.#stream?.destroy();
+      this.isConnected = false;
+      this.#hasTold();
+      await pause(LOOK_MS);
+    }
+  }
+
+  async #read(stream: AsyncIterable<Buffer> & { destroy(): void }): Promise<void> {
+    let rest = '';
+    const decoder = new TextDecoder();
+    const silence = setTimeout(() => stream.destroy(), this.#silenceMs).unref();
+    try {
+      for await (const chunk of stream) {
+        silence.refresh();
+        const lines = (rest + decoder.decode(chunk, { stream: true })).split('\n');
+        rest = lines.pop() ?? '';
+        if (rest.length > MAX_LINE_CHARS) throw new BadLine('it is too long');
+        for (const line of lines) this.#take(line);
+      }
+    } finally {
+      clearTimeout(silence);
+    }
+  }
+
+  #take(line: string): void {
+    if (line === '') {
+      this.#hasTold();
+      return;
+    }
+    const said = readLine(line);
+    if ('run' in said) {
+      if (this.run !== '' && this.run !== said.run) this.#log.lost(this.run);
+      this.run = said.run;
+      this.#log.begin(said.run, said.from);
+    } else this.#log.take(this.run, said.number, said.told);
+  }
+}
+
+class BadLine extends Error {
+  constructor(problem: string) {
+    super(`a replica told of its events what cannot be read: ${problem}`);
+  }
+}
+
+type Line = { readonly run: string; readonly from: number } | { readonly number: number; readonly told: ToldEvent };
+
+function readLine(line: string): Line {
+  let said: unknown;
+  try {
+    said = JSON.parse(line);
+  } catch (error) {
+    throw new BadLine(messageOf(error));
+  }
+  if (Array.isArray(said)) {
+    const [number, tenant, type, data] = said as unknown[];
+    const known = [...EVENT_TYPES, 'reset' as const].find(each => each === type);
+    if (isNumber(number) && typeof tenant === 'string' && known !== undefined && isOneLine(data)) {
+      return { number, told: { tenant, type: known, data } };
+    }
+  } else {
+    const { run, from } = (said ?? {}) as { readonly run?: unknown; readonly from?: unknown };
+    if (typeof run === 'string' && /^[0-9a-f]{8}$/.test(run) && isNumber(from)) return { run, from };
+  }
+  throw new BadLine('it is neither an event nor where events begin');
+}
+
+function isNumber(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
+}
+
+function isOneLine(value: unknown): value is string {
+  return typeof value === 'string' && !/[\r\n]/.test(value);
+}

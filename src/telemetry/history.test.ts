@@ -1,0 +1,117 @@
+import { expect, test } from 'vitest';
+import { CallCounts, type CountedCalls, NO_CALLS, quantile } from './call-counts.ts';
+import { MetricsHistory } from './history.ts';
+
+const HOUR = 3600_000;
+
+function bed(maxFunctions = 8) {
+  const state = {
+    nowMs: 1_700_000_000_000,
+    service: NO_CALLS as CountedCalls,
+    functions: new Map<string, CountedCalls>(),
+    agents: new Map<string, CountedCalls>(),
+    level: 1,
+  };
+  const history = new MetricsHistory(
+    {
+      service: () => state.service,
+      functions: () => state.functions,
+      agents: () => state.agents,
+      levels: () => ({ level: state.level }),
+    },
+    { maxFunctions, now: () => state.nowMs },
+  );
+  const later = (ms: number) => {
+    state.nowMs += ms;
+    history.sample();
+  };
+  return { state, history, later };
+}
+
+function calls(count: number, seconds = 0.003, errors = 0): CallCounts {
+  const counts = new CallCounts();
+  for (let at = 0; at < count; at++) counts.observe(seconds, at < errors);
+  return counts;
+}
+
+test('a point has the calls of its step, not those before it', () => {
+  const { state, history, later } = bed();
+  state.service = calls(5);
+  later(0);
+  state.service = calls(12, 0.003, 2);
+  later(10_000);
+  later(10_000);
+  const { series, step_seconds } = history.service('1h');
+  expect(step_seconds).toBe(10);
+  expect(series.calls?.slice(-3)).toEqual([5, 7, 0]);
+  expect(series.errors?.slice(-3)).toEqual([0, 2, 0]);
+  expect(series.p50_ms?.at(-2)).toBeGreaterThan(2.5);
+  expect(series.p50_ms?.at(-2)).toBeLessThan(5);
+  expect(series.p50_ms?.at(-1)).toBeNull();
+});
+
+test('the steps of the day add up what the fine ones have, and a part of one is shown too', () => {
+  const { state, history, later } = bed();
+  state.nowMs -= state.nowMs % 300_000;
+  later(0);
+  for (let at = 1; at <= 30; at++) {
+    state.service = calls(at * 2);
+    later(10_000);
+  }
+  const { series } = history.service('24h');
+  expect(series.calls?.slice(-2)).toEqual([58, 2]);
+});
+
+test('a time in which nobody looked is not known, and what is older than the range is gone', () => {
+  const { state, history, later } = bed();
+  later(0);
+  later(60_000);
+  expect(history.service('1h').series.level?.slice(-7)).toEqual([1, null, null, null, null, null, 1]);
+  state.level = 2;
+  later(25 * HOUR);
+  for (const range of ['1h', '24h'] as const) {
+    const level = history.service(range).series.level ?? [];
+    expect(level.filter(value => value !== null)).toEqual([2]);
+  }
+});
+
+test('memory does not grow with time, nor with functions: those that were called least recently make room, and come back without a leap', () => {
+  const { state, history, later } = bed(2);
+  for (const [at, key] of ['t/a', 't/b', 't/c'].entries()) {
+    state.functions.set(key, calls(10 + at));
+    later(10_000);
+  }
+  expect(history.calls('function', 't/a', '1h').series.calls?.filter(Number.isFinite)).toEqual([]);
+  expect(history.calls('function', 't/c', '1h').series.calls?.at(-1)).toBe(12);
+  state.functions.set('t/a', calls(11));
+  later(10_000);
+  expect(history.calls('function', 't/a', '1h').series.calls?.at(-1)).toBe(1);
+  expect(history.calls('function', 't/a', '1h').series.calls).toHaveLength(360);
+});
+
+test('an agent that was deleted has no history, and one of the same id begins anew', () => {
+  const { state, history, later } = bed();
+  state.agents.set('x', calls(3));
+  later(10_000);
+  expect(history.calls('agent', 'x', '1h').series.calls?.at(-1)).toBe(3);
+  state.agents.delete('x');
+  later(10_000);
+  expect(history.calls('agent', 'x', '1h').series.calls?.every(value => value === null)).toBe(true);
+});
+
+test('listeners hear the newest point, and no more after their end', () => {
+  const { state, history, later } = bed();
+  const heard: unknown[] = [];
+  const end = history.onSample(json => heard.push(JSON.parse(json)));
+  later(0);
+  end();
+  later(10_000);
+  expect(heard).toEqual([expect.objectContaining({ at: state.nowMs / 1000 - 10, calls: 0, level: 1 })]);
+});
+
+test('a quantile lies in the bucket of its call, and above the last bound at that bound', () => {
+  expect(quantile(NO_CALLS, 0.5)).toBeNaN();
+  expect(quantile(calls(100, 0.02), 0.99)).toBeLessThanOrEqual(0.025);
+  expect(quantile(calls(100, 0.02), 0.01)).toBeGreaterThan(0.01);
+  expect(quantile(calls(3, 10_000), 0.5)).toBe(600);
+});

@@ -1,0 +1,252 @@
+import { between, type CountedCalls, NO_CALLS, quantile, sumOf } from './call-counts.ts';
+
+/** Numbers of the service at a moment, by their names. */
+export type Levels = Readonly<Record<string, number>>;
+
+export interface HistorySources {
+  /** All calls together. */
+  readonly service: () => CountedCalls;
+  /** Every function that was called. Their number has a bound. */
+  readonly functions: () => Iterable<readonly [key: string, calls: CountedCalls]>;
+  /** Every agent that was called and is there. Their number has a bound. */
+  readonly agents: () => Iterable<readonly [id: string, calls: CountedCalls]>;
+  readonly levels: () => Levels;
+  /** Of functions, by their keys: those that have instances. */
+  readonly functionLevels?: () => ReadonlyMap<string, Levels>;
+}
+
+/** Two resolutions, both of fixed size: the last hour, and the last day. */
+const STEPS = { '1h': { seconds: 10, points: 360 }, '24h': { seconds: 300, points: 288 } } as const;
+export type Range = keyof typeof STEPS;
+export const RANGES = Object.keys(STEPS) as readonly Range[];
+
+export interface HistoryAnswer {
+  readonly step_seconds: number;
+  /** Of the first point, seconds since 1970. */
+  readonly start: number;
+  /** A list for each name, the oldest first; null: not known. */
+  readonly series: Readonly<Record<string, readonly (number | null)[]>>;
+}
+
+/** Levels of a function whose instances are gone. */
+const NO_INSTANCES: Levels = { instances: 0, instances_ready: 0 };
+const SERVICE = '';
+const CALL_SERIES = ['calls', 'errors', 'p50_ms', 'p99_ms'] as const;
+
+/**
+ * The last day of metrics in memory of fixed size: a row of numbers for each series and resolution, written at a place that goes round. Every
+ * 10 seconds it looks at what the metrics have counted anyway, so the path of a call pays nothing for it.
+ */
+export class MetricsHistory {
+  readonly #sources: HistorySources;
+  readonly #maxFunctions: number;
+  readonly #now: () => number;
+  readonly #node: string | undefined;
+  /** By `f:<key>` and `a:<id>`, the one that was called least recently first; `''` is the service. */
+  readonly #subjects = new Map<string, Subject>();
+  /** What functions had counted when their history made room for another's. */
+  readonly #left = new Map<string, CountedCalls>();
+  readonly #listeners = new Set<(json: string) => void>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(
+    sources: HistorySources,
+    {
+      maxFunctions,
+      now = Date.now,
+      node,
+    }: { readonly maxFunctions: number; readonly now?: () => number; readonly node?: string },
+  ) {
+    this.#node = node;
+    this.#sources = sources;
+    this.#maxFunctions = maxFunctions;
+    this.#now = now;
+  }
+
+  start(): void {
+    this.sample();
+    this.#timer = setInterval(() => this.sample(), STEPS['1h'].seconds * 1000).unref();
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  /** Called with the newest point of the service's series, as JSON. The returned function ends it. */
+  onSample(listener: (json: string) => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
+  }
+
+  /** One look at everything, now. */
+  sample(): void {
+    const { service, functions, agents, levels, functionLevels } = this.#sources;
+    const seconds = Math.floor(this.#now() / 1000);
+    const agentKeys = new Set<string>();
+    for (const [id, calls] of agents()) {
+      agentKeys.add(`a:${id}`);
+      this.#look(`a:${id}`, calls, seconds);
+    }
+    for (const key of this.#subjects.keys()) {
+      if (key.startsWith('a:') && !agentKeys.has(key)) this.#subjects.delete(key);
+    }
+    const ofFunctions = functionLevels?.();
+    for (const [key, calls] of functions())
+      this.#look(`f:${key}`, calls, seconds, ofFunctions?.get(key) ?? NO_INSTANCES);
+    this.#makeRoom(agentKeys.size);
+    const newest = this.#subject(SERVICE).take(seconds, service(), levels());
+    if (this.#listeners.size === 0) return;
+    const json = JSON.stringify({ at: seconds, node: this.#node, ...newest });
+    for (const listener of [...this.#listeners]) listener(json);
+  }
+
+  /** Of the whole service. */
+  service(range: Range): HistoryAnswer {
+    return this.#read(SERVICE, range);
+  }
+
+  /** Of one function by its key, or one agent by its id. Of one that was never called nothing is known. */
+  calls(kind: 'function' | 'agent', key: string, range: Range): HistoryAnswer {
+    return this.#read(`${kind === 'function' ? 'f' : 'a'}:${key}`, range);
+  }
+
+  #look(key: string, calls: CountedCalls, seconds: number, levels: Levels = {}): void {
+    const before = this.#subjects.get(key)?.counted ?? this.#left.get(key) ?? NO_CALLS;
+    const hasNew = sumOf(calls.buckets) !== sumOf(before.buckets);
+    if (!hasNew && !this.#subjects.has(key)) return;
+    const subject = this.#subject(key);
+    if (hasNew) {
+      this.#subjects.delete(key);
+      this.#subjects.set(key, subject);
+    }
+    subject.take(seconds, calls, levels);
+  }
+
+  #subject(key: string): Subject {
+    let subject = this.#subjects.get(key);
+    if (subject === undefined) {
+      subject = new Subject(this.#left.get(key) ?? NO_CALLS);
+      this.#left.delete(key);
+      this.#subjects.set(key, subject);
+    }
+    return subject;
+  }
+
+  /** The functions that were called least recently go first. */
+  #makeRoom(agents: number): void {
+    let over = this.#subjects.size - agents - this.#maxFunctions - 1;
+    for (const [key, subject] of this.#subjects) {
+      if (over <= 0) return;
+      if (!key.startsWith('f:')) continue;
+      this.#left.set(key, subject.counted);
+      this.#subjects.delete(key);
+      over -= 1;
+    }
+  }
+
+  #read(key: string, range: Range): HistoryAnswer {
+    const { seconds: step, points } = STEPS[range];
+    const last = Math.floor(this.#now() / 1000 / step);
+    const series = this.#subjects.get(key)?.read(range, last) ?? nothing(points);
+    return { step_seconds: step, start: (last - points + 1) * step, series };
+  }
+}
+
+/** Everything that is kept of one subject. */
+class Subject {
+  counted: CountedCalls;
+  readonly #rows = new Map<string, Row>();
+  readonly #steps: Readonly<Record<Range, Step>>;
+
+  constructor(counted: CountedCalls) {
+    this.counted = counted;
+    this.#steps = { '1h': new Step('1h', counted), '24h': new Step('24h', counted) };
+  }
+
+  /** Writes what happened since the last time; answers the newest point of the finer rows. */
+  take(seconds: number, calls: CountedCalls, levels: Levels): Levels {
+    this.counted = { buckets: [...calls.buckets], errors: calls.errors };
+    let newest: Levels = {};
+    for (const range of RANGES) {
+      const step = this.#steps[range];
+      const point = { ...step.take(seconds, this.counted), ...levels };
+      if (range === '1h') newest = point;
+      for (const [name, value] of Object.entries(point)) this.#row(name).set(range, step.slot, value);
+    }
+    return newest;
+  }
+
+  read(range: Range, last: number): HistoryAnswer['series'] {
+    return Object.fromEntries([...this.#rows].map(([name, row]) => [name, row.read(range, last)]));
+  }
+
+  #row(name: string): Row {
+    let row = this.#rows.get(name);
+    if (row === undefined) {
+      row = new Row();
+      this.#rows.set(name, row);
+    }
+    return row;
+  }
+}
+
+/** Where a resolution is, and what had been counted when its present slot began. */
+class Step {
+  slot = -1;
+  readonly #seconds: number;
+  #before: CountedCalls;
+  #last: CountedCalls;
+
+  constructor(range: Range, counted: CountedCalls) {
+    this.#seconds = STEPS[range].seconds;
+    this.#before = counted;
+    this.#last = counted;
+  }
+
+  take(seconds: number, calls: CountedCalls): Levels {
+    const slot = Math.floor(seconds / this.#seconds);
+    if (slot !== this.slot) this.#before = this.#last;
+    this.slot = slot;
+    this.#last = calls;
+    const added = between(this.#before, calls);
+    return {
+      calls: sumOf(added.buckets),
+      errors: added.errors,
+      p50_ms: quantile(added, 0.5) * 1000,
+      p99_ms: quantile(added, 0.99) * 1000,
+    };
+  }
+}
+
+/** One series in both resolutions. Beside each value stands the slot that it is of: what was not written, or is old, is not known. */
+class Row {
+  readonly #rooms: Readonly<Record<Range, { readonly values: Float32Array; readonly slots: Uint32Array }>> = {
+    '1h': room('1h'),
+    '24h': room('24h'),
+  };
+
+  set(range: Range, slot: number, value: number): void {
+    const { values, slots } = this.#rooms[range];
+    values[slot % values.length] = value;
+    slots[slot % values.length] = slot;
+  }
+
+  read(range: Range, last: number): (number | null)[] {
+    const { values, slots } = this.#rooms[range];
+    const first = last - values.length + 1;
+    return Array.from(values, (_, index) => {
+      const at = (first + index) % values.length;
+      const value = values[at] as number;
+      return slots[at] === first + index && Number.isFinite(value) ? Number(value.toPrecision(6)) : null;
+    });
+  }
+}
+
+function room(range: Range) {
+  const { points } = STEPS[range];
+  return { values: new Float32Array(points), slots: new Uint32Array(points) };
+}
+
+function nothing(points: number): HistoryAnswer['series'] {
+  return Object.fromEntries(CALL_SERIES.map(name => [name, new Array<null>(points).fill(null)]));
+}
