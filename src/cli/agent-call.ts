@@ -1,11 +1,11 @@
-import { parsePairs } from './agent-create.ts';
 import { resolveAgent } from './agent-records.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { parseDurationMs } from './duration.ts';
-import { CliError, EXIT, usageError } from './exit.ts';
+import { usageError } from './exit.ts';
 import { readJsonArgument, readStdin } from './input.ts';
-import { type Io, pump } from './io.ts';
+import type { Io } from './io.ts';
 import { prettyJson, withSpinner } from './print.ts';
+import { parsePairs } from './variables.ts';
 
 interface ForOne extends ClientOptions {
   readonly namespace: string;
@@ -46,28 +46,6 @@ function resultOf(text: string): string {
   const match = /^\{"code":200,"data":(.*),"message":""\}$/s.exec(text);
   if (match?.[1] !== undefined) return match[1];
   return JSON.stringify((JSON.parse(text) as { data?: unknown }).data ?? null);
-}
-
-interface LogOptions extends ForOne {
-  readonly follow?: boolean;
-  readonly tail?: string;
-  readonly since?: string;
-}
-
-export async function printLogs(io: Io, given: string, options: LogOptions): Promise<void> {
-  const client = await Client.open(options, io);
-  const id = await resolveAgent(client, given, options.namespace);
-  const query = new URLSearchParams();
-  if (options.tail !== undefined) query.set('tail', options.tail);
-  if (options.since !== undefined) query.set('since', options.since);
-  if (options.follow === true) query.set('follow', 'true');
-  const answer = await client.stream('GET', `/api/agent/${encodeURIComponent(id)}/logs?${query}`);
-  try {
-    await pump(answer, io.out, io.signal);
-  } catch (error) {
-    if (io.signal.aborted) return;
-    throw new CliError(`The connection broke (${(error as Error).message}).`, EXIT.unreachable);
-  }
 }
 
 interface ExecOptions extends ForOne {

@@ -15,7 +15,7 @@ export interface RemoteEntry {
   readonly mode: number;
 }
 
-/** What is in a directory of the sandbox. */
+/** The files of a directory of the sandbox. */
 export async function listRemote({ client, base }: Remote, path: string): Promise<RemoteEntry[]> {
   const { files, truncated } = await client.json('GET', `${base}/list?${new URLSearchParams({ path })}`);
   if (truncated === true) throw new CliError(`There are too many files in ${path} to be copied: pack them first.`);
@@ -48,7 +48,7 @@ function checkName(name: string): string {
   return name;
 }
 
-/** What a copy of `source` is called; `''` for what means the content of a directory (`dir/.`). */
+/** The name of a copy of `source`; `''` for a path that means the content of a directory (`dir/.`). */
 export function copyName(source: string): string {
   const name = basename(source);
   return name === '.' || name === '..' ? '' : name;

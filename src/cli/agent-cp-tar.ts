@@ -49,7 +49,7 @@ export async function sendAsTar(remote: Remote, source: string, target: string, 
   const packed = packDirectory(pack, source, '', { progress, count: 0 }).then(
     () => pack.finalize(),
     (error: Error) => {
-      // What broke here is why the other side ended, unless that had ended before.
+      // The failure here is why the other side ended, unless that had ended before.
       if (!isOver) failure = error;
       pack.destroy(error);
     },
@@ -199,7 +199,7 @@ async function packFile(
 }
 
 /**
- * What comes out of a sandbox, written below `place`. Its names are nobody's to trust: none leads out of `place`, and every directory above
+ * Writes the archive from a sandbox below `place`. Its names are nobody's to trust: none leads out of `place`, and every directory above
  * a file is a real one. Links come last, when nothing more is written that could go through them.
  */
 class Unpacked {

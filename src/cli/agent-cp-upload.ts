@@ -50,7 +50,7 @@ async function sendDirectory(walk: Walk, source: string, stats: Stats, target: s
     walk.count += 1;
     if (walk.count > MAX_FILES) throw new CliError(`More than ${MAX_FILES} files are too many: pack them first.`);
     const path = join(source, name);
-    // What a link leads to is copied only when it is named itself.
+    // The target of a link is copied only when it is named itself.
     const entry = await lstat(path);
     if (entry.isDirectory()) await sendDirectory(walk, path, entry, joinRemote(target, name));
     else if (entry.isFile()) await sendFile(remote, path, entry, joinRemote(target, name), name, progress);

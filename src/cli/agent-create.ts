@@ -1,17 +1,23 @@
 import { execFile } from 'node:child_process';
-import { readFile, stat } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { runsImages } from '../core/sandbox-types.ts';
 import { tellLoadError } from './agent-records.ts';
 import { Client, type ClientOptions } from './client.ts';
+import { codeDirectory } from './code-archive.ts';
+import { mustUpload, type UploadOptions, uploadCode } from './code-upload.ts';
+import { asksForDependencies, type DependencyOptions, installDependencies } from './dependencies.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import { readStdin } from './input.ts';
 import type { Io } from './io.ts';
+import { parseExpose } from './open.ts';
 import { coloured, printJson, withSpinner } from './print.ts';
+import { type VariableOptions, variablesOf } from './variables.ts';
 
-export interface CreateOptions extends ClientOptions {
+export interface CreateOptions extends ClientOptions, DependencyOptions, UploadOptions, VariableOptions {
   readonly file?: string;
+  readonly restart?: string;
   readonly namespace: string;
   readonly code?: string;
   readonly handler?: string;
@@ -19,13 +25,13 @@ export interface CreateOptions extends ClientOptions {
   readonly preStop?: string;
   readonly runtime?: string;
   readonly codePath: string;
-  readonly env?: readonly string[];
   readonly mount?: readonly string[];
   readonly workspace?: string;
   readonly sandbox?: string;
   readonly image: string;
   readonly user?: string;
   readonly publish?: readonly string[];
+  readonly expose?: string;
   readonly cpu?: string;
   readonly memory?: string;
   readonly urn?: string;
@@ -38,8 +44,14 @@ export async function createAgent(io: Io, name: string | undefined, options: Cre
   const client = await Client.open(options, io);
   const body =
     options.file === undefined
-      ? await bodyFromFlags(name, options, () => localPython(client.addresses.frontend))
+      ? await bodyFromFlags(
+          name,
+          options,
+          () => localPython(client.addresses.frontend),
+          code => (mustUpload(client, options) ? uploadCode(io, client, code) : codeDirectory(code)),
+        )
       : await bodyFromFile(io, options.file, name);
+  if (options.file === undefined) await withDependencies(io, client, body, options);
   const headers = options.idempotencyKey === undefined ? {} : { 'idempotency-key': options.idempotencyKey };
   const startedAt = performance.now();
   const answer = await withSpinner(io, 'creating the agent', () =>
@@ -63,25 +75,44 @@ export async function createAgent(io: Io, name: string | undefined, options: Cre
   return exitCode;
 }
 
-/** The request that the flags stand for. `defaultRuntime` is asked only when it is needed. */
+/** Asks for what the code needs, once that is there. */
+async function withDependencies(
+  io: Io,
+  client: Client,
+  body: Record<string, unknown>,
+  options: CreateOptions,
+): Promise<void> {
+  const spec = body.runtime_spec as Record<string, unknown> | undefined;
+  const [code] = body.mounts as readonly { readonly source: string }[];
+  if (options.code === undefined || spec === undefined || code === undefined) return;
+  const runtime = String(spec.runtime);
+  if (!asksForDependencies(options.code, runtime, options)) return;
+  await installDependencies(io, client, code.source, runtime, options.sandbox);
+  spec.dependencies = 'auto';
+}
+
+/** The request that the flags stand for. `defaultRuntime` is asked only when it is needed; `sourceOf` gives what the code is mounted from. */
 export async function bodyFromFlags(
   name: string | undefined,
   options: CreateOptions,
   defaultRuntime: () => Promise<string>,
+  sourceOf: (code: string) => Promise<string> = codeDirectory,
 ): Promise<Record<string, unknown>> {
   if (name === undefined)
     throw usageError('The agent needs a name: rookery agent create <name> --code <dir> --handler <module.function>.');
   if (isOfImage(options.sandbox) && options.image === HOST_FILES) throw missingImage(String(options.sandbox));
   const mounts = (options.mount ?? []).map(parseMount);
   if (options.code !== undefined) {
-    mounts.unshift({ source: await codeDirectory(options.code), target: options.codePath, readonly: true });
+    mounts.unshift({ source: await sourceOf(options.code), target: options.codePath, readonly: true });
   }
   const common = {
     namespace: options.namespace,
     name,
     ...(options.workspace === undefined ? {} : { workspace: resolve(options.workspace) }),
-    env_vars: parsePairs(options.env ?? [], '--env'),
+    env_vars: variablesOf(options) ?? {},
+    ...(options.restart === undefined ? {} : { restart_policy: parseRestart(options.restart) }),
     mounts,
+    ...(options.expose === undefined ? {} : { expose: parseExpose(options.expose) }),
   };
   if (options.urn !== undefined) {
     const extra = (['code', 'handler', 'runtime'] as const).find(flag => options[flag] !== undefined);
@@ -152,29 +183,20 @@ export function parseMount(text: string): { source: string; target: string; read
   return { source: resolve(source), target, readonly: mode === 'ro' };
 }
 
-/** `NAME=value` pairs as a map. */
-export function parsePairs(pairs: readonly string[], flag: string): Record<string, string> {
-  return Object.fromEntries(
-    pairs.map(pair => {
-      const at = pair.indexOf('=');
-      if (at < 1) throw usageError(`${flag} must be NAME=value, not ${JSON.stringify(pair)}.`);
-      return [pair.slice(0, at), pair.slice(at + 1)];
-    }),
-  );
-}
-
 function parseWhole(text: string, flag: string): number {
   if (!/^\d{1,12}$/.test(text)) throw usageError(`${flag} must be a whole number, not ${JSON.stringify(text)}.`);
   return Number(text);
 }
 
-export async function codeDirectory(code: string): Promise<string> {
-  const path = resolve(code);
-  const found = await stat(path).catch(() => null);
-  if (found === null) throw usageError(`--code: there is no directory ${path}.`);
-  if (!found.isDirectory())
-    throw usageError(`--code must be a directory, and ${path} is a file. Give the directory that it stands in.`);
-  return path;
+/** `never`, `on-failure`, `always`, and how often in a row: `on-failure:3`. */
+function parseRestart(text: string): object {
+  const match = /^(never|on-failure|always)(?::(\d{1,4}))?$/.exec(text);
+  if (match === null)
+    throw usageError(
+      `--restart must be never, on-failure, always, or one with a number: on-failure:3; not ${JSON.stringify(text)}.`,
+    );
+  const [, policy, most] = match;
+  return { policy, ...(most === undefined ? {} : { max_restarts: Number(most) }) };
 }
 
 const PYTHON_TIMEOUT_MS = 5000;
@@ -188,5 +210,5 @@ export async function localPython({ hostname }: URL): Promise<string> {
     const found = asked?.stdout.trim() ?? '';
     if (/^3\.\d+$/.test(found)) return `python${found}`;
   }
-  throw new CliError('Say which runtime the code needs: --runtime python3.11, go, java17, …', 2);
+  throw new CliError('Say which runtime the code needs: --runtime python3.11, nodejs22, go, java17, …', 2);
 }

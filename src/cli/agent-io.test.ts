@@ -103,7 +103,7 @@ describe('agent cp into an agent', () => {
     expectTree(join(it.root, 'copy/tree'));
   });
 
-  test('without tar in the sandbox its files go one by one; links are left out and told', async () => {
+  test('without tar in the sandbox its files go one by one; links are left out and reported', async () => {
     await using it = await bed();
     it.inside.hasPrograms = false;
     makeTree(it.here);
@@ -141,7 +141,7 @@ describe('agent cp into an agent', () => {
     expect(statSync(join(it.root, 'e')).size).toBe(0);
   });
 
-  test('what goes wrong is reported', async () => {
+  test('each failure is reported', async () => {
     await using it = await bed();
     writeFileSync(join(it.here, 'a'), 'a');
     const missing = await it.agent(['cp', join(it.here, 'none'), 'hello:/x']);
@@ -171,7 +171,7 @@ describe('agent cp out of an agent', () => {
     expectTree(join(it.here, 'copy/tree'));
   });
 
-  test('without tar in the sandbox its files come one by one; links are left out and told', async () => {
+  test('without tar in the sandbox its files come one by one; links are left out and reported', async () => {
     await using it = await bed();
     it.inside.hasPrograms = false;
     makeTree(it.root);
@@ -216,7 +216,7 @@ describe('agent cp out of an agent', () => {
     expect(readdirSync(join(it.here, 'x')).filter(name => name === 'out')).toEqual([]);
   });
 
-  test('what stands here under a name of the copy is replaced, a link too; a link to a directory is not written through', async () => {
+  test('a file under a name of the copy is replaced, a link too; a link to a directory is not written through', async () => {
     await using it = await bed();
     makeTree(it.root);
     mkdirSync(join(it.here, 'x'));
@@ -233,7 +233,7 @@ describe('agent cp out of an agent', () => {
     expect(readdirSync(join(it.here, 'elsewhere'))).toEqual([]);
   });
 
-  test('what tar could not read is reported', async () => {
+  test('a file that tar could not read is reported', async () => {
     await using it = await bed();
     mkdirSync(join(it.root, 'd'));
     it.inside.programs.set('tar', ['sh', '-c', 'echo "cannot open: x" >&2; head -c 1024 /dev/zero; exit 2']);
@@ -266,7 +266,7 @@ describe('agent cp out of an agent', () => {
     expect(readFileSync(join(it.here, 'a'), 'utf8')).toBe('old');
   });
 
-  test('what goes wrong is reported', async () => {
+  test('each failure is reported', async () => {
     await using it = await bed();
     expect(await it.agent(['cp', 'hello:/none', it.here])).toMatchObject({
       code: 1,
@@ -354,7 +354,7 @@ describe('agent shell', () => {
     expect(terminal.setRaw).not.toHaveBeenCalled();
   });
 
-  test('what the service refuses is reported', async () => {
+  test('a refusal of the service is reported', async () => {
     await using it = await bed();
     const ran = await it.agent(['shell', 'hello', '--', '/no/such/program']);
     expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('/no/such/program') });

@@ -1,11 +1,14 @@
+import type { Variables } from '../core/secret.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { parseDurationMs } from './duration.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 import { age, coloured, printable, printFields, printJson, printTable, printWarning, withSpinner } from './print.ts';
+import { shownVariable } from './variables.ts';
+import { printList, type WatchOptions } from './watched-list.ts';
 
 /** A record as `GET /api/agent/{id}` has it; a service of another version may leave fields out. */
-interface Agent {
+export interface Agent {
   readonly instance_id: string;
   readonly namespace: string;
   readonly name: string;
@@ -35,7 +38,9 @@ interface Agent {
     readonly host_ip: string;
     readonly host_port: number;
   }[];
-  readonly env_vars?: Readonly<Record<string, string>>;
+  readonly env_vars?: Variables;
+  readonly restart_policy?: { readonly policy: string; readonly max_restarts?: number | null };
+  readonly restart_at?: string;
   readonly resources?: { readonly cpu?: number; readonly memory?: number };
   readonly start_time?: string | null;
   readonly restarts?: number;
@@ -51,6 +56,19 @@ interface ForOne extends ClientOptions {
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 const PAGE = 1000;
 
+/** The agent of that id or name; null: there is none. */
+export async function findAgent(client: Client, given: string, namespace: string): Promise<Agent | null> {
+  try {
+    const id = await resolveAgent(client, given, namespace);
+    return (await client.json('GET', `/api/agent/${encodeURIComponent(id)}`)).instance as Agent;
+  } catch (error) {
+    if (error instanceof NoSuchAgent || (error instanceof CliError && error.status === 404)) return null;
+    throw error;
+  }
+}
+
+class NoSuchAgent extends CliError {}
+
 /** The id that `given` stands for: itself when it looks like one, else the agent of that name. */
 export async function resolveAgent(client: Client, given: string, namespace: string): Promise<string> {
   if (UUID.test(given)) return given;
@@ -58,12 +76,15 @@ export async function resolveAgent(client: Client, given: string, namespace: str
   const { instances } = await client.json('GET', `/api/agent?${query}`);
   const [found] = instances as readonly Agent[];
   if (found === undefined) {
-    throw new CliError(`There is no agent ${namespace}/${given}. "rookery agent list" shows those that there are.`);
+    throw new NoSuchAgent(`There is no agent ${namespace}/${given}. "rookery agent list" shows those that there are.`);
   }
   return found.instance_id;
 }
 
-interface ListOptions extends ClientOptions {
+/** The events that change a list of agents. */
+const AGENT_EVENTS = ['created', 'ready', 'failed', 'restarting', 'stopping', 'ended'];
+
+interface ListOptions extends WatchOptions {
   readonly namespace?: string;
   readonly name?: string;
   readonly status?: string;
@@ -75,26 +96,42 @@ interface ListOptions extends ClientOptions {
 export async function listAgents(io: Io, options: ListOptions): Promise<void> {
   if (!/^[1-9]\d{0,8}$/.test(options.limit))
     throw usageError(`--limit must be a whole number from 1, not ${JSON.stringify(options.limit)}.`);
-  const limit = Number(options.limit);
-  const client = await Client.open(options, io);
+  await printList(io, options, AGENT_EVENTS, async (out, client) => {
+    const { agents, isAll } = await allAgents(client, options, Number(options.limit));
+    printAgents(out, agents, isAll, options);
+    return agents;
+  });
+}
+
+type AgentFilter = { readonly [name in 'namespace' | 'name' | 'status']?: string };
+
+/** Those that fit, at most so many. */
+export async function allAgents(
+  client: Client,
+  filter: AgentFilter,
+  limit: number,
+): Promise<{ readonly agents: readonly Agent[]; readonly isAll: boolean }> {
   const agents: Agent[] = [];
   let cursor: string | null = null;
   do {
     const query = new URLSearchParams({ limit: String(Math.min(PAGE, limit - agents.length)) });
     for (const name of ['namespace', 'name', 'status'] as const) {
-      if (options[name] !== undefined) query.set(name, options[name]);
+      if (filter[name] !== undefined) query.set(name, filter[name]);
     }
     if (cursor !== null) query.set('cursor', cursor);
     const page = await client.json('GET', `/api/agent?${query}`);
     agents.push(...(page.instances as readonly Agent[]));
     cursor = typeof page.next_cursor === 'string' ? page.next_cursor : null;
   } while (cursor !== null && agents.length < limit);
+  return { agents, isAll: cursor === null };
+}
 
+function printAgents(io: Io, agents: readonly Agent[], isAll: boolean, options: ListOptions): void {
   if (options.json === true) printJson(io, agents);
   else if (options.quiet === true) for (const agent of agents) io.out.write(`${agent.instance_id}\n`);
   else {
     printTable(io, AGENT_COLUMNS, agents);
-    if (cursor !== null) io.err.write(`There are more: only ${limit} are shown (--limit).\n`);
+    if (!isAll) io.err.write(`There are more: only ${options.limit} are shown (--limit).\n`);
     if (agents.length === 0)
       io.err.write('There is no agent yet. "rookery agent create --help" shows how to make one.\n');
   }
@@ -216,12 +253,19 @@ function printAgent(io: Io, agent: Agent): void {
     ...(agent.port_mappings ?? []).map(
       port => ['port', `${port.protocol} ${port.container_port} at ${port.host_ip}:${port.host_port}`] as const,
     ),
-    ...Object.entries(agent.env_vars ?? {}).map(([name, value]) => ['env', `${name}=${value}`] as const),
+    ...Object.entries(agent.env_vars ?? {}).map(([name, value]) => ['env', `${name}=${shownVariable(value)}`] as const),
     ['resources', resources && `${resources.cpu} millicores, ${resources.memory} MB`],
     ['node', [agent.node_id, agent.node_ip].filter(Boolean).join(' ')],
     ['address', agent.sandbox_ip],
     ['started', agent.start_time ? `${agent.start_time} (${age(agent.start_time)} ago)` : undefined],
     ['restarts', agent.restarts],
+    ['restart policy', policyOf(agent)],
+    ['starts again', agent.restart_at],
   ]);
   for (const warning of agent.warnings ?? []) printWarning(io, warning);
+}
+
+function policyOf({ restart_policy: given }: Agent): string | undefined {
+  if (given === undefined) return undefined;
+  return given.max_restarts == null ? given.policy : `${given.policy}, at most ${given.max_restarts} in a row`;
 }

@@ -1,11 +1,11 @@
 import { Writable } from 'node:stream';
 import type { WebSocket } from 'ws';
 import { receive, send, sendBinary } from '../lib/socket-stream.ts';
-import { parsePairs } from './agent-create.ts';
 import { resolveAgent } from './agent-records.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { CliError, EXIT } from './exit.ts';
 import type { Io, Output, Terminal } from './io.ts';
+import { parsePairs } from './variables.ts';
 
 interface ShellOptions extends ClientOptions {
   readonly namespace: string;

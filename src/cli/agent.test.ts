@@ -1,13 +1,16 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { cli, json, StubService } from '../../test/parts/cli.ts';
 
 const ID = '3f1c2a9e-0000-4000-8000-000000000001';
-const dir = mkdtempSync(join(tmpdir(), 'rookery-cli-'));
-mkdirSync(join(dir, 'code'));
-writeFileSync(join(dir, 'code', 'handler.py'), 'def handle(event, context): return event\n');
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), 'rookery-cli-'));
+  mkdirSync(join(dir, 'code'));
+  writeFileSync(join(dir, 'code', 'handler.py'), 'def handle(event, context): return event\n');
+});
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 const AGENT = {
@@ -146,16 +149,17 @@ describe('agent create', () => {
   test.each([
     [[], 'The agent needs a name'],
     [['x', '--code', '/nowhere/at/all'], '--code: there is no directory /nowhere/at/all'],
-    [['x', '--code', join(dir, 'code', 'handler.py')], '--code must be a directory'],
+    [['x', '--code', 'DIR/code/handler.py'], '--code must be a directory'],
     [['x', '-e', 'A'], '--env must be NAME=value, not "A"'],
     [['x', '-v', '/a'], '--mount must be source:target'],
     [['x', '--runtime', 'go', '--cpu', 'much'], '--cpu must be a whole number'],
-    [['x', '--urn', 'u', '--code', dir], '--urn takes everything from the registered function: leave --code out'],
+    [['x', '--urn', 'u', '--code', 'DIR'], '--urn takes everything from the registered function: leave --code out'],
     [['-f', '/nowhere.yaml'], 'The file /nowhere.yaml cannot be read'],
     [['--nonsense'], "unknown option '--nonsense'"],
   ])('%j is a mistake: exit code 2, and nothing is sent', async (args, sentence) => {
     await using service = await created();
-    const ran = await cli(['agent', 'create', ...args, '--address', service.address]);
+    const sent = args.map(arg => arg.replace(/^DIR/, dir));
+    const ran = await cli(['agent', 'create', ...sent, '--address', service.address]);
     expect(ran.code).toBe(2);
     expect(ran.err).toContain(sentence);
     expect(service.seen).toEqual([]);

@@ -1,10 +1,12 @@
 import type { Command } from 'commander';
 import { INSTALLED_SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { addClientOptions } from './client.ts';
-import { append } from './config-flags.ts';
+import { append, SECRET_OPTION } from './config-flags.ts';
 import type { Context } from './io.ts';
+import { addLogs } from './logs.ts';
 import { oneOf } from './print.ts';
 
+const UPLOAD = 'upload the code also to a service on this machine; to another one it always is';
 const AGENT = 'the id of the agent, or its name';
 
 /** Describes the commands; what they do stands in the files beside this one that begin with `agent-`. */
@@ -46,6 +48,7 @@ export function register(program: Command, context: Context): void {
     .option('--name <name>', 'only the one of this name')
     .option('--status <status>', 'only those that are CREATING, RUNNING, STOPPING or FAILED')
     .option('--limit <count>', 'at most so many', '1000')
+    .option('-w, --watch', 'print it again whenever it changes, until Ctrl-C')
     .option('--json', 'print JSON')
     .option('-q, --quiet', 'print ids only')
     .action(async options => {
@@ -87,17 +90,7 @@ export function register(program: Command, context: Context): void {
       context.exitCode = await restartAgent(io, id, options);
     });
 
-  addForOne('logs')
-    .summary('print what the code of an agent wrote')
-    .description('Prints what the code of an agent wrote to stdout and stderr.')
-    .argument('<agent>', AGENT)
-    .option('-f, --follow', 'go on until the agent ends or Ctrl-C')
-    .option('--tail <lines>', 'only the last lines')
-    .option('--since <time>', 'only lines since then: 10m, or an RFC 3339 time')
-    .action(async (id, options) => {
-      const { printLogs } = await import('./agent-call.ts');
-      await printLogs(io, id, options);
-    });
+  addLogs(agent, context);
 
   addForOne('exec')
     .summary('run a command in the sandbox of an agent')
@@ -180,15 +173,18 @@ function addCreate(command: Command): Command {
     .option('-f, --file <file>', 'the whole request, as YAML or JSON; - is stdin')
     .option('-n, --namespace <namespace>', 'its namespace', 'default')
     .option('--code <dir>', 'the directory with its code; it stands read-only at --code-path in the sandbox')
+    .option('--upload', UPLOAD)
+    .option('--no-dependencies', 'install nothing of what requirements.txt, pyproject.toml or package.json ask for')
     .option('--handler <module.function>', 'what each call runs')
     .option('--initializer <module.function>', 'what runs once at the start')
     .option('--pre-stop <module.function>', 'what runs once at the end')
     .option(
       '--runtime <runtime>',
-      'python3.11, go, java17, …; else the version of the python3 here, for a service on this machine',
+      'python3.11, nodejs22, go, java17, …; else the version of the python3 here, for a service on this machine',
     )
     .option('--code-path <path>', 'where the code stands in the sandbox', '/code')
     .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
+    .option(...SECRET_OPTION, append)
     .option('-v, --mount <src:dst[:ro]>', 'a directory or file of the host; may be repeated', append)
     .option('--workspace <dir>', 'a directory of the host that is its home and working directory')
     .option(
@@ -198,8 +194,13 @@ function addCreate(command: Command): Command {
     .option('--image <image>', 'the image; the default sandbox uses the files of the host', 'host')
     .option('--user <user>', 'who runs the code; else root')
     .option('--publish <[proto:]port>', 'a port of the sandbox to publish; may be repeated', append)
+    .option('--expose <port[:access]>', 'give a port an address of its own; access is token, link or public')
     .option('--cpu <millicores>', 'thousandths of a core; else 1000')
     .option('--memory <mb>', 'memory in MB; else 2048')
+    .option(
+      '--restart <policy>',
+      'never, on-failure[:max] or always[:max]: what follows when it ends by itself; else never',
+    )
     .option('--urn <urn>', 'create it from a registered function instead')
     .option('--idempotency-key <key>', 'the same key and request give the same agent')
     .option('--json', 'print JSON');

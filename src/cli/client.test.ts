@@ -125,7 +125,7 @@ test.each([
   expect(ran.err).toContain(sentence);
 });
 
-test('what a service says in one breath with its handshake is heard', async () => {
+test('frames that a service sends together with its handshake are heard', async () => {
   const server = createHttpServer();
   const frame = (opcode: number, payload: Buffer) =>
     Buffer.concat([Buffer.from([0x80 | opcode, payload.length]), payload]);

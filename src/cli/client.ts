@@ -7,6 +7,7 @@ import type { WebSocket } from 'ws';
 import { isLoopback } from '../config/contradictions.ts';
 import { readLocalToken } from '../config/local-token.ts';
 import { onAbort } from '../lib/linked-signal.ts';
+import { contextInForce } from './contexts.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 import { printWarning } from './print.ts';
@@ -14,11 +15,13 @@ import { printWarning } from './print.ts';
 export type Entry = 'frontend' | 'meta';
 
 export interface ClientOptions {
+  readonly context?: string;
   readonly address?: string;
   readonly metaAddress?: string;
   readonly token?: string;
   readonly tokenFile?: string;
   readonly tenant?: string;
+  readonly caFile?: string;
   readonly dataDir?: string;
 }
 
@@ -33,7 +36,7 @@ export interface RequestOptions {
   readonly timeoutMs?: number | null;
 }
 
-const DEFAULT_ADDRESSES: Readonly<Record<Entry, string>> = {
+export const DEFAULT_ADDRESSES: Readonly<Record<Entry, string>> = {
   frontend: 'http://127.0.0.1:8888',
   meta: 'http://127.0.0.1:31182',
 };
@@ -44,17 +47,23 @@ const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 /** The options of every command that speaks with the service. */
 export function addClientOptions(command: Command): Command {
   const options = [
-    new Option('--address <url>', `the frontend; else $ROOKERY_ADDRESS, else ${DEFAULT_ADDRESSES.frontend}`),
-    new Option('--meta-address <url>', `the meta_service; else $ROOKERY_META_ADDRESS, else ${DEFAULT_ADDRESSES.meta}`),
+    new Option('--context <name>', 'the server that "rookery login" has kept under this name; else $ROOKERY_CONTEXT'),
+    new Option('--address <url>', `the frontend; else $ROOKERY_ADDRESS, the context, ${DEFAULT_ADDRESSES.frontend}`),
+    new Option(
+      '--meta-address <url>',
+      `the meta_service; else $ROOKERY_META_ADDRESS, the context, ${DEFAULT_ADDRESSES.meta}`,
+    ),
     new Option('--token <jwt>', 'the token to send; else $ROOKERY_TOKEN'),
     new Option('--token-file <file>', 'a file with the token to send; else $ROOKERY_TOKEN_FILE'),
+    new Option('--ca-file <file>', 'the PEM of who signed the certificate of the service; else $ROOKERY_CA_FILE'),
     new Option(
       '--data-dir <dir>',
       'where a local service that asks for a token keeps it; else $ROOKERY_DATA_DIR, else the default of serve',
     ),
     new Option('--tenant <tenant>', 'the tenant, when authentication is off; else $ROOKERY_TENANT'),
   ];
-  for (const option of options) command.addOption(option.helpGroup('Connection:'));
+  const others = options.filter(({ long }) => !command.options.some(own => own.long === long));
+  for (const option of others) command.addOption(option.helpGroup('Connection:'));
   return command;
 }
 
@@ -62,37 +71,50 @@ export function addClientOptions(command: Command): Command {
 export class Client {
   readonly addresses: Readonly<Record<Entry, URL>>;
   readonly #headers: Readonly<Record<Entry, Readonly<Record<string, string>>>>;
+  readonly #authorities: Readonly<Record<Entry, { readonly ca?: string }>>;
   readonly #io: Io;
 
   private constructor(
     addresses: Readonly<Record<Entry, URL>>,
     headers: Readonly<Record<Entry, Readonly<Record<string, string>>>>,
+    authorities: Readonly<Record<Entry, { readonly ca?: string }>>,
     io: Io,
   ) {
     this.addresses = addresses;
     this.#headers = headers;
+    this.#authorities = authorities;
     this.#io = io;
   }
 
-  /** From the flags of the command, else from the environment. */
+  /** From the flags of the command, else from the environment, else from the context, which tells what it knows to its own addresses only. */
   static async open(options: ClientOptions, io: Io): Promise<Client> {
     const { environment } = io;
     const token = await readToken(options, environment);
+    const server = (await contextInForce(options.context, environment))?.server;
     const tenant = options.tenant ?? environment.ROOKERY_TENANT;
     const addresses = {
-      frontend: parseAddress(options.address ?? environment.ROOKERY_ADDRESS, 'frontend'),
-      meta: parseAddress(options.metaAddress ?? environment.ROOKERY_META_ADDRESS, 'meta'),
+      frontend: parseAddress(options.address ?? (environment.ROOKERY_ADDRESS || server?.address), 'frontend'),
+      meta: parseAddress(options.metaAddress ?? (environment.ROOKERY_META_ADDRESS || server?.metaAddress), 'meta'),
     };
+    const own = new Set([server?.address, server?.metaAddress].flatMap(url => (url ? [new URL(url).origin] : [])));
     const local = token === null ? await findLocalToken(options, environment) : null;
-    const headersFor = (entry: Entry) => {
+    const caFile = options.caFile ?? environment.ROOKERY_CA_FILE;
+    const connection = async (entry: Entry) => {
+      const { origin, hostname } = addresses[entry];
+      const known = own.has(origin) ? server : undefined;
       // Only a service of this machine can have written it.
-      const sent = token ?? (isLoopback(addresses[entry].hostname) ? local : null);
-      return {
+      const sent = token ?? known?.token ?? (isLoopback(hostname) ? local : null);
+      const speaksFor = tenant || known?.tenant;
+      const authority = caFile || known?.caFile;
+      const headers = {
         ...(sent === null ? {} : { authorization: `Bearer ${sent}` }),
-        ...(tenant ? { 'x-tenant-id': tenant } : {}),
+        ...(speaksFor ? { 'x-tenant-id': speaksFor } : {}),
       };
+      return { headers, authority: authority ? { ca: await readAuthority(authority) } : {} };
     };
-    return new Client(addresses, { frontend: headersFor('frontend'), meta: headersFor('meta') }, io);
+    const [frontend, meta] = await Promise.all([connection('frontend'), connection('meta')]);
+    const headers = { frontend: frontend.headers, meta: meta.headers };
+    return new Client(addresses, headers, { frontend: frontend.authority, meta: meta.authority }, io);
   }
 
   /** The answer's text. Fails for every status that is not 2xx. */
@@ -123,7 +145,7 @@ export class Client {
     throw refusal(status, text, adviceOf(answer));
   }
 
-  /** What the service says beside an answer: fields that it did not know, limits of the machine. */
+  /** Warnings of the service beside an answer: fields that it did not know, limits of the machine. */
   #tellWarnings(answer: Record<string, unknown> | null): void {
     for (const warning of Array.isArray(answer?.warnings) ? answer.warnings : []) {
       if (typeof warning === 'string') printWarning(this.#io, warning);
@@ -137,6 +159,7 @@ export class Client {
     const url = new URL(base.pathname.replace(/\/$/, '') + path, base);
     url.protocol = base.protocol === 'https:' ? 'wss:' : 'ws:';
     const socket = new WebSocket(url, {
+      ...this.#authorities.frontend,
       headers: this.#headers.frontend,
       handshakeTimeout: DEFAULT_TIMEOUT_MS,
       perMessageDeflate: false,
@@ -181,7 +204,7 @@ export class Client {
     const timeoutMs = options.timeoutMs === undefined ? DEFAULT_TIMEOUT_MS : options.timeoutMs;
     return new Promise((resolve, reject) => {
       const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
-      const request = send(url, { method, headers, signal: this.#io.signal });
+      const request = send(url, { ...this.#authorities[entry], method, headers, signal: this.#io.signal });
       const timer =
         timeoutMs === null
           ? undefined
@@ -201,7 +224,7 @@ export class Client {
   }
 }
 
-async function readToken(options: ClientOptions, environment: Io['environment']): Promise<string | null> {
+export async function readToken(options: ClientOptions, environment: Io['environment']): Promise<string | null> {
   const token = options.token ?? (options.tokenFile === undefined ? environment.ROOKERY_TOKEN : undefined);
   if (token) return checkToken(token, '--token');
   const file = options.tokenFile ?? environment.ROOKERY_TOKEN_FILE;
@@ -222,14 +245,22 @@ async function findLocalToken({ dataDir }: ClientOptions, environment: Io['envir
   return await readLocalToken(defaultDataDir({ environment, isRoot: process.getuid?.() === 0 }));
 }
 
-/** What is not visible ASCII cannot be sent in a header. */
-function checkToken(token: string, where: string): string {
+async function readAuthority(file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    throw usageError(`The CA file ${file} cannot be read (${(error as Error).message}).`);
+  }
+}
+
+/** A header can have only visible ASCII. */
+export function checkToken(token: string, where: string): string {
   if (!/^[\x21-\x7e]+$/.test(token))
     throw usageError(`What ${where} has is not a token: it is empty or has characters that no token has.`);
   return token;
 }
 
-function parseAddress(given: string | undefined, entry: Entry): URL {
+export function parseAddress(given: string | undefined, entry: Entry): URL {
   const text = given || DEFAULT_ADDRESSES[entry];
   const full = /^[a-z]+:\/\//i.test(text) ? text : `http://${text}`;
   const url = URL.canParse(full) ? new URL(full) : null;
@@ -261,7 +292,7 @@ function refusal(status: number, body: string, advice: string | undefined): CliE
     typeof message === 'string' && message !== '' ? message : `the service answered ${status}: ${cut(body)}`;
   if (status === 401) {
     return new CliError(
-      `${sentence}. Give a token with --token or ROOKERY_TOKEN; "rookery token create" makes one. The one of a service with --local-token is found with --data-dir or ROOKERY_DATA_DIR.`,
+      `${sentence}. Give a token with --token or ROOKERY_TOKEN, or keep one with "rookery login"; "rookery token create" makes one. The one of a service with --local-token is found with --data-dir or ROOKERY_DATA_DIR.`,
       EXIT.refused,
       status,
     );

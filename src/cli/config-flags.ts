@@ -16,7 +16,7 @@ export function addConfigFlags(command: Command): Command {
   return command.addHelpText('after', settingsHelp());
 }
 
-/** What commander parsed, as the configuration reads it. */
+/** The flags that commander parsed, as the configuration reads them. */
 export function configFlagsOf(options: Readonly<Record<string, unknown>>): ConfigFlags {
   const flags: Partial<Record<SettingPath, string>> = {};
   for (const [path, setting] of settings) {
@@ -30,6 +30,12 @@ export function configFlagsOf(options: Readonly<Record<string, unknown>>): Confi
     sets: (options.set ?? []) as string[],
   };
 }
+
+/** The option of commands that make an environment. */
+export const SECRET_OPTION = [
+  '--secret <name[=secret]>',
+  'an environment variable with the value of a secret; may be repeated',
+] as const;
 
 /** For an option that may be given more than once. */
 export function append(value: string, before: readonly string[] = []): readonly string[] {

@@ -3,11 +3,22 @@ import { createServer as createHttpServer } from 'node:http';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Config } from '../config/config.ts';
-import { checkDatabase, checkDataDir, checkNode, checkPort, driverFinding, pythonFinding } from './doctor-checks.ts';
+import {
+  checkCollector,
+  checkDatabase,
+  checkDataDir,
+  checkNode,
+  checkPort,
+  driverFinding,
+  pythonFinding,
+} from './doctor-checks.ts';
 
-const dir = mkdtempSync(join(tmpdir(), 'rookery-doctor-test-'));
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), 'rookery-doctor-test-'));
+});
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 test.each([
@@ -17,6 +28,28 @@ test.each([
   ['v24.1.0', 'ok'],
 ])('Node %s: %s', (version, status) => {
   expect(checkNode(version).status).toBe(status);
+});
+
+describe('the collector of traces', () => {
+  test('is asked with an export of nothing, and what it answers is told', async () => {
+    expect(await checkCollector(null)).toMatchObject({ status: 'ok', text: 'off: tracing.endpoint is not set' });
+    let answers = 200;
+    const server = createHttpServer((request, response) => {
+      request.resume().on('end', () => response.writeHead(request.method === 'POST' ? answers : 405).end());
+    });
+    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1/traces`;
+    expect(await checkCollector(url)).toEqual({ name: 'traces', status: 'ok', text: `${url} takes spans`, notes: [] });
+    answers = 401;
+    expect(await checkCollector(url)).toMatchObject({ status: 'ok', text: expect.stringContaining('asks for a key') });
+    answers = 404;
+    expect(await checkCollector(url)).toMatchObject({ status: 'warn', notes: [expect.stringContaining('404')] });
+    await new Promise(resolve => {
+      server.close(resolve);
+      server.closeAllConnections();
+    });
+    expect(await checkCollector(url)).toMatchObject({ status: 'warn', text: `nobody answers at ${url}` });
+  });
 });
 
 describe('the data directory', () => {

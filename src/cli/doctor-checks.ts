@@ -13,11 +13,11 @@ export interface Finding {
   readonly name: string;
   readonly status: 'ok' | 'warn' | 'fail';
   readonly text: string;
-  /** What is missing or what to do, one sentence each. */
+  /** Problems and remedies, one sentence each. */
   readonly notes: readonly string[];
 }
 
-/** What a driver says of itself (`ProbeResult` of `sandbox/driver.ts`), as far as it is shown. */
+/** A driver's probe (`ProbeResult` of `sandbox/driver.ts`), as far as it is shown. */
 type Probe =
   | {
       readonly available: true;
@@ -74,6 +74,16 @@ export async function checkDatabase(open: (file: string) => Promise<{ destroy():
   }
 }
 
+/** Only connects: the next start migrates. */
+export async function checkPostgres(place: string, probe: () => Promise<string>): Promise<Finding> {
+  const name = 'database';
+  try {
+    return { name, status: 'ok', text: `PostgreSQL ${await probe()} answers at ${place}`, notes: [] };
+  } catch (error) {
+    return { name, status: 'fail', text: `PostgreSQL at ${place} cannot be used`, notes: [messageOf(error)] };
+  }
+}
+
 export async function checkPort(name: string, host: string, port: number): Promise<Finding> {
   const place = `${host}:${port}`;
   if (port === 0) return { name, status: 'ok', text: 'any free port', notes: [] };
@@ -85,6 +95,33 @@ export async function checkPort(name: string, host: string, port: number): Promi
   const isTaken = problem.code === 'EADDRINUSE';
   const note = isTaken ? 'Another program has it: choose another port, or stop that program.' : problem.message;
   return { name, status: 'fail', text: `${place} ${isTaken ? 'is taken' : 'cannot be bound'}`, notes: [note] };
+}
+
+/** Sends it an export of nothing. */
+export async function checkCollector(url: string | null): Promise<Finding> {
+  const name = 'traces';
+  if (url === null) return { name, status: 'ok', text: 'off: tracing.endpoint is not set', notes: [] };
+  try {
+    const { status } = await fetch(url, {
+      method: 'POST',
+      headers: { 'content-type': 'application/x-protobuf' },
+      signal: AbortSignal.timeout(HEALTH_TIMEOUT_MS),
+    });
+    if (status === 401 || status === 403) {
+      return { name, status: 'ok', text: `${url} asks for a key (OTEL_EXPORTER_OTLP_HEADERS)`, notes: [] };
+    }
+    if (status < 300) return { name, status: 'ok', text: `${url} takes spans`, notes: [] };
+    const note = `It answered ${status} to an export. Spans are sent as OTLP over HTTP: of a collector name port 4318.`;
+    return { name, status: 'warn', text: `${url} takes no spans`, notes: [note] };
+  } catch (error) {
+    const why = error instanceof TypeError && error.cause !== undefined ? error.cause : error;
+    return {
+      name,
+      status: 'warn',
+      text: `nobody answers at ${url}`,
+      notes: [`${messageOf(why)}. Spans are lost meanwhile.`],
+    };
+  }
 }
 
 const PYTHON_VERSIONS = Array.from({ length: 9 }, (_, index) => `3.${index + 6}`);
@@ -139,7 +176,7 @@ export function driverFinding(
   return { name: title, status, text, notes: [...probe.degraded, ...chosen, ...shared] };
 }
 
-/** What no driver can give here, and nobody would guess: no reason to warn, and told all the same. */
+/** Features that no driver can give here, and nobody would guess: no reason to warn, and shown all the same. */
 function sharedByUser(name: string, isolation: readonly string[]): readonly string[] {
   const counted =
     'share what the kernel gives one user of watches of files (inotify): one can take all of them from the others';

@@ -4,6 +4,7 @@ import { type RuntimeFacts, runtimeFindings } from './doctor-runtimes.ts';
 const ALL: RuntimeFacts = {
   jdk: version => (version === '17' ? { java: '/jvm/17/bin/java' } : `no Java ${version} was found`),
   jar: { jar: '/rookery-runtime.jar' },
+  node: version => (version === '22' ? { path: '/usr/bin/node' } : { problem: `no Node.js ${version} was found` }),
   isolation: ['mount', 'net'],
   ofImages: ['docker'],
 };
@@ -29,6 +30,16 @@ test('without the jar it says how to build it', () => {
     status: 'warn',
     text: 'not available',
     notes: expect.arrayContaining(['build it with mvn.']),
+  });
+});
+
+test('Node.js is available in the versions that are there; without any each says why', () => {
+  expect(find('nodejs')).toEqual({ name: 'nodejs', status: 'ok', text: 'nodejs22', notes: [] });
+  const missing = find('nodejs', { node: version => ({ problem: `no Node.js ${version} was found` }) });
+  expect(missing).toMatchObject({
+    status: 'warn',
+    text: 'not available',
+    notes: expect.arrayContaining(['nodejs24: no Node.js 24 was found.']),
   });
 });
 

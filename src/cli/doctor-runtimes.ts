@@ -1,12 +1,14 @@
 import { INSTALLED_SANDBOX_TYPES, runsImages } from '../core/sandbox-types.ts';
 import type { Finding } from './doctor-checks.ts';
 
-/** What the rows look at. */
+/** The parts that the rows look at. */
 export interface RuntimeFacts {
   /** The Java of a version, or the sentence why there is none. */
   readonly jdk: (version: string) => { readonly java: string } | string;
   /** The jar of the Java runtime, or the sentence how to make it. */
   readonly jar: { readonly jar: string } | string;
+  /** The Node of a major version, or why there is none. */
+  readonly node: (version: string) => { readonly path: string } | { readonly problem: string };
   /** The layers of isolation of the process sandbox; null where it does not work. */
   readonly isolation: readonly string[] | null;
   /** Those values of `sandbox_type` that run images and work. */
@@ -14,10 +16,11 @@ export interface RuntimeFacts {
 }
 
 const JAVA_VERSIONS = ['8', '11', '17', '21'];
+const NODE_VERSIONS = ['20', '22', '24'];
 
 /** Which runtime values besides Python the process sandbox can run here, and docker where only it does. None of them has to be there. */
 export function runtimeFindings(facts: RuntimeFacts): readonly Finding[] {
-  return [programs(facts), java(facts), http(facts), customImage(facts)];
+  return [programs(facts), java(facts), nodejs(facts), http(facts), customImage(facts)];
 }
 
 function programs({ isolation }: RuntimeFacts): Finding {
@@ -39,6 +42,20 @@ function java({ jdk, jar, isolation }: RuntimeFacts): Finding {
     text: works ? here.join(', ') : 'not available',
     // With one Java there, the others are nobody's loss.
     notes: works ? [] : notes,
+  };
+}
+
+function nodejs({ node, isolation }: RuntimeFacts): Finding {
+  if (isolation === null) return noSandbox('nodejs');
+  const looked = NODE_VERSIONS.map(version => [`nodejs${version}`, node(version)] as const);
+  const here = looked.filter(([, found]) => !('problem' in found)).map(([name]) => name);
+  const missing = looked.flatMap(([name, found]) => ('problem' in found ? [`${name}: ${found.problem}.`] : []));
+  const works = here.length > 0;
+  return {
+    name: 'nodejs',
+    status: works ? 'ok' : 'warn',
+    text: works ? here.join(', ') : 'not available',
+    notes: works ? [] : missing,
   };
 }
 

@@ -43,11 +43,13 @@ ${optionRows(connection.options).join('\n')}
 | 0 | It worked. |
 | 1 | The service refused it or could not do it; the sentence on stderr says why. Also: the agent is there, but its code could not be loaded. |
 | 2 | The command line is wrong; nothing was sent. |
-| 69 | The service cannot be reached, or the connection broke. |
+| 69 | The service (of \`upgrade --check\`: the registry) cannot be reached, or the connection broke. |
 | 77 | Authentication failed, or the role is not enough. |
 | 78 | The configuration is wrong; every problem has its sentence. |
+| 100 | \`upgrade --check\`: there is a newer version. |
 
-\`agent exec\` ends with the exit code of the command in the sandbox, 124 when it was ended at its timeout. \`doctor\` ends with 1 when the
+\`agent exec\` ends with the exit code of the command in the sandbox, 124 when it was ended at its timeout. \`wait\` ends with 1 when the state
+cannot come any more, and with 124 at its timeout. \`doctor\` ends with 1 when the
 service cannot work on the machine.
 
 ## Variables
@@ -88,7 +90,7 @@ function section({ path, command }: Named): string {
   const aliases = command.aliases().map(alias => `\`${alias}\``);
   const own = command.options.filter(option => option.helpGroupHeading === undefined);
   const rows = [...args.map(arg => row(arg.name, arg.doc)), ...optionRows(own)];
-  // What is indented in the help is code here.
+  // Indented text of the help is code here.
   const description = command
     .description()
     .trim()

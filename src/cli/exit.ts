@@ -1,4 +1,4 @@
-/** What the command ends with; `docs/cli.md` tells people. The numbers above 63 are those of BSD's sysexits.h. */
+/** Exit codes of the command; `docs/cli.md` explains them. The numbers above 63 are those of BSD's sysexits.h. */
 export const EXIT = {
   ok: 0,
   failure: 1,
@@ -9,6 +9,8 @@ export const EXIT = {
   refused: 77,
   /** The configuration is wrong. */
   config: 78,
+  /** Of `upgrade --check`: there is a newer version. */
+  newer: 100,
 } as const;
 
 /** Ends the command: one sentence for stderr that says what to do, and the exit code. */

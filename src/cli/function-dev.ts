@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { basename } from 'node:path';
 import { createInterface } from 'node:readline';
-import { codeDirectory, localPython, parsePairs } from './agent-create.ts';
+import { localPython } from './agent-create.ts';
 import { Client, type ClientOptions } from './client.ts';
+import { codeDirectory } from './code-archive.ts';
 import { parseDurationMs } from './duration.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import { expandName } from './function-name.ts';
@@ -11,15 +12,15 @@ import { readJsonArgument } from './input.ts';
 import { type Io, pump } from './io.ts';
 import { callMeta } from './meta-call.ts';
 import { coloured, prettyJson } from './print.ts';
+import { type VariableOptions, variablesOf } from './variables.ts';
 import { watchTree } from './watch-tree.ts';
 
-interface DevOptions extends ClientOptions {
+interface DevOptions extends ClientOptions, VariableOptions {
   readonly handler: string;
   readonly initializer?: string;
   readonly runtime?: string;
   readonly name?: string;
   readonly data?: string;
-  readonly env?: readonly string[];
   readonly cpu: string;
   readonly memory: string;
   readonly timeout: string;
@@ -28,8 +29,8 @@ interface DevOptions extends ClientOptions {
 /** Editors write a file in several steps. */
 const SETTLE_MS = 150;
 const END_TIMEOUT_MS = 30_000;
-/** What changes by itself or is nobody's code: caches, hidden files, what editors leave behind. */
-const IGNORED = /(^|\/)(\.|__pycache__|node_modules)|(~|\.pyc|\.swp)$/;
+/** Files that change by themselves or are nobody's code: caches, hidden files, leftovers of editors. */
+const IGNORED = /(^|\/)(\.|#|__pycache__|node_modules)|(~|\.pyc)$/;
 
 /** `function dev`: registers, watches, calls and prints until it is asked to end, then deletes. */
 export async function develop(io: Io, dir: string, options: DevOptions): Promise<void> {
@@ -83,7 +84,7 @@ class DevFunction {
       cpu: readWhole(options.cpu, '--cpu'),
       memory: readWhole(options.memory, '--memory'),
       timeout: Math.max(1, Math.ceil(parseDurationMs(options.timeout, '--timeout') / 1000)),
-      environment: parsePairs(options.env ?? [], '--env'),
+      environment: variablesOf(options) ?? {},
       storageType: 'local',
       codePath: directory,
     });

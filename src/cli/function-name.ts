@@ -8,7 +8,7 @@ export interface NamedVersion {
   readonly version: string;
 }
 
-/** What stands for the service of a function that is called by its short name. */
+/** The service of a function that is called by its short name. */
 const DEFAULT_SERVICE = 'default';
 
 /** The whole name: `hello` is `0@default@hello`, `demo@hello` is `0@demo@hello`. */

@@ -1,3 +1,4 @@
+import type { Variables } from '../core/secret.ts';
 import { normalizeVersion } from '../core/urn.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { usageError } from './exit.ts';
@@ -5,6 +6,8 @@ import { functionUrl, parseFunction, parseNamedVersion } from './function-name.t
 import type { Io } from './io.ts';
 import { callMeta, metaPath } from './meta-call.ts';
 import { age, printFields, printJson, printTable } from './print.ts';
+import { shownVariable } from './variables.ts';
+import { printList, type WatchOptions } from './watched-list.ts';
 
 /** A record as the meta_service has it; a service of another version may leave fields out. */
 interface FunctionRecord {
@@ -31,7 +34,7 @@ interface FunctionRecord {
   readonly minInstance?: number;
   readonly maxInstance?: number;
   readonly concurrentNum?: number;
-  readonly environment?: Readonly<Record<string, string>>;
+  readonly environment?: Variables;
 }
 
 interface ReadOptions extends ClientOptions {
@@ -73,7 +76,7 @@ export async function getFunction(io: Io, given: string, options: ReadOptions): 
     [
       'environment',
       Object.entries(fn.environment ?? {})
-        .map(([key, value]) => `${key}=${value}`)
+        .map(([key, value]) => `${key}=${shownVariable(value)}`)
         .join(' '),
     ],
   ]);
@@ -88,22 +91,40 @@ export async function listVersions(io: Io, given: string, options: ReadOptions):
   if (versions === null && options.json !== true) io.err.write(`There is no function ${name}.\n`);
 }
 
-export async function listFunctions(
-  io: Io,
-  options: ReadOptions & { readonly name?: string; readonly at?: string; readonly limit: string },
-): Promise<void> {
+interface ListOptions extends ReadOptions, WatchOptions {
+  readonly name?: string;
+  readonly at?: string;
+  readonly limit: string;
+}
+
+export async function listFunctions(io: Io, options: ListOptions): Promise<void> {
   if (!/^[1-9]\d{0,8}$/.test(options.limit)) {
     throw usageError(`--limit must be a whole number from 1, not ${JSON.stringify(options.limit)}.`);
   }
-  const limit = Number(options.limit);
-  const client = await Client.open(options, io);
+  // No event tells of a register: its instances are what events are about.
+  await printList(io, options, ['created', 'scaled', 'ended'], async (out, client) => {
+    const { functions, total } = await allFunctions(client, options, Number(options.limit));
+    show(out, options, functions);
+    if (options.json === true || options.quiet === true) return functions;
+    if (total > functions.length) io.err.write(`There are ${total}: only ${options.limit} are shown (--limit).\n`);
+    if (total === 0) io.err.write('There is none. "rookery function register --help" shows how to make one.\n');
+    return functions;
+  });
+}
+
+/** Those that fit, at most so many, and how many there are. */
+export async function allFunctions(
+  client: Client,
+  filter: { readonly name?: string; readonly at?: string },
+  limit: number,
+): Promise<{ readonly functions: readonly FunctionRecord[]; readonly total: number }> {
   const pageSize = Math.min(PAGE, limit);
   const found: FunctionRecord[] = [];
   let total = 0;
   for (let pageIndex = 1; found.length < limit; pageIndex++) {
     const query = {
-      name: options.name,
-      versionNumber: options.at === undefined ? undefined : normalizeVersion(options.at),
+      name: filter.name,
+      versionNumber: filter.at === undefined ? undefined : normalizeVersion(filter.at),
       pageIndex: String(pageIndex),
       pageSize: String(pageSize),
     };
@@ -113,10 +134,7 @@ export async function listFunctions(
     found.push(...page.functions);
     if (page.functions.length < pageSize) break;
   }
-  show(io, options, found.slice(0, limit));
-  if (options.json === true || options.quiet === true) return;
-  if (total > limit) io.err.write(`There are ${total}: only ${limit} are shown (--limit).\n`);
-  if (total === 0) io.err.write('There is none. "rookery function register --help" shows how to make one.\n');
+  return { functions: found.slice(0, limit), total };
 }
 
 function show(io: Io, options: ReadOptions, functions: readonly FunctionRecord[]): void {

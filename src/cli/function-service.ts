@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { append } from './config-flags.ts';
+import { append, SECRET_OPTION } from './config-flags.ts';
 import type { Context } from './io.ts';
 
 const FUNCTION = 'its name (hello, demo@hello or 0@demo@hello), with :<version> or the latest, or a URN';
@@ -62,10 +62,11 @@ export function addServiceCommands(noun: Command, { io }: Context): void {
     .argument('<dir>', 'the directory with its code')
     .requiredOption('--handler <module.function>', 'what each call runs')
     .option('--initializer <module.function>', 'what runs once when an instance starts')
-    .option('--runtime <runtime>', 'python3.11, go, java17, …; else the version of the python3 here')
+    .option('--runtime <runtime>', 'python3.11, nodejs22, go, java17, …; else the version of the python3 here')
     .option('--name <name>', 'its name: hello, demo@hello; else a new one in the service dev')
     .option('-d, --data <json>', 'call it with this event at the start and after each change: JSON, or @file')
     .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
+    .option(...SECRET_OPTION, append)
     .option('--cpu <millicores>', 'thousandths of a core', '500')
     .option('--memory <mb>', 'memory in MB', '256')
     .option('--timeout <time>', 'the longest that a call may take', '60s')

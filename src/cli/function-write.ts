@@ -1,9 +1,12 @@
 import { resolve } from 'node:path';
+import { CODE_TARGET } from '../core/code-package.ts';
 import { readRegister, readUpdate } from '../core/function-fields.ts';
 import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { LATEST } from '../core/urn.ts';
-import { isOfImage, localPython, missingImage, parsePairs } from './agent-create.ts';
+import { isOfImage, localPython, missingImage } from './agent-create.ts';
 import { Client, type ClientOptions } from './client.ts';
+import { mustUpload, type UploadOptions, uploadCode } from './code-upload.ts';
+import { asksForDependencies, type DependencyOptions, installDependencies } from './dependencies.ts';
 import { parseDurationMs } from './duration.ts';
 import { usageError } from './exit.ts';
 import { expandName, functionUrl, type NamedVersion, parseFunction, parseNamedVersion } from './function-name.ts';
@@ -11,8 +14,9 @@ import type { Io } from './io.ts';
 import { callMeta, forEach, metaPath } from './meta-call.ts';
 import { printJson, printWarning, withSpinner } from './print.ts';
 import { readRequestFile, refuseProblems } from './request-file.ts';
+import { type VariableOptions, variablesOf } from './variables.ts';
 
-interface FunctionFlags extends ClientOptions {
+interface FunctionFlags extends ClientOptions, DependencyOptions, UploadOptions, VariableOptions {
   readonly file?: string;
   readonly runtime?: string;
   readonly code?: string;
@@ -20,7 +24,6 @@ interface FunctionFlags extends ClientOptions {
   readonly handler?: string;
   readonly initializer?: string;
   readonly preStop?: string;
-  readonly env?: readonly string[];
   readonly cpu?: string;
   readonly memory?: string;
   readonly timeout?: string;
@@ -42,9 +45,6 @@ interface FunctionAnswer extends JsonObject {
   readonly kind: string;
 }
 
-/** Where an agent's code stands in its sandbox, unless the caller says otherwise. */
-const CODE_PATH = '/opt/function/code';
-
 export async function registerFunction(
   io: Io,
   given: string | undefined,
@@ -62,13 +62,15 @@ export async function registerFunction(
   if (file === undefined && isOfImage(options.sandbox) && options.image === undefined) {
     throw missingImage(String(options.sandbox));
   }
-  const flags = fieldsFromFlags(options, kind, file ?? {});
   const client = await Client.open(options, io);
+  const packaged = await uploaded(io, client, options);
+  const flags = fieldsFromFlags(options, kind, file ?? {}, packaged);
   const usual =
     options.file === undefined
       ? { cpu: 1000, memory: 2048, runtime: options.runtime ?? (await localPython(client.addresses.frontend)) }
       : {};
-  const body = { ...usual, ...file, ...(name === undefined ? {} : { name }), kind, ...flags };
+  const whole = { ...usual, ...file, ...(name === undefined ? {} : { name }), kind, ...flags };
+  const body = { ...whole, ...(await dependenciesOf(io, client, options, packaged, whole)) };
   const read = readRegister(body);
   if (!read.ok) refuseProblems(options.file ?? 'The function', read.problems);
   const answer = await withSpinner(io, 'registering the function', () => callMeta(client, 'POST', '/functions', body));
@@ -87,7 +89,10 @@ export async function updateFunction(
   const file = await readFile(io, options);
   const latest = await getLatest(client, name);
   const ofFile = Object.entries(file ?? {}).filter(([, value]) => value !== null);
-  const sent = { ...file, ...fieldsFromFlags(options, latest.kind, { ...latest, ...Object.fromEntries(ofFile) }) };
+  const base = { ...latest, ...Object.fromEntries(ofFile) };
+  const packaged = await uploaded(io, client, options);
+  const flags = { ...file, ...fieldsFromFlags(options, latest.kind, base, packaged) };
+  const sent = { ...flags, ...(await dependenciesOf(io, client, options, packaged, { ...base, ...flags })) };
   if (Object.keys(sent).length === 0) throw usageError('Say what is to change: a flag, or -f FILE.');
   const body = { ...sent, revisionId: options.revision ?? (file?.revisionId as string) ?? latest.revisionId };
   const read = readUpdate(body);
@@ -169,8 +174,9 @@ async function readFile(io: Io, { file }: FunctionFlags): Promise<JsonObject | u
  * The fields that the flags stand for; those that are not given are left out. Of a field with several parts (the root file system, the
  * environment) a flag changes one, and the others stay as `base` has them: the file, the latest revision.
  */
-function fieldsFromFlags(flags: FunctionFlags, kind: string, base: JsonObject): JsonObject {
-  const { codePath, storageType, mounts } = codeFields(flags, kind, base);
+function fieldsFromFlags(flags: FunctionFlags, kind: string, base: JsonObject, packaged: string | null): JsonObject {
+  const { codePath, storageType, mounts } =
+    packaged === null ? codeFields(flags, kind, base) : packageFields(flags, base, packaged);
   return without({
     runtime: flags.runtime,
     handler: flags.handler,
@@ -182,7 +188,7 @@ function fieldsFromFlags(flags: FunctionFlags, kind: string, base: JsonObject): 
     minInstance: wholeOf(flags.min, '--min'),
     maxInstance: wholeOf(flags.max, '--max'),
     concurrentNum: wholeOf(flags.concurrency, '--concurrency'),
-    environment: changed(base.environment, flags.env === undefined ? {} : parsePairs(flags.env, '--env')),
+    environment: changed(base.environment, variablesOf(flags) ?? {}),
     extendedHandler: changed(base.extendedHandler, { initializer: flags.initializer, pre_stop: flags.preStop }),
     rootfs: changed(base.rootfs, { imageurl: flags.image, user: flags.user, ports: flags.publish, mounts }),
     storageType,
@@ -215,9 +221,44 @@ function codeFields({ code, codePath }: FunctionFlags, kind: string, base: JsonO
     if (codePath === undefined || !mounts.some(isCode)) return { codePath };
     return { codePath, mounts: mounts.map(mount => (isCode(mount) ? { ...mount, target: codePath } : mount)) };
   }
-  const target = codePath ?? (String(base.codePath ?? '') || CODE_PATH);
+  const before = base.storageType === 'package' ? '' : String(base.codePath ?? '');
+  const target = codePath ?? (before || CODE_TARGET);
   const others = mounts.filter(mount => !isCode(mount));
-  return { codePath: target, mounts: [{ source: resolve(code), target, readonly: true }, ...others] };
+  const wasPackage = base.storageType === 'package' ? { storageType: '' } : {};
+  return { codePath: target, mounts: [{ source: resolve(code), target, readonly: true }, ...others], ...wasPackage };
+}
+
+/** What the code was uploaded as; null when the service takes the directory itself, or there is none. */
+async function uploaded(io: Io, client: Client, options: FunctionFlags): Promise<string | null> {
+  if (options.code === undefined || !mustUpload(client, options)) return null;
+  return await uploadCode(io, client, options.code);
+}
+
+/** What a change of the code means for what is installed for it; that is there when this answers. */
+async function dependenciesOf(
+  io: Io,
+  client: Client,
+  options: FunctionFlags,
+  packaged: string | null,
+  { runtime, sandboxType, dependencies }: JsonObject,
+): Promise<JsonObject> {
+  if (options.code === undefined) return {};
+  if (!asksForDependencies(options.code, String(runtime), options)) {
+    return dependencies === undefined ? {} : { dependencies: 'none' };
+  }
+  await installDependencies(io, client, packaged ?? resolve(options.code), String(runtime), String(sandboxType ?? ''));
+  return { dependencies: 'auto' };
+}
+
+/** A package stands at the same place for every kind. A mount that brought the code before would hide it. */
+function packageFields({ codePath }: FunctionFlags, base: JsonObject, packaged: string): CodeFields {
+  if (codePath !== undefined) {
+    throw usageError(`--code-path: code that is uploaded stands at ${CODE_TARGET} in the sandbox; leave it out.`);
+  }
+  const mounts = isJsonObject(base.rootfs) && Array.isArray(base.rootfs.mounts) ? base.rootfs.mounts : [];
+  const others = mounts.filter(mount => !isJsonObject(mount) || mount.target !== base.codePath);
+  const changed = others.length === mounts.length ? {} : { mounts: others };
+  return { storageType: 'package', codePath: packaged, ...changed };
 }
 
 function wholeOf(text: string | undefined, flag: string): number | undefined {

@@ -95,7 +95,7 @@ describe('function', () => {
     });
   });
 
-  test('register -f tells every problem of a file at once, and sends nothing', async () => {
+  test('register -f reports every problem of a file at once, and sends nothing', async () => {
     const path = await file(
       'bad.yaml',
       'name: hello\nkind: faas\nruntime: python3.11\ncpu: "500"\nmemory: 1\nenvironment: {A: 1}\n',

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { addClientOptions } from './client.ts';
-import { append } from './config-flags.ts';
+import { append, SECRET_OPTION } from './config-flags.ts';
 import { addServiceCommands } from './function-service.ts';
 import type { Context } from './io.ts';
 import { oneOf } from './print.ts';
@@ -89,6 +89,7 @@ export function register(program: Command, context: Context): void {
     .option('--name <part>', 'only those whose name has this in it')
     .option('--at <version>', 'only this version of each: latest, v1')
     .option('--limit <count>', 'at most so many', '1000')
+    .option('-w, --watch', 'print it again whenever it changes, until Ctrl-C')
     .option('--json', 'print JSON')
     .option('-q, --quiet', 'print URNs only')
     .action(async options => {
@@ -136,14 +137,20 @@ function addFunctionFlags(command: Command): Command {
     .option('-f, --file <file>', 'the whole function, as YAML or JSON; - is stdin')
     .option(
       '--runtime <runtime>',
-      'python3.11, go, java17, …; a register on the machine of the service finds its Python out',
+      'python3.11, nodejs22, go, java17, …; a register on the machine of the service finds its Python out',
     )
-    .option('--code <dir>', 'the directory with its code on the host of the service')
+    .option(
+      '--code <dir>',
+      'the directory with its code: uploaded, or on the host of the service when that is this machine',
+    )
+    .option('--upload', 'upload the code also to a service on this machine; to another one it always is')
+    .option('--no-dependencies', 'install nothing of what requirements.txt, pyproject.toml or package.json ask for')
     .option('--code-path <path>', 'where the code of an agent stands in its sandbox (default: /opt/function/code)')
     .option('--handler <module.function>', 'what each call runs')
     .option('--initializer <module.function>', 'what runs once at the start')
     .option('--pre-stop <module.function>', 'what runs once at the end')
     .option('-e, --env <name=value>', 'for its environment; may be repeated', append)
+    .option(...SECRET_OPTION, append)
     .option('--cpu <millicores>', 'thousandths of a core (default: 1000)')
     .option('--memory <mb>', 'MB (default: 2048)')
     .option('--timeout <time>', 'the longest that a call may take: 30s, 15m')

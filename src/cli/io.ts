@@ -3,7 +3,7 @@ import type { Readable } from 'node:stream';
 import { processEnvironment } from '../config/env.ts';
 import type { Environment } from '../core/environment.ts';
 
-/** What a command knows of the world around it, so that tests can run commands in their own process. */
+/** The world around a command, as it sees it, so that tests can run commands in their own process. */
 export interface Io {
   readonly environment: Environment;
   readonly out: Output;
@@ -33,12 +33,12 @@ export interface Output {
   readonly columns: number;
 }
 
-/** What a command gets beside its arguments. */
+/** A command's context beside its arguments. */
 export interface Context {
   readonly io: Io;
   /** Of this program. */
   readonly version: string;
-  /** What the command ends with when it throws nothing. */
+  /** The exit code of the command when it throws nothing. */
   exitCode: number;
 }
 

@@ -1,13 +1,12 @@
-import { parsePairs } from './agent-create.ts';
 import type { Client, ClientOptions } from './client.ts';
 import { parseDurationMs } from './duration.ts';
 import { usageError } from './exit.ts';
 import type { Io } from './io.ts';
 import { uploadDirectory } from './job-package.ts';
+import { parsePairs, type VariableOptions, variablesOf } from './variables.ts';
 
-export interface JobOptions extends ClientOptions {
+export interface JobOptions extends ClientOptions, VariableOptions {
   readonly workingDir?: string;
-  readonly env?: readonly string[];
   readonly pip?: readonly string[];
   readonly metadata?: readonly string[];
   readonly cpus?: string;
@@ -34,6 +33,7 @@ export async function jobBody(
       : { 'rookery.timeout_ms': String(parseDurationMs(options.timeout, '--timeout')) }),
     ...(options.priority === undefined ? {} : { 'rookery.priority': options.priority }),
   };
+  const variables = variablesOf(options);
   const workingDir =
     options.workingDir === undefined ? {} : { working_dir: await uploadDirectory(io, client, options.workingDir) };
   // A `--` in front of the command does not belong to it.
@@ -43,7 +43,7 @@ export async function jobBody(
     metadata,
     runtime_env: {
       ...workingDir,
-      ...(options.env === undefined ? {} : { env_vars: parsePairs(options.env, '--env') }),
+      ...(variables === undefined ? {} : { env_vars: variables }),
       ...(options.pip === undefined ? {} : { pip: options.pip }),
     },
     ...(options.cpus === undefined ? {} : { entrypoint_num_cpus: amount(options.cpus, '--cpus') }),

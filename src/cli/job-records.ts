@@ -2,6 +2,7 @@ import { Client, type ClientOptions } from './client.ts';
 import { CliError, EXIT } from './exit.ts';
 import { type Io, pump } from './io.ts';
 import { age, printFields, printJson, printTable } from './print.ts';
+import { printList, type WatchOptions } from './watched-list.ts';
 
 /** A record as `GET /api/jobs/{id}` has it. */
 export interface JobRecord {
@@ -26,9 +27,16 @@ export function jobPath(id: string): string {
 
 export async function listJobs(
   io: Io,
-  options: ClientOptions & { readonly status?: string; readonly json?: boolean; readonly quiet?: boolean },
+  options: WatchOptions & { readonly status?: string; readonly json?: boolean; readonly quiet?: boolean },
 ): Promise<void> {
-  const client = await Client.open(options, io);
+  await printList(io, options, ['job'], (out, client) => printJobs(out, client, options));
+}
+
+async function printJobs(
+  io: Io,
+  client: Client,
+  options: { readonly status?: string; readonly json?: boolean; readonly quiet?: boolean },
+): Promise<readonly JobRecord[]> {
   const all = JSON.parse(await client.text('GET', '/api/jobs')) as readonly JobRecord[];
   const jobs = options.status === undefined ? all : all.filter(({ status }) => status === options.status);
   if (options.json === true) printJson(io, jobs);
@@ -37,6 +45,7 @@ export async function listJobs(
     printTable(io, JOB_COLUMNS, jobs);
     if (all.length === 0) io.err.write('There is no job yet. "rookery job submit --help" shows how to make one.\n');
   }
+  return jobs;
 }
 
 const JOB_COLUMNS = [

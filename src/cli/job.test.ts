@@ -32,7 +32,7 @@ test('options of a job stand before its command, and those of the command are it
 test.each([
   [['n', '0 3 * * *', '--timezon', 'X', '--', 'python'], 'no option --timezon'],
   [['n', '0 3 * * *', '--timezone', 'X'], 'The command is missing'],
-])('what cannot be understood is a mistake: %j', async (words, sentence) => {
+])('words that make no sense are a mistake: %j', async (words, sentence) => {
   const ran = await cli(['job', 'schedule', 'create', ...words]);
   expect(ran).toMatchObject({ code: 2, err: expect.stringContaining(sentence) });
 });

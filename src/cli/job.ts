@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { addClientOptions } from './client.ts';
-import { append } from './config-flags.ts';
+import { append, SECRET_OPTION } from './config-flags.ts';
 import { usageError } from './exit.ts';
 import type { Context } from './io.ts';
 
@@ -36,6 +36,7 @@ export function register(program: Command, context: Context): void {
     .summary('list jobs')
     .description('Lists the jobs of the tenant, the newest first.')
     .option('--status <status>', 'only those that are PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED')
+    .option('-w, --watch', 'print it again whenever it changes, until Ctrl-C')
     .option('--json', 'print JSON')
     .option('-q, --quiet', 'print ids only')
     .action(async options => {
@@ -155,6 +156,7 @@ function addJobOptions(command: Command): Command {
   return command
     .option('--working-dir <dir>', 'a directory that is packed and uploaded; the job runs in a copy of it')
     .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
+    .option(...SECRET_OPTION, append)
     .option('--pip <requirement>', 'a Python package that it needs; may be repeated', append)
     .option('--metadata <key=value>', 'kept with the job; may be repeated', append)
     .option('--cpus <count>', 'processors that it needs')

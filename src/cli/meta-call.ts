@@ -21,7 +21,7 @@ export function askMeta(client: Client, method: string, path: string, body?: unk
   });
 }
 
-/** What to do next in commands, where the service says it in requests. */
+/** Advice in commands, where the service gives it in requests. */
 const ADVICE: Readonly<Record<number, string>> = {
   [META_CODES.exists.code]:
     'It can be changed with "rookery function update", or removed with "rookery function delete".',

@@ -1,6 +1,5 @@
 import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { readPool } from '../core/pool-fields.ts';
-import { parsePairs } from './agent-create.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { usageError } from './exit.ts';
 import { readJsonArgument } from './input.ts';
@@ -8,6 +7,7 @@ import type { Io } from './io.ts';
 import { askMeta, callMeta, forEach, type MetaAnswer, metaFailure, metaPath } from './meta-call.ts';
 import { printJson, printTable } from './print.ts';
 import { readRequestFile, refuseProblems } from './request-file.ts';
+import { parsePairs } from './variables.ts';
 
 interface CreateOptions extends ClientOptions {
   readonly file?: string;

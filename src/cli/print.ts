@@ -13,6 +13,11 @@ export function printWarning(io: Io, warning: string): void {
   io.err.write(`${clear}${coloured(io, io.err, 'yellow', 'warning:')} ${printable(warning)}\n`);
 }
 
+/** For a terminal: what is written next stands at the top of an empty screen. */
+export function clearScreen(): string {
+  return '\x1b[H\x1b[2J\x1b[3J';
+}
+
 export function printJson(io: Io, value: unknown): void {
   io.out.write(`${JSON.stringify(value, null, io.out.isTerminal ? 2 : undefined)}\n`);
 }

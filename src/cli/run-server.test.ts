@@ -12,6 +12,7 @@ function setUp(overrides: Partial<RunOptions> = {}) {
   } satisfies Server;
   const lines: string[] = [];
   const logged: string[] = [];
+  const told: string[] = [];
   let listener: ((reason: StopReason) => void) | undefined;
   const log = (_: object, message: string): void => void logged.push(message);
   const code = runServer(server, {
@@ -19,6 +20,7 @@ function setUp(overrides: Partial<RunOptions> = {}) {
     stopGraceMs: 1000,
     logger: { info: log, error: log, fatal: log },
     print: line => void lines.push(line),
+    tell: state => void told.push(state),
     onStop: given => {
       listener = given;
       return () => {
@@ -33,6 +35,7 @@ function setUp(overrides: Partial<RunOptions> = {}) {
     server,
     lines,
     logged,
+    told,
     code,
     signal: (name = 'SIGTERM') => listener?.({ kind: 'signal', name }),
     fault: (error: unknown) => listener?.({ kind: 'fault', error }),
@@ -59,11 +62,13 @@ describe('runServer', () => {
     run.start.resolve(URLS);
     await vi.waitFor(() => expect(run.lines).toEqual(['ready frontend=http://127.0.0.1:1 meta=http://127.0.0.1:2']));
     expect(run.server.close).not.toHaveBeenCalled();
+    expect(run.told).toEqual(['READY=1']);
     run.signal();
     run.close.resolve({ agentsLeft: 3, jobsLeft: NO_JOBS });
     expect(await run.code).toBe(0);
     expect(run.server.close).toHaveBeenCalledExactlyOnceWith({ stopAgents: false, graceMs: 1000 });
     expect(run.lines[1]).toBe('stopped: 3 agents live on and are adopted at the next start');
+    expect(run.told).toEqual(['READY=1', 'STOPPING=1']);
     expect(run.isListening()).toBe(false);
   });
 
@@ -99,6 +104,17 @@ describe('runServer', () => {
       expect(run.lines.at(-1)).toBe(`stopped: ${line}`);
     },
   );
+
+  test('when nobody could be asked for jobs, it says so', async () => {
+    const run = setUp();
+    run.start.resolve(URLS);
+    run.signal();
+    run.close.resolve({ agentsLeft: 0, jobsLeft: null });
+    await run.code;
+    expect(run.lines.at(-1)).toBe(
+      'stopped: no agent is left; the database cannot be asked for jobs: those that there are go on at the next start',
+    );
+  });
 
   test('an entry that is switched off is a dash', async () => {
     const run = setUp();

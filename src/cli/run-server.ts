@@ -1,5 +1,6 @@
 import { endsWithin } from '../lib/deadline.ts';
 import { EXIT } from './exit.ts';
+import type { ServiceState } from './service-manager.ts';
 
 /** What `server.ts` makes. */
 export interface Server {
@@ -14,11 +15,11 @@ export interface Server {
   close(options: { readonly stopAgents: boolean; readonly graceMs: number }): Promise<LeftBehind>;
 }
 
-/** What is there after the service has gone. */
+/** Things that stay after the service has gone. */
 export interface LeftBehind {
   readonly agentsLeft: number;
-  /** Jobs run on without the service; those that wait do not start before there is one again. */
-  readonly jobsLeft: { readonly running: number; readonly waiting: number };
+  /** Jobs run on without the service; those that wait do not start before there is one again. Null: nobody could be asked. */
+  readonly jobsLeft: { readonly running: number; readonly waiting: number } | null;
 }
 
 export type StopReason =
@@ -38,11 +39,13 @@ export interface RunOptions {
   readonly logger: StopLog;
   /** One line for stdout. */
   print(line: string): void;
+  /** Tells whoever started the service, when it is ready and when it goes; never fails. */
+  tell(state: ServiceState, status: string): void;
   /** Calls `listener` for each reason to stop, until the returned function is called. */
   onStop(listener: (reason: StopReason) => void): () => void;
 }
 
-/** What closing may take beyond the grace of running calls: listeners, database; and the agents when they end too. */
+/** The time of closing beyond the grace of running calls: listeners, database; and the agents when they end too. */
 const CLOSE_MARGIN_MS = 15_000;
 const STOP_AGENTS_MARGIN_MS = 60_000;
 
@@ -51,7 +54,7 @@ const STOP_AGENTS_MARGIN_MS = 60_000;
  * Fails with what `start` failed with, after closing what it had opened.
  */
 export async function runServer(server: Server, options: RunOptions): Promise<number> {
-  const { logger, print } = options;
+  const { logger, print, tell } = options;
   const reasons = new Reasons();
   const faults = new Faults();
   let isFlooded = false;
@@ -77,8 +80,13 @@ export async function runServer(server: Server, options: RunOptions): Promise<nu
       await close(server, { stopAgents: false, graceMs: 0 }, reasons);
       throw error;
     });
-    if (!('kind' in ready)) print(`ready frontend=${ready.frontendUrl ?? '-'} meta=${ready.metaUrl ?? '-'}`);
+    if (!('kind' in ready)) {
+      const line = `ready frontend=${ready.frontendUrl ?? '-'} meta=${ready.metaUrl ?? '-'}`;
+      print(line);
+      tell('READY=1', line);
+    }
     const reason = await reasons.first;
+    tell('STOPPING=1', 'running calls may end');
     const closed = await close(server, { stopAgents: options.stopAgents, graceMs: options.stopGraceMs }, reasons);
     if (closed.error !== undefined) logger.error({ err: closed.error }, 'closing failed');
     print(`stopped: ${closed.line}`);
@@ -110,11 +118,14 @@ async function close(
   }
 }
 
-function lastLine({ agentsLeft, jobsLeft: { running, waiting } }: LeftBehind): string {
+function lastLine({ agentsLeft, jobsLeft }: LeftBehind): string {
   const agents =
     agentsLeft === 0
       ? 'no agent is left'
       : counted(agentsLeft, 'agent lives on and is adopted', 'agents live on and are adopted');
+  if (jobsLeft === null)
+    return `${agents}; the database cannot be asked for jobs: those that there are go on at the next start`;
+  const { running, waiting } = jobsLeft;
   const jobs = [
     ...(running === 0 ? [] : [counted(running, 'job runs on and is adopted', 'jobs run on and are adopted')]),
     ...(waiting === 0 ? [] : [counted(waiting, 'job waits and is taken up', 'jobs wait and are taken up')]),

@@ -24,10 +24,11 @@ async function serve(io: Io, options: Readonly<Record<string, unknown>>): Promis
   const config = await loadConfigOrExplain(io, options);
   // Whoever makes a file here says its mode, and users of sandboxes read some: what the shell before us takes from modes is not for those.
   process.umask(0o022);
-  const [{ createLogger }, { createServer }, { runServer }] = await Promise.all([
+  const [{ createLogger }, { createServer }, { runServer }, { createServiceManager }] = await Promise.all([
     import('../telemetry/logger.ts'),
     import('../server.ts'),
     import('./run-server.ts'),
+    import('./service-manager.ts'),
   ]);
   const { isTerminal } = io.err;
   const hasColours = isTerminal && !io.environment.NO_COLOR;
@@ -40,6 +41,7 @@ async function serve(io: Io, options: Readonly<Record<string, unknown>>): Promis
       stopGraceMs: config.stopGraceMs,
       logger,
       print: line => io.out.write(`${line}\n`),
+      tell: createServiceManager(io.environment, logger),
       onStop: onProcessStop,
     });
   } catch (error) {

@@ -4,16 +4,19 @@ export interface ServerEvent {
   readonly type: string;
   /** Its lines, joined by newlines. */
   readonly data: string;
+  /** The newest id that the stream has named; `''`: none. */
+  readonly id: string;
 }
 
 /** The longest line that is taken. */
 const MAX_LINE_CHARS = 64 * 1024 * 1024;
 
-/** The events of a `text/event-stream` as they come. What is cut off at the end is no event. */
+/** The events of a `text/event-stream` as they come. An event that is cut off at the end does not count. */
 export async function* serverEvents(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<ServerEvent> {
   const decoder = new TextDecoder();
   let rest = '';
   let type = '';
+  let id = '';
   let data: string[] = [];
   for await (const chunk of chunks) {
     rest += decoder.decode(chunk, { stream: true });
@@ -23,11 +26,12 @@ export async function* serverEvents(chunks: AsyncIterable<Uint8Array>): AsyncGen
     for (const sent of lines) {
       const line = sent.endsWith('\r') ? sent.slice(0, -1) : sent;
       if (line === '') {
-        if (data.length > 0) yield { type: type || 'message', data: data.join('\n') };
+        if (data.length > 0) yield { type: type || 'message', data: data.join('\n'), id };
         type = '';
         data = [];
       } else if (line.startsWith('data:')) data.push(valueAfter(line, 'data:'));
       else if (line.startsWith('event:')) type = valueAfter(line, 'event:');
+      else if (line.startsWith('id:')) id = valueAfter(line, 'id:');
     }
   }
 }

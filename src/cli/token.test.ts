@@ -2,13 +2,17 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { jwtVerify } from 'jose';
-import { afterAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { cli } from '../../test/parts/cli.ts';
 
 const SECRET = 's'.repeat(40);
-const dir = mkdtempSync(join(tmpdir(), 'rookery-cli-'));
-const file = join(dir, 'jwt.secret');
-writeFileSync(file, `${SECRET}\n`);
+let dir: string;
+let file: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), 'rookery-cli-'));
+  file = join(dir, 'jwt.secret');
+  writeFileSync(file, `${SECRET}\n`);
+});
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 async function payloadOf(token: string) {
@@ -60,12 +64,12 @@ test('the secret itself is never printed', async () => {
 
 test.each([
   [[], 'There is no secret to sign with'],
-  [['--role', 'king', '--secret-file', file], '--role must be one of developer, user, viewer, not "king"'],
-  [['--tenant', 'a b', '--secret-file', file], '--tenant must be 1 to 64'],
-  [['--ttl', 'long', '--secret-file', file], '--ttl must be a time such as'],
-  [['--ttl', '10ms', '--secret-file', file], '--ttl must be at least 1s'],
+  [['--role', 'king', '--secret-file'], '--role must be one of developer, user, viewer, not "king"'],
+  [['--tenant', 'a b', '--secret-file'], '--tenant must be 1 to 64'],
+  [['--ttl', 'long', '--secret-file'], '--ttl must be a time such as'],
+  [['--ttl', '10ms', '--secret-file'], '--ttl must be at least 1s'],
 ])('%j is a mistake: exit code 2', async (args, sentence) => {
-  const ran = await cli(['token', 'create', ...args]);
+  const ran = await cli(['token', 'create', ...args, ...(args.at(-1) === '--secret-file' ? [file] : [])]);
   expect(ran.code).toBe(2);
   expect(ran.err).toContain(sentence);
 });

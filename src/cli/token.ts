@@ -60,7 +60,7 @@ async function createToken(io: Io, options: CreateOptions): Promise<void> {
 }
 
 async function readSecret({ environment }: Io, flag: string | undefined): Promise<Uint8Array> {
-  const { checkSecret, readSecretFile } = await import('../config/auth.ts');
+  const { checkSecret, readSecretFile } = await import('../config/secret-file.ts');
   const file = flag ?? environment.ROOKERY_JWT_SECRET_FILE;
   const text = environment.ROOKERY_JWT_SECRET;
   if (!file && !text) {

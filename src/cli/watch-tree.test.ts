@@ -62,7 +62,66 @@ test('directories that come later are watched, with those that they bring, and a
     .toContain('other/deep/b.py');
 });
 
-test('what is ignored is not looked into, and a directory that goes is no failure', async () => {
+test('the directory itself may be replaced, as often as it happens', async () => {
+  const changedInside = () =>
+    expect
+      .poll(() => {
+        writeFileSync(join(root, 'package/a.py'), String(Math.random()));
+        return [...seen];
+      })
+      .toContain('package/a.py');
+  for (const round of ['1', '2']) {
+    const next = mkdtempSync(join(tmpdir(), 'rookery-watch-'));
+    mkdirSync(join(next, 'package'));
+    writeFileSync(join(next, 'package/a.py'), round);
+    renameSync(root, `${root}.old`);
+    renameSync(next, root);
+    await isSeen('');
+    await changedInside();
+    rmSync(`${root}.old`, { recursive: true });
+    seen.clear();
+  }
+  // Removed, and made again after a while.
+  rmSync(root, { recursive: true });
+  mkdirSync(join(root, 'package'), { recursive: true });
+  await isSeen('');
+  await changedInside();
+  expect(failures).toEqual([]);
+});
+
+test.each<[string, (file: string) => void]>([
+  [
+    'beside it and renames (VS Code, gedit)',
+    file => {
+      writeFileSync(`${file}.tmp-1`, 'new');
+      renameSync(`${file}.tmp-1`, file);
+    },
+  ],
+  [
+    'after it has moved the old one away (Vim)',
+    file => {
+      renameSync(file, `${file}~`);
+      writeFileSync(file, 'new');
+      rmSync(`${file}~`);
+    },
+  ],
+  [
+    'after it has removed it',
+    file => {
+      rmSync(file);
+      writeFileSync(file, 'new');
+    },
+  ],
+  ['in place', file => writeFileSync(file, 'new')],
+])('an editor that writes a file %s: it is seen, and the next time too', async (_how, save) => {
+  for (let time = 0; time < 2; time++) {
+    save(join(root, 'package/a.py'));
+    await isSeen('package/a.py');
+  }
+  expect(failures).toEqual([]);
+});
+
+test('an ignored directory is not looked into, and one that goes is no failure', async () => {
   writeFileSync(join(root, 'node_modules/x'), '1');
   rmSync(join(root, 'package'), { recursive: true });
   await isSeen('package');

@@ -1,5 +1,5 @@
 import { type FSWatcher, lstatSync, readdirSync, watch } from 'node:fs';
-import { join, relative } from 'node:path';
+import { basename, dirname, join, relative } from 'node:path';
 
 /** More than any project of one person has; each costs a watch of the kernel. */
 const MAX_DIRECTORIES = 5000;
@@ -14,7 +14,7 @@ interface Watching {
 /**
  * Calls `changed` with the path (relative to `root`) of everything below `root` that is written, made, renamed or removed. Each directory is
  * watched, not each file: editors write beside a file and rename, and a watch of the file would go with the old one. What `isIgnored` names
- * is not looked into. Where the kernel has no watch left for this user, `failed` hears of it, and all of it is looked at every second instead.
+ * is not looked into. The directory itself may be replaced too, which is told as `''`. Where the kernel has no watch left for this user, `failed` hears of it, and all of it is looked at every second instead.
  */
 export function watchTree(
   root: string,
@@ -80,12 +80,33 @@ export function watchTree(
     }
   };
   addAll(root);
+  const above = watchForAnother(root, () => {
+    if (looking !== null) return;
+    forget(root);
+    // Between the two there is none for a moment, and then it comes.
+    if (!isDirectory(dirname(root), basename(root))) return;
+    addAll(root);
+    changed('');
+  });
   return {
     close: () => {
+      above?.close();
       forget(root);
       looking?.close();
     },
   };
+}
+
+/** Calls `replaced` when something else stands under the name of `root`; null where that cannot be watched. */
+function watchForAnother(root: string, replaced: () => void): FSWatcher | null {
+  try {
+    const watcher = watch(dirname(root), (kind, name) => {
+      if (kind === 'rename' && name === basename(root)) replaced();
+    });
+    return watcher.on('error', () => watcher.close());
+  } catch {
+    return null;
+  }
 }
 
 /** As `watchTree`, without the kernel: by the times and sizes of everything. */

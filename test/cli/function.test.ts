@@ -180,7 +180,7 @@ test('dev serves a directory, begins anew when it changes, and leaves nothing', 
     const flags = ['--handler', 'app.handle', '--runtime', python, '--name', 'cli@dev', '-d', '7'];
     const { child, written, ended } = start(['function', 'dev', own, ...flags]);
     await expect.poll(() => written.out, { timeout: 15_000 }).toContain('{"version":1,"event":7}\n');
-    // As editors do: what stands under the name is another file afterwards, a second time too.
+    // As editors do: the name leads to another file afterwards, a second time too.
     for (const version of ['a', 'b']) {
       const temporary = join(own, '.app.py.tmp');
       writeFileSync(temporary, `def handle(event, context):\n    return {"version": "${version}", "event": event}\n`);

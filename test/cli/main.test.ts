@@ -3,19 +3,14 @@ import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { Served } from '../../scripts/served.ts';
 
 const MAIN = join(ROOT, 'dist/main.js');
 const SECRET = 'a-secret-of-more-than-thirty-two-bytes';
 
-const dir = mkdtempSync(join(tmpdir(), 'rookery-main-'));
-afterAll(() => rmSync(dir, { recursive: true, force: true }));
-
-writeFileSync(
-  join(dir, 'handler.py'),
-  `import time
+const HANDLERS = `import time
 
 def echo(event, context):
     print("called")
@@ -24,8 +19,14 @@ def echo(event, context):
 def slow(event, context):
     print("begun")
     time.sleep(600)
-`,
-);
+`;
+
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), 'rookery-main-'));
+  writeFileSync(join(dir, 'handler.py'), HANDLERS);
+});
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 /** The program as a user runs it, by its own first line. */
 async function rookery(args: readonly string[], env: Record<string, string> = {}) {

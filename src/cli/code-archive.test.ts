@@ -1,0 +1,83 @@
+import { execFileSync } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, readFile, rm, symlink, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type PackOptions, packDirectory } from './code-archive.ts';
+
+let work: string;
+let code: string;
+let packs = 0;
+
+beforeEach(async () => {
+  work = await mkdtemp(join(tmpdir(), 'rookery-pack-'));
+  code = join(work, 'code');
+});
+afterEach(() => rm(work, { recursive: true, force: true }));
+
+async function files(contents: Readonly<Record<string, string>>): Promise<void> {
+  for (const [name, content] of Object.entries(contents)) {
+    await mkdir(dirname(join(code, name)), { recursive: true });
+    await writeFile(join(code, name), content);
+  }
+}
+
+async function packed(links: PackOptions['links'] = 'kept') {
+  const archive = join(work, `${packs++}.tar.gz`);
+  const facts = await packDirectory(code, archive, { flag: '--code', links });
+  const listed = execFileSync('tar', ['-tzf', archive], { encoding: 'utf8' });
+  return { ...facts, archive, names: listed.split('\n').filter(name => name !== '' && !name.endsWith('/')) };
+}
+
+describe('the archive of a directory', () => {
+  test('is the same bytes for the same files, whenever they were written', async () => {
+    await files({ 'b.py': 'b', 'a/x': 'x', 'a.py': 'a' });
+    const first = await packed();
+    await utimes(join(code, 'b.py'), 1, 1);
+    const second = await packed();
+    expect(await readFile(second.archive)).toEqual(await readFile(first.archive));
+    expect(second.sha256).toBe(first.sha256);
+    await chmod(join(code, 'b.py'), 0o755);
+    expect((await packed()).sha256).not.toBe(first.sha256);
+  });
+
+  test('leaves out what belongs to this machine', async () => {
+    const kept = { 'app.py': '', 'sub/mod.py': '', '.env.example': '' };
+    const left = { '.venv/bin/x': '', 'node_modules/y/z.js': '', '.git/HEAD': '', 'sub/__pycache__/m.pyc': '' };
+    await files({ ...kept, ...left });
+    // As Vim and Emacs have them while a file is open.
+    await files({ 'app.py~': '', 'sub/.mod.py.swp': '', '#app.py#': '' });
+    await symlink('me@laptop.1234:1', join(code, '.#app.py'));
+    expect((await packed()).names.sort()).toEqual(Object.keys(kept).sort());
+  });
+
+  test('leaves out what .rookeryignore names, with the meaning of a .gitignore', async () => {
+    await files({
+      '.rookeryignore': '# secrets\n*.key\n!public.key\n/build\nlogs/\ndocs/**/*.png\n',
+      ...{ 'a.key': '', 'public.key': '', 'build/x': '', 'sub/build/kept': '', 'logs/x': '', 'sub/logs/y': '' },
+      ...{ 'docs/deep/er/a.png': '', 'docs/deep/a.md': '', 'app.py': '' },
+    });
+    expect((await packed()).names.sort()).toEqual(['app.py', 'docs/deep/a.md', 'public.key', 'sub/build/kept'].sort());
+  });
+
+  test('asks the nearest .rookeryignore, whose paths count from its directory', async () => {
+    await files({
+      '.rookeryignore': '*.log\n',
+      ...{ 'x.log': '', 'sub/.rookeryignore': '!keep.log\n/only\n' },
+      ...{ 'sub/keep.log': '', 'sub/other.log': '', 'sub/only': '', 'sub/deep/only': '' },
+    });
+    expect((await packed()).names.sort()).toEqual(['sub/deep/only', 'sub/keep.log']);
+  });
+
+  test('keeps links that lead to something in it, and says which one does not', async () => {
+    await files({ 'lib/real.py': 'x' });
+    await symlink('lib/real.py', join(code, 'link.py'));
+    await symlink('../lib', join(code, 'lib', 'again'));
+    const { archive } = await packed();
+    const listed = execFileSync('tar', ['-tvzf', archive], { encoding: 'utf8' });
+    expect(listed).toMatch(/link\.py -> lib\/real\.py/);
+    await symlink('../../outside', join(code, 'lib', 'out'));
+    await expect(packed()).rejects.toThrow(/^--code: lib\/out is a link to \.\.\/\.\.\/outside, which is not in /);
+    expect((await packed('followed')).names.sort()).toEqual(['lib/real.py', 'link.py']);
+  });
+});

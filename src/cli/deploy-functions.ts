@@ -1,0 +1,90 @@
+import { META_CODES } from '../core/codes.ts';
+import { readRegister } from '../core/function-fields.ts';
+import { isJsonObject, type JsonObject } from '../core/json.ts';
+import { LATEST } from '../core/urn.ts';
+import type { DeployedFunction } from './deploy-file.ts';
+import { changedFields, nothing, type Planning, type Step } from './deploy-step.ts';
+import { CliError } from './exit.ts';
+import { expandName, functionUrl } from './function-name.ts';
+import { askMeta, callMeta, metaFailure, metaPath } from './meta-call.ts';
+import { refuseProblems } from './request-file.ts';
+
+const NOT_EXPOSED = { port: 0 };
+const FIXED = ['name', 'kind', 'runtime'];
+
+/** The latest version of a function; those that were published stay as they are. */
+export async function planFunction(planning: Planning, given: string, fn: DeployedFunction): Promise<Step> {
+  const { client, deployment } = planning;
+  const name = expandName(given);
+  const url = await planning.codeUrl(fn.code);
+  const asks = planning.asks(fn);
+  const prepare = async () => (asks ? await planning.install(fn, url) : undefined);
+  const body = { ...bodyOf(name, fn, url), ...(asks ? { dependencies: 'auto' } : {}) };
+  const read = readRegister(body);
+  if (!read.ok) refuseProblems(`${deployment.file}: functions.${given}`, read.problems);
+  const found = await findFunction(planning, name);
+  const step = { kind: 'function', name } as const;
+  if (found === null) {
+    return {
+      ...step,
+      action: 'create',
+      changes: [],
+      prepare,
+      apply: async () => urnOf(await callMeta(client, 'POST', '/functions', body)),
+    };
+  }
+  // With their defaults: what the file does not say any more goes back to them.
+  const fields = [...Object.keys(body), ...(found.dependencies === undefined ? [] : ['dependencies'])];
+  const wanted: Record<string, unknown> = Object.fromEntries(
+    fields.map(field => [field, read.value[field as keyof typeof read.value]]),
+  );
+  // One that the file does not expose any more.
+  if (fn.expose === undefined && found.expose) wanted.expose = NOT_EXPOSED;
+  const changes = changedFields(wanted, found);
+  if (changes.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
+  return {
+    ...step,
+    action: 'update',
+    changes,
+    prepare,
+    async apply() {
+      const fixed = changes.filter(field => FIXED.includes(field));
+      if (fixed.length > 0) {
+        throw new CliError(
+          `its ${fixed.join(' and ')} cannot change: delete it first (rookery function delete ${given})`,
+        );
+      }
+      const sent = {
+        ...Object.fromEntries(changes.map(field => [field, wanted[field]])),
+        revisionId: found.revisionId,
+      };
+      return urnOf(await callMeta(client, 'PUT', functionUrl(name), sent));
+    },
+  };
+}
+
+function bodyOf(name: string, fn: DeployedFunction, codePath: string): JsonObject {
+  const { runtime, handler, cpu, memory, description, timeout, kind, user, ports, image, sandbox, env } = fn;
+  return {
+    ...{ name, kind, runtime, handler, cpu, memory, timeout, description, storageType: 'package', codePath },
+    environment: env,
+    extendedHandler: { initializer: fn.initializer, pre_stop: fn.preStop },
+    sandboxType: sandbox,
+    rootfs: { imageurl: image, user, ports },
+    minInstance: fn.minInstances,
+    maxInstance: fn.maxInstances,
+    concurrentNum: fn.concurrency,
+    ...(fn.expose && { expose: { ...fn.expose } }),
+  };
+}
+
+async function findFunction({ client }: Planning, name: string): Promise<JsonObject | null> {
+  const answer = await askMeta(client, 'GET', metaPath(functionUrl(name), { versionNumber: LATEST }));
+  if (answer.code === META_CODES.notFound.code) return null;
+  if (answer.code !== 0 || !isJsonObject(answer.function)) throw metaFailure(answer);
+  return answer.function;
+}
+
+function urnOf({ function: fn }: Readonly<Record<string, unknown>>): string {
+  return String((fn as JsonObject).functionVersionUrn);
+}

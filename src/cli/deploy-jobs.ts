@@ -1,0 +1,75 @@
+import { createHash } from 'node:crypto';
+import type { DeployedJob } from './deploy-file.ts';
+import { changedFields, nothing, type Planning, type Step } from './deploy-step.ts';
+import { CliError } from './exit.ts';
+
+const SCHEDULES = '/api/job_schedules';
+
+/** With a schedule: that. Without: one run for each change; its id says of what. */
+export async function planJob(planning: Planning, name: string, job: DeployedJob): Promise<Step> {
+  const submission = {
+    entrypoint: job.command,
+    metadata: job.retries === 0 ? {} : { 'rookery.retries': String(job.retries) },
+    runtime_env: {
+      ...(job.code === undefined ? {} : { working_dir: await planning.jobDirectory(job.code) }),
+      ...(Object.keys(job.env).length === 0 ? {} : { env_vars: job.env }),
+      ...(job.pip.length === 0 ? {} : { pip: job.pip }),
+    },
+  };
+  return job.schedule === undefined
+    ? await planRun(planning, name, submission)
+    : await planSchedule(planning, name, job, submission);
+}
+
+async function planRun({ client }: Planning, name: string, submission: object): Promise<Step> {
+  const hash = createHash('sha256').update(JSON.stringify(submission)).digest('hex').slice(0, 12);
+  const id = `${name}-${hash}`;
+  const step = { kind: 'job', name, changes: [] } as const;
+  const found = await orNull(client.json('GET', `/api/jobs/${encodeURIComponent(id)}`));
+  if (found !== null) return { ...step, action: 'unchanged', apply: nothing };
+  return {
+    ...step,
+    action: 'create',
+    async apply() {
+      const body = JSON.stringify({ ...submission, submission_id: id });
+      return String((await client.json('POST', '/api/jobs/', { body })).submission_id);
+    },
+  };
+}
+
+async function planSchedule({ client }: Planning, name: string, job: DeployedJob, submission: object): Promise<Step> {
+  const wanted = {
+    cron: job.schedule,
+    timezone: job.timezone,
+    overlap: job.mayOverlap ? 'allow' : 'skip',
+    job: submission,
+  };
+  const path = `${SCHEDULES}/${encodeURIComponent(name)}`;
+  const create = async () => {
+    await client.json('POST', SCHEDULES, { body: JSON.stringify({ schedule_id: name, ...wanted }) });
+    return `${job.schedule} ${job.timezone}`;
+  };
+  const step = { kind: 'job', name } as const;
+  const found = await orNull(client.json('GET', path));
+  if (found === null) return { ...step, action: 'create', changes: [], apply: create };
+  const changes = changedFields(wanted, found);
+  if (changes.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
+  return {
+    ...step,
+    action: 'replace',
+    changes,
+    async apply() {
+      await client.json('DELETE', path);
+      return await create();
+    },
+  };
+}
+
+async function orNull(asked: Promise<Record<string, unknown>>): Promise<Record<string, unknown> | null> {
+  try {
+    return await asked;
+  } catch (error) {
+    if (error instanceof CliError && error.status === 404) return null;
+    throw error;
+  }
+}

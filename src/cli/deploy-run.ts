@@ -1,0 +1,203 @@
+import { basename, relative, resolve } from 'node:path';
+import { Client, type ClientOptions } from './client.ts';
+import { OF_EDITORS } from './code-archive.ts';
+import { nameOfCode, uploadCode, type What } from './code-upload.ts';
+import { asksForDependencies, installDependencies } from './dependencies.ts';
+import { planAgent } from './deploy-agents.ts';
+import { type Deployment, readDeployment } from './deploy-file.ts';
+import { planFunction } from './deploy-functions.ts';
+import { planJob } from './deploy-jobs.ts';
+import { planPool } from './deploy-pools.ts';
+import { missingSecrets } from './deploy-secrets.ts';
+import type { Action, Planning, Step } from './deploy-step.ts';
+import { CliError, EXIT } from './exit.ts';
+import type { Io } from './io.ts';
+import { nameOfDirectory, uploadDirectory } from './job-package.ts';
+import { coloured, printable, printJson, printWarning, withSpinner } from './print.ts';
+import { watchTree } from './watch-tree.ts';
+
+export interface DeployOptions extends ClientOptions {
+  readonly file: string;
+  readonly dryRun?: boolean;
+  readonly watch?: boolean;
+  readonly json?: boolean;
+}
+
+export interface DiffOptions extends ClientOptions {
+  readonly file: string;
+  readonly exitCode?: boolean;
+  readonly json?: boolean;
+}
+
+const DONE: Readonly<Record<Action, string>> = {
+  create: 'created',
+  update: 'updated',
+  replace: 'replaced',
+  unchanged: 'unchanged',
+};
+const WOULD: Readonly<Record<Action, string>> = {
+  create: 'to be created',
+  update: 'to be updated',
+  replace: 'to be replaced',
+  unchanged: 'unchanged',
+};
+
+interface Line {
+  readonly kind: Step['kind'];
+  readonly name: string;
+  readonly action: Action | 'failed';
+  readonly changes: readonly string[];
+  readonly detail: string;
+}
+
+/** Answers the exit code: 1 when something of the file could not be done. */
+export async function deploy(io: Io, options: DeployOptions): Promise<number> {
+  if (options.dryRun === true) return await diff(io, options);
+  const client = await Client.open(options, io);
+  const exitCode = await deployOnce(io, client, options);
+  if (options.watch === true) await watchAndDeploy(io, client, options);
+  return options.watch === true ? EXIT.ok : exitCode;
+}
+
+/** Changes nothing, and uploads nothing. */
+export async function diff(io: Io, options: DiffOptions): Promise<number> {
+  const client = await Client.open(options, io);
+  const deployment = await readDeployment(io, options.file);
+  const missing = await missingSecrets(client, deployment);
+  if (missing !== null) printWarning(io, missing);
+  const what = whatOf(deployment);
+  const planning: Planning = {
+    ...{ client, deployment },
+    codeUrl: code => nameOfCode(io, resolve(deployment.directory, code), what),
+    asks: asksIn(deployment),
+    install: async () => undefined,
+    jobDirectory: code => nameOfDirectory(io, resolve(deployment.directory, code), what),
+  };
+  const lines = await eachOf(io, planning, options, async step => ({ ...step, detail: '' }), WOULD);
+  if (lines.some(({ action }) => action === 'failed')) return EXIT.failure;
+  const isSame = lines.every(({ action }) => action === 'unchanged');
+  if (options.json !== true && isSame) io.out.write('Nothing would change.\n');
+  return options.exitCode === true && !isSame ? EXIT.failure : EXIT.ok;
+}
+
+async function deployOnce(io: Io, client: Client, options: DeployOptions): Promise<number> {
+  const deployment = await readDeployment(io, options.file);
+  const missing = await missingSecrets(client, deployment);
+  if (missing !== null) throw new CliError(missing);
+  const what = whatOf(deployment);
+  const urls = new Map<string, Promise<string>>();
+  const planning: Planning = {
+    ...{ client, deployment },
+    codeUrl(code) {
+      const directory = resolve(deployment.directory, code);
+      const url = urls.get(directory) ?? uploadCode(io, client, directory, what);
+      urls.set(directory, url);
+      return url;
+    },
+    asks: asksIn(deployment),
+    install: (code, url) => installDependencies(io, client, url, code.runtime, code.sandbox),
+    jobDirectory: code => uploadDirectory(io, client, resolve(deployment.directory, code), what),
+  };
+  const apply = async (step: Step) => {
+    await step.prepare?.();
+    return { ...step, detail: await withSpinner(io, `${step.kind} ${step.name}`, () => step.apply()) };
+  };
+  const lines = await eachOf(io, planning, options, apply, DONE);
+  if (lines.some(({ action }) => action === 'failed')) return EXIT.failure;
+  if (options.json !== true && lines.every(({ action }) => action === 'unchanged'))
+    io.out.write('Nothing has changed.\n');
+  return EXIT.ok;
+}
+
+function asksIn({ directory }: Deployment): Planning['asks'] {
+  return ({ code, runtime, dependencies }) =>
+    asksForDependencies(resolve(directory, code), runtime, { dependencies: dependencies === 'auto' });
+}
+
+/** The file itself is no code: a change of it would be one of the code too. */
+function whatOf({ file }: Deployment): What {
+  return { flag: 'code', leftOut: file };
+}
+
+/** One after another, a line for each; what fails does not keep the others, but a service that cannot be reached does. */
+async function eachOf(
+  io: Io,
+  planning: Planning,
+  { json }: { readonly json?: boolean },
+  act: (step: Step) => Promise<Omit<Line, 'action'> & { readonly action: Action }>,
+  words: Readonly<Record<Action, string>>,
+): Promise<readonly Line[]> {
+  const lines: Line[] = [];
+  for (const { kind, name, plan } of plansOf(planning)) {
+    let line: Line;
+    try {
+      const { name: whole, action, changes, detail } = await act(await plan());
+      line = { kind, name: whole, action, changes, detail };
+    } catch (error) {
+      if (!(error instanceof CliError) || error.exitCode === EXIT.unreachable || error.exitCode === EXIT.refused)
+        throw error;
+      line = { kind, name, action: 'failed', changes: [], detail: error.message };
+    }
+    lines.push(line);
+    if (json !== true) print(io, line, words);
+  }
+  if (json === true) printJson(io, { resources: lines });
+  return lines;
+}
+
+/** In the order in which they need each other. */
+function plansOf(planning: Planning) {
+  const { pools, functions, agents, jobs } = planning.deployment;
+  const of = <T>(
+    kind: Step['kind'],
+    all: Readonly<Record<string, T>>,
+    plan: (p: Planning, n: string, t: T) => Promise<Step>,
+  ) => Object.entries(all).map(([name, each]) => ({ kind, name, plan: () => plan(planning, name, each) }));
+  return [
+    ...of('pool', pools, planPool),
+    ...of('function', functions, planFunction),
+    ...of('agent', agents, planAgent),
+    ...of('job', jobs, planJob),
+  ];
+}
+
+function print(io: Io, { kind, name, action, changes, detail }: Line, words: Readonly<Record<Action, string>>): void {
+  const word = action === 'failed' ? 'failed' : words[action];
+  const style = action === 'failed' ? 'red' : action === 'unchanged' ? 'grey' : 'green';
+  const changed = changes.length === 0 ? '' : ` (${changes.join(', ')})`;
+  const rest = `${changed}${detail === '' ? '' : `: ${detail}`}`;
+  io.out.write(`${printable(`${kind} ${name}`)}: ${coloured(io, io.out, style, word)}${printable(rest)}\n`);
+}
+
+/** Editors write a file in several steps. */
+const SETTLE_MS = 200;
+const IGNORED = /(^|\/)(\.git|\.venv|__pycache__|node_modules)(\/|$)|\.pyc$/;
+
+/** Until Ctrl-C. A deploy that fails is told, and the next change is another try. */
+async function watchAndDeploy(io: Io, client: Client, options: DeployOptions): Promise<void> {
+  const { directory } = await readDeployment(io, options.file);
+  io.err.write(`Watching ${relative('', directory) || '.'}. Ctrl-C ends it; what was deployed stays.\n`);
+  let timer: NodeJS.Timeout | undefined;
+  let work: Promise<void> = Promise.resolve();
+  const tell = (error: unknown) => io.err.write(`${error instanceof Error ? error.message : String(error)}\n`);
+  const watching = watchTree(
+    directory,
+    path => IGNORED.test(path) || OF_EDITORS.test(basename(path)),
+    () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        work = work.then(async () => {
+          if (!io.signal.aborted) await deployOnce(io, client, options).catch(tell);
+        });
+      }, SETTLE_MS);
+    },
+    tell,
+  );
+  await new Promise<void>(resolve => {
+    if (io.signal.aborted) resolve();
+    else io.signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+  clearTimeout(timer);
+  watching.close();
+  await work;
+}

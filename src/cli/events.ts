@@ -1,0 +1,91 @@
+import type { Command } from 'commander';
+import { addClientOptions, Client, type ClientOptions } from './client.ts';
+import { CliError, EXIT } from './exit.ts';
+import type { Context, Io } from './io.ts';
+import { coloured, printable } from './print.ts';
+
+interface EventsOptions extends ClientOptions {
+  readonly types?: string;
+  readonly after?: string;
+  readonly json?: boolean;
+}
+
+/** What is shown of the data of an event; a service of another version may leave fields out. */
+interface ShownEvent {
+  readonly type: string;
+  readonly at?: string;
+  readonly owner?: string;
+  readonly instance_id?: string;
+  readonly namespace?: string;
+  readonly name?: string;
+  readonly function?: string;
+  readonly instances?: number;
+  readonly ready?: number;
+  readonly job?: string;
+  readonly status?: string;
+  readonly message?: string;
+  readonly reason?: string;
+}
+
+export function register(program: Command, context: Context): void {
+  addClientOptions(program.command('events'))
+    .summary('follow what happens in the service')
+    .description(
+      'Prints what happens to agents, instances of functions and jobs as it happens, until it is interrupted: created, ready, failed, restarting,\n' +
+        'stopping, ended, scaled, job. With several replicas each tells what happens on all of them.',
+    )
+    .option('--types <list>', 'only these, with commas between them')
+    .option('--after <id>', 'first those after the event with this id, as --json shows it')
+    .option('--json', 'print each event as a line of JSON')
+    .action(async options => followEvents(context.io, options));
+}
+
+async function followEvents(io: Io, options: EventsOptions): Promise<void> {
+  const client = await Client.open(options, io);
+  const query = options.types === undefined ? '' : `?${new URLSearchParams({ types: options.types })}`;
+  const headers = {
+    accept: 'text/event-stream',
+    ...(options.after === undefined ? {} : { 'last-event-id': options.after }),
+  };
+  const answer = await client.stream('GET', `/api/events${query}`, { headers });
+  answer.setEncoding('utf8');
+  let rest = '';
+  try {
+    for await (const chunk of answer as AsyncIterable<string>) {
+      const blocks = (rest + chunk).split('\n\n');
+      rest = blocks.pop() ?? '';
+      for (const block of blocks) show(io, block, options.json === true);
+    }
+  } catch (error) {
+    if (io.signal.aborted) return;
+    throw new CliError(`The connection to the service broke (${(error as Error).message}).`, EXIT.unreachable);
+  }
+  if (!io.signal.aborted) throw new CliError('The service has ended the stream.', EXIT.unreachable);
+}
+
+function show(io: Io, block: string, asJson: boolean): void {
+  const fields = new Map(block.split('\n').map(line => [line.split(':', 1)[0], line.slice(line.indexOf(':') + 2)]));
+  const data = fields.get('data');
+  if (data === undefined) return;
+  const event = JSON.parse(data) as ShownEvent;
+  if (asJson) {
+    io.out.write(`${JSON.stringify({ id: fields.get('id'), ...event })}\n`);
+    return;
+  }
+  if (event.type === 'hello') return;
+  if (event.type === 'reset') {
+    io.err.write('Events are missing: they are not kept any more, or a replica is gone.\n');
+    return;
+  }
+  const style = event.type === 'failed' || event.status === 'FAILED' ? 'red' : 'green';
+  const time = event.at?.slice(11, 23) ?? '';
+  const text = [aboutOf(event), event.status, event.reason ?? event.message].filter(Boolean).join('  ');
+  io.out.write(`${time}  ${coloured(io, io.out, style, event.type.padEnd(10))}  ${printable(text)}\n`);
+}
+
+function aboutOf(event: ShownEvent): string {
+  if (event.job !== undefined) return `job ${event.job}`;
+  if (event.type === 'scaled') return `${event.function}  ${event.ready} of ${event.instances} instances are ready`;
+  if (event.owner === 'function') return `${event.function}  ${event.instance_id}`;
+  return `agent ${event.namespace}/${event.name}  ${event.instance_id}`;
+}
