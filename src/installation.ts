@@ -10,6 +10,7 @@ import type { Removals } from './lib/removals.ts';
 import type { DriverDefinition } from './sandbox/driver-definition.ts';
 import { Drivers } from './sandbox/drivers.ts';
 import type { Logger } from './telemetry/logger.ts';
+import { VERSION } from './version.ts';
 
 /** Which sandboxes this installation has, as its configuration says; for the server and for `doctor`. */
 export interface Installation {
@@ -23,14 +24,14 @@ interface Surroundings {
   readonly environment: Environment;
   readonly removals: Removals;
   readonly logger: Logger;
-  /** Drivers are asked whether they work, and nothing else. */
-  readonly onlyProbed?: boolean;
+  /** Who this is. Absent: drivers are asked whether they work, and nothing else. */
+  readonly identity?: { readonly nodeId: string; readonly installationId: string };
 }
 
 /** Drivers load on their first use: nothing is started here. */
 export async function createInstallation(
   config: Config,
-  { environment, removals, logger, onlyProbed = false }: Surroundings,
+  { environment, removals, logger, identity }: Surroundings,
 ): Promise<Installation> {
   const { dataDir } = config;
   const hasAuth = config.auth !== null;
@@ -39,12 +40,24 @@ export async function createInstallation(
   const mountPolicy = await resolvePolicy(
     {
       closed: [dataDir, ...config.ownPaths, ...closed.flat()],
-      // Who needs a token is not trusted with the whole host: the operator names what may be had.
+      // Callers who need a token are not trusted with the whole host: the operator names the paths for them.
       allow: config.mounts.allow ?? (hasAuth ? [] : null),
     },
     findPath,
   );
-  const context = { dataDir, mountPolicy, environment, hasAuth, onlyProbed, removals, logger, settings: config };
+  const context = {
+    dataDir,
+    nodeId: identity?.nodeId ?? '',
+    installationId: identity?.installationId ?? '',
+    version: VERSION,
+    mountPolicy,
+    environment,
+    hasAuth,
+    onlyProbed: identity === undefined,
+    removals,
+    logger,
+    settings: config,
+  };
   const loaders = INSTALLED_SANDBOX_TYPES.map(type => [type, () => DRIVERS[type].create(context)]);
   // A daemon that was never used need not be there. Jobs run in process sandboxes, whatever agents run in.
   const used = await Promise.all(

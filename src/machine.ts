@@ -6,7 +6,7 @@ const MEBIBYTE = 1024 * 1024;
 /** The most that Linux can have at once (`PID_MAX_LIMIT`). */
 const MOST_PROCESSES = 4_194_304;
 
-/** What this machine has: processors, memory, and the processes that its kernel allows at once (`kernel.pid_max`, `kernel.threads-max`). */
+/** The resources of this machine: processors, memory, and the processes that its kernel allows at once (`kernel.pid_max`, `kernel.threads-max`). */
 export async function machineSize(): Promise<Size> {
   const limits = await Promise.all(['pid_max', 'threads-max'].map(kernelLimit));
   return {

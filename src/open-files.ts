@@ -1,7 +1,7 @@
 import { failedPrecondition } from './core/error.ts';
 import { openFilesLimit } from './lib/open-files-limit.ts';
 
-/** What the service itself holds, and a few callers. */
+/** Descriptors of the service itself and of a few callers. */
 const OWN_FILES = 128;
 /** Two connections to the runtime, one that tells the end. */
 const FILES_PER_SANDBOX = 3;

@@ -1,8 +1,7 @@
 import { createPublicKey, type KeyObject } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
-import { messageOf } from '../core/error.ts';
-import type { Values } from './config.ts';
 import { isLoopback } from './contradictions.ts';
+import { checkSecret, type Result, readSecretFile, readWhole } from './secret-file.ts';
+import type { Values } from './settings.ts';
 
 /** How tokens are verified. The key decides the algorithm, a token never does. */
 export interface Auth {
@@ -17,11 +16,8 @@ export interface Auth {
   readonly defaultRole: 'developer' | 'user' | 'viewer';
 }
 
-const MIN_SECRET_BYTES = 32;
 const MIN_RSA_BITS = 2048;
 const KEY_SETTINGS = ['jwt.secret', 'jwt.secretFile', 'jwt.publicKeyFile', 'jwt.jwksUrl'] as const;
-
-type Result<T> = { readonly value: T } | { readonly problem: string };
 
 /**
  * Reads the key that the settings name. `auth` is null when authentication is off, or when there are problems: every one of them, but for those
@@ -54,21 +50,6 @@ export async function readAuth(
     defaultRole: values['jwt.defaultRole'],
   };
   return { auth, problems };
-}
-
-/** The shared secret in `file`, without a newline at its end. The problem is a whole sentence that begins with `name`. */
-export async function readSecretFile(name: string, file: string): Promise<Result<Uint8Array>> {
-  const read = await readWhole(name, file);
-  if ('problem' in read) return read;
-  const bytes = read.value;
-  const newlineBytes = bytes.at(-1) !== 0x0a ? 0 : bytes.at(-2) === 0x0d ? 2 : 1;
-  return checkSecret(`${name}: ${file}`, bytes.subarray(0, bytes.length - newlineBytes));
-}
-
-export function checkSecret(name: string, secret: Uint8Array): Result<Uint8Array> {
-  if (secret.length >= MIN_SECRET_BYTES) return { value: secret };
-  const hint = 'A good one: openssl rand -base64 48';
-  return { problem: `${name} has ${secret.length} bytes, and a secret needs at least ${MIN_SECRET_BYTES}. ${hint}` };
 }
 
 async function readKey(name: (typeof KEY_SETTINGS)[number], value: string): Promise<Result<Auth['key']>> {
@@ -121,14 +102,6 @@ function checkJwksUrl(name: string, value: string): Result<Auth['key']> {
   const isSafe = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopback(url.hostname));
   if (isSafe) return { value: { kind: 'jwks', url: value } };
   return { problem: `${name} must be an https URL (http only on loopback), not ${JSON.stringify(value)}.` };
-}
-
-async function readWhole(name: string, file: string): Promise<Result<Buffer>> {
-  try {
-    return { value: await readFile(file) };
-  } catch (error) {
-    return { problem: `${name}: cannot read ${file} (${messageOf(error)}).` };
-  }
 }
 
 function list(names: readonly string[]): string {

@@ -1,13 +1,13 @@
 import { integer, optionalText, text, texts } from '../core/setting.ts';
 
-/** Code from object stores. */
+/** Code that was uploaded, and code from object stores. */
 export const CODE_SETTINGS = {
   'code.cacheMb': integer({
     default: 2048,
     min: 0,
     max: 1_048_576,
     unit: 'MiB',
-    doc: 'How much unpacked code from object stores is kept when no instance uses it.',
+    doc: 'How much unpacked code, of packages and from object stores, is kept when no instance uses it.',
     example: '512',
   }),
   'code.maxArchiveMb': integer({
@@ -15,7 +15,7 @@ export const CODE_SETTINGS = {
     min: 1,
     max: 65_536,
     unit: 'MiB',
-    doc: 'The largest code archive that is fetched from an object store.',
+    doc: 'The largest code package that is taken, and the largest archive that is fetched from an object store.',
     example: '64',
   }),
   'code.maxUnpackedMb': integer({
@@ -33,6 +33,22 @@ export const CODE_SETTINGS = {
     unit: 'files and directories',
     doc: 'How many files and directories a code archive, or a copy of code, may hold.',
     example: '5000',
+  }),
+  'code.tenantMb': integer({
+    default: 10_240,
+    min: 1,
+    max: 1_048_576,
+    unit: 'MiB',
+    doc: 'How much all code packages of a tenant may have together, as they were uploaded.',
+    example: '2048',
+  }),
+  'code.keepHours': integer({
+    default: 24,
+    min: 1,
+    max: 8760,
+    unit: 'hours',
+    doc: 'How long a code package stays that no function and no agent refers to, after its upload or its last use.',
+    example: '168',
   }),
   's3.endpoint': text({
     default: '',

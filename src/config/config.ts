@@ -1,13 +1,13 @@
 import { homedir } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
 import { nearest } from '../core/nearest.ts';
-import { type Setting, type SettingValues, WrongValue } from '../core/setting.ts';
+import { type Setting, WrongValue } from '../core/setting.ts';
 import { type Auth, readAuth } from './auth.ts';
+import { type ClusterIdentity, readCluster } from './cluster.ts';
 import { contradictionsOf } from './contradictions.ts';
-import { SETTINGS, type SettingPath } from './settings.ts';
-
-/** Every setting by its whole path: `values['jwt.secretFile']`. */
-export type Values = SettingValues<typeof SETTINGS>;
+import { readSecretKeySettings } from './secret-keys.ts';
+import { SETTINGS, type SettingPath, type Values } from './settings.ts';
+import { readStorageUrl } from './storage-url.ts';
 
 type Head<P extends string> = P extends `${infer H}.${string}` ? H : P;
 
@@ -22,8 +22,14 @@ type Nested<V> = {
 export type Config = Nested<Omit<Values, `jwt.${string}` | 'enable_func_token_auth'>> & {
   /** How tokens are verified, keys already read; null when authentication is off. */
   readonly auth: Auth | null;
+  /** How replicas know each other, keys already read; null without `cluster.listen`. */
+  readonly clusterIdentity: ClusterIdentity | null;
+  /** The keys of secrets that a setting names, already read; null: none does. */
+  readonly secretKeys: readonly Uint8Array[] | null;
   /** The configuration file and every path that a setting names: they are the service's own, and no caller gets at them. */
   readonly ownPaths: readonly string[];
+  /** Where each setting comes from that somebody gave, as `Given.where` has it, by its whole path. */
+  readonly sources: Readonly<Record<string, string>>;
 };
 
 /** One value that somebody gave, and where, for the sentence about it. */
@@ -33,7 +39,7 @@ export interface Given {
   readonly value: { readonly text: string } | { readonly yaml: unknown };
   /** `--port`, `environment variable ROOKERY_PORT`, `rookery.yaml:3`. */
   readonly where: string;
-  /** What a relative path counts from. */
+  /** The directory from which relative paths count. */
   readonly base: string;
 }
 
@@ -48,7 +54,7 @@ export class ConfigError extends Error {
   }
 }
 
-/** What the defaults need to know of the machine. */
+/** Facts of the machine that the defaults need. */
 export interface Machine {
   readonly environment: Readonly<Record<string, string | undefined>>;
   readonly isRoot: boolean;
@@ -66,6 +72,7 @@ export async function resolveConfig(
 ): Promise<Config> {
   const found = [...problems];
   const values: Record<string, unknown> = {};
+  const sources: Record<string, string> = {};
   const isWrong = new Set<string>();
   for (const [settingPath, setting] of Object.entries(SETTINGS)) values[settingPath] = setting.default;
 
@@ -79,6 +86,7 @@ export async function resolveConfig(
     }
     try {
       values[entry.path] = readValue(setting, entry);
+      sources[entry.path] = entry.where;
     } catch (error) {
       if (!(error instanceof WrongValue)) throw error;
       isWrong.add(entry.path);
@@ -88,12 +96,27 @@ export async function resolveConfig(
   }
 
   if (values.dataDir === '') values.dataDir = defaultDataDir(machine);
+  const roles = values.roles as readonly string[];
+  for (const entry of ['frontend', 'meta']) if (!roles.includes(entry)) values[`${entry}.enabled`] = false;
   const all = values as Values;
   found.push(...contradictionsOf(all, isWrong));
   const { auth, problems: authProblems } = await readAuth(all, isWrong);
   found.push(...authProblems);
+  const storage = await readStorageUrl(all, isWrong);
+  found.push(...storage.problems);
+  const cluster = await readCluster(all, isWrong);
+  found.push(...cluster.problems);
+  const secrets = await readSecretKeySettings(all, isWrong);
+  found.push(...secrets.problems);
   if (found.length > 0) throw new ConfigError(found);
-  return freeze({ ...nest(values), auth, ownPaths: ownPathsOf(all, file) }) as Config;
+  return freeze({
+    ...nest({ ...values, 'storage.url': storage.url, 'secrets.key': null }),
+    auth,
+    clusterIdentity: cluster.identity,
+    secretKeys: secrets.keys,
+    ownPaths: ownPathsOf(all, file),
+    sources,
+  }) as Config;
 }
 
 /** Sockets that are settings' too: whoever reaches one is root, or nearly. */

@@ -1,5 +1,5 @@
-import type { Values } from './config.ts';
-import type { SettingPath } from './settings.ts';
+import type { Values } from './settings.ts';
+import { SETTINGS, type SettingPath } from './settings.ts';
 
 /**
  * Settings that are right each by itself and wrong together. A rule is left out when a setting that it looks at could
@@ -13,9 +13,10 @@ interface Rule {
 
 const RULES: readonly Rule[] = [
   {
-    looksAt: ['frontend.enabled', 'meta.enabled'],
+    looksAt: ['frontend.enabled', 'meta.enabled', 'roles', 'cluster.listen'],
     check: values =>
-      values['frontend.enabled'] || values['meta.enabled']
+      // A replica that only works is asked by others.
+      values['frontend.enabled'] || values['meta.enabled'] || values['cluster.listen'] !== ''
         ? null
         : 'frontend.enabled and meta.enabled are both false: nothing would be served. Switch at least one of them on.',
   },
@@ -41,7 +42,57 @@ const RULES: readonly Rule[] = [
     looksAt: ['meta.enabled', 'metaHost', 'enable_func_token_auth', 'insecure'],
     check: values => exposed(values, 'metaHost', values['meta.enabled']),
   },
+  {
+    looksAt: ['jobs.store', 's3.endpoint'],
+    check: values =>
+      values['jobs.store'] === '' || values['s3.endpoint'] !== ''
+        ? null
+        : 'jobs.store names a bucket, and s3.endpoint no server that has it. Set s3.endpoint too.',
+  },
+  {
+    looksAt: ['roles', 'cluster.listen'],
+    check: values =>
+      values.roles.includes('worker') || values['cluster.listen'] !== ''
+        ? null
+        : 'roles has no worker and cluster.listen is not set: nothing could run. Add worker, or name the other replicas’ listener.',
+  },
+  {
+    looksAt: ['cluster.listen', 'cluster.advertise'],
+    check: ({ 'cluster.listen': listen, 'cluster.advertise': advertise }) => {
+      if (listen === '') {
+        return advertise === ''
+          ? null
+          : 'cluster.advertise is set and cluster.listen is not: others would find nothing there. Set cluster.listen too.';
+      }
+      if (portOf(listen) > MAX_PORT) return `cluster.listen is ${listen}: a port is at most ${MAX_PORT}.`;
+      if (advertise === '') {
+        return isAnyAddress(listen.slice(0, listen.lastIndexOf(':')))
+          ? `cluster.listen is ${listen}, which is every address of this machine: set cluster.advertise to the one at which other replicas find it.`
+          : null;
+      }
+      const port = portOf(advertise);
+      return port >= 1 && port <= MAX_PORT
+        ? null
+        : `cluster.advertise is ${advertise}: its port must be from 1 to ${MAX_PORT}.`;
+    },
+  },
+  {
+    looksAt: ['cluster.listen'],
+    check: values => {
+      if (values['cluster.listen'] === '' || !('storage.url' in SETTINGS)) return null;
+      const isShared = ['storage.url', 'storage.urlFile'].some(path => values[path as SettingPath] !== null);
+      return isShared
+        ? null
+        : 'cluster.listen is set and storage.url is not: replicas share their records in a PostgreSQL. Set storage.url, or leave cluster.listen out.';
+    },
+  },
 ];
+
+const MAX_PORT = 65_535;
+
+function portOf(address: string): number {
+  return Number(address.slice(address.lastIndexOf(':') + 1));
+}
 
 export function contradictionsOf(values: Values, isWrong: ReadonlySet<string>): string[] {
   return RULES.filter(rule => !rule.looksAt.some(path => isWrong.has(path)))
@@ -63,7 +114,10 @@ function exposed(values: Values, setting: 'host' | 'metaHost', isEnabled: boolea
   );
 }
 
+function isAnyAddress(host: string): boolean {
+  return host === '0.0.0.0' || host === '::' || host === '[::]';
+}
+
 function shareAnAddress(a: string, b: string): boolean {
-  const isAny = (host: string): boolean => host === '0.0.0.0' || host === '::' || host === '[::]';
-  return a === b || isAny(a) || isAny(b) || (isLoopback(a) && isLoopback(b));
+  return a === b || isAnyAddress(a) || isAnyAddress(b) || (isLoopback(a) && isLoopback(b));
 }

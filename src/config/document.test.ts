@@ -25,7 +25,7 @@ describe.each(paths)('%s', path => {
 test('the sample file without its comments is a configuration with every setting', () => {
   const live = sampleFile()
     .split('\n')
-    .filter(line => /^#( {2})?\w+:( |$)/.test(line))
+    .filter(line => /^#( {2}){0,2}\w+:( |$)/.test(line))
     .map(line => line.slice(1))
     .join('\n');
   const { given, problems } = readYaml(live, 'sample', '/');

@@ -2,12 +2,15 @@ import { generateKeyPairSync } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Environment } from '../core/environment.ts';
 import { ConfigError } from './config.ts';
 import { type ConfigFlags, loadConfig, NO_FLAGS } from './env.ts';
 
-const dir = mkdtempSync(join(tmpdir(), 'rookery-config-'));
+let dir: string;
+beforeAll(() => {
+  dir = mkdtempSync(join(tmpdir(), 'rookery-config-'));
+});
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 let fileCount = 0;
@@ -65,7 +68,7 @@ describe('where a setting comes from', () => {
     const nested = await load({ yaml: 'log:\n  level: debug\n' });
     const dotted = await load({ yaml: 'log.level: debug\n' });
     expect(nested.log.level).toBe('debug');
-    expect({ ...dotted, ownPaths: [] }).toEqual({ ...nested, ownPaths: [] });
+    expect({ ...dotted, ownPaths: [], sources: {} }).toEqual({ ...nested, ownPaths: [], sources: {} });
   });
 
   test('null, an empty group and an empty file leave the defaults', async () => {
@@ -91,11 +94,47 @@ describe('where a setting comes from', () => {
     expect(config.process.pythons).toEqual({ '3.11': '/a/python', '3.12': '/b/python' });
   });
 
+  test('parts of Kubernetes objects are as Kubernetes has them, in text as JSON', async () => {
+    const tolerations = [{ key: 'a', operator: 'Exists' }];
+    const sets = [`kubernetes.pod.tolerations=${JSON.stringify(tolerations)}`];
+    expect((await load({ sets })).kubernetes.pod.tolerations).toEqual(tolerations);
+    const yaml = 'kubernetes: {pod: {nodeSelector: {a.example/disk: ssd}, volumes: [{name: v, emptyDir: {}}]}}\n';
+    expect((await load({ yaml })).kubernetes.pod).toEqual({
+      ...{ nodeSelector: { 'a.example/disk': 'ssd' }, tolerations: [], runtimeClass: null },
+      ...{ volumes: [{ name: 'v', emptyDir: {} }], volumeMounts: [] },
+    });
+    expect(await problemsOf({ sets: ['kubernetes.pod.volumes=v'] })).toEqual([
+      expect.stringContaining(
+        'kubernetes.pod.volumes must be a list of volumes as Kubernetes has them, as JSON, not "v"',
+      ),
+    ]);
+  });
+
   test('camel case becomes snake case in the name of the variable', async () => {
     const environment = { ROOKERY_MAX_WAITING_CALLS: '7', ROOKERY_PROCESS_SPARES: '9' };
     const config = await load({ environment });
     expect(config.maxWaitingCalls).toBe(7);
     expect(config.process.spares).toBe(9);
+  });
+
+  test('variables of OpenTelemetry set where spans go, and those of ours count more', async () => {
+    const endpoint = async (environment: Record<string, string>) => (await load({ environment })).tracing.endpoint;
+    const base = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c:4318' };
+    const whole = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'https://t/x' };
+    expect(await endpoint(base)).toBe('http://c:4318/v1/traces');
+    expect(await endpoint({ OTEL_EXPORTER_OTLP_ENDPOINT: 'https://c/otlp/' })).toBe('https://c/otlp/v1/traces');
+    expect(await endpoint({ ...base, ...whole })).toBe('https://t/x');
+    expect(await endpoint({ ...base, ...whole, ROOKERY_TRACING_ENDPOINT: 'http://own:1' })).toBe('http://own:1');
+    for (const off of [
+      { OTEL_SDK_DISABLED: 'true' },
+      { OTEL_TRACES_EXPORTER: 'none' },
+      { ...whole, ...base, OTEL_SDK_DISABLED: 'TRUE' },
+    ]) {
+      expect(await endpoint({ ...base, ...off })).toBe('');
+    }
+    await expect(endpoint({ OTEL_EXPORTER_OTLP_ENDPOINT: 'c:4318' })).rejects.toThrow(
+      /tracing\.endpoint must be an http.*OTEL_EXPORTER_OTLP_ENDPOINT/,
+    );
   });
 
   test('variables that Kubernetes, a sandbox or the command line put there are no settings', async () => {
@@ -144,7 +183,7 @@ describe('paths that are the service’s own', () => {
   });
 });
 
-describe('what is wrong', () => {
+describe('errors of the configuration', () => {
   test('everything is reported at once, each with what was expected and where', async () => {
     const yaml = 'prot: 80\nport: "80"\njwt:\n  secretfile: x\nlog: 5\n';
     const sets = ['a', 'slowcallms=5', 'metaPort=70000'];
@@ -173,7 +212,12 @@ describe('what is wrong', () => {
     ['log: {level: loud}', 'log.level must be one of trace, debug'],
     ['process: {pythons: {python3: /x}}', 'process.pythons must be a map from a Python version'],
     ['business: "a:b"', 'business must be 1 to 64 letters'],
-    ['defaultExecutor: jail', 'defaultExecutor must be one of process, docker, supervisor'],
+    ['defaultExecutor: jail', 'defaultExecutor must be one of process, docker, supervisor, kubernetes'],
+    [
+      'kubernetes: {pod: {tolerations: [{operator: Some}]}}',
+      'kubernetes.pod.tolerations must be a list of tolerations as Kubernetes has them (it[0].operator must be one of',
+    ],
+    ['kubernetes: {pod: {nodeSelector: {a: "x y"}}}', 'must be a map of labels of nodes (it.a must be a label value'],
     ['dataDir: 5', 'dataDir must be a path'],
     ['- a\n- b', 'the file must be a map of settings'],
     ['port: 1\nport: 2', 'is not YAML: Map keys must be unique'],
@@ -192,7 +236,7 @@ describe('what is wrong', () => {
     expect(problem).toContain(`The configuration file ${missing} cannot be read (ENOENT`);
   });
 
-  test('the value of a secret is never told', async () => {
+  test('no message has the value of a secret', async () => {
     const problems = await problemsOf({ yaml: 'jwt: {secret: 12345}\n' });
     expect(problems.join()).not.toContain('12345');
   });

@@ -4,9 +4,9 @@ import type { Environment } from '../core/environment.ts';
 import { messageOf } from '../core/error.ts';
 import { nearest } from '../core/nearest.ts';
 import { type Config, type Given, resolveConfig } from './config.ts';
-import { CLIENT_VARIABLES, SETTINGS, type SettingPath, variableOf } from './settings.ts';
+import { CLIENT_VARIABLES, SETTINGS, type SettingPath, STANDARD_VARIABLES, variableOf } from './settings.ts';
 
-/** What the command line says about the configuration. */
+/** The command line's part of the configuration. */
 export interface ConfigFlags {
   /** The YAML file; null = `ROOKERY_CONFIG`, or none. */
   readonly file: string | null;
@@ -81,7 +81,7 @@ const SANDBOX_VARIABLES = new Set(
 );
 
 function readVariables(environment: Environment, base: string): Source {
-  const given: Given[] = [];
+  const given = readStandardVariables(environment, base);
   const problems: string[] = [];
   for (const [name, value] of Object.entries(environment)) {
     // An empty variable is an unset one: that is what `NAME= command` and compose files mean by it.
@@ -98,6 +98,15 @@ function readVariables(environment: Environment, base: string): Source {
     problems.push(`The environment variable ${name} is not a setting. ${hint}`);
   }
   return { given, problems };
+}
+
+/** Later entries count over earlier ones. */
+function readStandardVariables(environment: Environment, base: string): Given[] {
+  if (environment.OTEL_SDK_DISABLED?.toLowerCase() === 'true' || environment.OTEL_TRACES_EXPORTER === 'none') return [];
+  return STANDARD_VARIABLES.flatMap(([name, path, toOurs]) => {
+    const value = environment[name];
+    return value ? [{ path, value: { text: toOurs(value) }, where: `environment variable ${name}`, base }] : [];
+  }).reverse();
 }
 
 /** Kubernetes puts `ROOKERY_PORT=tcp://…` and the like into every pod beside a service that is called `rookery…`. */

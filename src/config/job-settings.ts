@@ -1,7 +1,13 @@
-import { boolean, integer, text, textMap } from '../core/setting.ts';
+import { CLUSTER_SANDBOX_TYPES } from '../core/sandbox-types.ts';
+import { boolean, choice, integer, text, textMap } from '../core/setting.ts';
 
 /** Batch jobs. */
 export const JOB_SETTINGS = {
+  'jobs.sandbox': choice(['process', ...CLUSTER_SANDBOX_TYPES], {
+    default: 'process',
+    doc: 'Where jobs run: in process sandboxes of this machine, or as `batch/v1` Jobs of the cluster of `kubernetes.*`, in the image `kubernetes.image`.',
+    example: CLUSTER_SANDBOX_TYPES[0] ?? '',
+  }),
   'jobs.maxRunning': integer({
     default: 0,
     defaultText: '0: four per processor',
@@ -120,6 +126,13 @@ export const JOB_SETTINGS = {
     unit: 'milliseconds',
     doc: 'What a job that is stopped gets between SIGTERM and SIGKILL; `RAY_JOB_STOP_WAIT_TIME_S` among its variables is its own.',
     example: '30000',
+  }),
+  'jobs.store': text({
+    default: '',
+    pattern: /^(s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](\/[A-Za-z0-9!_.*'()/-]*)?)?$/,
+    shape: 's3://bucket/prefix',
+    doc: 'Where packages and the logs of jobs that are over are put as well, so that every replica has them: a bucket of the server of `s3.endpoint`, and a prefix in it that nothing else uses. Empty: they stay on the replica that took them.',
+    example: 's3://rookery/jobs',
   }),
   'jobs.keepMs': integer({
     default: 604_800_000,

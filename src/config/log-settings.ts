@@ -1,6 +1,6 @@
-import { choice, integer } from '../core/setting.ts';
+import { choice, integer, text } from '../core/setting.ts';
 
-/** What is logged. */
+/** Settings of the log, and of traces. */
 export const LOG_SETTINGS = {
   'log.level': choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
     default: 'info',
@@ -21,5 +21,13 @@ export const LOG_SETTINGS = {
     unit: 'milliseconds',
     doc: 'Requests that take longer than this are logged. Failed ones always are.',
     example: '1000',
+  }),
+  'tracing.endpoint': text({
+    default: '',
+    defaultText: 'none: there are no spans',
+    pattern: /^https?:\/\/[^\s/?#@]+(\/[^\s?#]*)?$/,
+    shape: 'an http or https URL without a user, a query or a fragment',
+    doc: 'Where spans are sent, as OTLP over HTTP in protobuf; without a path it is `/v1/traces`. `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` and `OTEL_EXPORTER_OTLP_ENDPOINT` set it too.',
+    example: 'http://127.0.0.1:4318/v1/traces',
   }),
 } as const;

@@ -12,7 +12,7 @@ import {
   texts,
 } from '../core/setting.ts';
 
-/** What belongs to the service as a whole: addresses, callers, instances of any sandbox. */
+/** Settings of the service as a whole: addresses, callers, instances of any sandbox. */
 export const SERVICE_SETTINGS = {
   dataDir: path({
     default: '',
@@ -65,6 +65,18 @@ export const SERVICE_SETTINGS = {
     shape: 'host names without scheme, port and path',
     doc: 'Names that a request may carry in its `Host` header, beside the loopback names and the bound address. A request for another name is refused with 421, which keeps web pages of strangers from reaching the service under a name of theirs.',
     example: '[rookery.example.com]',
+  }),
+  'addresses.domain': text({
+    default: 'localhost',
+    pattern: /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$/,
+    shape: 'a host name in lower case, with a port when it is not the usual one of its scheme',
+    doc: 'The domain below which ports that are exposed have addresses: `<name>--<namespace>.<domain>`. All names below it must lead to the frontend (a wildcard record of DNS; the certificate of a proxy in front names `*.<domain>`). Browsers take every name below `localhost` for their own machine. It should not be a domain that has the service, or another site with logins, beside or above it: docs/addresses.md.',
+    example: 'apps.example.org',
+  }),
+  'addresses.scheme': choice(['https', 'http'], {
+    default: 'https',
+    doc: 'How addresses begin. Below `localhost` they are `http`.',
+    example: 'http',
   }),
   business: text({
     default: 'yrk',

@@ -1,10 +1,14 @@
 import { DRIVERS, INSTALLED_SANDBOX_TYPES } from '../core/sandbox-types.ts';
-import type { Setting } from '../core/setting.ts';
+import type { Setting, SettingValues } from '../core/setting.ts';
+import { CLUSTER_SETTINGS } from './cluster-settings.ts';
 import { CODE_SETTINGS } from './code-settings.ts';
+import { DEPENDENCY_SETTINGS } from './dependency-settings.ts';
 import { FUNCTION_SETTINGS } from './function-settings.ts';
 import { JOB_SETTINGS } from './job-settings.ts';
 import { LOG_SETTINGS } from './log-settings.ts';
+import { SECRET_SETTINGS } from './secret-settings.ts';
 import { SERVICE_SETTINGS } from './service-settings.ts';
+import { STORAGE_SETTINGS } from './storage-settings.ts';
 
 type Drivers = typeof DRIVERS;
 type DriverPath = { [D in keyof Drivers]: `${D}.${keyof Drivers[D]['settings'] & string}` }[keyof Drivers];
@@ -24,11 +28,15 @@ type DriverSettings = {
  */
 export const SETTINGS = {
   ...SERVICE_SETTINGS,
+  ...STORAGE_SETTINGS,
   ...driverSettings(),
   ...FUNCTION_SETTINGS,
   ...JOB_SETTINGS,
   ...CODE_SETTINGS,
+  ...DEPENDENCY_SETTINGS,
+  ...SECRET_SETTINGS,
   ...LOG_SETTINGS,
+  ...CLUSTER_SETTINGS,
 } as const satisfies Readonly<Record<string, Setting<unknown>>>;
 
 function driverSettings(): DriverSettings {
@@ -40,15 +48,30 @@ function driverSettings(): DriverSettings {
 
 export type SettingPath = keyof typeof SETTINGS;
 
+/** Every setting by its whole path: `values['jwt.secretFile']`. */
+export type Values = SettingValues<typeof SETTINGS>;
+
 /** Environment variables that are not settings of the service: they belong to the command line client. */
 export const CLIENT_VARIABLES = {
   ROOKERY_CONFIG: 'The configuration file of `serve` and `doctor`, when `--config` is not given.',
+  ROOKERY_CONTEXT: 'The context of the command line, when `--context` is not given.',
   ROOKERY_ADDRESS: 'Where the command line finds the frontend.',
   ROOKERY_META_ADDRESS: 'Where the command line finds the meta_service.',
   ROOKERY_TOKEN: 'The token that the command line sends.',
   ROOKERY_TOKEN_FILE: 'A file with the token that the command line sends.',
+  ROOKERY_CA_FILE: 'The PEM of who signed the certificate of the service, for the command line.',
   ROOKERY_TENANT: 'The tenant that the command line names, when authentication is off.',
 } as const;
+
+/**
+ * Variables that belong to a standard, and set one of ours: which, and the value as ours has it. The first one that is there counts, and
+ * one of `ROOKERY_` counts more.
+ */
+export const STANDARD_VARIABLES: readonly (readonly [string, SettingPath, (value: string) => string])[] = [
+  ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'tracing.endpoint', value => value],
+  // The base of all signals: each is sent below it.
+  ['OTEL_EXPORTER_OTLP_ENDPOINT', 'tracing.endpoint', value => `${value.replace(/\/$/, '')}/v1/traces`],
+];
 
 /** `jwt.secretFile` → `ROOKERY_JWT_SECRET_FILE`. */
 export function variableOf(settingPath: string): string {

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { createBody, runtimeSpec, SPEC } from '../../test/http/frontend.ts';
 import { type AgentCreateRequest, type AgentFunction, readAgentCreate, resolveRegistered } from './agent.ts';
+import type { SandboxType } from './instance.ts';
 import { readBody } from './json.ts';
 import { SANDBOX_TYPES } from './sandbox-types.ts';
 
@@ -232,6 +233,20 @@ test.each(['ROOKERY_INSTANCE_ID', 'ROOKERY_X'])('%s belongs to the platform', na
 test('a NUL character cannot stand in a text', () => {
   expect(() => read(createBody({ env_vars: { A: 'a\0b' } }))).toThrow('env_vars.A must not contain a NUL character');
   expect(() => read(spec({ handler: 'a\0b' }))).toThrow('runtime_spec.handler must not contain a NUL character');
+});
+
+test('an agent in a cluster may leave the image to the pod that fits', () => {
+  const body = (more: object) => spec({ rootfs: { imageurl: '' }, ...more });
+  const read = (more: object, defaultSandboxType: SandboxType) =>
+    readAgentCreate(body(more), 'default', { defaultSandboxType });
+  expect(read({ sandbox_type: 'kubernetes' }, 'process')).toMatchObject({ spec: { rootfs: { imageUrl: '' } } });
+  expect(read({}, 'kubernetes')).toMatchObject({ spec: { rootfs: { imageUrl: '' } } });
+  for (const [more, byDefault] of [
+    [{}, 'process'],
+    [{ sandbox_type: 'docker' }, 'kubernetes'],
+  ] as const) {
+    expect(() => read(more, byDefault)).toThrow('runtime_spec.rootfs.imageurl is required');
+  }
 });
 
 test('the first failure answers: namespace, name, mode, runtime, imageurl, mounts', () => {

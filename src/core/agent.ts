@@ -1,3 +1,6 @@
+import { addressProblem, EXPOSE, type Expose } from './address.ts';
+import { CODE_URL_SHAPE, isCodeUrl, parseCodeUrl, SHA256_PATTERN } from './code-package.ts';
+import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './dependencies.ts';
 import { ENVIRONMENT_NAMES } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import type { InstanceSpec, SandboxType } from './instance.ts';
@@ -6,7 +9,9 @@ import { boolean, described, integer, type Kind, list, record, refine, text } fr
 import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
 import { PORT_SCHEMA, PORTS_SCHEMA, type PortSpec, parsePorts } from './port.ts';
-import { type RequestedSandboxType, runsImages, SANDBOX_TYPES } from './sandbox-types.ts';
+import { type RestartPolicy, restartPolicy } from './restart-policy.ts';
+import { type RequestedSandboxType, runsImages, runsInCluster, SANDBOX_TYPES } from './sandbox-types.ts';
+import { type Variables, variable } from './secret.ts';
 import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
 
 /**
@@ -18,8 +23,10 @@ export type AgentCreateRequest = {
   readonly namespace: string;
   readonly name: string;
   readonly workspace: string;
-  readonly envVars: Readonly<Record<string, string>>;
+  readonly envVars: Variables;
   readonly mounts: readonly MountSpec[];
+  readonly expose?: Expose;
+  readonly restartPolicy?: RestartPolicy;
 } & ({ readonly mode: 'inline'; readonly spec: InstanceSpec } | { readonly mode: 'registered'; readonly urn: string });
 
 /** `sandbox_type` of a request → driver; `''` is the default executor of this installation. */
@@ -27,7 +34,7 @@ export interface ExecutorDefaults {
   readonly defaultSandboxType: SandboxType;
 }
 
-/** What the registry tells about a function version that an agent is made from. */
+/** The registry's facts about a function version from which an agent is made. */
 export interface AgentFunction {
   readonly functionName: string;
   readonly functionVersion: string;
@@ -36,6 +43,8 @@ export interface AgentFunction {
   readonly sandboxType: RequestedSandboxType;
   readonly runtime: string;
   readonly codePath: string;
+  /** Absent: nothing is installed. */
+  readonly dependencies?: DependencyMode;
   readonly handler: string;
   readonly initializer: string;
   readonly preStop: string;
@@ -46,10 +55,12 @@ export interface AgentFunction {
   readonly mounts: readonly MountSpec[];
   readonly cpuMillis: number;
   readonly memoryMb: number;
-  readonly environment: Readonly<Record<string, string>>;
+  readonly environment: Variables;
   readonly callTimeoutMs: number;
   readonly initTimeoutMs: number;
   readonly preStopTimeoutMs: number;
+  /** The pool that its instances are taken from; absent or `''`: any that fits. */
+  readonly poolId?: string;
 }
 
 /** The registry, as far as a create needs it. */
@@ -79,10 +90,10 @@ const sandboxType: Kind<RequestedSandboxType> = {
 };
 
 /** Variables that a caller sets. */
-export const environment = record(text(), ENVIRONMENT_NAMES);
+export const environment = record(variable(text()), ENVIRONMENT_NAMES);
 
 const rootfs = object({
-  imageurl: required(text({ required: true })),
+  imageurl: required(text(), 'May be empty only where instances are pods: then it is the image of the pod that fits.'),
   user: optional(text(), '', 'Empty: root.'),
   ports: optional(list(described(text(), PORT_SCHEMA), undefined, PORTS_SCHEMA), []),
 });
@@ -99,6 +110,7 @@ const runtimeSpec = object(
     sandbox_type: optional(sandboxType, '', 'Empty: the default executor.'),
     codePath: optional(text(), '', 'Code directory inside the sandbox; a mount has to bring it.'),
     handler: optional(text(), '', '`module.function`'),
+    dependencies: optional(dependencyMode, '', DEPENDENCIES_DOC),
     extendedHandler: optional(extendedHandler, { initializer: '', pre_stop: '' }),
     cpu: optional(integer(LIMITS.cpuMillis), LIMITS.cpuMillis.default, '1/1000 core'),
     memory: optional(integer(LIMITS.memoryMb), LIMITS.memoryMb.default, 'MB'),
@@ -106,9 +118,12 @@ const runtimeSpec = object(
   { isMode: true },
 );
 
-/** What is wrong with a source is said by `core/host-path.ts`. */
+/** `core/host-path.ts` says why a source is wrong. */
 const mount = object<MountSpec>({
-  source: required(text({ raw: true }), { pattern: '^/', description: 'Absolute path on the host.' }),
+  source: required(text({ raw: true }), {
+    pattern: `^(/|code://${SHA256_PATTERN.slice(1)})`,
+    description: 'Absolute path on the host; or a code package, `code://<sha256>`, which is mounted read-only.',
+  }),
   target: required(text(), 'Path inside the sandbox.'),
   readonly: optional(boolean, false),
 });
@@ -124,6 +139,8 @@ const CREATE_FIELDS = {
     description: 'Absolute path on the host; empty: none.',
   }),
   mounts: optional(list(mount, LIMITS.mounts), []),
+  expose: maybe<Expose>(EXPOSE, 'Gives a port an address of its own: docs/addresses.md.'),
+  restart_policy: maybe(restartPolicy, 'What follows when its sandbox ends by itself; absent: `never`.'),
 };
 
 /** The body of an agent create. */
@@ -144,9 +161,22 @@ export function readAgentCreate(body: JsonObject, tenant: string, defaults: Exec
   if (!isInline && typeof sent === 'string' && form.read('urn').urn === '') {
     throw invalidRequest('one of runtime_spec (inline) or urn (registered) is required');
   }
-  const inline = isInline ? readRuntimeSpec(form.open('runtime_spec')) : undefined;
-  const { env_vars, workspace, mounts } = form.read('env_vars', 'workspace', 'mounts');
-  const request = { tenant, namespace, name, workspace, envVars: env_vars, mounts };
+  const inline = isInline ? readRuntimeSpec(form.open('runtime_spec'), defaults) : undefined;
+  const { env_vars, workspace, mounts, restart_policy, expose } = form.read(
+    'env_vars',
+    'workspace',
+    'mounts',
+    'restart_policy',
+    'expose',
+  );
+  const problem = expose && addressProblem({ namespace, name });
+  if (problem)
+    throw invalidRequest(`invalid request body: expose: agent ${namespace}/${name} can have no address: ${problem}`);
+  const request = {
+    ...{ tenant, namespace, name, workspace, envVars: env_vars, mounts: mounts.map(withPackage) },
+    ...(restart_policy && { restartPolicy: restart_policy }),
+    ...(expose && { expose }),
+  };
   // Beside a `runtime_spec` it is not looked at.
   if (inline === undefined) return { ...request, mode: 'registered', urn: form.read('urn').urn };
   return { ...request, mode: 'inline', spec: resolveSpec(request, inline, defaults) };
@@ -161,11 +191,23 @@ export function resolveRegistered(
   return resolveSpec(request, fn, defaults);
 }
 
-function readRuntimeSpec(spec: Form<ValueOf<typeof runtimeSpec.fields>>): AgentFunction {
+/** Nobody writes to a code package: others have the same. */
+function withPackage(mount: MountSpec): MountSpec {
+  if (!isCodeUrl(mount.source)) return mount;
+  if (parseCodeUrl(mount.source) === null) {
+    throw invalidRequest(`mount source must be an absolute path, or ${CODE_URL_SHAPE}: ${mount.source}`);
+  }
+  return { ...mount, readonly: true };
+}
+
+function readRuntimeSpec(spec: Form<ValueOf<typeof runtimeSpec.fields>>, defaults: ExecutorDefaults): AgentFunction {
   const { runtime } = spec.read('runtime');
   const files = spec.open('rootfs');
   const { imageurl } = files.read('imageurl');
-  const first = spec.read('sandbox_type', 'codePath', 'handler', 'extendedHandler');
+  // In a cluster an empty one is the image of whichever pod fits.
+  const driver = spec.sent('sandbox_type') || defaults.defaultSandboxType;
+  if (imageurl === '' && !runsInCluster(String(driver))) failAtFirst(files.at('imageurl'), 'is required');
+  const first = spec.read('sandbox_type', 'codePath', 'handler', 'dependencies', 'extendedHandler');
   const { user, ports } = files.read('user', 'ports');
   const parsedPorts = parsePorts(ports, files.at('ports'));
   const { cpu, memory } = spec.read('cpu', 'memory');
@@ -176,6 +218,7 @@ function readRuntimeSpec(spec: Form<ValueOf<typeof runtimeSpec.fields>>): AgentF
     sandboxType: first.sandbox_type,
     runtime,
     codePath: first.codePath,
+    dependencies: first.dependencies,
     handler: first.handler,
     initializer: first.extendedHandler.initializer,
     preStop: first.extendedHandler.pre_stop,
@@ -211,6 +254,7 @@ function resolveSpec(
     preStop: fn.preStop,
     rootfs: { type: hasImage ? 'image' : 'host', imageUrl: fn.imageUrl, user: fn.user },
     ports: fn.ports,
+    ...(request.expose && { expose: request.expose }),
     cpuMillis: fn.cpuMillis,
     memoryMb: fn.memoryMb,
     env: { ...fn.environment, ...request.envVars },
@@ -220,6 +264,9 @@ function resolveSpec(
     initTimeoutMs: fn.initTimeoutMs,
     preStopTimeoutMs: fn.preStopTimeoutMs,
     concurrency: 1,
+    ...(fn.dependencies && { dependencies: fn.dependencies }),
+    ...(request.restartPolicy && { restartPolicy: request.restartPolicy }),
+    ...(fn.poolId && { pool: { id: fn.poolId, labels: [] } }),
     functionName: fn.functionName,
     functionVersion: fn.functionVersion,
     functionUrn: fn.functionUrn,

@@ -12,7 +12,7 @@ export interface NumericCode {
   readonly http: string;
   /** The message of the answer, where it is always the same. */
   readonly text?: string;
-  /** What it means; with `text` only what the text does not say. */
+  /** Its meaning; with `text` only what the text does not say. */
   readonly meaning: string;
 }
 
@@ -89,7 +89,7 @@ export const META_CODES = {
   },
 } as const satisfies Record<string, NumericCode>;
 
-/** What a runtime says of the code that it runs (docs/runtime-protocol.md): no other code comes out of a sandbox. */
+/** Codes that a runtime reports of the code that it runs (docs/runtime-protocol.md): no other code comes out of a sandbox. */
 export const USER_CODES = {
   protocolBroken: ofUser(4000, 'The runtime and the service misunderstood each other: a fault of one of them.'),
   loadFailed: ofUser(
@@ -116,7 +116,7 @@ export const USER_CODES = {
   initializerTimedOut: ofUser(4211, 'The initializer timed out.'),
 } as const;
 
-/** What the function service itself answers a call with. */
+/** Codes with which the function service itself answers a call. */
 export const SERVICE_CODES = {
   badSession: ofService(4037, 400, 'A session header is wrong, or asks for more slots than an instance has.'),
   unknownFunction: {
@@ -129,6 +129,11 @@ export const SERVICE_CODES = {
     isRetried: true,
   }),
   waitedTooLong: ofService(150431, 503, 'The call waited too long for an instance.', { isRetried: true }),
+  unreachable: ofService(
+    150503,
+    503,
+    'With several replicas: the one that runs the function cannot be reached, or broke off.',
+  ),
   unknownLabel: ofService(150444, 400, 'No instances are reserved for the label.'),
   startFailed: ofService(
     150500,

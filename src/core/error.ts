@@ -26,7 +26,7 @@ export interface ErrorDetails {
   readonly cause?: unknown;
   /** When the caller may try again (`Retry-After`), whole seconds, at least 1. */
   readonly retryAfterSeconds?: number;
-  /** What to do next, where the message is fixed: the answer's header `X-Advice`. */
+  /** Advice for the caller, where the message is fixed: the answer's header `X-Advice`. */
   readonly advice?: string;
   /** Extra members of the answer's body: the `instance_id` that holds a name. */
   readonly body?: Readonly<Record<string, unknown>>;
@@ -53,6 +53,16 @@ export class ServiceError extends Error {
     this.advice = details.advice;
     this.body = details.body;
     this.number = details.number;
+  }
+}
+
+/**
+ * The database of several replicas, or another of them, is away for a moment: 503 wherever that happens, also where another failure of a step is
+ * a 500.
+ */
+export class Away extends ServiceError {
+  constructor(message: string, details: ErrorDetails) {
+    super('unavailable', message, details);
   }
 }
 

@@ -1,6 +1,6 @@
-import { environment } from './agent.ts';
+import { ENVIRONMENT_NAMES } from './environment.ts';
 import { failAtFirst, type JsonObject } from './json.ts';
-import { type Kind, list, number, text, wrongAt } from './kind.ts';
+import { type Kind, list, number, record, text, wrongAt } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import { object, optional, required, type ValueOf } from './shape.ts';
 
@@ -32,7 +32,7 @@ const EXEC_FIELDS = {
     'Seconds; at the end of them the whole process group ends.',
   ),
   working_dir: optional(text(), ''),
-  env: optional(environment, {}),
+  env: optional(record(text(), ENVIRONMENT_NAMES), {}),
   stdin: optional(text({ raw: true }), ''),
 };
 

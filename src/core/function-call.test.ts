@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { readFunctionCallHeaders, readSessionContext } from './function-call.ts';
+import { isPlainCall, PLACEMENT_HEADERS, readFunctionCallHeaders, readSessionContext } from './function-call.ts';
 
 const read = (headers: Record<string, string>) => readFunctionCallHeaders(headers);
 
@@ -15,6 +15,14 @@ describe('headers of a function invocation', () => {
       sessionContext: undefined,
     });
   });
+
+  it.each(Object.values(PLACEMENT_HEADERS))(
+    'a call with $wireName asks for something, empty or not',
+    ({ wireName }) => {
+      expect(isPlainCall({ [wireName.toLowerCase()]: '' })).toBe(false);
+      expect(read({ [wireName.toLowerCase()]: ' ' })).toEqual(read({}));
+    },
+  );
 
   it('X-Instance-Cpu and X-Instance-Memory are positive integers', () => {
     expect(read({ 'x-instance-cpu': '500', 'x-instance-memory': '256' })).toMatchObject({

@@ -2,12 +2,11 @@ import { isUtf8 } from 'node:buffer';
 import { SERVICE_CODES } from './codes.ts';
 import { invalidRequest, type ServiceError } from './error.ts';
 import { isJsonObject } from './json.ts';
+import type { Range, Schema } from './kind.ts';
 import { LIMITS } from './limits.ts';
+import { Header, type Parameters, readParameters, type Sent } from './parameter.ts';
 
-/**
- * What the headers of a function invocation ask for (specification, operation 12; decisions §6). Pure; every failure is
- * `invalid_request` with the code that the answer carries.
- */
+/** The instance that the headers of a function's call ask for. Every failure is `invalid_request` with the code that the answer carries. */
 export interface FunctionCallHeaders {
   /** Undefined: the function's own. */
   readonly cpuMillis: number | undefined;
@@ -32,48 +31,72 @@ export interface SessionHeader {
   readonly ttlMs: number;
 }
 
-type HeaderSource = Readonly<Record<string, string | string[] | undefined>>;
-
 const BAD_REQUEST = SERVICE_CODES.badCall.code;
 const BAD_SESSION = SERVICE_CODES.badSession.code;
 const MAX_SESSION_TTL_SECONDS = 86_400 * 30;
 const MAX_LABELS = 100;
+const EVENT_STREAM = /text\/event-stream/i;
 
-/** What most calls ask for: nothing. One object, so that whoever reads it can tell at once. */
-export const PLAIN_CALL: FunctionCallHeaders = Object.freeze({
-  cpuMillis: undefined,
-  memoryMb: undefined,
-  customResources: '',
-  poolLabels: [],
-  label: '',
-  session: undefined,
-  sessionContext: undefined,
-});
+/** Also of a create of an agent. */
+export const POOL_LABELS: Header<readonly string[]> = trimmed<readonly string[]>(
+  'X-Pool-Label',
+  `Pools, preferred in order: at most ${MAX_LABELS}, with commas between them or as a JSON list. A label is "key", "key=value", or the value of some label.`,
+  [],
+  readPoolLabels,
+);
 
-export function readFunctionCallHeaders(headers: HeaderSource): FunctionCallHeaders {
-  if (isPlainCall(headers)) return PLAIN_CALL;
-  return {
-    cpuMillis: readCount(headers, 'X-Instance-Cpu', LIMITS.cpuMillis),
-    memoryMb: readCount(headers, 'X-Instance-Memory', LIMITS.memoryMb),
-    customResources: readCustomResources(textOf(headers, 'X-Instance-Custom-Resource')),
-    poolLabels: readPoolLabels(textOf(headers, 'X-Pool-Label')),
-    label: textOf(headers, 'X-Instance-Label') ?? '',
-    session: readSession(textOf(headers, 'X-Instance-Session')),
-    sessionContext: textOf(headers, 'X-Session-Context'),
-  };
+/** Headers that say which instance takes a call. */
+export const PLACEMENT_HEADERS = {
+  cpuMillis: count('X-Instance-Cpu', LIMITS.cpuMillis, '1/1000 cores; absent: those of the function.'),
+  memoryMb: count('X-Instance-Memory', LIMITS.memoryMb, 'MB; absent: those of the function.'),
+  customResources: trimmed('X-Instance-Custom-Resource', 'A JSON object of numbers.', '', readCustomResources),
+  poolLabels: POOL_LABELS,
+  label: trimmed('X-Instance-Label', 'Only instances that are reserved for this label.', '', text => text),
+  session: trimmed<SessionHeader | undefined>(
+    'X-Instance-Session',
+    '`{"sessionID", "sessionTTL", "concurrency"}` or a bare id.',
+    undefined,
+    readSession,
+  ),
+  sessionContext: trimmed<string | undefined>('X-Session-Context', '`{"sessionCtx": "…"}`', undefined, text => text),
+} satisfies Parameters<FunctionCallHeaders>;
+
+/** Headers that say how a call is answered. */
+export const ANSWER_HEADERS = {
+  wantsStream: new Header(
+    'Accept',
+    { description: '`text/event-stream`: the answer is a stream of events.' },
+    false,
+    text => EVENT_STREAM.test(text),
+  ),
+  isAsync: new Header(
+    'X-Invoke-Type',
+    { description: '`async`: answer 202 at once. Anything else is ignored.' },
+    false,
+    text => text === 'async',
+  ),
+  /** As it was sent: the configuration says which ones may be asked for. */
+  webhookUrl: new Header(
+    'X-Webhook-Url',
+    { description: 'Where the end of an asynchronous call is posted.' },
+    '',
+    text => text,
+  ),
+};
+
+/** Most calls ask for no special instance. One object, so that whoever reads it can tell at once. */
+export const PLAIN_CALL: FunctionCallHeaders = Object.freeze(readParameters(PLACEMENT_HEADERS, {}));
+
+const PLACEMENT_ROWS = Object.values(PLACEMENT_HEADERS);
+
+export function readFunctionCallHeaders(headers: Sent): FunctionCallHeaders {
+  return isPlainCall(headers) ? PLAIN_CALL : readParameters<FunctionCallHeaders>(PLACEMENT_HEADERS, headers);
 }
 
-/** Whether a call asks for nothing special. On the path of every call, so it looks at the names as Node has them and makes nothing. */
-export function isPlainCall(headers: HeaderSource): boolean {
-  return (
-    headers['x-instance-cpu'] === undefined &&
-    headers['x-instance-memory'] === undefined &&
-    headers['x-instance-custom-resource'] === undefined &&
-    headers['x-pool-label'] === undefined &&
-    headers['x-instance-label'] === undefined &&
-    headers['x-instance-session'] === undefined &&
-    headers['x-session-context'] === undefined
-  );
+/** Whether a call asks for no special instance. On the path of every call. */
+export function isPlainCall(headers: Sent): boolean {
+  for (const row of PLACEMENT_ROWS) if (row.isSent(headers)) return false;
+  return true;
 }
 
 /** The session context of a call; `''` when it has none. Fails with `invalid_request` (4037). */
@@ -90,10 +113,18 @@ export function readSessionContext(text: string | undefined): string {
   return context;
 }
 
-function textOf(headers: HeaderSource, name: string): string | undefined {
-  const value = headers[name.toLowerCase()];
-  const text = (Array.isArray(value) ? value.join(',') : value)?.trim();
-  return text === '' || text === undefined ? undefined : asUtf8(text);
+/** A header whose text counts without spaces around it; an empty one is absent. */
+function trimmed<T>(
+  name: string,
+  doc: string | Schema,
+  absent: T,
+  parse: (text: string, name: string) => T,
+): Header<T> {
+  const schema = typeof doc === 'string' ? { description: doc } : doc;
+  return new Header(name, schema, absent, sent => {
+    const text = sent.trim();
+    return text === '' ? absent : parse(asUtf8(text), name);
+  });
 }
 
 /** Node reads each byte of a header as one character; what callers send is UTF-8, as in a URL. */
@@ -104,44 +135,40 @@ function asUtf8(text: string): string {
   return isUtf8(bytes) ? bytes.toString() : text;
 }
 
-function readCount(headers: HeaderSource, name: string, range: { min: number; max: number }): number | undefined {
-  const text = textOf(headers, name);
-  if (text === undefined) return undefined;
-  const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
-  if (!(value >= range.min && value <= range.max)) {
-    throw bad(`${name} must be an integer from ${range.min} to ${range.max}, got "${text}"`, BAD_REQUEST);
-  }
-  return value;
+function count(name: string, { min, max }: Range, description: string): Header<number | undefined> {
+  const schema = { type: 'integer', minimum: min, maximum: max, description };
+  return trimmed<number | undefined>(name, schema, undefined, text => {
+    const value = /^[0-9]{1,10}$/.test(text) ? Number(text) : Number.NaN;
+    if (value >= min && value <= max) return value;
+    throw bad(`${name} must be an integer from ${min} to ${max}, got "${text}"`, BAD_REQUEST);
+  });
 }
 
-function readCustomResources(text: string | undefined): string {
-  if (text === undefined) return '';
-  const value = parseJson(text, 'X-Instance-Custom-Resource', BAD_REQUEST);
+function readCustomResources(text: string, header: string): string {
+  const value = parseJson(text, header, BAD_REQUEST);
   if (
     !isJsonObject(value) ||
     !Object.values(value).every(amount => Number.isFinite(amount) && (amount as number) >= 0)
   ) {
-    throw bad('X-Instance-Custom-Resource must be a JSON object of numbers that are not negative', BAD_REQUEST);
+    throw bad(`${header} must be a JSON object of numbers that are not negative`, BAD_REQUEST);
   }
   const names = Object.keys(value).sort();
   return names.length === 0 ? '' : JSON.stringify(Object.fromEntries(names.map(name => [name, value[name]])));
 }
 
-function readPoolLabels(text: string | undefined): string[] {
-  if (text === undefined) return [];
+function readPoolLabels(text: string, header: string): string[] {
   const value: unknown = text.startsWith('[')
-    ? parseJson(text, 'X-Pool-Label', BAD_REQUEST)
+    ? parseJson(text, header, BAD_REQUEST)
     : text.split(',').map(label => label.trim());
   if (!Array.isArray(value) || value.length > MAX_LABELS || !value.every(label => typeof label === 'string')) {
-    throw bad(`X-Pool-Label must be a list of at most ${MAX_LABELS} labels`, BAD_REQUEST);
+    throw bad(`${header} must be a list of at most ${MAX_LABELS} labels`, BAD_REQUEST);
   }
   return value as string[];
 }
 
-function readSession(text: string | undefined): SessionHeader | undefined {
-  if (text === undefined) return undefined;
+function readSession(text: string, header: string): SessionHeader {
   if (!text.startsWith('{')) return { id: sessionId(text), concurrency: 1, ttlMs: 0 };
-  const value = parseJson(text, 'X-Instance-Session', BAD_SESSION);
+  const value = parseJson(text, header, BAD_SESSION);
   if (!isJsonObject(value)) throw bad('X-Instance-Session must be a JSON object or a bare id', BAD_SESSION);
   const concurrency = value.concurrency ?? 1;
   if (!Number.isInteger(concurrency) || (concurrency !== -1 && !((concurrency as number) >= 1))) {

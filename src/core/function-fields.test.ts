@@ -46,6 +46,8 @@ test('the smallest function is name, runtime, cpu and memory; everything else ha
     enableSessionCtx: false,
     enableAgentSession: false,
     isFuncPublic: false,
+    expose: null,
+    dependencies: '',
   });
 });
 
@@ -82,7 +84,7 @@ test('every problem is reported at once', () => {
   ]);
 });
 
-describe('what is refused', () => {
+describe('refusals', () => {
   test.each<[string, Record<string, unknown>, string]>([
     ['no name', { name: undefined }, 'name is required, in the format 0@{service}@{funcName}'],
     ['an empty name', { name: '' }, 'name is required, in the format'],
@@ -143,6 +145,7 @@ describe('what is refused', () => {
       'customResources.gpu must be a number that is not negative',
     ],
     ['a text for a boolean', { isFuncPublic: 'yes' }, 'isFuncPublic must be a boolean'],
+    ['a port that is none', { expose: { port: -1 } }, 'expose.port must be between 0 and 65535, got -1'],
     ['faas without handler', { ...FAAS, handler: '' }, 'handler is required for kind faas'],
     ['faas without the place of its code', { ...FAAS, storageType: '' }, 'storageType is required for kind faas'],
     ['faas without codePath', { ...FAAS, codePath: '' }, 'codePath is required for storageType local'],
@@ -156,7 +159,7 @@ describe('what is refused', () => {
   });
 });
 
-describe('what is taken', () => {
+describe('accepted values', () => {
   test.each<[string, Record<string, unknown>, Partial<FunctionSpec>]>([
     ['any runtime of up to 64 characters', { runtime: 'x'.repeat(64) }, { runtime: 'x'.repeat(64) }],
     [

@@ -1,3 +1,6 @@
+import { addressProblem, EXPOSE_FUNCTION, type Expose } from './address.ts';
+import { CODE_URL_SHAPE, parseCodeUrl } from './code-package.ts';
+import { DEPENDENCIES_DOC, dependencyMode } from './dependencies.ts';
 import { ENVIRONMENT_NAMES } from './environment.ts';
 import { messageOf } from './error.ts';
 import {
@@ -8,6 +11,7 @@ import {
   type FunctionSpec,
   type S3CodePath,
   STORAGE_TYPES,
+  type StorageType,
 } from './function.ts';
 import { checkPathText } from './host-path.ts';
 import type { JsonObject } from './json.ts';
@@ -32,6 +36,7 @@ import type { MountSpec } from './mount.ts';
 import { PORT_SCHEMA, PORTS_SCHEMA, parsePorts } from './port.ts';
 import { type Checked, type Problem, Problems } from './problem.ts';
 import { SANDBOX_TYPES } from './sandbox-types.ts';
+import { variable } from './secret.ts';
 import {
   absentValues,
   type Fields,
@@ -141,6 +146,13 @@ const name: Kind<string> = kindOf(NAME_SCHEMA, (value, path, problem) => {
   return isFunctionName(value) ? value : wrongAt(path, `must have the format ${FUNCTION_NAME_FORMAT}`, problem);
 });
 
+/** One that was added later is named where it is described: the text for a wrong value is the specification's. */
+const storageType: Kind<StorageType> = {
+  describe: () => ({ enum: STORAGE_TYPES }),
+  read: (value, path, problem) =>
+    value === 'package' ? value : oneOf(['', 'local', 's3', 'copy']).read(value, path, problem),
+};
+
 /** An empty one is the default. */
 const kind: Kind<FunctionKind> = {
   describe: () => ({ enum: ['', ...FUNCTION_KINDS] }),
@@ -159,15 +171,16 @@ const resource: Kind<number> = kindOf({ type: 'number', minimum: 0 }, (value, pa
 export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
   name: required(name, '`0@{service}@{funcName}`, such as `0@demo@hello`', NAME_MISSING),
   kind: optional(kind, 'yrlib'),
-  runtime: required(text({ maxChars: 64, required: true }), '`python3.11`, `go`, `java17` …'),
+  runtime: required(text({ maxChars: 64, required: true }), '`python3.11`, `nodejs22`, `go`, `java17` …'),
   cpu: required(integer(LIMITS.cpuMillis), '1/1000 core'),
   memory: required(integer(LIMITS.memoryMb), 'MB'),
   timeout: optional(integer(SECONDS), LIMITS.functionTimeoutSeconds.default, 'Seconds.'),
   handler: optional(shortText, '', '`module.function`; required for kind faas.'),
-  environment: optional(record(text({ maxChars: 131_072 }), ENVIRONMENT_NAMES), {}),
+  environment: optional(record(variable(text({ maxChars: 131_072 })), ENVIRONMENT_NAMES), {}),
   description: optional(text({ maxChars: LIMITS.functionDescriptionChars }), ''),
-  storageType: optional(oneOf(STORAGE_TYPES), '', 'Required for kind faas.'),
-  codePath: optional(pathText, ''),
+  storageType: optional(storageType, '', 'Required for kind faas. `package`: a code package.'),
+  codePath: optional(pathText, '', 'A directory of the host; with `storageType: package`, `code://<sha256>`.'),
+  dependencies: optional(dependencyMode, '', DEPENDENCIES_DOC),
   s3CodePath: optional<S3CodePath | null>(s3CodePath, null),
   extendedHandler: optional(extendedHandler, absentValues(extendedHandler.fields)),
   extendedTimeout: optional(extendedTimeout, absentValues(extendedTimeout.fields)),
@@ -190,6 +203,11 @@ export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
   enableSessionCtx: optional(boolean, false),
   enableAgentSession: optional(boolean, false),
   isFuncPublic: optional(boolean, false),
+  expose: optional<Expose | null>(
+    EXPOSE_FUNCTION,
+    null,
+    'Gives a port of its instances an address: docs/addresses.md.',
+  ),
 };
 
 /** The body of a register. */
@@ -211,7 +229,7 @@ export const FUNCTION_UPDATE = object({
 });
 
 const ABSENT = absentValues(FUNCTION_FIELDS);
-/** What a function is known by: an update may repeat them, not change them. */
+/** The identity of a function: an update may repeat it, not change it. */
 const FIXED = ['name', 'runtime', 'kind'] as const;
 
 /** Reads the body of a register. */
@@ -258,6 +276,11 @@ export function mergeUpdate(stored: FunctionSpec, changes: Partial<FunctionSpec>
 /** Rules that several fields have together. */
 function checkTogether(spec: FunctionSpec, problems: Problems): void {
   checkInstances(spec, problems);
+  if (spec.storageType === 'package' && parseCodeUrl(spec.codePath) === null) {
+    problems.add('codePath', `must be ${CODE_URL_SHAPE} for storageType package, got "${spec.codePath}"`);
+    return;
+  }
+  if (spec.expose?.port) checkAddress(spec, problems);
   if (spec.kind !== 'faas') return;
   if (spec.handler === '') problems.add('handler', 'is required for kind faas');
   if (spec.storageType === '') {
@@ -269,6 +292,15 @@ function checkTogether(spec: FunctionSpec, problems: Problems): void {
   } else if (spec.codePath === '') {
     problems.add('codePath', `is required for storageType ${spec.storageType}`);
   }
+}
+
+function checkAddress({ name }: FunctionSpec, problems: Problems): void {
+  // One that is wrong is told as such.
+  if (typeof name !== 'string' || !isFunctionName(name)) return;
+  const [, namespace = '', short = ''] = name.split('@');
+  const problem = addressProblem({ namespace, name: short });
+  if (problem !== null)
+    problems.add('expose', `${name} can have no address: ${problem.replace('its namespace', 'its service')}`);
 }
 
 function checkInstances({ minInstance, maxInstance }: Partial<FunctionSpec>, problems: Problems): void {

@@ -1,15 +1,20 @@
+import type { Expose } from './address.ts';
+import { parseCodeUrl } from './code-package.ts';
+import type { DependencyMode } from './dependencies.ts';
 import type { JsonObject } from './json.ts';
 import type { MountSpec } from './mount.ts';
 import type { RequestedSandboxType } from './sandbox-types.ts';
+import type { Variables } from './secret.ts';
 
 /** `agent` and `faas` can run here; `yrlib` and `custom` are stored and returned. */
 export const FUNCTION_KINDS = ['agent', 'faas', 'yrlib', 'custom'] as const;
 export type FunctionKind = (typeof FUNCTION_KINDS)[number];
 
-export const STORAGE_TYPES = ['', 'local', 's3', 'copy'] as const;
+/** Where the code is; `package`: what was uploaded to `/api/code`. */
+export const STORAGE_TYPES = ['', 'local', 's3', 'copy', 'package'] as const;
 export type StorageType = (typeof STORAGE_TYPES)[number];
 
-/** What a caller registers, under the names of the wire; every field is there, with its default when it was not sent. */
+/** The registration of a caller, under the names of the wire; every field is there, with its default when it was not sent. */
 export interface FunctionSpec {
   readonly name: string;
   readonly kind: FunctionKind;
@@ -21,10 +26,11 @@ export interface FunctionSpec {
   /** Seconds. */
   readonly timeout: number;
   readonly handler: string;
-  readonly environment: Readonly<Record<string, string>>;
+  readonly environment: Variables;
   readonly description: string;
   readonly storageType: StorageType;
   readonly codePath: string;
+  readonly dependencies: DependencyMode;
   readonly s3CodePath: S3CodePath | null;
   readonly extendedHandler: { readonly initializer: string; readonly pre_stop: string };
   /** Seconds. */
@@ -46,6 +52,8 @@ export interface FunctionSpec {
   readonly enableSessionCtx: boolean;
   readonly enableAgentSession: boolean;
   readonly isFuncPublic: boolean;
+  /** The port that has an address of its own. */
+  readonly expose: Expose | null;
 }
 
 export interface S3CodePath {
@@ -92,6 +100,14 @@ export interface FunctionVersion {
   /** `''` until it is updated. */
   readonly updateTime: string;
   readonly spec: FunctionSpec;
+}
+
+/** The SHA-256 of the code package that it refers to; null when it refers to none. */
+export function codePackageOf({
+  storageType,
+  codePath,
+}: Pick<FunctionSpec, 'storageType' | 'codePath'>): string | null {
+  return storageType === 'package' ? parseCodeUrl(codePath) : null;
 }
 
 /** The host path whose absence makes a version `unavailable`; `''` when its code is not on this host. */

@@ -66,7 +66,7 @@ describe('forbidden sources', () => {
     await expect(check(source)).rejects.toThrow(`unsafe mount source: ${source}`);
   });
 
-  test('what is below the data directory, although it does not exist', async () => {
+  test('a path below the data directory, although it does not exist', async () => {
     const source = '/srv/rookery/data/nothing';
     await expect(check(source, { [source]: null })).rejects.toThrow(`unsafe mount source: ${source}`);
   });
@@ -136,7 +136,7 @@ test('no way to write a forbidden directory passes', () => {
   );
 });
 
-describe('what is never had, whatever is allowed', () => {
+describe('paths that are always refused, whatever is allowed', () => {
   const everything: HostPathPolicy = { ...POLICY, allow: ['/'] };
 
   test.each([
@@ -218,7 +218,7 @@ describe('mounts.allow', () => {
   });
 });
 
-describe('what was opened', () => {
+describe('an opened path', () => {
   const opening = (resolved: string, kind: 'directory' | 'other', closed: string[]): FindPath => {
     return async path => ({ resolved, kind, close: async () => void closed.push(path) });
   };

@@ -13,7 +13,7 @@ export interface HostPathPolicy {
   readonly allow: readonly string[] | null;
 }
 
-/** What stands at a path, links followed. */
+/** The file or directory at a path, links followed. */
 export interface FoundPath {
   /** Where it is, without any link. */
   readonly resolved: string;
@@ -99,6 +99,15 @@ export async function checkHostPath<F extends FoundPath>(
     throw error;
   }
   return found;
+}
+
+/**
+ * The rule for a path of another machine (a node of a cluster): nothing can be looked for there, so its text alone counts. Fails with
+ * `invalid_request` (`unsafe …`).
+ */
+export function checkNodePath(noun: string, path: string, policy: HostPathPolicy): void {
+  checkPathText(noun, path);
+  checkResolved(noun, path, normalize(path), policy);
 }
 
 /** The rule for a workspace and mounts. An unsafe one answers before one that does not exist, wherever it stands. */

@@ -1,9 +1,13 @@
+import type { Expose } from './address.ts';
+import type { DependencyMode } from './dependencies.ts';
 import type { MountSpec } from './mount.ts';
 import type { PortSpec } from './port.ts';
+import type { RestartPolicy } from './restart-policy.ts';
 import type { DRIVERS } from './sandbox-types.ts';
+import type { Variables } from './secret.ts';
 
 /**
- * What an instance is, fully resolved: nothing in it is optional or left to a driver. Made from an agent create
+ * The description of an instance, fully resolved: nothing in it is optional or left to a driver. Made from an agent create
  * request (`core/agent.ts`) or from a function version (`registry/functions.ts`).
  */
 export interface InstanceSpec {
@@ -29,15 +33,19 @@ export interface InstanceSpec {
     readonly user: string;
   };
   readonly ports: readonly PortSpec[];
+  /** The port that has an address of its own. Absent: none. */
+  readonly expose?: Expose;
   readonly cpuMillis: number;
   readonly memoryMb: number;
-  /** What the caller and the function set; the platform's own names are added by `instances/sandbox-spec.ts`. */
-  readonly env: Readonly<Record<string, string>>;
+  /** The variables of the caller and the function; the platform's own names are added by `instances/sandbox-spec.ts`. */
+  readonly env: Variables;
   /** Absolute host path, `''` when none: mounted at `/home/<user>`, or `/workspace` without a user. */
   readonly workspace: string;
   readonly mounts: readonly MountSpec[];
   /** Mounts whose sources the platform itself chose: a function's code that it copied or fetched. */
   readonly platformMounts?: readonly MountSpec[];
+  /** What is installed for its code. Absent: nothing. */
+  readonly dependencies?: DependencyMode;
   /** The session context that its instance is for (function service); absent = none. */
   readonly sessionContext?: string;
   /** The bound of one call, waiting included. */
@@ -47,6 +55,10 @@ export interface InstanceSpec {
   readonly preStopTimeoutMs: number;
   /** How many calls run at once: 1 for agents. */
   readonly concurrency: number;
+  /** What follows when its sandbox ends by itself; absent: nothing. */
+  readonly restartPolicy?: RestartPolicy;
+  /** Pools of sandboxes to take one from, where there are pools. Absent: any that fits. */
+  readonly pool?: PoolPreference;
   /** The function version that it was made from; `''`s in inline mode. */
   readonly functionName: string;
   readonly functionVersion: string;
@@ -55,7 +67,15 @@ export interface InstanceSpec {
 
 export type SandboxType = keyof typeof DRIVERS | 'fake';
 
-/** What an instance is for: who asked for it, and hears what becomes of it. */
+/** Pools that an instance should be taken from. */
+export interface PoolPreference {
+  /** This pool or none; `''`: `labels` count. */
+  readonly id: string;
+  /** Pools with one of these labels, in this order, then any that fits. A label is `key`, `key=value`, or the value of some label. */
+  readonly labels: readonly string[];
+}
+
+/** The owner of an instance: it asked for it, and hears what becomes of it. */
 export type OwnerKind = 'agent' | 'function' | 'job' | 'build';
 
 /** `CREATING → RUNNING → STOPPING → gone`; `RUNNING → FAILED` when the sandbox ends by itself. */
@@ -67,11 +87,13 @@ export interface Instance {
   readonly id: string;
   readonly spec: InstanceSpec;
   readonly status: InstanceStatus;
-  /** Why it is FAILED, a sentence; `''` otherwise. */
+  /** Why it is FAILED, or, of a RUNNING one, why nobody can tell whether it runs; a sentence. `''` otherwise. */
   readonly statusReason: string;
   /** Why its code could not be loaded, `''` when it could: every call reports it. */
   readonly loadError: string;
   readonly restarts: number;
+  /** When it is FAILED and its policy starts it again; 0: it does not. */
+  readonly restartAtMs: number;
   readonly createdAtMs: number;
   /** When the sandbox that it has now started; 0 before that. */
   readonly startedAtMs: number;
@@ -79,7 +101,7 @@ export interface Instance {
   readonly sandbox: SandboxFacts;
 }
 
-/** What a driver tells about a sandbox that it started; plain JSON, kept with the row. */
+/** A driver's facts about a sandbox that it started; plain JSON, kept with the row. */
 export interface SandboxFacts {
   /** The driver's own name of it (a pid, a container id); `''` before it started. */
   readonly sandboxId: string;
@@ -89,14 +111,28 @@ export interface SandboxFacts {
   readonly portMappings: readonly PortMapping[];
   /** How far it is isolated from the host: one word per layer that holds (`mount`, `pid`, `user`, `cgroup.memory` …). */
   readonly isolation: readonly string[];
-  /** What was asked for and cannot be done on this machine, as sentences. */
+  /** Requests that this machine cannot meet, as sentences. */
   readonly warnings: readonly string[];
+  /** Where a cluster put it. Absent: on the machine of the service. */
+  readonly placement?: Placement;
+}
+
+/** A sandbox's place in a cluster. */
+export interface Placement {
+  /** The cluster's own name of the machine. */
+  readonly nodeName: string;
+  /** The pool that it was taken from; null: it was made for its instance. */
+  readonly poolId: string | null;
+  /** Why it was not taken from a pool, a sentence; `''` when it was. */
+  readonly whyNoPool: string;
 }
 
 /** Where the runtime of an instance listens. */
 export type RuntimeEndpoint =
   | { readonly kind: 'unix'; readonly path: string }
-  | { readonly kind: 'tcp'; readonly host: string; readonly port: number };
+  | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
+  /** Behind the manager of a pod; `key` (hex) is what both sides prove to know. */
+  | { readonly kind: 'pod'; readonly host: string; readonly port: number; readonly key: string };
 
 export interface PortMapping {
   readonly protocol: 'tcp' | 'udp';

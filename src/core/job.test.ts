@@ -50,7 +50,7 @@ test('explicit nulls count as absent, unknown keys are ignored, and an empty ent
   expect(spec).toMatchObject({ entrypoint: '', metadata: {}, rawRuntimeEnv: {} });
 });
 
-test('what is asked of the machine is read in our units', () => {
+test('resources of the machine are read in our units', () => {
   const { spec } = read({
     entrypoint: 'x',
     entrypoint_num_cpus: 0.5,

@@ -1,9 +1,9 @@
 import { invalidRequest } from './error.ts';
-import { failAtFirst, invalidBody, type JsonObject } from './json.ts';
-import { anyObject, type Kind, number, record, refine, text } from './kind.ts';
+import { failAtFirst, invalidBody } from './json.ts';
+import { type Kind, number, record, refine, text } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import { isTooDeep } from './problem.ts';
-import { type RuntimeEnv, readRuntimeEnv } from './runtime-env.ts';
+import { RUNTIME_ENV, type RuntimeEnv, readRuntimeEnv } from './runtime-env.ts';
 import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
 
 /** The words of the Ray Jobs API; its client refuses any other. */
@@ -17,7 +17,7 @@ export type JobErrorType =
   | 'JOB_SUPERVISOR_ACTOR_START_FAILURE'
   | 'JOB_SUPERVISOR_ACTOR_DIED';
 
-/** What a job needs of a machine; what was not asked for is 0. */
+/** The resources that a job asks of a machine; 0 where it asks for none. */
 export interface JobResources {
   readonly cpuMillis: number;
   readonly memoryMb: number;
@@ -25,7 +25,7 @@ export interface JobResources {
   readonly custom: Readonly<Record<string, number>>;
 }
 
-/** What was submitted, checked. */
+/** A submission, checked. */
 export interface JobSpec {
   readonly entrypoint: string;
   readonly metadata: Readonly<Record<string, string>>;
@@ -78,7 +78,7 @@ export interface JobSubmission {
   readonly fingerprint: string;
 }
 
-/** What may stand in a URL unescaped, since Ray's client does not escape it. */
+/** Characters that may stand in a URL unescaped, since Ray's client does not escape it. */
 const JOB_ID = /^[A-Za-z0-9_~][A-Za-z0-9._~:@+=,-]{0,255}$/;
 const RULE_PREFIX = 'rookery.';
 const RULES: Readonly<Record<string, { readonly name: keyof JobRules; readonly min: number; readonly max: number }>> = {
@@ -91,18 +91,6 @@ const DEFAULT_RULES: JobRules = { retries: 0, retryDelayMs: 1000, timeoutMs: 0, 
 const MAX_AMOUNT = 1_000_000;
 const MEBIBYTE = 1024 * 1024;
 
-/**
- * The type is checked with the body, the rest in its turn by `readRuntimeEnv`. The document leaves its parts open, as Ray's does: whoever tries
- * out what it says would have packages installed that do not exist.
- */
-const runtimeEnv: Kind<JsonObject> = {
-  ...anyObject,
-  describe: () => ({
-    type: 'object',
-    additionalProperties: {},
-    description: '`working_dir`, `py_modules`, `env_vars` and `pip`, as docs/jobs.md says.',
-  }),
-};
 const amount = number({ min: 0, max: MAX_AMOUNT });
 
 const overlap: Kind<'skip' | 'allow'> = {
@@ -117,7 +105,7 @@ const SUBMIT_FIELDS = {
   job_id: maybe(text(), 'An older name of `submission_id`, which wins.'),
   submission_id: maybe(text(), { pattern: JOB_ID.source, description: 'Made up when absent.' }),
   metadata: optional(record(text()), {}),
-  runtime_env: optional<JsonObject>(runtimeEnv, {}),
+  runtime_env: optional(RUNTIME_ENV, {}),
   entrypoint_label_selector: optional(
     record(text()),
     {},

@@ -9,12 +9,12 @@ export interface DescribeOptions {
   readonly nulls?: boolean;
 }
 
-/** What a field may be: one declaration reads it, and describes it for OpenAPI. Pure. */
+/** The kind of a field's value: one declaration reads it, and describes it for OpenAPI. Pure. */
 export interface Kind<T> {
   /** Reads a value that is there (neither absent nor null). Calls `problem` and answers undefined when it is wrong. */
   read(value: unknown, path: string, problem: Problem): T | undefined;
   describe(options?: DescribeOptions): Schema;
-  /** What is inside, where unknown fields are looked for: of an object its fields, of a list its items. */
+  /** Its parts, where unknown fields are looked for: of an object its fields, of a list its items. */
   readonly fields?: Readonly<Record<string, { readonly kind: Kind<unknown> }>>;
   readonly items?: { readonly kind: Kind<unknown>; readonly max: number };
   /** Other fields are none of ours: nobody is warned of them. */
@@ -176,7 +176,7 @@ export const anyList = (maxItems: number) => described(list(anything, maxItems),
 interface Names {
   /** Answers what is wrong with a name. */
   readonly check?: (name: string) => string | undefined;
-  /** What a right name looks like, for the description. */
+  /** The form of a right name, for the description. */
   readonly pattern?: RegExp;
 }
 

@@ -2,7 +2,7 @@
 const NAME = /^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$/;
 const PREFIX = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 const MAX_PREFIX_CHARS = 253;
-/** What the platform writes itself. */
+/** Labels that the platform writes itself. */
 const OWN_PREFIX = /^(.*\.)?rookery\.io$/;
 
 export function isLabelKey(text: string): boolean {

@@ -7,7 +7,7 @@ export const LIMITS = {
   requestBodyBytes: 1024 * 1024,
   /** Invoke bodies. */
   invokeBodyBytes: 6 * 1024 * 1024,
-  /** What a handler may return, as JSON. */
+  /** The largest result of a handler, as JSON. */
   responseBodyBytes: 6 * 1024 * 1024,
   /** X-Trace-Id is cut to this many characters. */
   traceIdChars: 128,
@@ -53,6 +53,17 @@ export const LIMITS = {
   /** As JSON; the job finds both in one variable. */
   jobSettingsBytes: 128_000,
   jobNesting: 100,
+  /** Of an agent that was restarted: logs of how many runs before, and how much of each. */
+  previousLogs: { runs: 3, lines: 1000, bytes: 1024 * 1024 },
+  /** Restarts of an agent by its policy, one after another. */
+  restartsInRow: { default: 5, max: 1000 },
+  /** The longest pause before one. */
+  longestRestartPauseMs: 300_000,
+  /** How long an agent has to run for its next end to count as the first. */
+  restartResetMs: 60_000,
+  /** Of a secret: one variable of a program. */
+  secretValueBytes: 65_536,
+  secretsPerTenant: 1000,
   poolList: { default: 10, max: 1000 },
   /** One file of an upload. */
   fileUploadBytes: 512 * 1024 * 1024,
@@ -71,11 +82,15 @@ export const LIMITS = {
   /** Reads that cost much (whole logs, long lists, trees of files) and logs that are followed: how many are open at a time. */
   openScans: { perTenant: 32, inAll: 128 },
   openFollowers: { perTenant: 512, inAll: 2048 },
-  /** What is read of a log at a time: what one follower that does not read holds. */
+  /** Of `GET /api/events`: the newest, all tenants together. */
+  keptEvents: 4096,
+  /** Agents, and functions, whose calls have a history of their own. */
+  historySubjects: 512,
+  /** One read of a log: a follower that does not read holds as much. */
   logChunkBytes: 16 * 1024,
   /** A line of a log that is longer comes in pieces. */
   logLineBytes: 64 * 1024,
-  /** What followers of the merged logs of a function version, who do not read, hold together. */
+  /** Held by all followers of the merged logs of a function version that do not read. */
   waitingLogBytes: 64 * 1024 * 1024,
   /** How long the head of a request, and a whole request with its body, may take to arrive. */
   headersArrivalMs: 60_000,
@@ -96,6 +111,12 @@ export const LIMITS = {
   passHeadBytes: 16 * 1024,
   passHeaders: 500,
   passInterimAnswers: 16,
+  /** How long a signed link to an address may hold. */
+  linkSeconds: { min: 10, default: 3600, max: 7 * 24 * 60 * 60 },
+  /** Connections to one other replica: requests that are forwarded there at a time. */
+  peerConnections: 4096,
+  /** How long a connection to another replica may take, its handshake included. */
+  peerConnectMs: 2000,
   /** Connections that one published port of a process sandbox has at a time. */
   portConnections: 512,
   /** And all published ports together, UDP callers included. */
@@ -111,7 +132,7 @@ export const LIMITS = {
   unfinishedFrameBytes: 256 * 1024 * 1024,
   /** Events of all streams together that wait for callers who do not read. */
   waitingEventBytes: 256 * 1024 * 1024,
-  /** What a runtime says of a failure, in an answer or a record. */
+  /** A runtime's text about a failure, in an answer or a record. */
   callErrorChars: 64 * 1024,
   /** The same in a line of the log. */
   loggedErrorChars: 2048,

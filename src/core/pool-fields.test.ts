@@ -83,7 +83,7 @@ test('a size that is itself wrong is not compared with the other', () => {
   );
 });
 
-describe('what is refused', () => {
+describe('refusals', () => {
   const json = (value: unknown) => JSON.stringify(value);
   test.each<[string, Record<string, unknown>, string]>([
     ['no id', { id: undefined }, 'id is required'],
@@ -345,7 +345,7 @@ describe('update', () => {
     });
   });
 
-  test('whatever is taken, a pool has size ≤ max_size, and a fixed one max_size = size', () => {
+  test('a valid pool has size ≤ max_size, and a fixed one max_size = size', () => {
     const number = fc.option(fc.integer({ min: 0, max: 10 }), { nil: undefined });
     fc.assert(
       fc.property(

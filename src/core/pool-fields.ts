@@ -172,7 +172,7 @@ export function readPool(body: JsonObject): Checked<PoolSpec> {
   return problems.check(spec);
 }
 
-/** What an update of a pool sends; absent fields are kept. */
+/** An update of a pool; it keeps absent fields. */
 export type PoolUpdate = Partial<Pick<PoolSpec, (typeof UPDATABLE)[number]>>;
 
 export function readPoolUpdate(body: JsonObject): Checked<PoolUpdate> {

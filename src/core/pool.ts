@@ -1,4 +1,4 @@
-/** What a caller asks of a pool, under the names of the wire; unset texts are `''`, unset maps null. */
+/** The settings of a pool that a caller sends, under the names of the wire; unset texts are `''`, unset maps null. */
 export interface PoolSpec {
   readonly id: string;
   readonly group: string;
@@ -50,7 +50,7 @@ export const POOL_STATUS = {
 } as const;
 export type PoolStatus = (typeof POOL_STATUS)[keyof typeof POOL_STATUS];
 
-/** What a pool that nothing acts on yet says. */
+/** The message of a pool on which nothing acts yet. */
 export const WAITING_MSG = 'waiting for a Kubernetes backend';
 
 /**

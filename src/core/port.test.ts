@@ -42,7 +42,7 @@ test('a port may stand there once in each protocol', () => {
   );
 });
 
-test('what is formatted is read again as it was', () => {
+test('a formatted port is read again as it was', () => {
   const port = fc.record({
     protocol: fc.constantFrom('tcp' as const, 'udp' as const),
     port: fc.integer({ min: 1, max: 65_535 }),

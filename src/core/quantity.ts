@@ -28,7 +28,7 @@ export function parseQuantity(resource: string, text: string): number | null {
   return Number(match[1]) * (FACTOR[suffix] ?? 1);
 }
 
-/** What a quantity of a resource looks like, for errors. */
+/** The form of a quantity of a resource, for errors. */
 export function quantityShape(resource: string): string {
   return SHAPES[resource] ?? 'a number, or one with the suffix m, Ki, Mi, Gi or Ti';
 }

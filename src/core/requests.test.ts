@@ -53,6 +53,7 @@ const FUNCTION = {
   memory: 512,
   timeout: 9,
   handler: 'h',
+  dependencies: 'auto',
   environment: { A: 'b' },
   description: 'd',
   storageType: 's3',
@@ -84,6 +85,7 @@ const FUNCTION = {
   enableSessionCtx: true,
   enableAgentSession: true,
   isFuncPublic: true,
+  expose: { port: 8000, access: 'public' },
 };
 const POOL = {
   id: 'p',
@@ -120,6 +122,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
         sandbox_type: 'docker',
         codePath: '/c',
         handler: 'h.f',
+        dependencies: 'auto',
         extendedHandler: { initializer: 'i', pre_stop: 'p' },
         cpu: 5,
         memory: 64,
@@ -127,7 +130,9 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
       urn: 'sn:x',
       env_vars: { A: '1' },
       workspace: '/w',
+      restart_policy: { policy: 'always', max_restarts: 3, backoff_seconds: 0.5 },
       mounts: [{ source: '/s', target: '/t', readonly: true }],
+      expose: { port: 8000, access: 'link' },
     },
     takes: doesNotThrow(body => readAgentCreate(body, 't', { defaultSandboxType: 'process' })),
   },
@@ -227,7 +232,7 @@ describe.each(Object.entries(SAMPLES))('%s', (_name, { shape, body, takes }) => 
     expect(Object.keys((schema as { properties: object }).properties).sort()).toEqual(Object.keys(body).sort());
   });
 
-  test('what its reader takes, its document allows', () => {
+  test('its document allows every body that its reader takes', () => {
     const paths = pathsOf(body).filter(path => !LATER.has(String(path.at(-1))));
     const refused = paths.flatMap(path =>
       [undefined, ...VALUES]

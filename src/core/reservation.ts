@@ -127,7 +127,7 @@ function readClusters(value: unknown, defaultCluster: string, problems: Problems
   });
 }
 
-/** What a new reservation holds; an absent maximum is the function's own, or the minimum where that is larger. */
+/** The clusters of a new reservation; an absent maximum is the function's own, or the minimum where that is larger. */
 export function createClusters(requested: readonly ClusterRequest[], functionMax: number): ReservedCluster[] {
   return requested.map(({ clusterId, minInstance = 0, maxInstance }) => ({
     clusterId,

@@ -53,6 +53,6 @@ test('the id after the last millisecond of a year is one of the next year', () =
   expect(nextRevisionId(0, last)).toBe('20270101000000000');
 });
 
-test('what is no revision id cannot be read as one', () => {
+test('a text that is no revision id cannot be read as one', () => {
   expect(() => parseRevisionId('2026')).toThrow('not a revision id: 2026');
 });

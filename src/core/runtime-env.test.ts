@@ -1,5 +1,6 @@
+import { Check } from 'typebox/schema';
 import { expect, test } from 'vitest';
-import { packagesOf, readRuntimeEnv } from './runtime-env.ts';
+import { packagesOf, RUNTIME_ENV, readRuntimeEnv } from './runtime-env.ts';
 
 const read = (value: unknown) => readRuntimeEnv(value, 'runtime_env');
 
@@ -51,4 +52,28 @@ test('variables have names, and those of the platform cannot be set', () => {
   expect(() => read({ env_vars: { 'a b': '' } })).toThrow('runtime_env.env_vars.a b must have a name');
   expect(() => read({ env_vars: { ROOKERY_TENANT: 'x' } })).toThrow('belong to the platform');
   expect(() => read({ env_vars: { A: 1 } })).toThrow('runtime_env.env_vars.A must be a string');
+});
+
+test.each<[string, unknown]>([
+  ['a key that cannot be honoured', { conda: {} }],
+  ['a key that cannot be honoured, absent', { conda: null }],
+  ['a key that Ray does not know', { nosuch: { a: [1] }, _ray_commit: 'x' }],
+  ['a package', { working_dir: 'gcs://_ray_pkg_1.zip' }],
+  ['no package', { working_dir: 'gcs://../x' }],
+  ['a path', { py_modules: ['/srv/b', 'local:///srv/c', 'file:///srv/a.zip'] }],
+  ['an address', { py_modules: ['https://x.example/a.zip'] }],
+  ['an address behind a path', { working_dir: '/srv://b' }],
+  ['no directory', { working_dir: '' }],
+  ['no module', { py_modules: [''] }],
+  ['variables', { env_vars: { A: 'b', _c: '' } }],
+  ['a variable of the platform', { env_vars: { ROOKERY_TENANT: 'x' } }],
+  ['a variable that is a number', { env_vars: { A: 1 } }],
+])('the document allows exactly what is read: %s', (_name, value) => {
+  let isRead = true;
+  try {
+    read(value);
+  } catch {
+    isRead = false;
+  }
+  expect(Check(RUNTIME_ENV.describe({ nulls: true }), value)).toBe(isRead);
 });

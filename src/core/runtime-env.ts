@@ -2,8 +2,9 @@ import { isAbsolute } from 'node:path';
 import { ENVIRONMENT_NAMES, environmentNameProblem } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import { failAtFirst, invalidBody, type JsonObject } from './json.ts';
-import { boolean, type Kind, list, record, refine, text, wrongAt } from './kind.ts';
+import { anyObject, boolean, described, type Kind, list, record, refine, type Schema, text, wrongAt } from './kind.ts';
 import { MAX_QUOTED_CHARS } from './problem.ts';
+import { type Variables, variable } from './secret.ts';
 import { Form, object, optional, required, type ValueOf } from './shape.ts';
 
 /** Where files of a job come from. */
@@ -23,7 +24,7 @@ export interface PipRequirements {
 
 /** `runtime_env`, as far as it can be honoured. */
 export interface RuntimeEnv {
-  readonly envVars: Readonly<Record<string, string>>;
+  readonly envVars: Variables;
   readonly workingDir: FileSource | null;
   readonly pyModules: readonly FileSource[];
   /** null: none asked for. */
@@ -47,7 +48,7 @@ const PACKAGE_NAME = /^[A-Za-z0-9_][A-Za-z0-9._+-]{0,254}$/;
 const MAX_MODULES = 100;
 const MAX_REQUIREMENTS = 1000;
 
-/** What may be the name of an uploaded package. */
+/** Whether an uploaded package may have this name. */
 export function isPackageName(name: string): boolean {
   return PACKAGE_NAME.test(name);
 }
@@ -86,23 +87,44 @@ const pip: Kind<PipRequirements> = {
   },
 };
 
-const RUNTIME_ENV_FIELDS = {
-  env_vars: optional(record(text(), { pattern: ENVIRONMENT_NAMES.pattern }), {}),
-  working_dir: optional(
-    text(),
-    '',
-    '`gcs://<an uploaded package>`, or a path of the host where the service allows it.',
-  ),
-  py_modules: optional(list(text(), MAX_MODULES), [], 'Each as `working_dir`.'),
+const SOURCE_PATTERN = `^gcs://${PACKAGE_NAME.source.slice(1, -1)}$|^((file|local)://)?/((?!://)[^\\u0000])*$`;
+
+const FIELDS = {
+  env_vars: optional(record(variable(text()), { pattern: ENVIRONMENT_NAMES.pattern }), {}),
+  working_dir: optional(text(), '', {
+    pattern: `${SOURCE_PATTERN}|^$`,
+    description: '`gcs://<an uploaded package>`, or a path of the host where the service allows it.',
+  }),
+  py_modules: optional(list(described(text(), { pattern: SOURCE_PATTERN }), MAX_MODULES), [], 'Each as `working_dir`.'),
   pip: optional<PipRequirements | null>(pip, null),
 };
 
-/** Keys that Ray does not know, and those that begin with `_`, are ignored; so are `config` and `excludes`. */
-const RUNTIME_ENV = object<ValueOf<typeof RUNTIME_ENV_FIELDS>>(RUNTIME_ENV_FIELDS, { isFree: true });
+const KNOWN = object<ValueOf<typeof FIELDS>>(FIELDS);
+
+/**
+ * As it was sent: its type is checked with the body, the rest in its turn by `readRuntimeEnv`. The document names `pip` in words only: a tool
+ * that tries out every field would have packages installed that do not exist.
+ */
+export const RUNTIME_ENV: Kind<JsonObject> = {
+  ...anyObject,
+  describe(options) {
+    const { pip: _words, ...known } = KNOWN.describe(options).properties as Record<string, Schema>;
+    const refused = UNSUPPORTED.map(key => [
+      key,
+      { type: 'null', description: 'Refused: it cannot be honoured here.' },
+    ]);
+    return {
+      ...anyObject.describe(),
+      description:
+        '`pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/jobs.md says more. Other keys are kept and ignored.',
+      properties: { ...known, ...Object.fromEntries(refused) },
+    };
+  },
+};
 
 /** Fails with `invalid_request`. */
 export function readRuntimeEnv(value: unknown, path: string): RuntimeEnv {
-  const form = new Form(RUNTIME_ENV, value, path, failAtFirst);
+  const form = new Form(KNOWN, value, path, failAtFirst);
   const unsupported = UNSUPPORTED.filter(key => ((value as JsonObject)[key] ?? null) !== null);
   if (unsupported.length > 0) {
     throw invalidRequest(

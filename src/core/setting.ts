@@ -1,3 +1,5 @@
+import type { Kind } from './kind.ts';
+
 /**
  * The kinds of settings. A kind reads a value that came from YAML (`read`) or from text, i.e. a flag or an environment
  * variable (`readText`). Both answer the value, or throw a `WrongValue` whose text completes "<path> must be …".
@@ -6,7 +8,7 @@ export interface Setting<T> {
   /** How the documentation names the type: `number of milliseconds`, `list of texts`. */
   readonly type: string;
   readonly default: T;
-  /** What the documentation shows as the default, where the value itself would say too little or depends on the machine. */
+  /** The default as the documentation shows it, where the value itself would say too little or depends on the machine. */
   readonly defaultText?: string;
   /** One or two sentences: what it does, and what another value would mean. */
   readonly doc: string;
@@ -24,7 +26,7 @@ export interface Setting<T> {
   readText(text: string): T;
 }
 
-/** What a reader of the settings gets, by their names. */
+/** The values of settings by their names. */
 export type SettingValues<S> = { readonly [P in keyof S]: S[P] extends { read(value: unknown): infer T } ? T : never };
 
 /** Completes the sentence "<path> must be …". */
@@ -32,7 +34,7 @@ export class WrongValue extends Error {
   override readonly name = 'WrongValue';
 }
 
-/** What every constructor below takes beside the options of its kind. */
+/** Options of every constructor below beside those of its kind. */
 interface Described<T> {
   readonly default: T;
   readonly defaultText?: string;
@@ -55,9 +57,12 @@ export function text(
 }
 
 /** A text that may be absent (`null`). */
-export function optionalText(options: Described<null> & { isSecret?: boolean }): Setting<string | null> {
+export function optionalText(
+  options: Described<null> & { pattern?: RegExp; shape?: string; isSecret?: boolean },
+): Setting<string | null> {
+  const { shape = 'a text that is not empty', pattern = /./s } = options;
   const read = (value: unknown): string => {
-    if (typeof value !== 'string' || value === '') throw new WrongValue('a text that is not empty');
+    if (typeof value !== 'string' || !pattern.test(value)) throw new WrongValue(shape);
     return value;
   };
   return { type: 'text', isSecret: options.isSecret ?? false, ...described(options), read, readText: read };
@@ -165,6 +170,32 @@ export function textMap(
       return read(Object.fromEntries(pairs));
     },
   };
+}
+
+/** What a field of a request is, too: `kind` reads it. In text: JSON. */
+export function ofKind<T>(
+  kind: Kind<T>,
+  options: Described<T> & { readonly type: string; readonly shape: string },
+): Setting<T> {
+  const read = (value: unknown): T => {
+    let wrong = '';
+    const note = (at: string, text: string) => {
+      wrong ||= ` (${at} ${text})`;
+    };
+    const found = kind.read(value, 'it', note);
+    if (found === undefined || wrong !== '') throw new WrongValue(`${options.shape}${wrong}`);
+    return found;
+  };
+  const readText = (given: string) => {
+    let value: unknown;
+    try {
+      value = JSON.parse(given);
+    } catch {
+      throw new WrongValue(`${options.shape}, as JSON`);
+    }
+    return read(value);
+  };
+  return { type: options.type, ...described(options), read, readText };
 }
 
 function readPath(value: unknown): string {

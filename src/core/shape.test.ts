@@ -134,7 +134,7 @@ describe('a form', () => {
   });
 });
 
-test('what may have any shape has at most 100 levels', () => {
+test('a value of any shape has at most 100 levels', () => {
   let deep: unknown = 1;
   for (let level = 0; level < 101; level++) deep = [deep];
   const problems = new Problems();

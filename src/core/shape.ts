@@ -5,11 +5,11 @@ import type { Problem } from './problem.ts';
 /** One field of a request: the one place that says what it may be, what it is when absent, and what it means. */
 export interface Field<T> {
   readonly kind: Kind<T>;
-  /** What it is when it is absent or null. */
+  /** Its value when it is absent or null. */
   readonly absent: T;
   /** It has to be there; the text says so, behind the path. `''`: a rule of the object says so. */
   readonly missing?: string;
-  /** What the document shows beside the kind. */
+  /** Shown in the document beside the kind. */
   readonly doc: Schema;
 }
 

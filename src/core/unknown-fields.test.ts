@@ -133,7 +133,7 @@ describe('so do requests of the meta_service', () => {
 describe('and a job', () => {
   const read = (body: object) => unknownFieldWarnings(JOB_SUBMIT, body);
 
-  test('what is no field of a submission', () => {
+  test('a name that is no field of a submission', () => {
     expect(read({ entrypoint: 'x', entrypoint_cpus: 1 })).toEqual([unknown('entrypoint_cpus', 'entrypoint_num_cpus')]);
   });
 

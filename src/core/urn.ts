@@ -56,3 +56,9 @@ export function formatUrn({ business, tenant, name, version }: FunctionUrn): str
   const functionUrn = `sn:cn:${business}:${tenant}:function:${name}`;
   return version === null ? functionUrn : `${functionUrn}:${version}`;
 }
+
+/** The URN of the function that a URN names, with a version or without; a text that is none as it is. */
+export function functionUrnOf(urn: string): string {
+  const parsed = parseUrn(urn);
+  return parsed ? formatUrn({ ...parsed, version: null }) : urn;
+}

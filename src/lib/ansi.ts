@@ -1,4 +1,7 @@
-const CODES = { bold: [1, 22], red: [31, 39], green: [32, 39], yellow: [33, 39], grey: [90, 39] } as const;
+const CODES = {
+  ...{ bold: [1, 22], red: [31, 39], green: [32, 39], yellow: [33, 39], grey: [90, 39] },
+  ...{ blue: [34, 39], magenta: [35, 39], cyan: [36, 39] },
+} as const;
 
 export type Style = keyof typeof CODES;
 

@@ -22,7 +22,7 @@ test('a pause ends with its time or its signal, and never fails', async () => {
   }
 });
 
-test('what is found ends the looking; what is false or null is found', async () => {
+test('a result ends the looking; false and null are results', async () => {
   let looks = 0;
   expect(await poll(10, 1, async () => (++looks === 3 ? 'found' : undefined))).toBe('found');
   expect(looks).toBe(3);

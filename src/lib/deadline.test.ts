@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { endsWithin, withDeadline, within } from './deadline.ts';
+import { endsWithin, raceWithin, withDeadline, within } from './deadline.ts';
 
 test('a promise within its time is passed on, however it ends', async () => {
   expect(await within(Promise.resolve(1), 1000, 'late')).toBe(1);
@@ -19,12 +19,12 @@ test('a promise that is waited for no longer than a signal allows fails as one t
   await expect(within(Promise.resolve(1), 3_600_000, 'given up', left.signal)).rejects.toThrow('given up');
 });
 
-test('who waits may say what the failure is', async () => {
+test('a caller may choose the error of its deadline', async () => {
   const own = new Error('own');
   await expect(within(new Promise(() => undefined), 1, () => own)).rejects.toBe(own);
 });
 
-test('what ends behind its deadline is nobody’s, also when it fails', async () => {
+test('work that ends behind its deadline is nobody’s, also when it fails', async () => {
   let fail!: (error: Error) => void;
   const slow = new Promise<never>((_resolve, reject) => {
     fail = reject;
@@ -70,4 +70,29 @@ test('work under a deadline learns when its time is over, and leaves no timer wh
   expect(aborted).toBe(true);
   expect(await withDeadline(3_600_000, async signal => signal.aborted)).toBe(false);
   await expect(withDeadline(3_600_000, () => Promise.reject(new Error('own')))).rejects.toThrow('own');
+});
+
+test('work under a deadline learns why its time is over', async () => {
+  const late = new Error('too late');
+  const work = (signal: AbortSignal) =>
+    new Promise<never>((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+  await expect(withDeadline(1, work, undefined, () => late)).rejects.toBe(late);
+  await expect(withDeadline(1, work)).rejects.toMatchObject({ name: 'AbortError' });
+});
+
+test('the losers of a race stop when it is decided, when its time is over and when its caller leaves', async () => {
+  const loser = (signal: AbortSignal) =>
+    new Promise<string>(resolve => signal.addEventListener('abort', () => resolve('stopped')));
+  let lost: Promise<string> | undefined;
+  const won = await raceWithin(3_600_000, signal => {
+    lost = loser(signal);
+    return Promise.race([lost, Promise.resolve('won')]);
+  });
+  expect(won).toBe('won');
+  expect(await lost).toBe('stopped');
+  expect(await raceWithin(1, loser)).toBe('stopped');
+  const caller = new AbortController();
+  const waiting = raceWithin(3_600_000, loser, caller.signal);
+  caller.abort();
+  expect(await waiting).toBe('stopped');
 });

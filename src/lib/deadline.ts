@@ -50,16 +50,40 @@ export async function endsWithin(promise: Promise<unknown>, timeoutMs: number, s
 }
 
 /**
- * `work` with a signal that aborts after `timeoutMs`, and with `parent`. When `work` has ended no timer is left and the signal aborts no
- * more. `work` itself sees to it that it ends.
+ * `work` with a signal that aborts after `timeoutMs`, for the reason that `late` makes, and with `parent`, for its reason. When `work` has
+ * ended no timer is left and the signal aborts no more. `work` itself sees to it that it ends.
  */
 export async function withDeadline<T>(
   timeoutMs: number,
   work: (signal: AbortSignal) => Promise<T>,
   parent?: AbortSignal,
+  late?: () => Error,
 ): Promise<T> {
-  const controller = new AbortController();
-  const timer = setTimeout(() => controller.abort(), timeoutMs);
+  return await under(new AbortController(), timeoutMs, work, parent, late);
+}
+
+/** As `withDeadline`, but the signal aborts when `work` has ended too: those that lost a race stop. */
+export async function raceWithin<T>(
+  timeoutMs: number,
+  race: (signal: AbortSignal) => Promise<T>,
+  parent?: AbortSignal,
+): Promise<T> {
+  const over = new AbortController();
+  try {
+    return await under(over, timeoutMs, race, parent);
+  } finally {
+    over.abort();
+  }
+}
+
+async function under<T>(
+  controller: AbortController,
+  timeoutMs: number,
+  work: (signal: AbortSignal) => Promise<T>,
+  parent?: AbortSignal,
+  late?: () => Error,
+): Promise<T> {
+  const timer = setTimeout(() => controller.abort(late?.()), timeoutMs);
   const release = parent === undefined ? undefined : onAbort(parent, () => controller.abort(parent.reason));
   try {
     return await work(controller.signal);

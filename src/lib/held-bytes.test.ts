@@ -19,7 +19,7 @@ test('all together never hold more than the bound: whoever has held the most for
   expect(held.bytes).toBe(65);
 });
 
-test('what was let go of makes room again, and counts once', () => {
+test('bytes that are released make room again, and count once', () => {
   const gaveUp: string[] = [];
   const held = new HeldBytes(100);
   const first = holderOf(gaveUp, 'first');
@@ -32,7 +32,7 @@ test('what was let go of makes room again, and counts once', () => {
   expect(gaveUp).toEqual([]);
 });
 
-test('who wants more than there is gives up itself', () => {
+test('a taker that wants more than there is gives up itself', () => {
   const gaveUp: string[] = [];
   const held = new HeldBytes(100);
   held.hold(holderOf(gaveUp, 'greedy'), 101);

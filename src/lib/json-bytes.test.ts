@@ -84,7 +84,7 @@ test('is true of values nested deeper than any stack, and false when one of thei
 
 const LONG_TEXT = `"${'x'.repeat(40)}`;
 
-test('what stays inside of its field leaves the fields around it as they are, or makes the whole no JSON', () => {
+test('bytes inside of a field leave the fields around it as they are, or make the whole no JSON', () => {
   const inside = fc.array(fc.constantFrom(...PIECES, LONG_TEXT, '\\"', '\\\\', '"code":500'), { maxLength: 14 });
   fc.assert(
     fc.property(inside, pieces => {

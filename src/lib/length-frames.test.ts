@@ -32,7 +32,7 @@ test('the parts of a frame make one body, and a head stands before one that is w
   expect(takeAll(joiner)).toEqual(['\x07abc', 'de']);
 });
 
-test('what came behind the last frame that was taken is handed back, and comes no more', () => {
+test('bytes behind the last frame that was taken are handed back, and come no more', () => {
   const joiner = new FrameJoiner(1000);
   joiner.push(Buffer.concat([frameOf(Buffer.from('answer')), Buffer.from('and then bytes')]));
   expect(joiner.take()?.body.toString()).toBe('answer');

@@ -5,7 +5,7 @@ export function frameOf(...parts: readonly Buffer[]): Buffer {
   return Buffer.concat([frameHead(bytes), ...parts], 4 + bytes);
 }
 
-/** What stands before a body of so many bytes, for one that is written without a copy. */
+/** The bytes before a body of this length, for one that is written without a copy. */
 export function frameHead(bodyBytes: number): Buffer {
   const head = Buffer.allocUnsafe(4);
   head.writeUInt32BE(bodyBytes);

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { linkedTo, onAbort } from './linked-signal.ts';
+import { linkedTo, onAbort, sharedController } from './linked-signal.ts';
 
 test('a linked controller aborts with its parent and its reason, at once when that is aborted already', () => {
   const parent = new AbortController();
@@ -33,4 +33,15 @@ test('an action is done once when its signal aborts, at once when it has, and no
   expect(done).toEqual(['first']);
   onAbort(controller.signal, () => done.push('late'))();
   expect(done).toEqual(['first', 'late']);
+});
+
+test('any number of things listen to a shared controller without a warning of Node', async () => {
+  const warnings: string[] = [];
+  const note = (warning: Error) => void warnings.push(warning.message);
+  process.on('warning', note);
+  const { signal } = sharedController();
+  for (let count = 0; count < 50; count += 1) onAbort(signal, () => undefined);
+  await new Promise(resolve => setImmediate(resolve));
+  process.off('warning', note);
+  expect(warnings).toEqual([]);
 });

@@ -1,3 +1,5 @@
+import { setMaxListeners } from 'node:events';
+
 /**
  * Calls `action` once when `signal` aborts, at once when it has. The returned function lets go of the signal, which holds `action` until
  * then: a signal may outlive by far what listens to it.
@@ -14,6 +16,16 @@ export function onAbort(signal: AbortSignal, action: () => void): () => void {
 }
 
 function noop(): void {}
+
+/**
+ * A controller of a part that lives long, to whose signal any number of things listen that come and go. Node takes more than ten listeners
+ * for a leak and says so in the log; who uses `onAbort` lets go.
+ */
+export function sharedController(): AbortController {
+  const controller = new AbortController();
+  setMaxListeners(0, controller.signal);
+  return controller;
+}
 
 /**
  * A controller that aborts when `parent` does, with its reason. `unlink` lets go of the parent; until then the parent

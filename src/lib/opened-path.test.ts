@@ -57,7 +57,7 @@ describe('a path that is opened', () => {
     }
   });
 
-  test('what was removed is not found through the descriptor of another process', async () => {
+  test('a removed file is not found through the descriptor of another process', async () => {
     const path = join(directory, 'gone');
     await mkdir(path);
     const held = await opening(path);
@@ -76,7 +76,7 @@ test('an entry that is a link is not followed', async () => {
 });
 
 describeWith(['root', 'namespaces'], 'another mount namespace', () => {
-  test('what a link reaches there through /proc is not taken for what has the same path here', async () => {
+  test('a file that a link reaches through /proc is not taken for the one with the same path here', async () => {
     const shown = join(directory, 'shown');
     await mkdir(shown);
     const script = `mount -t tmpfs none ${shown} && echo secret > ${shown}/file && echo ready && exec sleep 600`;

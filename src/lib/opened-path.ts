@@ -4,7 +4,7 @@ import { type FileHandle, open, readlink, realpath, stat } from 'node:fs/promise
 /** Of open(2), not among Node's constants: says where something is, reads nothing, and has no effect on what it opens, a device included. */
 export const O_PATH = 0o10_000_000;
 
-/** What stands at a path of this host. */
+/** The file or directory at a path of this host. */
 export interface PathFacts {
   /** Where it is, links followed. */
   readonly resolved: string;
@@ -57,7 +57,7 @@ async function opened(handle: FileHandle): Promise<OpenedPath | null> {
   const link = `/proc/self/fd/${handle.fd}`;
   try {
     const facts = await handle.stat();
-    // What has no name any more is nowhere, whatever the kernel calls it.
+    // A file without a name is nowhere, whatever the kernel calls it.
     if (facts.nlink > 0) {
       return { resolved: await readlink(link), ...factsOf(facts), link, close: () => handle.close() };
     }

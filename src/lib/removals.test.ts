@@ -31,7 +31,7 @@ afterEach(() => {
   execFileSync('rm', ['-rf', base]);
 });
 
-test('what can be removed is gone, and nothing waits or is said', async () => {
+test('a path that can be removed is gone, and nothing waits or is logged', async () => {
   mkdirSync(join(base, 'tree', 'a'), { recursive: true });
   const one = removals();
   await one.remove(join(base, 'tree'));
@@ -40,7 +40,7 @@ test('what can be removed is gone, and nothing waits or is said', async () => {
   expect([one.waiting, reported]).toEqual([0, []]);
 });
 
-describeWith(['root'], 'what cannot be removed', () => {
+describeWith(['root'], 'a leftover that cannot be removed', () => {
   /** A directory in which one thing cannot be removed; how it can be. */
   const stuck = (path: string) => {
     mkdirSync(join(path, 'in', 'busy'), { recursive: true });

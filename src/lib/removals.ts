@@ -23,12 +23,12 @@ const FIRST_RETRY_MS = 60_000;
 const LONGEST_RETRY_MS = 3_600_000;
 
 /**
- * Removes files and directories that foreign code could write to. What cannot be removed is moved aside, so that its place is free, and is tried
+ * Removes files and directories that foreign code could write to. It moves aside a path that it cannot remove, so that its place is free, and tries it
  * again later, by the next service too.
  */
 export class Removals {
   readonly #options: RemovalsOptions;
-  /** What could not even be set aside. */
+  /** Paths that could not even be set aside. */
   readonly #inPlace = new Set<string>();
   #waiting = 0;
   #timer: NodeJS.Timeout | undefined;

@@ -26,7 +26,7 @@ export async function removeTree(path: string): Promise<void> {
     for (;;) {
       const pass = new Pass(top);
       await pass.run();
-      // What it has moved to the top may be there still, or be seen by the next pass only.
+      // Directories that it has moved to the top may be there still, or be seen by the next pass only.
       if ((await removeEmpty(path)) === 'gone') return;
       if (!pass.hasProgress) throw new Error(pass.left ?? 'it is written to');
       if (performance.now() > endMs) throw new Error(`something is left after ${LONGEST_MS / 1000} s`);
@@ -73,7 +73,7 @@ class Pass {
   async #remove(entry: Entry, removeDirectory: (entry: Entry) => Promise<boolean>): Promise<void> {
     try {
       if (!entry.isDirectory) await unlink(entry.path);
-      // What something is mounted on is busy, and not entered.
+      // A mount point is busy, and not entered.
       else if ((await removeEmpty(entry.path)) === 'full' && !(await removeDirectory(entry))) return;
       this.hasProgress = true;
     } catch (error) {

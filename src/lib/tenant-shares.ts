@@ -1,9 +1,9 @@
-/** What one tenant takes of something that all have together. Held by whoever takes often: no look-up is left then. */
+/** One tenant's share of something that all have together. Held by whoever takes often: no look-up is left then. */
 export interface TenantShare {
   fits(amount: number): boolean;
   take(amount: number): void;
   give(amount: number): void;
-  /** Who holds it needs it no more. What was taken may be given back later. */
+  /** Who holds it needs it no more. Its share may be given back later. */
   release(): void;
 }
 

@@ -13,7 +13,7 @@ test('so many begin in one turn, in the order in which they came, and others hav
   expect(seen.join('').replaceAll(/\|+/g, '|')).toBe('01|23|4|');
 });
 
-test('who comes when all had their turn waits for one turn only', async () => {
+test('a latecomer that finds all served waits for one turn only', async () => {
   const turns = new Turns(1);
   for (let count = 0; count < 3; count++) await turns.next();
   expect(

@@ -76,7 +76,7 @@ test('a socket that is replaced by a link while the service knows it is not foll
   expect(await heard(path)).toMatch(/not a socket/);
 });
 
-test('what is no socket is not opened, and what is not there is said to be so', async () => {
+test('a path that is no socket is not opened, and an error says when nothing is there', async () => {
   const file = join(directory, 'file');
   writeFileSync(file, '');
   expect(await heard(file)).toMatch(/not a socket/);

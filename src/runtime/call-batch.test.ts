@@ -23,7 +23,7 @@ function keepingSocket() {
   return { socket, writes, frames, batch: new CallBatch(socket as unknown as net.Socket) };
 }
 
-test('what is added in one turn leaves in one write, in its order', async () => {
+test('frames that are added in one turn leave in one write, in their order', async () => {
   const { batch, writes, frames } = keepingSocket();
   for (const id of [1, 2, 3]) batch.add(id, '{}', 2, Buffer.from(`body ${id}`));
   expect(writes).toEqual([]);

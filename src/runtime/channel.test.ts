@@ -69,6 +69,74 @@ test('a refusal, another language and an end are `unavailable`', async () => {
   await expect(Channel.open({ kind: 'unix', path }, 'x', SIGNAL())).rejects.toMatchObject({ code: 'unavailable' });
 });
 
+test('whoever has started a runtime waits for its code only: the control connection comes afterwards', async () => {
+  await runtime.listen(path);
+  let greetControl: () => void = () => undefined;
+  const { answer } = runtime;
+  runtime.answer = hello => {
+    if (hello.role === 'data') return answer(hello);
+    greetControl = () => runtime.sockets.get('control')?.write(answer(hello));
+    return Buffer.alloc(0);
+  };
+  let initialize: () => void = () => undefined;
+  runtime.onFrame = ({ type, callId }, socket) => {
+    const ok = encodeFrame(FRAME.INIT_OK, 0, JSON.stringify({ loadMicros: 1, initMicros: 2 }));
+    if (type === FRAME.INIT) initialize = () => socket.write(ok);
+    if (type === FRAME.CALL && callId === 1) socket.write(result(1, '1'));
+  };
+  const channel = await Channel.open({ kind: 'unix', path }, 'secret', SIGNAL(), {} as Init);
+  await vi.waitFor(() => expect(runtime.frames).toHaveLength(1));
+  expect([...runtime.sockets.keys()]).toEqual(['data']);
+  initialize();
+  expect(await channel.initialized(SIGNAL())).toEqual({ ok: true, timing: { loadMicros: 1, initMicros: 2 } });
+  expect(await channel.call(CALL)).toMatchObject({ ok: true });
+  await vi.waitFor(() => expect([...runtime.sockets.keys()]).toEqual(['data', 'control']));
+  await expect(channel.call({ ...CALL, timeoutMs: 1 })).rejects.toMatchObject({ code: 'deadline_exceeded' });
+  expect(runtime.frames.some(({ role }) => role === 'control')).toBe(false);
+  greetControl();
+  await vi.waitFor(() =>
+    expect(runtime.frames.at(-1)).toMatchObject({ role: 'control', type: FRAME.CANCEL, callId: 2 }),
+  );
+  channel.close();
+});
+
+test('what has to be said while the code loads opens the control connection', async () => {
+  await runtime.listen(path);
+  runtime.onFrame = ({ type }, socket) => {
+    if (type === FRAME.STOP) socket.write(encodeFrame(FRAME.STOPPED, 0, '{}'));
+  };
+  const channel = await Channel.open({ kind: 'unix', path }, 'secret', SIGNAL(), {} as Init);
+  expect(await channel.stop(1, SIGNAL())).toEqual({});
+  channel.close();
+});
+
+test('a runtime that refuses the control connection afterwards has lost the channel', async () => {
+  await runtime.listen(path);
+  const { answer } = runtime;
+  runtime.answer = hello =>
+    hello.role === 'data' ? answer(hello) : encodeFrame(FRAME.ERROR, 0, JSON.stringify({ code: 4000, message: 'no' }));
+  runtime.onFrame = ({ type }, socket) => {
+    if (type === FRAME.INIT) socket.write(encodeFrame(FRAME.INIT_OK, 0, '{"loadMicros":1,"initMicros":1}'));
+  };
+  const channel = await Channel.open({ kind: 'unix', path }, 'secret', SIGNAL(), {} as Init);
+  const call = channel.call(CALL);
+  await expect(call).rejects.toThrow('the connection to the instance was lost');
+  await channel.closed;
+});
+
+test('a channel that is closed while its control connection is made leaves no connection', async () => {
+  await runtime.listen(path);
+  const { answer } = runtime;
+  runtime.answer = hello => (hello.role === 'data' ? answer(hello) : Buffer.alloc(0));
+  const channel = await Channel.open({ kind: 'unix', path }, 'secret', SIGNAL(), {} as Init);
+  const stop = channel.stop(1, SIGNAL());
+  await vi.waitFor(() => expect(runtime.sockets.has('control')).toBe(true));
+  const ended = new Promise(resolve => runtime.sockets.get('control')?.once('close', resolve));
+  channel.close();
+  expect(await stop).toEqual({});
+  await ended;
+});
+
 test('a call is one frame: header with its time, then the body as it is', async () => {
   const channel = await open();
   runtime.onFrame = (frame, socket) => socket.write(result(frame.callId, '[1]'));

@@ -2,6 +2,8 @@ import net from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { deadlineExceeded, loggable, messageOf, ServiceError, unavailable } from '../core/error.ts';
 import type { RuntimeEndpoint } from '../core/instance.ts';
+import { frameOf } from '../lib/length-frames.ts';
+import { connectProven } from '../lib/proven-tls.ts';
 import { connectUnix } from '../lib/unix-socket.ts';
 import { checkSize, decodeError, decodeHelloOk, nameOf, ProtocolError } from './decoder.ts';
 import { encodeFrame, type Frame, FrameReader, type FrameReceiver } from './frames.ts';
@@ -9,12 +11,15 @@ import { FRAME, type HelloOk, PROTOCOL_VERSION } from './protocol.ts';
 
 const CONNECT_RETRY_MS = 20;
 /**
- * What all connections are read into: each read is taken from it before the next one begins. Node would else allocate as much for
+ * The buffer into which all connections are read: each read is taken from it before the next one begins. Node would else allocate as much for
  * every read, which costs more than the answer that comes with it.
  */
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024);
 
-/** What its owner does with a connection. `admit` and `take` end it by throwing. */
+/** What the manager of a pod is told before the bytes are those of the runtime. */
+const TO_RUNTIME = frameOf(Buffer.from('{"op":"runtime"}'));
+
+/** The owner of a connection. `admit` and `take` end it by throwing. */
 export interface ConnectionOwner {
   readonly admit: FrameReceiver['admit'];
   readonly take: FrameReceiver['take'];
@@ -44,7 +49,11 @@ export async function connect(
   for (;;) {
     if (signal.aborted) throw deadlineExceeded('the runtime did not answer in time');
     try {
-      return await connectOnce(endpoint, hello, signal, next);
+      const first = encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, ...hello }));
+      const greeting = next === undefined ? first : Buffer.concat([first, next]);
+      if (endpoint.kind !== 'pod') return await greet(onread => open(endpoint, onread, greeting), signal);
+      const socket = await connectProven(endpoint, signal, Buffer.concat([TO_RUNTIME, greeting]));
+      return await greet(onread => readWith(socket, onread), signal);
     } catch (error) {
       const code = (error as NodeJS.ErrnoException).code;
       if (error instanceof ServiceError) throw error;
@@ -56,21 +65,34 @@ export async function connect(
   }
 }
 
-function connectOnce(
-  endpoint: RuntimeEndpoint,
-  hello: { secret: string; client: string; role: 'data' | 'control' },
-  signal: AbortSignal,
-  next: Buffer | undefined,
-): Promise<Connection> {
+type DirectEndpoint = Exclude<RuntimeEndpoint, { kind: 'pod' }>;
+
+function open(endpoint: DirectEndpoint, onread: net.OnReadOpts, first: Buffer): net.Socket {
+  const socket =
+    endpoint.kind === 'unix'
+      ? connectUnix(endpoint.path, onread)
+      : net.connect({ host: endpoint.host, port: endpoint.port, noDelay: true, onread });
+  socket.write(first);
+  return socket;
+}
+
+/** A socket of TLS has no buffer of its reader's: what was decrypted is its own. */
+function readWith(socket: net.Socket, { callback }: net.OnReadOpts): net.Socket {
+  socket.allowHalfOpen = false;
+  socket.on('data', (chunk: Buffer) => {
+    if (!callback(chunk.length, chunk)) socket.pause();
+  });
+  return socket.resume();
+}
+
+/** Takes the answer to our HELLO, which `open` has sent, or sends. */
+function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal): Promise<Connection> {
   return new Promise((resolve, reject) => {
     const onread = {
       buffer: READ_BUFFER,
-      callback: (bytes: number) => take(READ_BUFFER.subarray(0, bytes)),
+      callback: (bytes: number, buffer: Uint8Array) => take((buffer as Buffer).subarray(0, bytes)),
     };
-    const socket =
-      endpoint.kind === 'unix'
-        ? connectUnix(endpoint.path, onread)
-        : net.connect({ host: endpoint.host, port: endpoint.port, noDelay: true, onread });
+    const socket = open(onread);
     let connection: Connection | undefined;
     let owner: ConnectionOwner | undefined;
     /** Why it had to be ended. */
@@ -113,7 +135,7 @@ function connectOnce(
         drop: callId => reader.drop(callId),
       };
       signal.removeEventListener('abort', onAbort);
-      // What follows belongs to an owner who is not there yet, and is left where it is.
+      // The rest belongs to an owner who is not there yet, and is left where it is.
       isReading = false;
       reader.hold();
       resolve(connection);
@@ -139,8 +161,6 @@ function connectOnce(
       if (owner) owner.onClose(why);
       else if (!connection) fail(unavailable('the runtime closed the connection'));
     });
-    const first = encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, ...hello }));
-    socket.write(next === undefined ? first : Buffer.concat([first, next]));
   });
 }
 

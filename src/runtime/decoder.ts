@@ -38,7 +38,7 @@ const MAX_NAME_CHARS = 256;
 const MAX_MICROS = 1e15;
 const RESULT_HEAD_BYTES = 4;
 
-/** What the payload of a frame may weigh, and what it must at least; frames that a runtime never sends are missing. */
+/** The largest and the smallest payload of a frame; frames that a runtime never sends are missing. */
 const PAYLOAD_BYTES: Readonly<Record<number, { readonly min: number; readonly max: number }>> = {
   [FRAME.HELLO_OK]: { min: 2, max: MAX_ERROR_BYTES },
   [FRAME.INIT_OK]: { min: 2, max: MAX_NUMBERS_BYTES },
@@ -137,7 +137,7 @@ function readError(value: unknown, what: string): CallError {
 
 const CUT_MARK = '...';
 
-/** What a runtime has cut itself (its mark comes behind the bound) stays as it is. */
+/** A text that a runtime has cut itself (its mark comes behind the bound) stays as it is. */
 function cut(text: string): string {
   const { callErrorChars } = LIMITS;
   return text.length <= callErrorChars + CUT_MARK.length ? text : text.slice(0, callErrorChars) + CUT_MARK;

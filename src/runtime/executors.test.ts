@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { LIMITS } from '../core/limits.ts';
 import { type ExecutorSubject, executionOf, executorName } from './executors.ts';
 
 function subject(changes: Partial<ExecutorSubject>): ExecutorSubject {
@@ -20,6 +21,9 @@ test.each([
   ['python3.5', 'PosixCustom'],
   ['python3.15', 'PosixCustom'],
   ['python3', 'PosixCustom'],
+  ['nodejs', 'Nodejs'],
+  ['nodejs22', 'Nodejs'],
+  ['nodejs18', 'PosixCustom'],
   ['java9', 'PosixCustom'],
   ['anything else', 'PosixCustom'],
 ])('the runtime value "%s" maps to the executor %s', (runtime, executor) => {
@@ -55,4 +59,43 @@ test('http executes <codePath>/bootstrap, whatever the handler', () => {
     argv: ['/code/bootstrap'],
     deployDir: '/code/',
   });
+});
+
+test('nodejs runs the newest Node of the host with our runtime, its heap within the memory of the instance', () => {
+  const { command, mounts } = executionOf(subject({ runtime: 'nodejs', memoryMb: 500 }), { PATH: '/nowhere' });
+  expect(command).toEqual({
+    kind: 'exec',
+    canWait: false,
+    argv: [
+      expect.stringMatching(/^\/.*node$/),
+      '--max-old-space-size=300',
+      expect.stringMatching(/runtimes\/nodejs\/lib\/main\.js$/),
+    ],
+  });
+  // Those of the default size may be started before they are asked for.
+  const usual = executionOf(subject({ runtime: 'nodejs', memoryMb: LIMITS.memoryMb.default })).command;
+  expect(usual).toMatchObject({ canWait: true });
+  const [program, , main] = 'argv' in command ? command.argv : [];
+  // Everything that the program is made of is there inside, at its own path, and cannot be written.
+  for (const path of [program, main].filter(path => !path?.startsWith('/usr/'))) {
+    expect(
+      mounts.some(({ source, target, readonly }) => path?.startsWith(source) && source === target && readonly),
+    ).toBe(true);
+  }
+});
+
+test.each([
+  ['nodejs22', '22'],
+  ['nodejs', ''],
+])('%s in an image is the node of its path, in the version "%s"', (runtime, version) => {
+  const { command } = executionOf(subject({ runtime, rootfs: { type: 'image' } }));
+  expect(command).toMatchObject({ makesSocket: true, imageProgram: { name: 'node', version } });
+  expect('argv' in command && command.argv[0]).toBe('node');
+});
+
+test('a Node that the host does not have is an invalid function', () => {
+  const environment = { PATH: '/nowhere', NODE_HOME_24: '/nowhere' };
+  const run = () => executionOf(subject({ runtime: 'nodejs24' }), environment);
+  if (process.versions.node.startsWith('24.')) expect(run).not.toThrow();
+  else expect(run).toThrow('invalid function: runtime nodejs24 is not available: no Node.js 24 was found: ');
 });

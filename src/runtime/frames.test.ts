@@ -20,7 +20,7 @@ function readAll(chunks: readonly Buffer[]): Frame[] {
   return read;
 }
 
-test('whatever is encoded is read again, however the bytes are cut', () => {
+test('any encoded frame is read again, however the bytes are cut', () => {
   fc.assert(
     fc.property(frames, fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1 }), (sent, sizes) => {
       const bytes = Buffer.concat(sent.map(frame => encodeFrame(frame.type, frame.callId, Buffer.from(frame.payload))));

@@ -53,13 +53,13 @@ const EMPTY = Buffer.alloc(0);
 const UNFINISHED = new HeldBytes(LIMITS.unfinishedFrameBytes);
 
 /**
- * Cuts a byte stream into frames. What it keeps is the frame that has begun, in memory of its own that was asked for once: how its bytes
+ * Cuts a byte stream into frames. It keeps the frame that has begun, in memory of its own that was asked for once: how its bytes
  * were cut on their way does not matter. `push` throws what the receiver does, and when a frame announces more than
  * `LIMITS.frameBytes`: the connection is then of no use.
  */
 export class FrameReader {
   receiver: FrameReceiver;
-  /** What came behind the last whole frame, or while it was held. */
+  /** Bytes behind the last whole frame, or that came while it was held. */
   #rest: Buffer = EMPTY;
   #open: OpenFrame | undefined;
   #isHeld = false;

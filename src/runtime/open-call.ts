@@ -1,15 +1,16 @@
 import { deadlineExceeded, unavailable } from '../core/error.ts';
+import { goOn, startTimer, stopTimer, type Timed } from '../lib/lazy-timer.ts';
 import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import type { Call, CallOutcome } from './channel.ts';
 import { ProtocolError } from './decoder.ts';
 import type { Cancel } from './protocol.ts';
 
-/** What a CHUNK takes from its stream's credit. An empty one is not free, or there would be no bound of how many wait. */
+/** The part of its stream's credit that a CHUNK takes. An empty one is not free, or there would be no bound of how many wait. */
 export function creditOf(payloadBytes: number): number {
   return Math.max(1, payloadBytes);
 }
 
-/** What an open call asks of its channel. */
+/** The channel of an open call, as the call sees it. */
 interface CallOwner {
   /** Tells the runtime, and goes on waiting for its answer. */
   cancel(callId: number, reason: Cancel['reason']): void;
@@ -18,7 +19,7 @@ interface CallOwner {
 }
 
 /** A call that was sent and not answered yet: its time, its caller, and whoever waits for it. */
-export class OpenCall {
+export class OpenCall implements Timed {
   readonly id: number;
   readonly onChunk: Call['onChunk'];
   readonly onLateEnd: Call['onLateEnd'];
@@ -30,7 +31,8 @@ export class OpenCall {
   readonly #resolve: (outcome: CallOutcome) => void;
   readonly #reject: (error: Error) => void;
   readonly #onAbort: (() => void) | undefined;
-  #timer: NodeJS.Timeout;
+  timer: NodeJS.Timeout | undefined;
+  dueMs = 0;
   /** Behind the timer that runs. */
   #leftMs: number;
 
@@ -53,7 +55,7 @@ export class OpenCall {
     this.#reject = reject;
     const waitMs = Math.min(timeoutMs, MAX_TIMER_MS);
     this.#leftMs = timeoutMs - waitMs;
-    this.#timer = setTimeout(onTime, waitMs, this);
+    startTimer(this, waitMs);
     if (signal) {
       this.#onAbort = () => this.#aborted();
       signal.addEventListener('abort', this.#onAbort);
@@ -85,7 +87,7 @@ export class OpenCall {
     if (this.#leftMs > 0) {
       const waitMs = Math.min(this.#leftMs, MAX_TIMER_MS);
       this.#leftMs -= waitMs;
-      this.#timer = setTimeout(onTime, waitMs, this);
+      goOn(this, waitMs);
       return;
     }
     this.#owner.abandon(this.id, 'timeout');
@@ -102,12 +104,7 @@ export class OpenCall {
   }
 
   #end(): void {
-    clearTimeout(this.#timer);
+    stopTimer(this);
     if (this.#onAbort) this.#signal?.removeEventListener('abort', this.#onAbort);
   }
-}
-
-/** One function for all timers: a call pays for no closure. */
-function onTime(call: OpenCall): void {
-  call.timePassed();
 }

@@ -1,0 +1,231 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { sql } from 'kysely';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { startPostgres, type TestPostgres } from '../../test/parts/postgres.ts';
+import { note, Replicas } from '../../test/parts/replicas.ts';
+import { describeWith } from '../../test/probe.ts';
+import { openDatabase } from '../storage/database.ts';
+import type { DurableWrites, WriteOperation } from '../storage/durable.ts';
+import { publish, trimFeed } from '../storage/feed.ts';
+import type { Replica } from './replicas.ts';
+
+const MISSING = 'changes of other replicas may be missing: everything is read anew';
+
+describeWith(['postgres'], 'the feed of changes', () => {
+  let server: TestPostgres;
+  let replicas: Replicas;
+  beforeAll(async () => {
+    server = await startPostgres();
+  });
+  afterAll(() => server?.close());
+  beforeEach(async () => {
+    replicas = await Replicas.open(server);
+  });
+  afterEach(() => replicas.close());
+
+  /** Writes as a service has them, over connections of the test. */
+  const writesOf = (replica: Replica): DurableWrites =>
+    replica.feed.publishing({
+      write: <A extends readonly unknown[], R>(operation: WriteOperation<A, R>, ...args: A) =>
+        replicas.write(transaction => operation(transaction, ...args)),
+      problem: () => null,
+      close: async () => undefined,
+    });
+  const heard = (replica: Replica, topic = 'things') => {
+    const keys: (string | null)[] = [];
+    replica.feed.subscribe(topic, key => void keys.push(key));
+    return keys;
+  };
+  const stored = async () => {
+    const { rows } = await sql<{
+      seq: string;
+      key: string;
+    }>`select seq, key from feed where topic = 'things' order by seq`.execute(replicas.database);
+    return rows;
+  };
+
+  test('others hear of a change once it is committed, with its topic and key; its own node does not', async () => {
+    const times = { pollMs: 600_000 };
+    const [a, b] = [await replicas.start('a', { times }), await replicas.start('b', { times })];
+    const [keysA, keysB, others] = [heard(a.replica), heard(b.replica), heard(b.replica, 'others')];
+    await writesOf(a.replica).write(async transaction => {
+      await note(transaction, 'x');
+      await publish(transaction, 'things', 'x');
+      await publish(transaction, 'others', null);
+      await delay(20);
+      expect(keysB).toEqual([]);
+    });
+    await vi.waitFor(() => expect([keysB, others]).toEqual([['x'], [null]]));
+    await writesOf(b.replica).write(transaction => publish(transaction, 'things', 'y'));
+    await vi.waitFor(() => expect(keysA).toEqual(['y']));
+    expect(keysB).toEqual(['x']);
+  });
+
+  test('nobody hears of a change that is not committed, and it leaves no gap', async () => {
+    const [a, b] = [await replicas.start('a'), await replicas.start('b')];
+    const keys = heard(b.replica);
+    const writes = writesOf(a.replica);
+    for (const name of ['one', 'two', 'three']) {
+      const undone = writes.write(async transaction => {
+        await publish(transaction, 'things', `not ${name}`);
+        throw new Error('no');
+      });
+      await expect(undone).rejects.toThrow('no');
+      await writes.write(transaction => publish(transaction, 'things', name));
+    }
+    await vi.waitFor(() => expect(keys).toEqual(['one', 'two', 'three']));
+    expect(b.warnings).not.toContain(MISSING);
+  });
+
+  test('the order of changes is the order of their commits, however late somebody commits who began first', async () => {
+    const [a, b] = [await replicas.start('a'), await replicas.start('b')];
+    const keys = heard(b.replica);
+    const writes = writesOf(a.replica);
+    let finish: () => void = () => undefined;
+    const gate = new Promise<void>(resolve => {
+      finish = resolve;
+    });
+    const slow = writes.write(async transaction => {
+      await note(transaction, 'began first');
+      await gate;
+      await publish(transaction, 'things', 'slow');
+    });
+    await Promise.all(
+      Array.from({ length: 20 }, (_, index) =>
+        writes.write(async transaction => {
+          await note(transaction, String(index));
+          await publish(transaction, 'things', String(index));
+        }),
+      ),
+    );
+    finish();
+    await slow;
+    const committed = (await stored()).map(({ key }) => key);
+    expect(committed.at(-1)).toBe('slow');
+    await vi.waitFor(() => expect(keys).toEqual(committed));
+  });
+
+  test('all hear of a change that a write publishes without a feed', async () => {
+    const [a, b] = [await replicas.start('a'), await replicas.start('b')];
+    const [keysA, keysB] = [heard(a.replica), heard(b.replica)];
+    await replicas.write(transaction => publish(transaction, 'things', 'x'));
+    await vi.waitFor(() => expect([keysA, keysB]).toEqual([['x'], ['x']]));
+  });
+
+  test('with an embedded database publishing writes nothing', async () => {
+    const database = await openDatabase(':memory:');
+    await database.transaction().execute(transaction => publish(transaction, 'things', 'x'));
+    expect(await database.selectFrom('feed').selectAll().execute()).toEqual([]);
+    await database.destroy();
+  });
+
+  test('a node that missed changes that are not kept any more hears that anything may have changed', async () => {
+    const [a, b] = [
+      await replicas.start('a'),
+      await replicas.start('b', { times: { pollMs: 100 }, hasWakeUps: false }),
+    ];
+    const keys = heard(b.replica);
+    const writes = writesOf(a.replica);
+    // In one transaction: nobody reads between them.
+    await writes.write(async transaction => {
+      for (const key of ['1', '2', '3']) await publish(transaction, 'things', key);
+      await sql`delete from feed`.execute(transaction);
+      await publish(transaction, 'things', '4');
+    });
+    await vi.waitFor(() => expect(keys).toEqual([null]));
+    expect(b.warnings).toContain(MISSING);
+    await writes.write(transaction => publish(transaction, 'things', '5'));
+    await vi.waitFor(() => expect(keys).toEqual([null, '5']));
+  });
+
+  test('behind a restart of the database anything may have changed, and the feed goes on', async () => {
+    await using own = await Replicas.open();
+    const a = await own.start('a', { times: { queryTimeoutMs: 1000 } });
+    const keys = heard(a.replica);
+    for (const end of [() => own.server.stop(), () => own.server.kill()]) {
+      await end();
+      await own.server.start();
+      await vi.waitFor(() => expect(keys.at(-1)).toBe(null));
+      await vi.waitFor(() => expect(a.replica.feed.behindMs()).toBe(0));
+      keys.length = 0;
+    }
+    const b = await own.start('b');
+    const writes = b.replica.feed.publishing({
+      write: (operation, ...args) => own.write(transaction => operation(transaction, ...args)),
+      problem: () => null,
+      close: async () => undefined,
+    });
+    await writes.write(transaction => publish(transaction, 'things', 'x'));
+    await vi.waitFor(() => expect(keys).toEqual(['x']));
+  });
+
+  test('an error of one listener keeps no other from hearing', async () => {
+    const [a, b] = [await replicas.start('a'), await replicas.start('b')];
+    b.replica.feed.subscribe('things', () => {
+      throw new Error('no');
+    });
+    const keys = heard(b.replica);
+    await writesOf(a.replica).write(transaction => publish(transaction, 'things', 'x'));
+    await vi.waitFor(() => expect(keys).toEqual(['x']));
+    expect(b.warnings).toContain('a change of another replica was not taken in');
+  });
+
+  test('old changes are removed by whoever holds the sweeper, young ones stay', async () => {
+    const a = await replicas.start('a', { times: { sweepMs: 50, keepChangesMs: 60_000 } });
+    const writes = writesOf(a.replica);
+    await writes.write(transaction => publish(transaction, 'things', 'old'));
+    await sql`update feed set at_ms = at_ms - 61000`.execute(replicas.database);
+    await writes.write(transaction => publish(transaction, 'things', 'young'));
+    await vi.waitFor(async () => expect((await stored()).map(({ key }) => key)).toEqual(['young']));
+    await trimFeed(replicas.database, -1);
+    expect(await stored()).toEqual([]);
+  });
+
+  test('of thousands of changes of three processes none is lost while the connections that listen are ended again and again', async () => {
+    const reader = await replicas.start('reader');
+    const keys = heard(reader.replica);
+    const publishers = await Promise.all(['a', 'b', 'c'].map(id => replicas.spawn(id)));
+    let isOver = false;
+    let ended = 0;
+    const ending = (async () => {
+      while (!isOver) {
+        const { rows } = await sql`select pg_terminate_backend(pid) from pg_stat_activity
+          where datname = current_database() and application_name = 'rookery feed'`.execute(replicas.database);
+        ended += rows.length;
+        await delay(100);
+      }
+    })();
+    const counts = [1000, 1000, 1000];
+    await Promise.all(
+      publishers.map((each, index) =>
+        each.ask({ do: 'publish', name: String(index), count: counts[index] ?? 0, atOnce: 2, everyMs: 0 }),
+      ),
+    );
+    isOver = true;
+    await ending;
+    const committed = (await stored()).map(({ key }) => key);
+    expect(committed).toHaveLength(3_000);
+    await vi.waitFor(() => expect(keys).toHaveLength(3_000));
+    expect(keys).toEqual(committed);
+    expect(reader.warnings).not.toContain(MISSING);
+    expect(ended).toBeGreaterThan(0);
+  }, 600_000);
+
+  for (const hasWakeUps of [true, false]) {
+    test(`changes arrive ${hasWakeUps ? 'at once' : 'with the next poll when nobody is woken'}`, async () => {
+      const options = { hasWakeUps, times: { pollMs: 1000 } };
+      const reader = await replicas.start('reader', options);
+      const delays: number[] = [];
+      reader.replica.feed.subscribe('things', key => void delays.push(Date.now() - Number(key?.split('-')[2])));
+      const publisher = await replicas.spawn('a', options);
+      await publisher.ask({ do: 'publish', name: '0', count: 300, atOnce: 1, everyMs: 8 });
+      await vi.waitFor(() => expect(delays).toHaveLength(300));
+      const sorted = delays.toSorted((one, other) => one - other);
+      process.stdout.write(
+        `changes ${hasWakeUps ? 'with' : 'without'} wake-ups, begin of the write to the listener: p50 ${sorted[150]} ms, p99 ${sorted[297]} ms\n`,
+      );
+      // Far above what it takes: a machine may be busy.
+      expect(sorted[150]).toBeLessThan(hasWakeUps ? 500 : 5000);
+    });
+  }
+});

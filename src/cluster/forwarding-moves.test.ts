@@ -1,0 +1,104 @@
+import { expect, test } from 'vitest';
+import { TestCluster, type TestReplica } from '../../test/http/cluster-bed.ts';
+import { fakeServices, URN } from '../../test/http/cluster-world.ts';
+import type { FunctionInvocation } from '../functions/function-service.ts';
+import { servedElsewhere } from '../functions/served-functions.ts';
+
+const WAYS = [
+  ['by the fast path', `/serverless/v1/functions/${URN}/invocations`, {}],
+  ['by the router', '/invocations/default/svc/hello/', {}],
+  ['asynchronous', `/serverless/v1/functions/${URN}/invocations`, { 'X-Invoke-Type': 'async' }],
+] as const;
+
+/** `moves`: done when the next call is about to get its instance, which then is elsewhere. */
+async function start() {
+  const seen: FunctionInvocation[] = [];
+  const state: { moves: (() => void) | null } = { moves: null };
+  const services = fakeServices(seen);
+  const service = services.service as NonNullable<typeof services.service>;
+  const leaves = () => {
+    const { moves } = state;
+    state.moves = null;
+    moves?.();
+    return moves !== null;
+  };
+  const functions = {
+    ...service.functions,
+    invoke: async (invocation: FunctionInvocation) => {
+      if (leaves()) throw servedElsewhere();
+      return await service.functions.invoke(invocation);
+    },
+  };
+  const submitted: string[] = [];
+  const asyncCalls = {
+    submit: async () => {
+      if (leaves()) throw servedElsewhere();
+      submitted.push('request-1');
+      return 'request-1';
+    },
+  };
+  const cluster = await TestCluster.start({
+    ...services,
+    service: { ...service, functions: functions as never, asyncCalls: asyncCalls as never },
+  });
+  const runs = () => seen.length + submitted.length;
+  return Object.assign(state, { cluster, runs, [Symbol.asyncDispose]: () => cluster[Symbol.asyncDispose]() });
+}
+
+const call = ({ url }: TestReplica, path: string, headers: Readonly<Record<string, string>>) =>
+  fetch(url + path, { method: 'POST', headers, body: '{"size":3}' });
+
+test.each(WAYS)(
+  'a call whose function moves before it has an instance runs once, where the function is then: %s',
+  async (_, path, headers) => {
+    await using world = await start();
+    const { first, owner } = world.cluster;
+    first.locator.target = null;
+    world.moves = () => {
+      first.locator.target = owner.target;
+    };
+    const answer = await call(first, path, headers);
+    expect(answer.ok).toBe(true);
+    expect(world.runs()).toBe(1);
+    expect(first.results).toEqual(['answered']);
+  },
+);
+
+test.each(WAYS)(
+  'a call that was passed on to where its function is no more goes on from where it came: %s',
+  async (_, path, headers) => {
+    await using world = await start();
+    const { first } = world.cluster;
+    world.moves = () => undefined;
+    const answer = await call(first, path, headers);
+    expect(answer.ok).toBe(true);
+    expect(world.runs()).toBe(1);
+    expect(first.results).toEqual(['not_here', 'answered']);
+  },
+);
+
+test.each(WAYS)('a call whose function moves and comes back runs once: %s', async (_, path, headers) => {
+  await using world = await start();
+  const { owner } = world.cluster;
+  world.moves = () => undefined;
+  const answer = await call(owner, path, headers);
+  expect(answer.ok).toBe(true);
+  expect(world.runs()).toBe(1);
+});
+
+test('a replica that is about to end closes no connection on which a request may be on its way, and sends back what comes', async () => {
+  await using world = await start();
+  const { first, owner } = world.cluster;
+  const path = WAYS[0][1];
+  expect((await call(first, path, {})).status).toBe(200);
+  expect(first.peers.openConnections).toBe(1);
+  owner.listener.drain();
+  // It has come here.
+  first.locator.refresh = async () => {
+    first.locator.target = null;
+    return first.target;
+  };
+  expect((await call(first, path, {})).status).toBe(200);
+  expect(world.runs()).toBe(2);
+  expect(first.results).toEqual(['answered', 'not_here', 'answered']);
+});

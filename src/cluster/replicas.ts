@@ -1,0 +1,119 @@
+import { messageOf } from '../core/error.ts';
+import { Rounds } from '../lib/rounds.ts';
+import { ClusterDatabase } from '../storage/cluster-database.ts';
+import { trimFeed } from '../storage/feed.ts';
+import { TOPIC_LEASES } from '../storage/leases.ts';
+import { removeDeadNodes, TOPIC_NODES } from '../storage/nodes.ts';
+import type { Cluster, ClusterLog, Joining, LeaseOwner } from './contract.ts';
+import { NodeFeed } from './feed.ts';
+import { type MembershipTimes, NodeMembership } from './membership.ts';
+import { NodeShards, type ShardTimes } from './shards.ts';
+
+export interface ReplicaTimes extends MembershipTimes, ShardTimes {
+  readonly queryTimeoutMs: number;
+  readonly pollMs: number;
+  readonly sweepMs: number;
+  /** How old a change is when it is forgotten. */
+  readonly keepChangesMs: number;
+  readonly keepNodesMs: number;
+}
+
+/** Whose node dies is taken over within the life and one heartbeat: 10 s. */
+const TIMES: ReplicaTimes = {
+  ttlMs: 8000,
+  heartbeatMs: 2000,
+  marginMs: 1000,
+  queryTimeoutMs: 2000,
+  releaseWaitMs: 10_000,
+  retryMs: 250,
+  maxReleasing: 4,
+  pollMs: 1000,
+  sweepMs: 60_000,
+  keepChangesMs: 600_000,
+  keepNodesMs: 86_400_000,
+};
+
+export interface ReplicaOptions {
+  /** Of a PostgreSQL whose tables are up to date. */
+  readonly url: string;
+  /** Of the same database past a pooler of transactions. */
+  readonly listenUrl?: string | null;
+  readonly self: Joining;
+  readonly log: ClusterLog;
+  /** For tests. */
+  readonly times?: Partial<ReplicaTimes>;
+  /** False: only polling is left, as behind a pooler of transactions. */
+  readonly hasWakeUps?: boolean;
+}
+
+/** This process as one replica of several over one PostgreSQL. */
+export class Replica implements Cluster {
+  readonly nodeId: string;
+  readonly membership: NodeMembership;
+  readonly shards: NodeShards;
+  readonly feed: NodeFeed;
+  readonly #database: ClusterDatabase;
+  readonly #times: ReplicaTimes;
+  readonly #log: ClusterLog;
+  readonly #sweeps: Rounds;
+
+  private constructor(database: ClusterDatabase, times: ReplicaTimes, { self, log }: ReplicaOptions) {
+    this.nodeId = self.id;
+    this.#database = database;
+    this.#times = times;
+    this.#log = log;
+    const events = { refreshed: () => this.shards.look(), lost: () => this.shards.drop() };
+    this.membership = new NodeMembership(database, self, { times, events, log });
+    this.shards = new NodeShards(database, this.membership, { times, log });
+    this.feed = new NodeFeed(database, { pollMs: times.pollMs, log });
+    this.feed.subscribe(TOPIC_LEASES, key => (key === null ? this.shards.forget() : this.shards.look()));
+    this.feed.subscribe(TOPIC_NODES, () => void this.membership.refresh().catch(() => undefined));
+    this.#sweeps = new Rounds(times.sweepMs, () => this.#sweep());
+  }
+
+  /** Nothing is asked of the database yet. */
+  static async open(options: ReplicaOptions): Promise<Replica> {
+    const { url, listenUrl = null, self, hasWakeUps = true } = options;
+    const times = { ...TIMES, ...options.times };
+    const { queryTimeoutMs } = times;
+    const database = await ClusterDatabase.open({ url, listenUrl, nodeId: self.id, queryTimeoutMs, hasWakeUps });
+    return new Replica(database, times, options);
+  }
+
+  async join(): Promise<void> {
+    await this.feed.start();
+    await this.membership.join();
+    this.#sweeps.start();
+  }
+
+  own(owner: LeaseOwner): void {
+    this.shards.own(owner);
+  }
+
+  async retire(): Promise<void> {
+    await this.membership.retire().catch(error => {
+      this.#log.warn({ problem: messageOf(error) }, 'this replica could not tell the others that it stops');
+    });
+    await this.shards.retire();
+  }
+
+  async leave(): Promise<void> {
+    await this.#sweeps.close();
+    await this.shards.close();
+    await this.membership.leave().catch(error => {
+      this.#log.warn({ problem: messageOf(error) }, 'this replica could not tell the others that it has stopped');
+    });
+    await this.feed.close();
+    await this.#database.close();
+  }
+
+  async #sweep(): Promise<void> {
+    if (!this.shards.holds('sweeper')) return;
+    try {
+      await trimFeed(this.#database.database, this.#times.keepChangesMs);
+      await removeDeadNodes(this.#database.database, this.#times.keepNodesMs);
+    } catch (error) {
+      this.#log.warn({ problem: messageOf(error) }, 'old changes were not removed; it is tried again');
+    }
+  }
+}

@@ -1,0 +1,30 @@
+import { SHARD_NAMES } from '../core/shard.ts';
+import type { Cluster, Joining, LeaseName, LeaseOwner, LivingNode } from './contract.ts';
+
+/** The one replica of an embedded database: always there, owner of everything, with nobody to tell. It costs nothing. */
+export function singleReplica(self: Joining): Cluster {
+  const nodes: readonly LivingNode[] = [{ ...self, epoch: 1, joinedAtMs: Date.now(), expiresInMs: 0 }];
+  let owner: LeaseOwner | null = null;
+  return {
+    nodeId: self.id,
+    membership: { isMember: () => true, fence: () => null, living: () => nodes, heartbeatAgeMs: () => 0 },
+    shards: {
+      holds: () => true,
+      fence: () => null,
+      ownerOf: () => nodes[0] ?? null,
+      changes: { acquired: 0, released: 0, lost: 0 },
+    },
+    feed: { subscribe: () => () => undefined, publishing: writes => writes, behindMs: () => 0 },
+    join: async () => undefined,
+    own(given) {
+      owner = given;
+      for (const name of ALL) owner.onAcquired(name, 1);
+    },
+    async retire() {
+      await Promise.all(owner === null ? [] : ALL.map(name => owner?.onReleasing(name)));
+    },
+    leave: async () => undefined,
+  };
+}
+
+const ALL: readonly LeaseName[] = [...SHARD_NAMES, 'jobs', 'sweeper'];

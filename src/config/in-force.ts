@@ -1,0 +1,50 @@
+import type { Setting } from '../core/setting.ts';
+import type { Config } from './config.ts';
+import { SETTINGS } from './settings.ts';
+
+/** A setting as a run has it. */
+export interface SettingInForce {
+  readonly name: string;
+  /** As JSON; of a secret that somebody gave `SECRET`, and null of one that nobody did. */
+  readonly value: unknown;
+  readonly is_default: boolean;
+  /** `default`, or where it was given: `--port`, `environment variable ROOKERY_PORT`, `rookery.yaml:3`. */
+  readonly source: string;
+  readonly doc: string;
+}
+
+/** In the place of what may not be shown. */
+const SECRET = '********';
+
+/** Each setting by its whole path. Secrets, and what is only read to make keys of it, are masked. */
+export function settingsInForce(config: Config): SettingInForce[] {
+  return Object.entries(SETTINGS as Readonly<Record<string, Setting<unknown>>>).map(([name, setting]) => {
+    const source = config.sources[name] ?? 'default';
+    const { doc } = setting;
+    if (setting.isSecret === true || name.startsWith('jwt.')) {
+      const isGiven = source !== 'default';
+      return { name, value: isGiven ? SECRET : null, is_default: !isGiven, source, doc };
+    }
+    const value = name === 'enable_func_token_auth' ? config.auth !== null : valueAt(config, name);
+    return {
+      name,
+      value: masked(value),
+      is_default: JSON.stringify(value) === JSON.stringify(setting.default),
+      source,
+      doc,
+    };
+  });
+}
+
+/** Without the name and password of a URL. */
+function masked(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(masked);
+  return typeof value === 'string' ? value.replace(/(?<=^[a-z][a-z0-9+.-]*:\/\/)[^/@]+(?=@)/i, SECRET) : value;
+}
+
+function valueAt(config: object, path: string): unknown {
+  return (
+    path.split('.').reduce<unknown>((place, name) => (place as Record<string, unknown> | undefined)?.[name], config) ??
+    null
+  );
+}

@@ -1,0 +1,58 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { readSecretKeys, SECRET_KEY_RULE } from '../core/secret-key.ts';
+import { checkPrivate, readWhole } from './secret-file.ts';
+import type { Values } from './settings.ts';
+
+const SETTINGS = ['secrets.key', 'secrets.keyFile', 'secrets.keyCommand'] as const;
+const COMMAND_MS = 30_000;
+const MAX_OUTPUT_BYTES = 64 * 1024;
+
+interface Read {
+  /** Null: no setting names any, or there are problems. */
+  readonly keys: readonly Uint8Array[] | null;
+  readonly problems: readonly string[];
+}
+
+/** The keys of secrets, from whichever setting names them. No problem has a key in it, nor what a command printed. */
+export async function readSecretKeySettings(values: Values, isWrong: ReadonlySet<string>): Promise<Read> {
+  const given = SETTINGS.filter(path => values[path] !== null);
+  const [name] = given;
+  if (name === undefined || SETTINGS.some(path => isWrong.has(path))) return { keys: null, problems: [] };
+  if (given.length > 1) {
+    return wrong(`${given.join(' and ')} are set: the keys of secrets come from one place, so set only one of them.`);
+  }
+  const value = values[name] as string;
+  const text = await textOf(name, value);
+  if ('problem' in text) return wrong(text.problem);
+  const keys = readSecretKeys(text.value);
+  return keys === null ? wrong(`${text.where} must hold ${SECRET_KEY_RULE}.`) : { keys, problems: [] };
+}
+
+async function textOf(
+  name: (typeof SETTINGS)[number],
+  value: string,
+): Promise<{ readonly value: string; readonly where: string } | { readonly problem: string }> {
+  if (name === 'secrets.key') return { value, where: name };
+  if (name === 'secrets.keyFile') {
+    const checked = await checkPrivate(name, value);
+    if ('problem' in checked) return checked;
+    const read = await readWhole(name, value);
+    return 'problem' in read ? read : { value: read.value.toString('utf8'), where: `${name}: ${value}` };
+  }
+  try {
+    const { stdout } = await promisify(execFile)('/bin/sh', ['-c', value], {
+      timeout: COMMAND_MS,
+      killSignal: 'SIGKILL',
+      maxBuffer: MAX_OUTPUT_BYTES,
+    });
+    return { value: stdout, where: `${name}: what the command prints` };
+  } catch (error) {
+    const { code, signal } = error as { code?: unknown; signal?: unknown };
+    return { problem: `${name}: the command failed (${signal ? `ended by ${signal}` : `exit code ${code}`}).` };
+  }
+}
+
+function wrong(problem: string): Read {
+  return { keys: null, problems: [problem] };
+}

@@ -1,0 +1,86 @@
+import { describe, expect, test } from 'vitest';
+import { AGENT_CREATE } from './agent.ts';
+import { failAtFirst } from './json.ts';
+import { LIMITS } from './limits.ts';
+import { type End, nextRestart, type RestartPolicy, shownPolicy } from './restart-policy.ts';
+
+const read = (restart_policy: unknown) =>
+  AGENT_CREATE.read({ namespace: 'n', name: 'a', urn: 'u', restart_policy }, '', failAtFirst)?.restart_policy;
+
+describe('the restart policy of a create', () => {
+  test.each([
+    ['never', { policy: 'never' }],
+    ['on-failure', { policy: 'on-failure', max_restarts: 5, backoff_seconds: 1 }],
+    ['always', { policy: 'always', max_restarts: null, backoff_seconds: 1 }],
+    [
+      { policy: 'on-failure', max_restarts: 2, backoff_seconds: 0.5 },
+      { policy: 'on-failure', max_restarts: 2, backoff_seconds: 0.5 },
+    ],
+    [
+      { policy: 'always', max_restarts: 7 },
+      { policy: 'always', max_restarts: 7, backoff_seconds: 1 },
+    ],
+  ])('is a word or an object: %j', (given, shown) => {
+    expect(shownPolicy(read(given) as RestartPolicy)).toEqual(shown);
+  });
+
+  test('is absent where nothing is said', () => {
+    expect([read(undefined), read(null)]).toEqual([undefined, undefined]);
+  });
+
+  test.each([
+    ['sometimes', 'restart_policy must be one of'],
+    [{}, 'restart_policy.policy is required'],
+    [{ policy: 'always', max_restarts: 0 }, 'restart_policy.max_restarts must be between 1 and'],
+    [{ policy: 'always', backoff_seconds: 0 }, 'restart_policy.backoff_seconds must be between 0.1 and'],
+    [5, 'restart_policy must be an object'],
+  ])('is refused when it is wrong: %j', (given, text) => {
+    expect(() => read(given)).toThrow(text);
+  });
+});
+
+describe('what follows an end', () => {
+  const policy = (change: Partial<RestartPolicy> = {}): RestartPolicy => ({
+    ...{ policy: 'on-failure', maxRestarts: 3, backoffMs: 1000 },
+    ...change,
+  });
+  const end = (change: Partial<End> = {}): End => ({ exitCode: 1, ranMs: 10, restartsInRow: 0, ...change });
+
+  test('nothing without a policy, and with never', () => {
+    expect(nextRestart(undefined, end())).toBeNull();
+    expect(nextRestart(policy({ policy: 'never' }), end())).toBeNull();
+  });
+
+  test('on-failure leaves one alone that ended with exit code 0, and always does not', () => {
+    expect(nextRestart(policy(), end({ exitCode: 0 }))).toBeNull();
+    expect(nextRestart(policy({ policy: 'always' }), end({ exitCode: 0 }))).toMatchObject({ inRow: 1 });
+  });
+
+  test('an end of which nobody knows the exit code is a failure', () => {
+    expect(nextRestart(policy(), end({ exitCode: null }))).toMatchObject({ inRow: 1 });
+  });
+
+  test('each pause in a row is twice the one before, up to a bound, however many there were', () => {
+    const always = policy({ policy: 'always', maxRestarts: null });
+    const pauses = [0, 1, 2, 3, 20, 5000].map(restartsInRow => nextRestart(always, end({ restartsInRow })));
+    const longest = LIMITS.longestRestartPauseMs;
+    expect(pauses.map(next => (next as { pauseMs: number }).pauseMs)).toEqual([
+      1000,
+      2000,
+      4000,
+      8000,
+      longest,
+      longest,
+    ]);
+  });
+
+  test('after as many in a row as it may there is no more', () => {
+    expect(nextRestart(policy(), end({ restartsInRow: 2 }))).toMatchObject({ inRow: 3 });
+    expect(nextRestart(policy(), end({ restartsInRow: 3 }))).toBe('enough');
+  });
+
+  test('one that has run for a while begins a new row', () => {
+    const ranMs = LIMITS.restartResetMs;
+    expect(nextRestart(policy(), end({ restartsInRow: 3, ranMs }))).toEqual({ inRow: 1, pauseMs: 1000 });
+  });
+});

@@ -1,0 +1,210 @@
+import { createHash, createHmac, randomBytes, X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import net, { type AddressInfo } from 'node:net';
+import { createServer, type Server, type TLSSocket, connect as tlsConnect } from 'node:tls';
+import { afterEach, expect, test } from 'vitest';
+import { authority } from '../../test/parts/certificates.ts';
+import { connectProven, forgetProven, prepareProven } from './proven-tls.ts';
+
+const WAIT_MS = 20_000;
+const KEY = randomBytes(32).toString('hex');
+const closing: (() => void)[] = [];
+
+afterEach(() => {
+  for (const close of closing.splice(0)) close();
+});
+
+interface Peer {
+  readonly port: number;
+  /** What came after a proof that was right; null for one that was wrong. */
+  readonly heard: Promise<Buffer | null>;
+  readonly count: { readonly seen: number; readonly open: number };
+}
+
+/** Connections to `port` that the other side has seen, and how many of them are open. */
+function countOf(server: net.Server | Server): { seen: number; open: number } {
+  const count = { seen: 0, open: 0 };
+  server.on('connection', (socket: net.Socket) => {
+    count.seen += 1;
+    count.open += 1;
+    socket.once('close', () => {
+      count.open -= 1;
+    });
+  });
+  return count;
+}
+
+/** The other side, as `rookery_pod/proof.py` has it: what comes after the proof goes back. */
+async function peer(
+  key: string,
+  options: { readonly rest?: Buffer; readonly protocols?: string[] } = {},
+): Promise<Peer> {
+  const { cert, key: certKey } = authority('pods').issue('pod');
+  const hash = createHash('sha256').update(new X509Certificate(cert).raw).digest();
+  let hear: (heard: Buffer | null) => void = () => undefined;
+  const heard = new Promise<Buffer | null>(resolve => {
+    hear = resolve;
+  });
+  const { protocols } = options;
+  const alpn = protocols && { ALPNProtocols: protocols };
+  const server = createServer({ cert, key: certKey, minVersion: 'TLSv1.3', ...alpn }, socket => {
+    let received = Buffer.alloc(0);
+    const nonce = randomBytes(32);
+    let hasAnswered = false;
+    socket.on('error', () => undefined);
+    socket.once('close', () => hear(null));
+    socket.on('data', (chunk: Buffer) => {
+      received = Buffer.concat([received, chunk]);
+      if (received.length < 32) return;
+      const prove = (role: string) =>
+        createHmac('sha256', Buffer.from(key, 'hex'))
+          .update(role)
+          .update(Buffer.concat([received.subarray(0, 32), nonce, hash]))
+          .digest();
+      if (!hasAnswered) {
+        hasAnswered = true;
+        socket.write(Buffer.concat([nonce, prove('rookery pod server\0'), options.rest ?? Buffer.alloc(0)]));
+      }
+      if (received.length <= 64) return;
+      hear(received.subarray(32, 64).equals(prove('rookery pod client\0')) ? received.subarray(64) : null);
+    });
+  });
+  return { port: await listen(server), heard, count: countOf(server) };
+}
+
+async function listen(server: net.Server | Server): Promise<number> {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  closing.push(() => server.close());
+  return (server.address() as AddressInfo).port;
+}
+
+async function open(
+  port: number,
+  first?: Parameters<typeof connectProven>[2],
+  signal = AbortSignal.timeout(WAIT_MS),
+): Promise<TLSSocket> {
+  const socket = await connectProven({ host: '127.0.0.1', port, key: KEY }, signal, first);
+  closing.push(() => socket.destroy());
+  return socket;
+}
+
+test('two sides that know the key speak, and what is said first comes with the proof', async () => {
+  const { port, heard } = await peer(KEY);
+  await open(port, Buffer.from('first'));
+  expect((await heard)?.toString()).toBe('first');
+});
+
+test.each([
+  ['the newest', ['rookery-pod/3', 'rookery-pod/2'], 'rookery-pod/2'],
+  ['nothing, as the first version', undefined, ''],
+])('the first words are for what the other side can do: %s', async (_name, protocols, known) => {
+  const { port, heard } = await peer(KEY, protocols && { protocols });
+  await open(port, protocol => Buffer.from(`to ${protocol}`));
+  expect((await heard)?.toString()).toBe(`to ${known}`);
+});
+
+test('a caller who has nothing to say to such a one ends the connection without a word', async () => {
+  const { port, heard } = await peer(KEY);
+  const refused = open(port, () => {
+    throw new Error('too old');
+  });
+  await expect(refused).rejects.toThrow('too old');
+  expect(await heard).toBe(null);
+});
+
+test('bytes that come right behind the other side’s proof are not lost', async () => {
+  const { port } = await peer(KEY, { rest: Buffer.from('early') });
+  const socket = await open(port);
+  const [chunk] = await once(socket.resume(), 'data');
+  expect(String(chunk)).toBe('early');
+});
+
+test('one that does not know the key gets neither a proof nor a word of the caller', async () => {
+  const { port, heard } = await peer(randomBytes(32).toString('hex'));
+  await expect(open(port, Buffer.from('secret'))).rejects.toMatchObject({
+    code: 'unavailable',
+    message: `the manager at 127.0.0.1:${port} does not know the key of the pod: something else listens there`,
+  });
+  expect(await heard).toBe(null);
+});
+
+test('one who stands between the two and passes on what they say is refused', async () => {
+  const { port, heard } = await peer(KEY);
+  const { cert, key } = authority('others').issue('pod');
+  const between = createServer({ cert, key }, socket => {
+    const onward = tlsConnect({ host: '127.0.0.1', port, rejectUnauthorized: false });
+    for (const side of [socket, onward]) side.on('error', () => undefined);
+    socket.pipe(onward).pipe(socket);
+    closing.push(() => onward.destroy());
+  });
+  await expect(open(await listen(between), Buffer.from('secret'))).rejects.toMatchObject({
+    message: expect.stringContaining('does not know the key of the pod'),
+  });
+  expect(await heard).toBe(null);
+});
+
+test.each([
+  ['ends at once', (socket: net.Socket) => socket.destroy(), 'before it had proven'],
+  ['speaks another protocol', (socket: net.Socket) => socket.end('SSH-2.0-x\r\n'), 'cannot be reached'],
+])('one that %s is a failure, and nobody waits for it', async (_what, answer, message) => {
+  const port = await listen(net.createServer(socket => answer(socket.on('error', () => undefined))));
+  await expect(open(port)).rejects.toMatchObject({ code: 'unavailable', message: expect.stringContaining(message) });
+});
+
+test('one that says nothing is given up when its caller does, and the connection is closed', async () => {
+  const sockets: net.Socket[] = [];
+  const port = await listen(net.createServer(socket => sockets.push(socket.on('error', () => undefined).resume())));
+  const caller = new AbortController();
+  const opening = open(port, undefined, caller.signal);
+  await expect.poll(() => sockets.length, { timeout: WAIT_MS }).toBe(1);
+  caller.abort();
+  await expect(opening).rejects.toMatchObject({ code: 'deadline_exceeded' });
+  await expect.poll(() => sockets[0]?.destroyed, { timeout: WAIT_MS }).toBe(true);
+});
+
+test('nothing listens: it is said at once', async () => {
+  const server = net.createServer();
+  const port = await listen(server);
+  server.close();
+  await expect(open(port)).rejects.toMatchObject({
+    code: 'unavailable',
+    message: expect.stringContaining('ECONNREFUSED'),
+  });
+});
+
+test('what was prepared is taken, says nothing before, and another one is made when there is no more', async () => {
+  const { port, heard, count } = await peer(KEY);
+  prepareProven({ host: '127.0.0.1', port, key: KEY }, 2);
+  await expect.poll(() => count.seen).toBe(2);
+  await open(port);
+  await open(port, Buffer.from('first'));
+  expect((await heard)?.toString()).toBe('first');
+  expect(count.seen).toBe(2);
+  await open(port);
+  expect(count.seen).toBe(3);
+});
+
+test('what was prepared and is not wanted is closed', async () => {
+  const { port, count } = await peer(KEY);
+  const other = { host: '127.0.0.1', port, key: KEY };
+  prepareProven(other, 3);
+  await expect.poll(() => count.seen).toBe(3);
+  forgetProven(other);
+  await expect.poll(() => count.open).toBe(0);
+});
+
+test('one that was prepared and has failed is made again, and that one says why', async () => {
+  const server = net.createServer(socket => socket.on('error', () => undefined).destroy());
+  const port = await listen(server);
+  const count = countOf(server);
+  prepareProven({ host: '127.0.0.1', port, key: KEY }, 1);
+  await expect.poll(() => count.open === 0 && count.seen === 1).toBe(true);
+  await expect(open(port)).rejects.toMatchObject({ code: 'unavailable' });
+});
+
+test('a caller who leaves while the other side has not answered is told, prepared or not', async () => {
+  const port = await listen(net.createServer(socket => void socket.on('error', () => undefined)));
+  prepareProven({ host: '127.0.0.1', port, key: KEY }, 1);
+  await expect(open(port, undefined, AbortSignal.timeout(50))).rejects.toMatchObject({ code: 'deadline_exceeded' });
+});

@@ -1,0 +1,45 @@
+import { expect, test } from 'vitest';
+import { Stages } from './stages.ts';
+
+const HEADER = /^[a-z]+;dur=\d+\.\d{3}(, [a-z]+;dur=\d+\.\d{3})*$/;
+
+/** The stages of a header, in their order. */
+function read(stages: Stages): [string, number][] {
+  return String(stages)
+    .split(', ')
+    .map(stage => stage.split(';dur='))
+    .map(([name = '', ms]) => [name, Number(ms)]);
+}
+
+test('stages stand in the order in which they ended, and are together no longer than the time that went by', () => {
+  const startMs = performance.now();
+  const stages = new Stages(startMs);
+  stages.over('checks');
+  stages.over('row');
+  const tookMs = performance.now() - startMs;
+  expect(String(stages)).toMatch(HEADER);
+  const read_ = read(stages);
+  expect(read_.map(([name]) => name)).toEqual(['checks', 'row']);
+  expect(read_.reduce((sum, [, ms]) => sum + ms, 0)).toBeLessThanOrEqual(tookMs + 0.002);
+});
+
+test('the first stage has what went by before anybody counted', () => {
+  const stages = new Stages(performance.now() - 1000);
+  stages.over('http');
+  expect(read(stages)[0]?.[1]).toBeGreaterThanOrEqual(1000);
+});
+
+test.each<[string, Record<string, number>]>([
+  ['more than the time that went by', { mounts: 1e9, limits: 5 }],
+  ['less than nothing', { mounts: -5 }],
+  ['nothing', {}],
+])('parts that others measured never make a budget larger than its time: %s', (_title, parts) => {
+  const stages = new Stages();
+  stages.overWith('start', parts);
+  const seen = read(stages);
+  expect(seen.map(([name]) => name)).toEqual(['start', ...Object.keys(parts)]);
+  for (const [, ms] of seen) {
+    expect(ms).toBeGreaterThanOrEqual(0);
+    expect(ms).toBeLessThan(60_000);
+  }
+});

@@ -1,0 +1,133 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { delimiter, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Environment } from '../core/environment.ts';
+
+/** The oldest major version that the runtime is for. */
+export const OLDEST_NODE = 20;
+const ASK_TIMEOUT_MS = 5_000;
+const ASK = 'process.stdout.write(process.versions.node + " " + process.execPath)';
+const RUNTIME = ['runtimes', 'nodejs', 'lib', 'main.js'];
+const WELL_KNOWN = ['/usr/local/bin', '/usr/bin', '/opt/node/bin', '/opt/homebrew/bin'];
+
+export interface Node {
+  /** `22.18.0` */
+  readonly version: string;
+  /** `process.execPath`: never the shim of a version manager. */
+  readonly path: string;
+}
+
+/** What each program has said, while it is the same file. */
+const asked = new Map<string, { readonly changedMs: number; readonly node: Node | null }>();
+
+/**
+ * The Node of this major version on this host, the newest of all for `''`, or the sentence why there is none. Looked for in
+ * `NODE_HOME_<version>`, on the PATH, in the usual places, below nvm's directory, and last comes the one that runs this service.
+ */
+export function findNode(version: string, environment: Environment): Node | { readonly problem: string } {
+  const found = lookForNode(version, candidates(environment, WELL_KNOWN));
+  if (found !== null) return found;
+  const wanted = version === '' ? `Node.js ${OLDEST_NODE} or newer` : `Node.js ${version}`;
+  const variable = version === '' ? `NODE_HOME_${OLDEST_NODE}` : `NODE_HOME_${version}`;
+  return { problem: `no ${wanted} was found: put it on the PATH of the service, or name its directory in ${variable}` };
+}
+
+/** The first of these programs that is of the major version; the newest for `''`. */
+export function lookForNode(version: string, programs: readonly string[]): Node | null {
+  let newest: Node | null = null;
+  for (const program of programs) {
+    const node = ask(program);
+    if (node === null) continue;
+    if (majorOf(node) === Number(version || -1)) return node;
+    const isNewer = newest === null || compare(node.version, newest.version) > 0;
+    if (version === '' && majorOf(node) >= OLDEST_NODE && isNewer) newest = node;
+  }
+  return newest;
+}
+
+/** Every place where a Node may be, those that somebody named first. */
+export function candidates(environment: Environment, wellKnown: readonly string[]): readonly string[] {
+  const homes = Object.keys(environment)
+    .filter(name => /^NODE_HOME_\d+$/.test(name))
+    .map(name => environment[name] ?? '')
+    .filter(home => home !== '');
+  const nvm = join(environment.NVM_DIR || join(environment.HOME || '/root', '.nvm'), 'versions', 'node');
+  const directories = [
+    ...homes.map(home => join(home, 'bin')),
+    ...(environment.PATH ?? '').split(delimiter).filter(directory => directory !== ''),
+    ...wellKnown,
+    ...list(nvm).map(name => join(nvm, name, 'bin')),
+  ];
+  return [...new Set([...directories.map(directory => join(directory, 'node')), process.execPath])].filter(existsSync);
+}
+
+export interface NodeRuntime {
+  /** The program's first file. */
+  readonly main: string;
+  /** What it needs to see, itself and the library for TypeScript. */
+  readonly directories: readonly string[];
+}
+
+let runtime: NodeRuntime | undefined;
+
+/** The runtime's files in this installation, or the sentence that they are missing. */
+export function findNodeRuntime(from: string = dirname(fileURLToPath(import.meta.url))): NodeRuntime | string {
+  if (runtime !== undefined) return runtime;
+  for (let directory = from; ; directory = dirname(directory)) {
+    const main = join(directory, ...RUNTIME);
+    if (existsSync(main)) {
+      // `<package>/dist/index.js`
+      const typescript = createRequire(main).resolve('amaro');
+      runtime = { main, directories: [dirname(main), dirname(dirname(typescript))] };
+      return runtime;
+    }
+    if (directory === dirname(directory)) return `${join(...RUNTIME)} is not there: the installation is not complete`;
+  }
+}
+
+function ask(program: string): Node | null {
+  const changedMs = statSync(program, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+  const known = asked.get(program);
+  if (known?.changedMs === changedMs) return known.node;
+  const node = start(program);
+  asked.set(program, { changedMs, node });
+  return node;
+}
+
+function start(program: string): Node | null {
+  try {
+    const said = execFileSync(program, ['-e', ASK], {
+      timeout: ASK_TIMEOUT_MS,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+      env: {},
+    });
+    const [, version = '', path = ''] = /^(\d+\.\d+\.\d+)\S* (\/.+)$/.exec(said) ?? [];
+    return version === '' ? null : { version, path: realpathSync(path) };
+  } catch {
+    return null;
+  }
+}
+
+function majorOf({ version }: Node): number {
+  return Number.parseInt(version, 10);
+}
+
+function compare(left: string, right: string): number {
+  const [a, b] = [left, right].map(version => version.split('.').map(Number));
+  for (let index = 0; index < 3; index++) {
+    const difference = (a?.[index] ?? 0) - (b?.[index] ?? 0);
+    if (difference !== 0) return difference;
+  }
+  return 0;
+}
+
+function list(directory: string): readonly string[] {
+  try {
+    return readdirSync(directory).toSorted();
+  } catch {
+    return [];
+  }
+}
