@@ -1,0 +1,28 @@
+"""The client of Rookery: `Rookery`, and `AsyncRookery` with the same methods to await."""
+
+from ._async.agents import AsyncAgent
+from ._async.client import AsyncRookery
+from ._async.functions import AsyncCall, AsyncFunction
+from ._async.terminal import AsyncTerminal
+from ._error import RookeryError
+from ._sync.agents import Agent
+from ._sync.client import Rookery
+from ._sync.functions import Call, Function
+from ._sync.terminal import Terminal
+from ._wire import Event, Output
+
+__all__ = [
+    "Agent",
+    "AsyncAgent",
+    "AsyncCall",
+    "AsyncFunction",
+    "AsyncRookery",
+    "AsyncTerminal",
+    "Call",
+    "Event",
+    "Function",
+    "Output",
+    "Rookery",
+    "RookeryError",
+    "Terminal",
+]

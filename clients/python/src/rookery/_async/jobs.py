@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, Union
+
+from .. import types as wire
+from .._runs import Environment
+from .._wire import Request, given
+from .code import AsyncCode
+from .connection import AsyncConnection
+
+MEBIBYTE = 1024 * 1024
+LOOK_AGAIN = 0.5
+OVER = frozenset(["SUCCEEDED", "FAILED", "STOPPED"])
+
+
+class AsyncJobs:
+    def __init__(self, connection: AsyncConnection, code: AsyncCode) -> None:
+        self._connection = connection
+        self._code = code
+
+    async def submit(
+        self,
+        command: str,
+        *,
+        id: Optional[str] = None,
+        code: Optional[Union[str, os.PathLike[str]]] = None,
+        env: Optional[Environment] = None,
+        pip: Optional[Sequence[str]] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        cpus: Optional[float] = None,
+        memory_mb: Optional[float] = None,
+        retries: Optional[int] = None,
+    ) -> str:
+        """Submits one line for `/bin/sh -c`, which runs in a copy of the directory `code`; answers the job's id."""
+        told: Dict[str, str] = {**(metadata or {})}
+        if retries is not None:
+            told["rookery.retries"] = str(retries)
+        body: Dict[str, Any] = {
+            "entrypoint": command,
+            "metadata": told,
+            "runtime_env": given(
+                working_dir=None if code is None else await self._code.upload_working_directory(code),
+                env_vars=env,
+                pip=None if pip is None else list(pip),
+            ),
+            **given(
+                submission_id=id,
+                entrypoint_num_cpus=cpus,
+                entrypoint_memory=None if memory_mb is None else memory_mb * MEBIBYTE,
+            ),
+        }
+        job: str = (await self._connection.call(Request("submitJob", body=body)))["submission_id"]
+        return job
+
+    async def get(self, id: str) -> wire.Job:
+        job: wire.Job = await self._connection.call(Request("getJob", {"id": id}))
+        return job
+
+    async def list(self) -> List[wire.Job]:
+        jobs: List[wire.Job] = await self._connection.call(Request("listJobs"))
+        return jobs
+
+    async def logs(self, id: str) -> str:
+        logs: str = (await self._connection.call(Request("getJobLogs", {"id": id})))["logs"]
+        return logs
+
+    def follow(self, id: str) -> AsyncIterator[str]:
+        """The lines of its log as they come, until it is over."""
+        return self._connection.lines(Request("getJobLogs", {"id": id}, {"follow": True}, is_unbounded=True))
+
+    async def wait(self, id: str) -> wire.Job:
+        """Its record once it is over, however it ended."""
+        while True:
+            job = await self.get(id)
+            if job["status"] in OVER:
+                return job
+            await asyncio.sleep(LOOK_AGAIN)
+
+    async def stop(self, id: str) -> None:
+        await self._connection.call(Request("stopJob", {"id": id}, may_repeat=True))
+
+    async def delete(self, id: str) -> None:
+        """Forgets one that is over."""
+        await self._connection.call(Request("deleteJob", {"id": id}))

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+from typing import Any, AsyncIterator, Mapping, Optional, Sequence, Union
+
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosedError
+
+from .._error import RookeryError
+from .._wire import Output, Request
+from .connection import AsyncConnection
+
+STDERR = 2
+
+
+class AsyncTerminal:
+    """A command in a sandbox with open streams. Read it to its end, or `wait`: a reader who pauses holds it up."""
+
+    returncode: Optional[int] = None
+    """Its exit code, once all was read; None when it ended without one."""
+
+    def __init__(self, socket: ClientConnection, has_terminal: bool) -> None:
+        self._socket = socket
+        self._has_terminal = has_terminal
+
+    async def __aiter__(self) -> AsyncIterator[Output]:
+        try:
+            async for message in self._socket:
+                if isinstance(message, str):
+                    told = json.loads(message)
+                    if told.get("type") == "exit":
+                        self.returncode = told["returncode"]
+                elif self._has_terminal:
+                    yield Output("stdout", message)
+                else:
+                    yield Output("stderr" if message[0] == STDERR else "stdout", message[1:])
+        except ConnectionClosedError as error:
+            if self.returncode is None:
+                raise RookeryError("the terminal broke off: %s" % error) from error
+
+    async def wait(self) -> Optional[int]:
+        """Reads what is left, and answers the exit code."""
+        async for _ in self:
+            pass
+        return self.returncode
+
+    async def write(self, data: Union[str, bytes]) -> None:
+        await self._socket.send(data.encode() if isinstance(data, str) else data)
+
+    async def resize(self, cols: int, rows: int) -> None:
+        await self._socket.send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
+
+    async def end_input(self) -> None:
+        """No more input will come."""
+        await self._socket.send(json.dumps({"type": "stdin-end"}))
+
+    async def close(self) -> None:
+        """Ends the command, too."""
+        await self._socket.close()
+
+    async def __aenter__(self) -> AsyncTerminal:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def open_terminal(
+    connection: AsyncConnection,
+    params: Mapping[str, str],
+    command: Optional[Union[str, Sequence[str]]],
+    env: Mapping[str, str],
+    size: Mapping[str, Any],
+) -> AsyncTerminal:
+    words = command if command is None or isinstance(command, str) else json.dumps(list(command))
+    query = {**size, "command": words, "env": ["%s=%s" % pair for pair in env.items()]}
+    return AsyncTerminal(await connection.web_socket(Request("openExec", params, query)), bool(size["tty"]))

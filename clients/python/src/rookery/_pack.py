@@ -1,0 +1,144 @@
+"""A directory as a tar.gz: what the command line leaves out is left out here too (docs/deploy.md)."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import posixpath
+import stat
+import tarfile
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator, List, Optional, Tuple, Union
+
+from pathspec import GitIgnoreSpec
+
+from ._error import RookeryError
+
+IGNORE_FILE = ".rookeryignore"
+LEFT_OUT = frozenset([".git", "__pycache__", "node_modules", ".venv", IGNORE_FILE])
+MAX_FILES = 50_000
+CHUNK = 64 * 1024
+
+#: What an ignore file leaves out, and the directory that has it.
+Rules = Tuple[str, GitIgnoreSpec]
+
+
+@dataclass(frozen=True)
+class Packed:
+    archive: Path
+    sha256: str
+    content_sha256: str
+    """Of what is in it, without the compression."""
+
+
+def pack(directory: Union[str, os.PathLike[str]], archive: Path, follows_links: bool) -> Packed:
+    """The same files give the same bytes: no times and no owners are in it, and its order is that of the names."""
+    root = Path(directory).resolve()
+    if not root.is_dir():
+        raise RookeryError("code: there is no directory %s" % root)
+    with archive.open("xb") as out:
+        compressed: Any = _Hashed(out)
+        with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, compresslevel=6, mtime=0) as zipped:
+            content: Any = _Hashed(zipped)
+            with tarfile.open(fileobj=content, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+                _Walk(root, tar, follows_links).directory("", [])
+    return Packed(archive, compressed.digest.hexdigest(), content.digest.hexdigest())
+
+
+@contextmanager
+def scratch_file() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="rookery-code-") as work:
+        yield Path(work) / "code.tar.gz"
+
+
+class _Hashed:
+    def __init__(self, out: Any) -> None:
+        self._out = out
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        self._out.write(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+class _Walk:
+    def __init__(self, root: Path, tar: tarfile.TarFile, follows_links: bool) -> None:
+        self._root = root
+        self._tar = tar
+        self._follows_links = follows_links
+        self._files = 0
+
+    def directory(self, below: str, above: List[Rules]) -> None:
+        rules = above + self._rules_of(below)
+        for entry in sorted(os.scandir(self._root / below), key=lambda one: one.name):
+            path = posixpath.join(below, entry.name)
+            is_directory = entry.is_dir(follow_symlinks=self._follows_links)
+            if entry.name in LEFT_OUT or _is_ignored(rules, path, is_directory):
+                continue
+            if entry.is_symlink() and not self._follows_links:
+                self._add(self._link(path, os.readlink(entry.path)))
+            elif is_directory:
+                self._add(_entry(path, tarfile.DIRTYPE, 0o755), counts=False)
+                self.directory(path, rules)
+            elif entry.is_file():
+                self._file(path, Path(entry.path))
+
+    def _file(self, path: str, source: Path) -> None:
+        with source.open("rb") as content:
+            found = os.fstat(content.fileno())
+            info = _entry(path, tarfile.REGTYPE, 0o755 if found.st_mode & 0o111 else 0o644)
+            info.size = found.st_size
+            self._add(info, content)
+
+    def _link(self, path: str, target: str) -> tarfile.TarInfo:
+        leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        if target.startswith("/") or ".." in leads_to.split("/"):
+            raise RookeryError(
+                "code: %s is a link to %s, which is not in %s: leave it out with %s, or put what it leads to there."
+                % (path, target, self._root, IGNORE_FILE)
+            )
+        info = _entry(path, tarfile.SYMTYPE, 0o777)
+        info.linkname = target
+        return info
+
+    def _add(self, info: tarfile.TarInfo, content: Any = None, counts: bool = True) -> None:
+        self._files += counts
+        if self._files > MAX_FILES:
+            raise RookeryError(
+                "code %s has more than %d files: leave out what is not needed with %s."
+                % (self._root, MAX_FILES, IGNORE_FILE)
+            )
+        self._tar.addfile(info, content)
+
+    def _rules_of(self, below: str) -> List[Rules]:
+        try:
+            text = (self._root / below / IGNORE_FILE).read_text()
+        except OSError:
+            return []
+        return [(below, GitIgnoreSpec.from_lines(text.splitlines()))]
+
+
+def _entry(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(path)
+    info.type = kind
+    info.mode = stat.S_IMODE(mode)
+    return info
+
+
+def _is_ignored(all_rules: List[Rules], path: str, is_directory: bool) -> bool:
+    """The file nearest to it decides, and in a file the last line that fits."""
+    is_left_out = False
+    for below, rules in all_rules:
+        own = path if below == "" else path[len(below) + 1 :]
+        decided: Optional[bool] = rules.check_file(own + "/" if is_directory else own).include
+        if decided is not None:
+            is_left_out = decided
+    return is_left_out

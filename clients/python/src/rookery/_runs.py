@@ -1,0 +1,60 @@
+"""What an agent and a function have in common, with the names of `rookery.yaml` (docs/deploy.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+from ._wire import given
+from .types import AgentExpose, SecretReference
+
+CODE_SCHEME = "code://"
+#: Where the code of an agent is mounted.
+CODE_PATH = "/code"
+PIP_FILES = ("requirements.txt", "pyproject.toml", "uv.lock", "poetry.lock")
+
+Environment = Mapping[str, Union[str, SecretReference]]
+
+
+def run_fields(
+    code: Optional[Union[str, os.PathLike[str]]],
+    *,
+    runtime: Optional[str],
+    handler: Optional[str],
+    initializer: Optional[str],
+    pre_stop: Optional[str],
+    dependencies: Optional[str],
+    cpu: int,
+    memory: int,
+    image: str,
+    user: Optional[str],
+    ports: Optional[List[str]],
+) -> Dict[str, Any]:
+    chosen = runtime or "python%d.%d" % sys.version_info[:2]
+    is_node = chosen.startswith("nodejs")
+    # A server of HTTP has none.
+    usual = None if chosen == "http" else "index.handle" if is_node else "handler.handle"
+    asks = code is not None and any((Path(code) / name).exists() for name in (["package.json"] if is_node else PIP_FILES))
+    return {
+        **given(handler=handler or usual, dependencies=dependencies or ("auto" if asks else None)),
+        "runtime": chosen,
+        "cpu": cpu,
+        "memory": memory,
+        "extendedHandler": given(initializer=initializer, pre_stop=pre_stop),
+        "rootfs": {"imageurl": image, **given(user=user, ports=ports)},
+    }
+
+
+def made_up_name(code: Optional[Union[str, os.PathLike[str]]], key: str) -> str:
+    """The name of the directory with something behind it that no other key has; it can stand in an address."""
+    base = "agent" if code is None or str(code).startswith(CODE_SCHEME) else Path(code).resolve().name
+    words = re.sub("[^a-z0-9]+", "-", base.lower()).strip("-")[:30].strip("-")
+    return "%s-%s" % (words or "agent", hashlib.sha256(key.encode()).hexdigest()[:8])
+
+
+def is_id(text: str) -> bool:
+    return re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text) is not None

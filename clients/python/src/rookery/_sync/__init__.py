@@ -1,0 +1,1 @@
+# Made by `npm run generate` from _async/__init__.py.

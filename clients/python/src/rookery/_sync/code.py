@@ -1,0 +1,69 @@
+# Made by `npm run generate` from _async/code.py.
+from __future__ import annotations
+
+import os
+from typing import Iterator, Union
+
+from .. import types as wire
+from .._error import RookeryError
+from .._pack import pack, scratch_file
+from .._runs import CODE_SCHEME
+from .._wire import Request
+from .connection import Connection
+
+OCTETS = "application/octet-stream"
+
+
+class Code:
+    """Uploaded code, named by its content."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def upload(self, directory: Union[str, os.PathLike[str]]) -> str:
+        """Packs a directory and uploads it unless the service has it already; answers its name, `code://<sha256>`."""
+        if str(directory).startswith(CODE_SCHEME):
+            return str(directory)
+        with scratch_file() as archive:
+            packed = pack(directory, archive, False)
+            params = {"sha256": packed.sha256}
+            if not self._is_there(Request("getCode", params)):
+                self._connection.call(
+                    Request("putCode", params, content=archive, content_type=OCTETS, is_unbounded=True)
+                )
+        return CODE_SCHEME + packed.sha256
+
+    def upload_working_directory(self, directory: Union[str, os.PathLike[str]]) -> str:
+        """The working directory of jobs, which is another kind of package; answers its URI."""
+        with scratch_file() as archive:
+            packed = pack(directory, archive, True)
+            name = "_rookery_pkg_%s.tar.gz" % packed.content_sha256[:40]
+            params = {"protocol": "gcs", "name": name}
+            if not self._is_there(Request("getPackage", params)):
+                self._connection.read(
+                    Request("putPackage", params, content=archive, content_type=OCTETS, is_unbounded=True)
+                )
+        return "gcs://" + name
+
+    def list(self) -> Iterator[wire.CodePackage]:
+        cursor = None
+        while True:
+            page = self._connection.call(Request("listCode", query={"cursor": cursor}))
+            for package in page["packages"]:
+                yield package
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def delete(self, sha256: str) -> None:
+        """Fails while something refers to it."""
+        self._connection.call(Request("deleteCode", {"sha256": sha256}))
+
+    def _is_there(self, request: Request) -> bool:
+        try:
+            self._connection.read(request)
+            return True
+        except RookeryError as error:
+            if error.status == 404 or "does not exist" in error.message:
+                return False
+            raise

@@ -1,0 +1,87 @@
+# Made by `npm run generate` from _async/jobs.py.
+from __future__ import annotations
+
+import time
+import os
+from typing import Any, Iterator, Dict, List, Mapping, Optional, Sequence, Union
+
+from .. import types as wire
+from .._runs import Environment
+from .._wire import Request, given
+from .code import Code
+from .connection import Connection
+
+MEBIBYTE = 1024 * 1024
+LOOK_AGAIN = 0.5
+OVER = frozenset(["SUCCEEDED", "FAILED", "STOPPED"])
+
+
+class Jobs:
+    def __init__(self, connection: Connection, code: Code) -> None:
+        self._connection = connection
+        self._code = code
+
+    def submit(
+        self,
+        command: str,
+        *,
+        id: Optional[str] = None,
+        code: Optional[Union[str, os.PathLike[str]]] = None,
+        env: Optional[Environment] = None,
+        pip: Optional[Sequence[str]] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        cpus: Optional[float] = None,
+        memory_mb: Optional[float] = None,
+        retries: Optional[int] = None,
+    ) -> str:
+        """Submits one line for `/bin/sh -c`, which runs in a copy of the directory `code`; answers the job's id."""
+        told: Dict[str, str] = {**(metadata or {})}
+        if retries is not None:
+            told["rookery.retries"] = str(retries)
+        body: Dict[str, Any] = {
+            "entrypoint": command,
+            "metadata": told,
+            "runtime_env": given(
+                working_dir=None if code is None else self._code.upload_working_directory(code),
+                env_vars=env,
+                pip=None if pip is None else list(pip),
+            ),
+            **given(
+                submission_id=id,
+                entrypoint_num_cpus=cpus,
+                entrypoint_memory=None if memory_mb is None else memory_mb * MEBIBYTE,
+            ),
+        }
+        job: str = (self._connection.call(Request("submitJob", body=body)))["submission_id"]
+        return job
+
+    def get(self, id: str) -> wire.Job:
+        job: wire.Job = self._connection.call(Request("getJob", {"id": id}))
+        return job
+
+    def list(self) -> List[wire.Job]:
+        jobs: List[wire.Job] = self._connection.call(Request("listJobs"))
+        return jobs
+
+    def logs(self, id: str) -> str:
+        logs: str = (self._connection.call(Request("getJobLogs", {"id": id})))["logs"]
+        return logs
+
+    def follow(self, id: str) -> Iterator[str]:
+        """The lines of its log as they come, until it is over."""
+        return self._connection.lines(Request("getJobLogs", {"id": id}, {"follow": True}, is_unbounded=True))
+
+    def wait(self, id: str) -> wire.Job:
+        """Its record once it is over, however it ended."""
+        while True:
+            job = self.get(id)
+            if job["status"] in OVER:
+                return job
+            time.sleep(LOOK_AGAIN)
+
+    def stop(self, id: str) -> None:
+        self._connection.call(Request("stopJob", {"id": id}, may_repeat=True))
+
+    def delete(self, id: str) -> None:
+        """Forgets one that is over."""
+        self._connection.call(Request("deleteJob", {"id": id}))

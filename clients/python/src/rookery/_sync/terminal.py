@@ -1,0 +1,78 @@
+# Made by `npm run generate` from _async/terminal.py.
+from __future__ import annotations
+
+import json
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
+
+from websockets.sync.client import ClientConnection
+from websockets.exceptions import ConnectionClosedError
+
+from .._error import RookeryError
+from .._wire import Output, Request
+from .connection import Connection
+
+STDERR = 2
+
+
+class Terminal:
+    """A command in a sandbox with open streams. Read it to its end, or `wait`: a reader who pauses holds it up."""
+
+    returncode: Optional[int] = None
+    """Its exit code, once all was read; None when it ended without one."""
+
+    def __init__(self, socket: ClientConnection, has_terminal: bool) -> None:
+        self._socket = socket
+        self._has_terminal = has_terminal
+
+    def __iter__(self) -> Iterator[Output]:
+        try:
+            for message in self._socket:
+                if isinstance(message, str):
+                    told = json.loads(message)
+                    if told.get("type") == "exit":
+                        self.returncode = told["returncode"]
+                elif self._has_terminal:
+                    yield Output("stdout", message)
+                else:
+                    yield Output("stderr" if message[0] == STDERR else "stdout", message[1:])
+        except ConnectionClosedError as error:
+            if self.returncode is None:
+                raise RookeryError("the terminal broke off: %s" % error) from error
+
+    def wait(self) -> Optional[int]:
+        """Reads what is left, and answers the exit code."""
+        for _ in self:
+            pass
+        return self.returncode
+
+    def write(self, data: Union[str, bytes]) -> None:
+        self._socket.send(data.encode() if isinstance(data, str) else data)
+
+    def resize(self, cols: int, rows: int) -> None:
+        self._socket.send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
+
+    def end_input(self) -> None:
+        """No more input will come."""
+        self._socket.send(json.dumps({"type": "stdin-end"}))
+
+    def close(self) -> None:
+        """Ends the command, too."""
+        self._socket.close()
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_terminal(
+    connection: Connection,
+    params: Mapping[str, str],
+    command: Optional[Union[str, Sequence[str]]],
+    env: Mapping[str, str],
+    size: Mapping[str, Any],
+) -> Terminal:
+    words = command if command is None or isinstance(command, str) else json.dumps(list(command))
+    query = {**size, "command": words, "env": ["%s=%s" % pair for pair in env.items()]}
+    return Terminal(connection.web_socket(Request("openExec", params, query)), bool(size["tty"]))

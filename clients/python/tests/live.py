@@ -1,0 +1,142 @@
+"""Both clients against a service that runs: `ROOKERY_ADDRESS`, and `ROOKERY_LOSSY_ADDRESS` of one that breaks off a create."""
+
+import asyncio
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from rookery import AsyncRookery, Rookery, RookeryError
+
+HANDLER = """
+calls = 0
+
+def handle(event, context):
+    global calls
+    calls += 1
+    if "fail" in event:
+        raise ValueError(event["fail"])
+    if "words" in event:
+        stream = context.get_stream()
+        for word in event["words"]:
+            stream.write(word)
+        return "end"
+    print("called by", event["name"], flush=True)
+    return {"text": "Hello, " + event["name"], "calls": calls}
+"""
+#: Of the service: the newest that it has.
+RUNTIME = os.environ["ROOKERY_TEST_RUNTIME"]
+
+
+class WithCode(unittest.TestCase):
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.code = Path(scratch.name) / "app"
+        self.code.mkdir()
+        (self.code / "handler.py").write_text(HANDLER)
+        (self.code / "input").write_text("from the directory\n")
+
+
+class Waiting(WithCode):
+    def setUp(self) -> None:
+        super().setUp()
+        self.rookery = Rookery()
+        self.addCleanup(self.rookery.close)
+
+    def test_an_agent_from_a_directory(self) -> None:
+        self.rookery.secrets.set("python-word", "hidden")
+        agent = self.rookery.agents.create(self.code, runtime=RUNTIME, env={"WORD": {"secret": "python-word"}})
+        self.assertRegex(agent.name, "^app-")
+        self.assertEqual(agent.record["status"], "RUNNING")
+        self.assertEqual(agent.invoke({"name": "Ada"})["text"], "Hello, Ada")
+
+        done = agent.exec("ls /code; echo $WORD")
+        self.assertEqual((done["returncode"], done["stdout"]), (0, "handler.py\ninput\nhidden\n"))
+        agent.files.make_directory("/tmp/in/side")
+        agent.files.write("/tmp/in/side/data", b"\x01\xff", mode="600")
+        self.assertEqual(agent.files.read("/tmp/in/side/data"), b"\x01\xff")
+        self.assertEqual(b"".join(agent.files.read_chunks("/tmp/in/side/data")), b"\x01\xff")
+        found = agent.files.list("/tmp/in", recursive=True)
+        self.assertEqual([entry["name"] for entry in found], ["side", "data"])
+
+        with agent.terminal(["sh", "-c", 'cat; echo "$WHERE" >&2; exit 3'], tty=False, env={"WHERE": "err"}) as pipes:
+            pipes.write("typed")
+            pipes.end_input()
+            written = [(piece.stream, piece.data) for piece in pipes]
+            self.assertEqual(sorted(written), [("stderr", b"err\n"), ("stdout", b"typed")])
+            self.assertEqual(pipes.returncode, 3)
+
+        self.assertIn("called by Ada", next(line for line in agent.follow() if "called by" in line))
+        agent.restart()
+        self.assertEqual(agent.invoke({"name": "Ada"})["calls"], 1)
+        self.assertEqual(self.rookery.agents.get(agent.name).id, agent.id)
+        agent.delete()
+        with self.assertRaises(RookeryError) as gone:
+            agent.refresh()
+        self.assertEqual((gone.exception.status, gone.exception.code), (404, 404))
+
+    def test_a_create_whose_answer_got_lost_is_sent_again_and_there_is_one_agent(self) -> None:
+        with Rookery(os.environ["ROOKERY_LOSSY_ADDRESS"]) as lossy:
+            with lossy.agents.create(self.code, runtime=RUNTIME, name="python-once") as agent:
+                found = [one.id for one in self.rookery.agents.list(name="python-once", page_size=1)]
+                self.assertEqual(found, [agent.id])
+
+    def test_an_error_is_one_class_with_code_message_status_and_trace_id(self) -> None:
+        with self.rookery.agents.create(self.code, runtime=RUNTIME) as agent:
+            with self.assertRaises(RookeryError) as failed:
+                agent.invoke({"fail": "asked to"}, trace_id="told-by-the-caller")
+            self.assertIn("asked to", failed.exception.message)
+            self.assertEqual((failed.exception.status, failed.exception.trace_id), (500, "told-by-the-caller"))
+            with self.assertRaisesRegex(RookeryError, "took longer than its timeout"):
+                agent.exec("sleep 60", timeout=0.05)
+        with Rookery("http://127.0.0.1:1", retries=0) as nowhere, self.assertRaisesRegex(RookeryError, "cannot be reached"):
+            nowhere.agents.get("x")
+
+    def test_a_function(self) -> None:
+        function = self.rookery.functions.register("pyadd", self.code, runtime=RUNTIME)
+        self.assertEqual(function.invoke({"name": "Ada"})["text"], "Hello, Ada")
+        self.assertEqual(list(function.stream({"words": ["one", "two"]})), ["one", "two", "end"])
+        self.assertEqual(function.start({"name": "Ada"}).result()["text"], "Hello, Ada")
+        with self.assertRaises(RookeryError) as failed:
+            function.start({"fail": "later"}).result()
+        self.assertEqual(failed.exception.code, 4002)
+        version = function.publish("v1")
+        self.assertTrue(version.urn.endswith(":v1"))
+        self.assertIn(function.name, [one.name for one in self.rookery.functions.list()])
+        version.delete()
+        function.delete()
+        with self.assertRaises(RookeryError) as gone:
+            self.rookery.functions.get("pyadd")
+        self.assertEqual(gone.exception.code, 4115)
+
+
+class Awaited(WithCode, unittest.IsolatedAsyncioTestCase):
+    async def test_the_same_with_await(self) -> None:
+        async with AsyncRookery() as rookery:
+            events = rookery.events.follow()
+            self.assertEqual((await events.__anext__()).type, "hello")
+            agent = await rookery.agents.create(self.code, runtime=RUNTIME)
+            async with agent:
+                async for event in events:
+                    if event.type == "ready" and event.data["instance_id"] == agent.id:
+                        break
+                await events.aclose()
+                answers = await asyncio.gather(*(agent.invoke({"name": str(number)}) for number in range(5)))
+                self.assertEqual(sorted(answer["calls"] for answer in answers), [1, 2, 3, 4, 5])
+                async with await agent.terminal("echo $((6 * 7))", cols=100) as terminal:
+                    shown = b"".join([piece.data async for piece in terminal])
+                    self.assertEqual((shown, terminal.returncode), (b"42\r\n", 0))
+            function = await rookery.functions.register("pyasync", self.code, runtime=RUNTIME)
+            self.assertEqual([piece async for piece in function.stream({"words": ["one"]})], ["one", "end"])
+            await function.delete()
+
+            job = await rookery.jobs.submit("cat input", code=self.code)
+            lines = [line async for line in rookery.jobs.follow(job)]
+            self.assertIn("from the directory", "\n".join(lines))
+            self.assertEqual((await rookery.jobs.wait(job))["status"], "SUCCEEDED")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

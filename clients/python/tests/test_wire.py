@@ -1,0 +1,79 @@
+import tarfile
+import tempfile
+import unittest
+from pathlib import Path
+
+from rookery import RookeryError
+from rookery._error import Unreachable
+from rookery._pack import pack
+from rookery._wire import EventReader, LineReader, Request, retry_after
+
+
+def answer(status: int, code: "int | None" = None, message: str = "no", after: "float | None" = None) -> RookeryError:
+    return RookeryError(message, status=status, code=code, retry_after=after)
+
+
+class Retries(unittest.TestCase):
+    def test_what_may_be_repeated_is_sent_again_after_a_break_and_after_answers_of_a_moment(self) -> None:
+        for error in [Unreachable("no", has_begun=True), answer(429), answer(502), answer(503), answer(504)]:
+            self.assertGreater(retry_after(error, 1, True) or 0, 0)
+        for error in [answer(400), answer(404), answer(500), RookeryError("timeout")]:
+            self.assertIsNone(retry_after(error, 1, True))
+
+    def test_a_call_is_sent_again_only_when_it_has_certainly_not_begun(self) -> None:
+        starting = answer(503, message="the server is starting: it does not yet know")
+        for error in [Unreachable("no", has_begun=False), answer(429), answer(503, 150431), starting]:
+            self.assertGreater(retry_after(error, 1, False) or 0, 0)
+        for error in [Unreachable("no", has_begun=True), answer(502), answer(503, 150503), answer(503)]:
+            self.assertIsNone(retry_after(error, 1, False))
+
+    def test_pauses_double_up_to_a_bound_and_are_at_least_what_the_service_asks_for(self) -> None:
+        self.assertEqual([retry_after(answer(503), tried, True, 1) for tried in (1, 2, 3, 10)], [0.2, 0.4, 0.8, 5.0])
+        self.assertEqual(retry_after(answer(503, after=3), 1, True, 0), 3)
+        self.assertIsNone(retry_after(answer(503, after=3600), 1, True))
+
+    def test_an_update_that_names_its_revision_is_not_repeated(self) -> None:
+        repeated = [Request(name).repeats for name in ("getAgent", "putSecret", "updateFunction", "createAgent")]
+        self.assertEqual(repeated, [True, True, False, False])
+
+
+class Streams(unittest.TestCase):
+    def test_events_have_ids_types_and_lines(self) -> None:
+        reader = EventReader()
+        lines = ["id: 7", "event: ready", "data: a", "data:b", "", ": comment", "", "data: c", "", "data: cut"]
+        found = [event for line in lines for event in reader.take(line)]
+        self.assertEqual(found, [("7", "ready", "a\nb"), ("7", "message", "c")])
+
+    def test_a_character_that_is_cut_in_two_is_whole_in_its_line(self) -> None:
+        reader, text = LineReader(), "ä\nb".encode()
+        self.assertEqual([*reader.take(text[:1]), *reader.take(text[1:]), *reader.end()], ["ä", "b"])
+
+
+class Packages(unittest.TestCase):
+    def setUp(self) -> None:
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.root = Path(scratch.name)
+        self.code = self.root / "code"
+        (self.code / "sub").mkdir(parents=True)
+
+    def test_the_same_files_are_the_same_package_and_ignore_files_leave_out(self) -> None:
+        for name in ("b.py", "a.py", "left.log", "sub/kept.log", "sub/c.py"):
+            (self.code / name).write_text(name)
+        (self.code / ".rookeryignore").write_text("*.log\n")
+        (self.code / "sub/.rookeryignore").write_text("!kept.log\n")
+        (self.code / "link").symlink_to("a.py")
+        first = pack(self.code, self.root / "1", False)
+        (self.code / "a.py").write_text("a.py")
+        self.assertEqual(pack(self.code, self.root / "2", False).sha256, first.sha256)
+        with tarfile.open(first.archive) as tar:
+            self.assertEqual(tar.getnames(), ["a.py", "b.py", "link", "sub", "sub/c.py", "sub/kept.log"])
+
+    def test_a_link_that_leads_out_is_refused_by_its_name(self) -> None:
+        (self.code / "out").symlink_to("../elsewhere")
+        with self.assertRaisesRegex(RookeryError, "out is a link to ../elsewhere, which is not in"):
+            pack(self.code, self.root / "1", False)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,181 @@
+// Made by `npm run generate` from src/cli/code-archive.ts.
+import { createHash } from 'node:crypto';
+import { createReadStream, createWriteStream } from 'node:fs';
+import { readdir, readFile, readlink, stat } from 'node:fs/promises';
+import { dirname, join, posix, resolve } from 'node:path';
+import { Transform } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { createGzip } from 'node:zlib';
+import ignore, { type Ignore } from 'ignore';
+import tar, { type Pack } from 'tar-stream';
+import { usageError } from './error.ts';
+
+export interface PackOptions {
+  /** The flag that named the directory, for errors. */
+  readonly flag: string;
+  /** `kept`: as links, which must lead to something in the directory. `followed`: as what they lead to. */
+  readonly links: 'kept' | 'followed';
+  /** A file that is no part of it wherever it stands: an absolute path. */
+  readonly leftOut?: string;
+}
+
+export interface Packed {
+  /** Of the archive. */
+  readonly sha256: string;
+  /** Of what is in it, without the compression. */
+  readonly contentSha256: string;
+  readonly files: number;
+  readonly bytes: number;
+}
+
+export const IGNORE_FILE = '.rookeryignore';
+/** Never part of it: what belongs to this machine, or is made anew there. */
+const LEFT_OUT = new Set(['.git', '__pycache__', 'node_modules', '.venv', IGNORE_FILE]);
+/** What editors keep beside a file while it is open: not there a moment later, and links that lead nowhere. */
+export const OF_EDITORS = /^(\.#.*|#.*#|.*~|\..*\.sw[a-p])$/;
+const MAX_FILES = 50_000;
+const EPOCH = new Date(0);
+
+/** What `.rookeryignore` of one directory leaves out, as a `.gitignore` does. */
+interface Rules {
+  /** Of the directory that has the file; `''`: the root. */
+  readonly below: string;
+  readonly rules: Ignore;
+}
+
+/** A tar.gz of a directory. The same files give the same bytes: no times and no owners are in it, and its order is that of the names. */
+export async function packDirectory(directory: string, archive: string, options: PackOptions): Promise<Packed> {
+  const pack = tar.pack();
+  const content = counter();
+  const compressed = counter();
+  const writing = pipeline(
+    pack,
+    content.stream,
+    createGzip({ level: 6 }),
+    compressed.stream,
+    createWriteStream(archive, { flags: 'wx', mode: 0o600 }),
+  );
+  const walk = new Walk(directory, pack, options);
+  await Promise.all([
+    writing,
+    walk.run().then(
+      () => pack.finalize(),
+      error => {
+        pack.destroy(error as Error);
+        throw error;
+      },
+    ),
+  ]);
+  return {
+    sha256: compressed.sha256(),
+    contentSha256: content.sha256(),
+    files: walk.files,
+    bytes: compressed.bytes(),
+  };
+}
+
+export async function codeDirectory(code: string, flag = '--code'): Promise<string> {
+  const path = resolve(code);
+  const found = await stat(path).catch(() => null);
+  if (found === null) throw usageError(`${flag}: there is no directory ${path}.`);
+  if (!found.isDirectory())
+    throw usageError(`${flag} must be a directory, and ${path} is a file. Give the directory that it stands in.`);
+  return path;
+}
+
+class Walk {
+  files = 0;
+  readonly #root: string;
+  readonly #pack: Pack;
+  readonly #options: PackOptions;
+
+  constructor(root: string, pack: Pack, options: PackOptions) {
+    this.#root = root;
+    this.#pack = pack;
+    this.#options = options;
+  }
+
+  async run(): Promise<void> {
+    await this.#directory('', []);
+  }
+
+  async #directory(below: string, above: readonly Rules[]): Promise<void> {
+    const rules = [...above, ...(await rulesOf(this.#root, below))];
+    const entries = await readdir(join(this.#root, below), { withFileTypes: true });
+    for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+      const path = below === '' ? entry.name : `${below}/${entry.name}`;
+      if (LEFT_OUT.has(entry.name) || OF_EDITORS.test(entry.name)) continue;
+      if (join(this.#root, path) === this.#options.leftOut) continue;
+      if (isIgnored(rules, path, entry.isDirectory())) continue;
+      if (entry.isSymbolicLink() && this.#options.links === 'kept') await this.#link(path);
+      else if (entry.isDirectory()) {
+        this.#pack.entry({ name: `${path}/`, type: 'directory', mode: 0o755, mtime: EPOCH });
+        await this.#directory(path, rules);
+      } else await this.#file(path);
+    }
+  }
+
+  async #link(path: string): Promise<void> {
+    const target = await readlink(join(this.#root, path));
+    const leadsTo = posix.normalize(posix.join(dirname(path), target));
+    if (target.startsWith('/') || leadsTo.split('/').includes('..')) {
+      throw usageError(
+        `${this.#options.flag}: ${path} is a link to ${target}, which is not in ${this.#root}: leave it out with ${IGNORE_FILE}, or put what it leads to there.`,
+      );
+    }
+    this.#count();
+    this.#pack.entry({ name: path, type: 'symlink', linkname: target, mode: 0o777, mtime: EPOCH });
+  }
+
+  async #file(path: string): Promise<void> {
+    const found = await stat(join(this.#root, path)).catch(() => null);
+    if (!found?.isFile()) return;
+    this.#count();
+    const mode = (found.mode & 0o111) === 0 ? 0o644 : 0o755;
+    const entry = this.#pack.entry({ name: path, size: found.size, mode, mtime: EPOCH });
+    await pipeline(createReadStream(join(this.#root, path)), entry).catch(error => {
+      throw usageError(
+        `${this.#options.flag}: ${path} cannot be read, or is being written (${(error as Error).message}).`,
+      );
+    });
+  }
+
+  #count(): void {
+    this.files += 1;
+    if (this.files > MAX_FILES) {
+      throw usageError(
+        `${this.#options.flag} ${this.#root} has more than ${MAX_FILES} files: leave out what is not needed with ${IGNORE_FILE}.`,
+      );
+    }
+  }
+}
+
+async function rulesOf(root: string, below: string): Promise<readonly Rules[]> {
+  const text = await readFile(join(root, below, IGNORE_FILE), 'utf8').catch(() => null);
+  return text === null ? [] : [{ below, rules: ignore().add(text) }];
+}
+
+/** The file nearest to it decides, and in a file the last line that fits. */
+function isIgnored(all: readonly Rules[], path: string, isDirectory: boolean): boolean {
+  let isLeftOut = false;
+  for (const { below, rules } of all) {
+    const own = below === '' ? path : path.slice(below.length + 1);
+    const { ignored, unignored } = rules.test(isDirectory ? `${own}/` : own);
+    if (ignored) isLeftOut = true;
+    else if (unignored) isLeftOut = false;
+  }
+  return isLeftOut;
+}
+
+function counter() {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  const stream = new Transform({
+    transform(chunk: Buffer, _encoding, done) {
+      hash.update(chunk);
+      bytes += chunk.length;
+      done(null, chunk);
+    },
+  });
+  return { stream, sha256: () => hash.digest('hex'), bytes: () => bytes };
+}

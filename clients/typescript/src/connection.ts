@@ -1,0 +1,304 @@
+import { readFileSync } from 'node:fs';
+import { Agent, type IncomingMessage, request as plainRequest } from 'node:http';
+import { Agent as SecureAgent, request as secureRequest } from 'node:https';
+import type { Readable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import { WebSocket } from 'ws';
+import { RookeryError, usageError } from './error.ts';
+import { type Operations, PATHS } from './generated.ts';
+import { retryAfterMs } from './retry.ts';
+
+export interface RookeryOptions {
+  /** Where the frontend is; else `$ROOKERY_ADDRESS`, else `http://127.0.0.1:8888`. */
+  readonly url?: string;
+  /** Else `$ROOKERY_TOKEN`, else what the file `$ROOKERY_TOKEN_FILE` has. */
+  readonly token?: string;
+  /** Where authentication is off; else `$ROOKERY_TENANT`. */
+  readonly tenant?: string;
+  /** How long a request may take where the service has no bound of its own for it; 5 minutes. */
+  readonly timeoutMs?: number;
+  /** How often a request is sent again; 4. */
+  readonly retries?: number;
+}
+
+/** Of every method. */
+export interface RequestOptions {
+  readonly signal?: AbortSignal | undefined;
+  /** How long it may take with all its retries between them; an answer that is a stream has to begin until then. */
+  readonly timeoutMs?: number | undefined;
+  readonly traceId?: string | undefined;
+}
+
+export type OperationName = keyof Operations;
+/** An answer of the registry that carries a code; `call` fails for it. */
+type Refused = { code: number; message: string; warnings?: string[] };
+type Succeeded<T> = T extends unknown ? (Refused extends T ? (unknown extends T ? T : never) : T) : never;
+export type AnswerOf<N extends OperationName> = Succeeded<Operations[N]['answer']>;
+
+export interface CallOptions<N extends OperationName> extends RequestOptions {
+  readonly params?: Operations[N]['params'] | undefined;
+  readonly query?: Operations[N]['query'] | undefined;
+  readonly body?: Operations[N]['body'] | undefined;
+  /** Sent instead of `body`, as it is. */
+  readonly content?: Content | undefined;
+  readonly headers?: Readonly<Record<string, string | undefined>> | undefined;
+  /** Whether sending it twice is as good as once. */
+  readonly mayRepeat?: boolean;
+  /** The service bounds it itself: a call, a create. */
+  readonly isUnbounded?: boolean;
+}
+
+export interface Content {
+  readonly type: string;
+  readonly data: Uint8Array | (() => Readable);
+  readonly bytes?: number;
+}
+
+const DEFAULT_URL = 'http://127.0.0.1:8888';
+const DEFAULT_TIMEOUT_MS = 5 * 60_000;
+const DEFAULT_RETRIES = 4;
+const PROBE_MS = 30_000;
+/** A timer of Node for longer than this fires at once. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/** One of these is refused when its answer got lost: it names the revision that it changes. */
+const NOT_TWICE: ReadonlySet<OperationName> = new Set(['updateFunction']);
+const REPEATABLE = new Set(['GET', 'PUT', 'DELETE']);
+const META = '/api/meta/';
+/** `function [...] is not found`, of the registry. */
+const NO_FUNCTION = 4115;
+
+/** Sends operations of the service, again where that is safe, and reads their answers. */
+export class Connection {
+  readonly url: URL;
+  readonly #headers: Readonly<Record<string, string>>;
+  readonly #timeoutMs: number;
+  readonly #retries: number;
+  readonly #agent: Agent;
+
+  constructor(options: RookeryOptions, environment: NodeJS.ProcessEnv) {
+    this.url = parseUrl(options.url || environment.ROOKERY_ADDRESS || DEFAULT_URL);
+    const token = options.token || environment.ROOKERY_TOKEN || readToken(environment.ROOKERY_TOKEN_FILE);
+    const tenant = options.tenant || environment.ROOKERY_TENANT;
+    this.#headers = {
+      ...(token ? { authorization: `Bearer ${token}` } : {}),
+      ...(tenant ? { 'x-tenant-id': tenant } : {}),
+    };
+    this.#timeoutMs = options.timeoutMs ?? DEFAULT_TIMEOUT_MS;
+    this.#retries = options.retries ?? DEFAULT_RETRIES;
+    this.#agent = new (this.url.protocol === 'https:' ? SecureAgent : Agent)({ keepAlive: true });
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  /** The answer's JSON. Fails with `RookeryError` for every answer that says no. */
+  async call<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<AnswerOf<N>> {
+    const value = await this.#send(name, options, async answer => {
+      const text = (await readAll(answer)).toString('utf8');
+      const read = text === '' ? {} : parseObject(text);
+      if (read === undefined) throw new RookeryError(`the service answered what is not JSON: ${text.slice(0, 200)}`);
+      const isRefusal = PATHS[name][1].startsWith(META) && read.code !== 0;
+      if (isRefusal) throw failure(answer, text);
+      return read;
+    });
+    return value as AnswerOf<N>;
+  }
+
+  async text<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<string> {
+    return (await this.bytes(name, options)).toString('utf8');
+  }
+
+  async bytes<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<Buffer> {
+    return await this.#send(name, options, readAll);
+  }
+
+  /** The answer as it comes. */
+  async stream<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<IncomingMessage> {
+    return await this.#send(name, options, async answer => answer);
+  }
+
+  /** An open WebSocket, paused. @internal */
+  async webSocket<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<WebSocket> {
+    const url = this.#urlOf(name, options);
+    url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+    const socket = new WebSocket(url, {
+      headers: this.#headersOf(options),
+      handshakeTimeout: options.timeoutMs ?? this.#timeoutMs,
+      perMessageDeflate: false,
+    });
+    const { signal } = options;
+    const abort = () => socket.terminate();
+    signal?.addEventListener('abort', abort, { once: true });
+    socket.once('close', () => signal?.removeEventListener('abort', abort));
+    return await new Promise((resolve, reject) => {
+      socket.once('open', () => {
+        // Messages that came with the handshake would be lost: nobody can listen yet.
+        socket.pause();
+        resolve(socket);
+      });
+      socket.once('unexpected-response', (request, answer) => {
+        readAll(answer)
+          .then(body => reject(failure(answer, body.toString('utf8'))), reject)
+          .finally(() => request.destroy());
+      });
+      socket.on('error', error => reject(signal?.aborted ? signal.reason : this.#unreachable(error)));
+    });
+  }
+
+  #urlOf<N extends OperationName>(name: N, { params, query }: CallOptions<N>): URL {
+    const path = PATHS[name][1].replace(/\{(\w+)\}/g, (_, key: string) =>
+      encodeURIComponent(String((params as Record<string, string> | undefined)?.[key])),
+    );
+    const url = new URL(this.url.pathname.replace(/\/$/, '') + path, this.url);
+    for (const [key, value] of Object.entries(query ?? {})) {
+      for (const one of Array.isArray(value) ? value : [value]) {
+        if (one !== undefined) url.searchParams.append(key, String(one));
+      }
+    }
+    return url;
+  }
+
+  #headersOf({ headers, traceId }: CallOptions<OperationName>): Record<string, string> {
+    const all = { ...this.#headers, 'x-trace-id': traceId, ...headers };
+    return Object.fromEntries(Object.entries(all).filter((one): one is [string, string] => one[1] !== undefined));
+  }
+
+  async #send<N extends OperationName, T>(
+    name: N,
+    options: CallOptions<N>,
+    read: (answer: IncomingMessage) => Promise<T>,
+  ): Promise<T> {
+    const method = PATHS[name][0];
+    const { mayRepeat = REPEATABLE.has(method) && !NOT_TWICE.has(name), signal, isUnbounded = false } = options;
+    const timeoutMs = options.timeoutMs ?? (isUnbounded ? null : this.#timeoutMs);
+    const endsAtMs = timeoutMs === null ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
+    for (let tried = 1; ; tried++) {
+      try {
+        return await this.#once(name, options, endsAtMs - performance.now(), read);
+      } catch (error) {
+        if (tried > 1 && method === 'DELETE' && isGone(error)) return {} as T;
+        const waitMs = tried > this.#retries ? null : retryAfterMs(error, tried, mayRepeat);
+        if (waitMs === null || performance.now() + waitMs >= endsAtMs) throw error;
+        await delay(waitMs, undefined, signal === undefined ? {} : { signal }).catch(() => signal?.throwIfAborted());
+      }
+    }
+  }
+
+  #once<N extends OperationName, T>(
+    name: N,
+    options: CallOptions<N>,
+    timeoutMs: number,
+    read: (answer: IncomingMessage) => Promise<T>,
+  ): Promise<T> {
+    const { body, signal } = options;
+    const content: Content | undefined =
+      options.content ??
+      (body === undefined ? undefined : { type: 'application/json', data: Buffer.from(JSON.stringify(body)) });
+    const length = content?.bytes ?? (content?.data instanceof Uint8Array ? content.data.byteLength : undefined);
+    const url = this.#urlOf(name, options);
+    return new Promise<T>((resolve, reject) => {
+      const request = (url.protocol === 'https:' ? secureRequest : plainRequest)(url, {
+        method: PATHS[name][0],
+        agent: this.#agent,
+        headers: {
+          ...this.#headersOf(options),
+          ...(content === undefined ? {} : { 'content-type': content.type }),
+          ...(length === undefined ? {} : { 'content-length': length }),
+        },
+        ...(signal === undefined ? {} : { signal }),
+      });
+      let late: RookeryError | undefined;
+      const fail = (cause: unknown) => {
+        clearTimeout(timer);
+        const error = late ?? cause;
+        if (signal?.aborted) reject(signal.reason);
+        else reject(error instanceof RookeryError ? error : this.#unreachable(error as Error));
+      };
+      const timer = Number.isFinite(timeoutMs)
+        ? setTimeout(
+            () => {
+              // Without a cause: it is not sent again.
+              late = new RookeryError('the request took longer than its timeout');
+              request.destroy(late);
+            },
+            Math.min(LONGEST_TIMER_MS, Math.max(0, timeoutMs)),
+          )
+        : undefined;
+      request.on('socket', socket => socket.setKeepAlive(true, PROBE_MS));
+      request.on('error', fail);
+      request.on('response', answer => {
+        const { statusCode = 0 } = answer;
+        const done =
+          statusCode >= 200 && statusCode < 300
+            ? read(answer)
+            : readAll(answer).then(text => Promise.reject(failure(answer, text.toString('utf8'))));
+        done.then(value => {
+          clearTimeout(timer);
+          resolve(value);
+        }, fail);
+      });
+      const data = content?.data;
+      if (typeof data === 'function') {
+        data()
+          .on('error', error => request.destroy(error))
+          .pipe(request);
+      } else request.end(data);
+    });
+  }
+
+  #unreachable(cause: Error): RookeryError {
+    const why = (cause as NodeJS.ErrnoException).code === 'ECONNREFUSED' ? 'nothing listens there' : cause.message;
+    return new RookeryError(`${this.url.origin} cannot be reached: ${why}`, { cause });
+  }
+}
+
+function isGone(error: unknown): boolean {
+  return error instanceof RookeryError && (error.status === 404 || error.code === NO_FUNCTION);
+}
+
+function failure({ statusCode = 0, headers }: IncomingMessage, text: string): RookeryError {
+  const parsed = parseObject(text);
+  const body = Array.isArray(parsed) ? undefined : parsed;
+  const header = (name: string) => (typeof headers[name] === 'string' ? headers[name] : undefined);
+  const seconds = Number(header('retry-after'));
+  return new RookeryError(
+    typeof body?.message === 'string' && body.message !== ''
+      ? body.message
+      : `the service answered ${statusCode}: ${text.slice(0, 200)}`,
+    {
+      status: statusCode,
+      code: typeof body?.code === 'number' ? body.code : statusCode,
+      traceId: header('x-trace-id'),
+      advice: header('x-advice'),
+      retryAfterSeconds: seconds > 0 ? seconds : undefined,
+      body,
+    },
+  );
+}
+
+async function readAll(answer: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of answer as AsyncIterable<Buffer>) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+function parseObject(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function parseUrl(given: string): URL {
+  const text = /^[a-z]+:\/\//i.test(given) ? given : `http://${given}`;
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url !== null && (url.protocol === 'http:' || url.protocol === 'https:')) return url;
+  throw usageError(`url must be that of a service, such as ${DEFAULT_URL}, not ${JSON.stringify(given)}`);
+}
+
+function readToken(file: string | undefined): string | undefined {
+  return file ? readFileSync(file, 'utf8').trim() : undefined;
+}

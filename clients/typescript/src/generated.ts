@@ -1,0 +1,1690 @@
+// Made by `npm run generate` from openapi/rookery.json.
+export type Agent = {
+  instance_id: string;
+  namespace: string;
+  name: string;
+  tenant: string;
+  status: "CREATING" | "RUNNING" | "STOPPING" | "FAILED";
+  /** Why it is FAILED; of a RUNNING one, why nobody can tell whether it runs (its node does not answer). */
+  status_reason?: string;
+  sandbox_type: string;
+  sandbox_id: string;
+  node_id: string;
+  node_ip: string;
+  sandbox_ip: string;
+  runtime: string;
+  handler: string;
+  codePath: string;
+  urn?: string;
+  rootfs: AgentRootfs;
+  ports: string[];
+  port_mappings: PortMapping[];
+  expose?: AgentAddress;
+  env_vars: Record<string, string | StoredSecretReference>;
+  resources: AgentResources;
+  start_time: string | null;
+  restarts: number;
+  restart_policy?: StoredRestartPolicy;
+  /** When its policy starts it again. */
+  restart_at?: string;
+  /** The layers that hold: `mount`, `pid`, `cgroup.memory` … */
+  isolation: string[];
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+  /** Why its code could not be loaded. */
+  load_error?: string;
+};
+
+/** Only of one that was created with it. */
+export type AgentAddress = {
+  port: number;
+  access: "token" | "link" | "public";
+  /** null: its tenant cannot stand in a host name. */
+  address: string | null;
+  /** At the service’s own host name. */
+  path: string;
+};
+
+export type AgentExecRequest = {
+  /** A text is run by `/bin/sh -c`, a list is an argument vector. */
+  command: string | string[];
+  /** Seconds; at the end of them the whole process group ends. */
+  timeout?: number;
+  working_dir?: string;
+  env?: Record<string, string>;
+  stdin?: string;
+};
+
+export type AgentExecResponse = {
+  /** -1 at the timeout. */
+  returncode: number;
+  stdout: string;
+  stderr: string;
+  truncated: boolean;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+/** Gives a port an address of its own: docs/addresses.md. */
+export type AgentExpose = {
+  /** A TCP port on 127.0.0.1 inside the sandbox. */
+  port: number;
+  /** Who may come: `token`, `link` (a token or a signed link), `public`. */
+  access?: "token" | "link" | "public";
+};
+
+export type AgentResources = {
+  cpu: number;
+  memory: number;
+};
+
+export type AgentRootfs = {
+  type: "host" | "image";
+  imageurl: string;
+  user: string;
+  workspace: string;
+  mounts: StoredMount[];
+};
+
+export type AgentStarted = {
+  code: 200;
+  instance_id: string;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type AgentStatsResponse = {
+  memory_bytes: number;
+  /** Time on processors since the sandbox started. */
+  cpu_micros: number;
+  processes: number;
+};
+
+export type AutoScaleConfig = {
+  /** Milliseconds; 0: not set. */
+  slaQuota?: 0 | unknown;
+  /** Milliseconds. */
+  scaleDownTime?: number;
+  /** Calls that may wait. */
+  burstScaleNum?: number;
+};
+
+export type Build = {
+  /** The same content for the same runtime has the same. */
+  id: string;
+  status: "BUILDING" | "READY" | "FAILED";
+  /** Why it has failed. */
+  reason: string;
+  /** `pip`, `uv` or `npm`. */
+  tool: string;
+  runtime: string;
+  started_at: string;
+  ended_at: string | null;
+};
+
+export type CallAccepted = {
+  requestId: string;
+};
+
+export type CallError = {
+  code: number;
+  message: string;
+};
+
+export type CallFailed = {
+  code: 500;
+  data: null;
+  message: string;
+};
+
+export type CallResult = {
+  requestId: string;
+  status: "queued" | "processing" | "completed" | "failed";
+  result?: unknown;
+  error?: CallError;
+  createdAt: string;
+  completedAt?: string;
+};
+
+export type Cluster = {
+  /** The replica that answers. */
+  node_id: string;
+  /** `sqlite`: embedded, and so there is one replica. */
+  storage: "sqlite" | "postgres";
+  /** False: it has lost its place and tries to get a new one. */
+  is_member: boolean;
+  /** How long ago its last heartbeat reached the database. */
+  heartbeat_age_ms: number;
+  /** How far it may be behind the changes of others. */
+  feed_behind_ms: number;
+  shards: ClusterShards;
+  /** The node that dispatches jobs and schedules; null: nobody, for the moment. */
+  jobs: string | null;
+  /** The node that cleans up once for all. */
+  sweeper: string | null;
+  /** Those that are alive, by id. */
+  nodes: ClusterNode[];
+};
+
+export type ClusterNode = {
+  id: string;
+  /** One more with each start, and after each time that it was counted as dead. */
+  epoch: number;
+  /** `host:port` where other replicas reach it; empty: nobody does. */
+  address: string;
+  /** None: it is about to go. */
+  roles: string[];
+  version: string;
+  joined_at: string;
+  /** How many of the shards of functions it owns. */
+  shards: number;
+  /** `jobs` (their queue and the schedules), `sweeper`. */
+  leases: string[];
+};
+
+export type ClusterShards = {
+  total: number;
+  owned: number;
+};
+
+export type CodePackage = {
+  /** SHA-256 of the archive. */
+  sha256: string;
+  /** `code://<sha256>`: what a mount or a `codePath` names. */
+  source: string;
+  /** Of the archive. */
+  bytes: number;
+  created_at: string;
+  /** Its upload, or when something last began to use it. */
+  used_at: string;
+};
+
+export type CodePackageAnswer = {
+  code: 200;
+  package: CodePackage;
+};
+
+export type CreateAgentRequest = {
+  namespace: string;
+  name: string;
+  runtime_spec?: RuntimeSpec;
+  /** functionVersionUrn of a registered function (registered mode). */
+  urn?: string;
+  env_vars?: Record<string, string | SecretReference>;
+  /** Absolute path on the host; empty: none. */
+  workspace?: string;
+  mounts?: Mount[];
+  expose?: AgentExpose;
+  /** What follows when its sandbox ends by itself; absent: `never`. */
+  restart_policy?: "never" | "on-failure" | "always" | RestartPolicy;
+};
+
+export type CreateBuildRequest = {
+  /** The code: `code://<sha256>`, or a directory of the host. */
+  source: string;
+  runtime: string;
+  /** Of what will run it. Empty: the default executor. */
+  sandbox_type?: "" | "docker" | "supervisor" | "kubernetes";
+};
+
+export type CreateBuildResponse = {
+  code: 200;
+  build: Build | null;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type CreateJobScheduleRequest = {
+  schedule_id?: string | null;
+  /** Five or six fields. */
+  cron: string;
+  timezone?: string | null;
+  overlap?: "skip" | "allow" | null;
+  job: JobRequest;
+};
+
+export type CreatePoolsRequest = {
+  pools: PoolRequest[];
+};
+
+export type CreatePoolsResponse = {
+  code: 0;
+  message: "";
+  result: CreatePoolsResponseResult;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type CreatePoolsResponse2 = {
+  code: number;
+  /** Why, one sentence for each pool, joined by `;`. */
+  message: string;
+  result?: CreatePoolsResponse2Result;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type CreatePoolsResponse2Result = {
+  /** The others were created. */
+  failed_pools: string[];
+};
+
+export type CreatePoolsResponseResult = {
+  failed_pools: null;
+};
+
+export type DeleteFunctionResponse = {
+  code: 0;
+  message: "SUCCESS";
+};
+
+export type Deleted = {
+  code: 200;
+  status: "deleted";
+};
+
+export type Error = {
+  code: number;
+  message: string;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type FileEntry = {
+  /** Absolute, inside. */
+  path: string;
+  name: string;
+  type: "file" | "directory" | "symlink" | "other";
+  /** Bytes. */
+  size: number;
+  /** Octal, such as `0644`. */
+  mode: string;
+  modified_at: string;
+};
+
+export type Finding = {
+  name: string;
+  status: "ok" | "warn" | "fail";
+  text: string;
+  notes: string[];
+};
+
+export type FunctionAnswer = {
+  code: 0;
+  message: "SUCCESS";
+  function: FunctionVersion;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type FunctionError = {
+  code: number;
+  message: string;
+  trace_id?: string;
+};
+
+/** Gives a port of its instances an address: docs/addresses.md. */
+export type FunctionExpose = {
+  /** A TCP port on 127.0.0.1 inside; 0: none has an address. */
+  port: number;
+  /** Who may come: `token`, `link` (a token or a signed link), `public`. */
+  access?: "token" | "link" | "public";
+};
+
+export type FunctionHookTimeouts = {
+  /** Seconds. */
+  initializer?: number;
+  /** Seconds. */
+  pre_stop?: number;
+};
+
+export type FunctionHooks = {
+  initializer?: string;
+  pre_stop?: string;
+};
+
+export type FunctionInstance = {
+  instance_id: string;
+  status: string;
+  running_calls: number;
+  label: string;
+  cpu: number;
+  memory: number;
+  start_time: string;
+};
+
+export type FunctionMount = {
+  /** Absolute path on the host; not an unsafe one. */
+  source: string;
+  /** Path inside the sandbox. */
+  target: string;
+  readonly?: boolean;
+};
+
+export type FunctionRegistered = {
+  code: 0;
+  message: "SUCCESS";
+  functionVersionUrn: string;
+  function: FunctionVersion;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type FunctionRootfs = {
+  /** `image` for an image. */
+  type?: string;
+  imageurl?: string;
+  /** Empty: root. */
+  user?: string;
+  ports?: string[];
+  path?: string;
+  readonly?: boolean;
+  mounts?: FunctionMount[];
+};
+
+export type FunctionStatsResponse = {
+  instances: FunctionStatsResponseInstancesItem[];
+};
+
+export type FunctionStatsResponseInstancesItem = {
+  instance_id: string;
+  memory_bytes: number;
+  /** Time on processors since the sandbox started. */
+  cpu_micros: number;
+  processes: number;
+};
+
+export type FunctionVersion = {
+  /** The functionVersionUrn. */
+  id: string;
+  createTime: string;
+  updateTime: string;
+  functionUrn: string;
+  name: string;
+  kind: "agent" | "faas" | "yrlib" | "custom";
+  tenantId: string;
+  businessId: string;
+  productId: string;
+  reversedConcurrency: number;
+  description: string;
+  tag: Record<string, string> | null;
+  functionVersionUrn: string;
+  revisionId: string;
+  codeSize: number;
+  codeSha256: string;
+  storageType: "" | "local" | "s3" | "copy" | "package";
+  codePath: string;
+  dependencies?: "auto";
+  bucketId: string;
+  objectId: string;
+  s3CodePath: StoredS3CodePath | null;
+  handler: string;
+  extendedHandler: StoredFunctionHooks;
+  extendedTimeout: StoredFunctionHookTimeouts;
+  layers: unknown[] | null;
+  cpu: number;
+  memory: number;
+  runtime: string;
+  timeout: number;
+  versionNumber: string;
+  versionDesc: string;
+  environment: Record<string, string | StoredSecretReference>;
+  customResources: Record<string, number> | null;
+  statefulFlag: number;
+  lastModified: string;
+  Published: string;
+  created: string;
+  sandboxType: string;
+  rootfs: StoredFunctionRootfs | null;
+  minInstance: number;
+  maxInstance: number;
+  concurrentNum: number;
+  poolId: string;
+  idleTime: number;
+  autoScaleConfig: StoredAutoScaleConfig | null;
+  schedulePolicies: unknown[] | null;
+  enableSessionCtx: boolean;
+  enableAgentSession: boolean;
+  isFuncPublic: boolean;
+  funcLayer: unknown[];
+  instanceNum: number;
+  device: Record<string, unknown>;
+  status: "" | "unavailable";
+};
+
+export type GetAgentResponse = {
+  code: 200;
+  instance: Agent;
+};
+
+export type GetBuildResponse = {
+  code: 200;
+  build: Build;
+};
+
+export type GetFindingsResponse = {
+  findings: Finding[];
+};
+
+export type GetJobApiVersionResponse = {
+  version: string;
+  ray_version: string;
+  ray_commit: string;
+};
+
+export type GetJobLogsResponse = {
+  logs: string;
+};
+
+export type GetMetricsHistoryResponse = {
+  /** Between two points. */
+  step_seconds: number;
+  /** When the step of the first point began, seconds since 1970. */
+  start: number;
+  /** A list of points for each name, the oldest first; null: not known. `calls` and `errors` of each step, `p50_ms` and `p99_ms` of its calls; of a function also `instances` and `instances_ready`; of the service also levels: CPU, memory, instances, open calls, jobs. Of several replicas sums, and of percentiles the highest. */
+  series: Record<string, (number | null)[]>;
+  /** The replicas whose numbers are in it. */
+  nodes: string[];
+  /** Replicas that live and did not answer: their numbers are missing. */
+  silent_nodes: string[];
+};
+
+export type GetSettingsResponse = {
+  settings: Setting[];
+};
+
+export type HealthResponse = {
+  status: string;
+};
+
+export type InvokeAgentResponse = {
+  code: 200;
+  /** What the handler returned. */
+  data: unknown;
+  message: "";
+};
+
+export type Job = {
+  type: "SUBMISSION";
+  job_id: null;
+  submission_id: string;
+  driver_info: JobDriver;
+  status: "PENDING" | "RUNNING" | "STOPPED" | "SUCCEEDED" | "FAILED";
+  entrypoint: string;
+  message: string;
+  error_type: string;
+  /** Milliseconds, when it was submitted. */
+  start_time: string;
+  end_time: string | null;
+  metadata: Record<string, string>;
+  runtime_env: Record<string, unknown>;
+  driver_agent_http_address: "";
+  driver_node_id: string;
+  driver_exit_code: number | null;
+  attempt: number;
+  max_attempts: number;
+  /** Milliseconds, when this attempt started. */
+  run_time: string | null;
+};
+
+export type JobDriver = {
+  id: string;
+  node_ip_address: string;
+  pid: string;
+};
+
+export type JobRequest = {
+  /** One line for `/bin/sh -c`. */
+  entrypoint: string;
+  job_id?: string | null;
+  submission_id?: string | null;
+  metadata?: Record<string, string> | null;
+  runtime_env?: RuntimeEnv | null;
+  entrypoint_label_selector?: Record<string, string> | null;
+  entrypoint_memory?: number | null;
+  entrypoint_resources?: Record<string, number> | null;
+  entrypoint_num_cpus?: number | null;
+  entrypoint_num_gpus?: number | null;
+};
+
+export type JobSchedule = {
+  schedule_id: string;
+  cron: string;
+  timezone: string;
+  overlap: "skip" | "allow";
+  job: Record<string, unknown>;
+  create_time: string;
+  next_run_time: string | null;
+};
+
+export type Link = {
+  code: 200;
+  /** Whoever has it may come until then; it leads to the address without the signature. */
+  url: string;
+  expires_at: string;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type LinkRequest = {
+  /** How long the link, and whoever came by it, may come. */
+  expires_seconds?: number;
+};
+
+export type ListAgentsResponse = {
+  code: 200;
+  instances: Agent[];
+  next_cursor: string | null;
+};
+
+export type ListBuildsResponse = {
+  code: 200;
+  builds: Build[];
+};
+
+export type ListCodeResponse = {
+  code: 200;
+  packages: CodePackage[];
+  next_cursor: string | null;
+};
+
+export type ListFilesResponse = {
+  code: 200;
+  files: FileEntry[];
+  /** There are more than 10000. */
+  truncated: boolean;
+};
+
+export type ListFunctionInstancesResponse = {
+  instances: FunctionInstance[];
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type ListFunctionsResponse = {
+  code: 0;
+  message: "";
+  result: ListFunctionsResponseResult;
+};
+
+export type ListFunctionsResponseResult = {
+  total: number;
+  functions: FunctionVersion[];
+};
+
+export type ListPoolsResponse = {
+  code: 0;
+  message: "";
+  result: ListPoolsResponseResult;
+};
+
+export type ListPoolsResponseResult = {
+  count: number;
+  pools: Pool[];
+};
+
+export type ListReservedInstancesResponse = {
+  code: 0;
+  message: "";
+  total: number;
+  results: ListReservedInstancesResponseResultsItem[];
+};
+
+export type ListReservedInstancesResponseResultsItem = {
+  instanceLabel: string;
+  instanceConfigInfos: StoredReservedInstances[];
+};
+
+export type ListSecretsResponse = {
+  code: 200;
+  secrets: Secret[];
+};
+
+export type ListVersionsResponse = {
+  code: 0;
+  message: "";
+  functions: FunctionVersion[] | null;
+  pageInfo: ListVersionsResponsePageInfo;
+};
+
+export type ListVersionsResponsePageInfo = {
+  total: number;
+  pageSize: string;
+  pageIndex: string;
+};
+
+export type LoginRequest = {
+  /** A token, as the header `X-Auth` would carry it. */
+  token?: string;
+  /** Instead of a token: the code of a one-time link. */
+  code?: string;
+};
+
+export type LogoutResponse = {
+  code: number;
+};
+
+export type MakeDirectoryResponse = {
+  code: 200;
+  path: string;
+};
+
+export type MakeLoginLinkResponse = {
+  code: string;
+  expires_seconds: number;
+};
+
+export type MetaAnswer = {
+  code: 0;
+  message: "";
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type MetaRefusal = {
+  code: number;
+  message: string;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type Mount = {
+  /** Absolute path on the host; or a code package, `code://<sha256>`, which is mounted read-only. */
+  source: string;
+  /** Path inside the sandbox. */
+  target: string;
+  readonly?: boolean;
+};
+
+export type NameTaken = {
+  code: 409;
+  message: string;
+  /** The instance that holds the name. */
+  instance_id?: string;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type NotReady = {
+  code: number;
+  message: string;
+  components: Record<string, string>;
+};
+
+export type Pool = {
+  id: string;
+  group: string;
+  size: number;
+  max_size: number;
+  /** 0 new, 1 creating, 2 update requested, 3 updating, 4 running, 5 failed, 6 deleting */
+  status: number;
+  msg: string;
+  ready_count: number;
+  resources: PoolResources;
+  reuse: boolean;
+  image: string;
+  init_image: string;
+  labels: Record<string, string> | null;
+  environment: Record<string, string> | null;
+  volumes: string;
+  volume_mounts: string;
+  affinities: string;
+  node_selector: Record<string, string> | null;
+  runtime_class_name: string;
+  tolerations: string;
+  horizontal_pod_autoscaler_spec: string;
+  topology_spread_constraints: string;
+  pod_pending_duration_threshold: number;
+  idle_recycle_time: PoolIdleRecycleTime;
+  scalable: boolean;
+  pod_anti_affinities: string;
+};
+
+export type PoolIdleRecycleTime = {
+  reserved: number;
+  scaled: number;
+};
+
+export type PoolRequest = {
+  id: string;
+  group?: string;
+  reuse?: boolean;
+  size?: number;
+  /** 0 or absent: the size. */
+  max_size?: number;
+  image?: string;
+  init_image?: string;
+  labels?: Record<string, string>;
+  environment?: Record<string, string>;
+  /** An array of Volumes as a JSON text. */
+  volumes?: string;
+  /** An array of VolumeMounts as a JSON text. */
+  volume_mounts?: string;
+  resources: PoolRequestResources;
+  /** An Affinity as a JSON text. */
+  affinities?: string;
+  node_selector?: Record<string, string>;
+  runtime_class_name?: string;
+  /** An array of Tolerations as a JSON text. */
+  tolerations?: string;
+  /** A HorizontalPodAutoscalerSpec as a JSON text. */
+  horizontal_pod_autoscaler_spec?: string;
+  /** An array of TopologySpreadConstraints as a JSON text. */
+  topology_spread_constraints?: string;
+  /** Seconds; 0: the default. */
+  pod_pending_duration_threshold?: number;
+  idle_recycle_time?: PoolRequestIdleRecycleTime;
+};
+
+export type PoolRequestIdleRecycleTime = {
+  /** Seconds; -1: never, 0: not configured. */
+  reserved?: number;
+  /** Seconds; -1: never, 0: not configured. */
+  scaled?: number;
+};
+
+export type PoolRequestResources = {
+  /** cpu as `500m`, memory as `512Mi` or `1Gi`. */
+  requests: Record<string, string>;
+  limits: Record<string, string>;
+};
+
+export type PoolResources = {
+  requests: Record<string, string>;
+  limits: Record<string, string>;
+};
+
+export type PortMapping = {
+  protocol: "tcp" | "udp";
+  container_port: number;
+  host_ip: string;
+  host_port: number;
+};
+
+export type PublishFunctionRequest = {
+  /** The latest one. */
+  revisionId: string;
+  /** Empty or absent: made from the time. */
+  versionNumber?: string;
+  versionDesc?: string;
+  /** If sent, the function’s own. */
+  kind?: "" | "agent" | "faas" | "yrlib" | "custom";
+};
+
+export type PutSecretRequest = {
+  /** What the code sees. Nobody reads it back. */
+  value: string;
+};
+
+export type PutSecretResponse = {
+  code: 200;
+  secret: Secret;
+};
+
+export type RegisterFunctionRequest = {
+  /** `0@{service}@{funcName}`, such as `0@demo@hello` */
+  name: string;
+  kind?: "" | "agent" | "faas" | "yrlib" | "custom";
+  /** `python3.11`, `nodejs22`, `go`, `java17` … */
+  runtime: string;
+  /** 1/1000 core */
+  cpu: number;
+  /** MB */
+  memory: number;
+  /** Seconds. */
+  timeout?: number;
+  /** `module.function`; required for kind faas. */
+  handler?: string;
+  environment?: Record<string, string | SecretReference>;
+  description?: string;
+  /** Required for kind faas. `package`: a code package. */
+  storageType?: "" | "local" | "s3" | "copy" | "package";
+  /** A directory of the host; with `storageType: package`, `code://<sha256>`. */
+  codePath?: string;
+  /** `auto`: what the files beside the code ask for (`requirements.txt`, `pyproject.toml`, `package.json` with its lock) is installed once, kept, and mounted. Empty or `none`: nothing. */
+  dependencies?: "" | "none" | "auto";
+  s3CodePath?: S3CodePath;
+  extendedHandler?: FunctionHooks;
+  extendedTimeout?: FunctionHookTimeouts;
+  /** Empty: the default executor. */
+  sandboxType?: "" | "docker" | "supervisor" | "kubernetes";
+  rootfs?: FunctionRootfs;
+  minInstance?: number | string;
+  maxInstance?: number | string;
+  concurrentNum?: number | string;
+  customResources?: Record<string, number>;
+  tags?: Record<string, string>;
+  /** Values of any shape, at most 100 levels deep. */
+  layers?: unknown[];
+  /** Values of any shape, at most 100 levels deep. */
+  device?: Record<string, unknown>;
+  poolId?: string;
+  /** Seconds. */
+  idleTime?: number;
+  autoScaleConfig?: AutoScaleConfig;
+  /** Values of any shape, at most 100 levels deep. */
+  schedulePolicies?: unknown[];
+  enableSessionCtx?: boolean;
+  enableAgentSession?: boolean;
+  isFuncPublic?: boolean;
+  expose?: FunctionExpose;
+};
+
+export type ReservedInstances = {
+  clusterId?: string;
+  minInstance?: number | string;
+  maxInstance?: number | string;
+};
+
+export type ReservedInstancesAnswer = {
+  code: 0;
+  message: "";
+  instanceConfigInfos: StoredReservedInstances[];
+  reserveInsBaseInfo: ReservedInstancesAnswerReserveInsBaseInfo;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type ReservedInstancesAnswerReserveInsBaseInfo = {
+  funcName: string;
+  version: string;
+  instanceLabel: string;
+};
+
+export type ReservedInstancesRequest = {
+  /** `0@{service}@{funcName}`, such as `0@demo@hello` */
+  funcName: string;
+  version: string;
+  instanceLabel: string;
+  /** Each cluster once. */
+  instanceConfigInfos: ReservedInstances[];
+};
+
+export type RestartPolicy = {
+  /** `on-failure`: unless it ended with exit code 0. `always`: however it ended. */
+  policy: "never" | "on-failure" | "always";
+  /** In a row; absent: 5 for `on-failure`, no bound for `always`. */
+  max_restarts?: number;
+  /** Before the first restart in a row; doubled for each further one, up to 300 s. */
+  backoff_seconds?: number;
+};
+
+/** `pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/jobs.md says more. Other keys are kept and ignored. */
+export type RuntimeEnv = {
+  env_vars?: Record<string, string | SecretReference> | null;
+  working_dir?: string | null;
+  py_modules?: string[] | null;
+  /** Refused: it cannot be honoured here. */
+  conda?: null;
+  /** Refused: it cannot be honoured here. */
+  container?: null;
+  /** Refused: it cannot be honoured here. */
+  image_uri?: null;
+  /** Refused: it cannot be honoured here. */
+  java_jars?: null;
+  /** Refused: it cannot be honoured here. */
+  mpi?: null;
+  /** Refused: it cannot be honoured here. */
+  nsight?: null;
+  /** Refused: it cannot be honoured here. */
+  py_executable?: null;
+  /** Refused: it cannot be honoured here. */
+  rocprof_sys?: null;
+  /** Refused: it cannot be honoured here. */
+  uv?: null;
+  /** Refused: it cannot be honoured here. */
+  worker_process_setup_hook?: null;
+};
+
+export type RuntimeHooks = {
+  /** `module.function`, once at the start. */
+  initializer?: string;
+  /** `module.function`, once at the end. */
+  pre_stop?: string;
+};
+
+export type RuntimeRootfs = {
+  /** May be empty only where instances are pods: then it is the image of the pod that fits. */
+  imageurl: string;
+  /** Empty: root. */
+  user?: string;
+  ports?: string[];
+};
+
+export type RuntimeSpec = {
+  runtime: string;
+  rootfs: RuntimeRootfs;
+  /** Empty: the default executor. */
+  sandbox_type?: "" | "docker" | "supervisor" | "kubernetes";
+  /** Code directory inside the sandbox; a mount has to bring it. */
+  codePath?: string;
+  /** `module.function` */
+  handler?: string;
+  /** `auto`: what the files beside the code ask for (`requirements.txt`, `pyproject.toml`, `package.json` with its lock) is installed once, kept, and mounted. Empty or `none`: nothing. */
+  dependencies?: "" | "none" | "auto";
+  extendedHandler?: RuntimeHooks;
+  /** 1/1000 core */
+  cpu?: number;
+  /** MB */
+  memory?: number;
+};
+
+export type S3CodePath = {
+  bucketId?: string;
+  objectId?: string;
+  bucketUrl?: string;
+  /** In no answer. */
+  token?: string;
+  sha512?: string;
+};
+
+export type ScheduleCreated = {
+  schedule_id: string;
+  cron: string;
+  timezone: string;
+  overlap: "skip" | "allow";
+  job: Record<string, unknown>;
+  create_time: string;
+  next_run_time: string | null;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type Secret = {
+  name: string;
+  created_at: string;
+  /** When its value was last written. */
+  updated_at: string;
+  /** Whether this service has the key that it is encrypted with. */
+  readable: boolean;
+};
+
+/** The value of a secret, which is looked up when a sandbox starts. */
+export type SecretReference = {
+  secret: string;
+};
+
+export type Session = {
+  /** False: everybody is a developer of every tenant. */
+  authentication: boolean;
+  /** null: any; the header `X-Tenant-Id` says which. */
+  tenant: string | null;
+  role: "viewer" | "user" | "developer";
+  /** Whether the numbers, replicas and settings of the whole service are shown. */
+  sees_service: boolean;
+  version: string;
+};
+
+export type SessionAnswer = {
+  message: string;
+};
+
+export type Setting = {
+  name: string;
+  value: unknown;
+  is_default: boolean;
+  /** `default`, or where it was given: `--port`, `environment variable ROOKERY_PORT`, `rookery.yaml:3`. */
+  source: string;
+  doc: string;
+};
+
+export type StopJobResponse = {
+  stopped: boolean;
+};
+
+export type StoredAutoScaleConfig = {
+  slaQuota: number;
+  scaleDownTime: number;
+  burstScaleNum: number;
+};
+
+export type StoredFunctionHookTimeouts = {
+  initializer: number;
+  pre_stop: number;
+};
+
+export type StoredFunctionHooks = {
+  initializer: string;
+  pre_stop: string;
+};
+
+export type StoredFunctionRootfs = {
+  type: string;
+  imageurl: string;
+  user: string;
+  ports: string[];
+  path: string;
+  readonly: boolean;
+  mounts: StoredMount[];
+};
+
+export type StoredMount = {
+  source: string;
+  target: string;
+  readonly: boolean;
+};
+
+export type StoredReservedInstances = {
+  clusterId: string;
+  minInstance: number;
+  maxInstance: number;
+};
+
+export type StoredRestartPolicy = {
+  policy: "never" | "on-failure" | "always";
+  max_restarts?: number | null;
+  backoff_seconds?: number;
+};
+
+export type StoredS3CodePath = {
+  bucketId: string;
+  objectId: string;
+  bucketUrl: string;
+  sha512: string;
+};
+
+export type StoredSecretReference = {
+  secret: string;
+};
+
+export type SubmitJobResponse = {
+  job_id: string;
+  submission_id: string;
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
+};
+
+export type UpdateFunctionRequest = {
+  /** The latest one. */
+  revisionId: string;
+  /** If sent, the function’s own. */
+  name?: string;
+  /** If sent, the function’s own. */
+  kind?: "" | "agent" | "faas" | "yrlib" | "custom";
+  /** If sent, the function’s own. */
+  runtime?: string;
+  /** 1/1000 core */
+  cpu?: number;
+  /** MB */
+  memory?: number;
+  /** Seconds. */
+  timeout?: number;
+  /** `module.function`; required for kind faas. */
+  handler?: string;
+  environment?: Record<string, string | SecretReference>;
+  description?: string;
+  /** Required for kind faas. `package`: a code package. */
+  storageType?: "" | "local" | "s3" | "copy" | "package";
+  /** A directory of the host; with `storageType: package`, `code://<sha256>`. */
+  codePath?: string;
+  /** `auto`: what the files beside the code ask for (`requirements.txt`, `pyproject.toml`, `package.json` with its lock) is installed once, kept, and mounted. Empty or `none`: nothing. */
+  dependencies?: "" | "none" | "auto";
+  s3CodePath?: S3CodePath;
+  extendedHandler?: FunctionHooks;
+  extendedTimeout?: FunctionHookTimeouts;
+  /** Empty: the default executor. */
+  sandboxType?: "" | "docker" | "supervisor" | "kubernetes";
+  rootfs?: FunctionRootfs;
+  minInstance?: number | string;
+  maxInstance?: number | string;
+  concurrentNum?: number | string;
+  customResources?: Record<string, number>;
+  tags?: Record<string, string>;
+  /** Values of any shape, at most 100 levels deep. */
+  layers?: unknown[];
+  /** Values of any shape, at most 100 levels deep. */
+  device?: Record<string, unknown>;
+  poolId?: string;
+  /** Seconds. */
+  idleTime?: number;
+  autoScaleConfig?: AutoScaleConfig;
+  /** Values of any shape, at most 100 levels deep. */
+  schedulePolicies?: unknown[];
+  enableSessionCtx?: boolean;
+  enableAgentSession?: boolean;
+  isFuncPublic?: boolean;
+  expose?: FunctionExpose;
+};
+
+export type UpdatePoolRequest = {
+  size?: number;
+  max_size?: number;
+  /** A HorizontalPodAutoscalerSpec as a JSON text. */
+  horizontal_pod_autoscaler_spec?: string;
+};
+
+export type UploadFileRequest = {
+  /** Where it is to be. Ends it in `/` or is a directory there, the name of the file is added. */
+  path: string;
+  /** Permission bits in octal; default `644`. */
+  mode?: string;
+  /** At most 536870912 bytes. */
+  file: string;
+};
+
+export type UploadFileResponse = {
+  code: 200;
+  path: string;
+  size: number;
+};
+
+export type WasDeleted = {
+  deleted: true;
+};
+
+export interface Operations {
+  invokeAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: unknown;
+    answer: InvokeAgentResponse;
+  };
+  createAgent: {
+    params: object;
+    query: object;
+    body: CreateAgentRequest;
+    answer: AgentStarted;
+  };
+  listAgents: {
+    params: object;
+    query: { namespace?: string | undefined; name?: string | undefined; status?: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | undefined; limit?: number | undefined; cursor?: string | undefined };
+    body: undefined;
+    answer: ListAgentsResponse;
+  };
+  getAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: GetAgentResponse;
+  };
+  deleteAgent: {
+    params: { instanceId: string };
+    query: { grace?: number | undefined };
+    body: undefined;
+    answer: Deleted;
+  };
+  restartAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: AgentStarted;
+  };
+  agentLogs: {
+    params: { instanceId: string };
+    query: { tail?: number | undefined; since?: string | undefined; follow?: boolean | undefined; previous?: number | undefined };
+    body: undefined;
+    answer: unknown;
+  };
+  agentExec: {
+    params: { instanceId: string };
+    query: object;
+    body: AgentExecRequest;
+    answer: AgentExecResponse;
+  };
+  openExec: {
+    params: { instanceId: string };
+    query: { tty?: boolean | undefined; cols?: number | undefined; rows?: number | undefined; working_dir?: string | undefined; command?: string | undefined; env?: string | undefined };
+    body: undefined;
+    answer: unknown;
+  };
+  downloadFile: {
+    params: { instanceId: string };
+    query: { path?: string | undefined };
+    body: undefined;
+    answer: unknown;
+  };
+  listFiles: {
+    params: { instanceId: string };
+    query: { path?: string | undefined; max_depth?: number | undefined; recursive?: boolean | undefined };
+    body: undefined;
+    answer: ListFilesResponse;
+  };
+  makeDirectory: {
+    params: { instanceId: string };
+    query: { path?: string | undefined; mode?: string | undefined; recursive?: boolean | undefined };
+    body: undefined;
+    answer: MakeDirectoryResponse;
+  };
+  agentStats: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: AgentStatsResponse;
+  };
+  uploadFile: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: UploadFileResponse;
+  };
+  openTunnel: {
+    params: object;
+    query: { instance?: string | undefined; port?: number | undefined; half_close?: boolean | undefined };
+    body: undefined;
+    answer: unknown;
+  };
+  linkAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: LinkRequest;
+    answer: Link;
+  };
+  linkFunction: {
+    params: { urn: string };
+    query: object;
+    body: LinkRequest;
+    answer: Link;
+  };
+  invokeFunction: {
+    params: { urn: string };
+    query: object;
+    body: unknown;
+    answer: unknown;
+  };
+  invokeFunctionShort: {
+    params: { tenant: string; service: string; function: string };
+    query: object;
+    body: unknown;
+    answer: unknown;
+  };
+  getAsyncResult: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: CallResult;
+  };
+  endSession: {
+    params: { urn: string; sessionId: string };
+    query: object;
+    body: undefined;
+    answer: SessionAnswer;
+  };
+  interruptSession: {
+    params: { urn: string; sessionId: string };
+    query: object;
+    body: undefined;
+    answer: SessionAnswer;
+  };
+  listFunctionInstances: {
+    params: { urn: string };
+    query: object;
+    body: undefined;
+    answer: ListFunctionInstancesResponse;
+  };
+  functionStats: {
+    params: { urn: string };
+    query: object;
+    body: undefined;
+    answer: FunctionStatsResponse;
+  };
+  readFunctionLogs: {
+    params: { urn: string };
+    query: { instance?: string | undefined; tail?: number | undefined; since?: string | undefined; follow?: boolean | undefined };
+    body: undefined;
+    answer: unknown;
+  };
+  getCode: {
+    params: { sha256: string };
+    query: object;
+    body: undefined;
+    answer: CodePackageAnswer;
+  };
+  deleteCode: {
+    params: { sha256: string };
+    query: object;
+    body: undefined;
+    answer: Deleted;
+  };
+  putCode: {
+    params: { sha256: string };
+    query: object;
+    body: undefined;
+    answer: CodePackageAnswer;
+  };
+  listCode: {
+    params: object;
+    query: { limit?: number | undefined; cursor?: string | undefined };
+    body: undefined;
+    answer: ListCodeResponse;
+  };
+  createBuild: {
+    params: object;
+    query: object;
+    body: CreateBuildRequest;
+    answer: CreateBuildResponse;
+  };
+  listBuilds: {
+    params: object;
+    query: { limit?: number | undefined };
+    body: undefined;
+    answer: ListBuildsResponse;
+  };
+  getBuild: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: GetBuildResponse;
+  };
+  getBuildLogs: {
+    params: { id: string };
+    query: { tail?: number | undefined; follow?: boolean | undefined };
+    body: undefined;
+    answer: unknown;
+  };
+  putSecret: {
+    params: { name: string };
+    query: object;
+    body: PutSecretRequest;
+    answer: PutSecretResponse;
+  };
+  deleteSecret: {
+    params: { name: string };
+    query: object;
+    body: undefined;
+    answer: Deleted;
+  };
+  listSecrets: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: ListSecretsResponse;
+  };
+  getCluster: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: Cluster;
+  };
+  followEvents: {
+    params: object;
+    query: { types?: string | undefined; recent?: number | undefined; metrics?: boolean | undefined };
+    body: undefined;
+    answer: unknown;
+  };
+  getMetricsHistory: {
+    params: object;
+    query: { range?: "1h" | "24h" | undefined; agent?: string | undefined; function?: string | undefined; node?: string | undefined };
+    body: undefined;
+    answer: GetMetricsHistoryResponse;
+  };
+  getSettings: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: GetSettingsResponse;
+  };
+  getFindings: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: GetFindingsResponse;
+  };
+  getSession: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: Session;
+  };
+  login: {
+    params: object;
+    query: object;
+    body: LoginRequest;
+    answer: Session;
+  };
+  logout: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: LogoutResponse;
+  };
+  makeLoginLink: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: MakeLoginLinkResponse;
+  };
+  getJobApiVersion: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: GetJobApiVersionResponse;
+  };
+  submitJob: {
+    params: object;
+    query: object;
+    body: JobRequest;
+    answer: SubmitJobResponse;
+  };
+  listJobs: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: Job[];
+  };
+  getJob: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: Job;
+  };
+  deleteJob: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: WasDeleted;
+  };
+  stopJob: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: StopJobResponse;
+  };
+  getJobLogs: {
+    params: { id: string };
+    query: { follow?: boolean | undefined };
+    body: undefined;
+    answer: GetJobLogsResponse;
+  };
+  createJobSchedule: {
+    params: object;
+    query: object;
+    body: CreateJobScheduleRequest;
+    answer: ScheduleCreated;
+  };
+  listJobSchedules: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: JobSchedule[];
+  };
+  getJobSchedule: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: JobSchedule;
+  };
+  deleteJobSchedule: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: WasDeleted;
+  };
+  getPackage: {
+    params: { protocol: string; name: string };
+    query: object;
+    body: undefined;
+    answer: unknown;
+  };
+  putPackage: {
+    params: { protocol: string; name: string };
+    query: object;
+    body: undefined;
+    answer: unknown;
+  };
+  registerFunction: {
+    params: object;
+    query: object;
+    body: RegisterFunctionRequest;
+    answer: FunctionRegistered | MetaRefusal;
+  };
+  listFunctions: {
+    params: object;
+    query: { versionNumber?: string | undefined; name?: string | undefined; pageIndex?: number | undefined; pageSize?: number | undefined };
+    body: undefined;
+    answer: ListFunctionsResponse | MetaRefusal;
+  };
+  getFunction: {
+    params: { name: string };
+    query: { versionNumber?: string | undefined };
+    body: undefined;
+    answer: FunctionAnswer | MetaRefusal;
+  };
+  updateFunction: {
+    params: { name: string };
+    query: object;
+    body: UpdateFunctionRequest;
+    answer: FunctionAnswer | MetaRefusal;
+  };
+  deleteFunction: {
+    params: { name: string };
+    query: { versionNumber?: string | undefined };
+    body: undefined;
+    answer: DeleteFunctionResponse | MetaRefusal;
+  };
+  listVersions: {
+    params: { name: string };
+    query: { pageIndex?: number | undefined; pageSize?: number | undefined };
+    body: undefined;
+    answer: ListVersionsResponse | MetaRefusal;
+  };
+  publishFunction: {
+    params: { name: string };
+    query: object;
+    body: PublishFunctionRequest;
+    answer: FunctionAnswer | MetaRefusal;
+  };
+  createReservedInstances: {
+    params: object;
+    query: object;
+    body: ReservedInstancesRequest;
+    answer: ReservedInstancesAnswer | MetaRefusal;
+  };
+  updateReservedInstances: {
+    params: object;
+    query: object;
+    body: ReservedInstancesRequest;
+    answer: ReservedInstancesAnswer | MetaRefusal;
+  };
+  listReservedInstances: {
+    params: object;
+    query: { funcName?: string | undefined; version?: string | undefined; instanceLabel?: string | undefined };
+    body: undefined;
+    answer: ListReservedInstancesResponse | MetaRefusal;
+  };
+  deleteReservedInstances: {
+    params: object;
+    query: { funcName?: string | undefined; version?: string | undefined; instanceLabel?: string | undefined };
+    body: undefined;
+    answer: MetaAnswer | MetaRefusal;
+  };
+  createPools: {
+    params: object;
+    query: object;
+    body: CreatePoolsRequest;
+    answer: CreatePoolsResponse | CreatePoolsResponse2;
+  };
+  listPools: {
+    params: object;
+    query: { id?: string | undefined; group?: string | undefined; limit?: number | undefined; offset?: number | undefined };
+    body: undefined;
+    answer: ListPoolsResponse | MetaRefusal;
+  };
+  deletePools: {
+    params: object;
+    query: { id?: string | undefined; group?: string | undefined };
+    body: undefined;
+    answer: MetaAnswer | MetaRefusal;
+  };
+  updatePool: {
+    params: { id: string };
+    query: object;
+    body: UpdatePoolRequest;
+    answer: MetaAnswer | MetaRefusal;
+  };
+}
+
+export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, path: string]>> = {
+  invokeAgent: ['POST', '/api/agent/{instanceId}/invoke'],
+  createAgent: ['POST', '/api/agent'],
+  listAgents: ['GET', '/api/agent'],
+  getAgent: ['GET', '/api/agent/{instanceId}'],
+  deleteAgent: ['DELETE', '/api/agent/{instanceId}'],
+  restartAgent: ['POST', '/api/agent/{instanceId}/restart'],
+  agentLogs: ['GET', '/api/agent/{instanceId}/logs'],
+  agentExec: ['POST', '/api/agent/{instanceId}/exec'],
+  openExec: ['GET', '/api/agent/{instanceId}/exec'],
+  downloadFile: ['GET', '/api/agent/{instanceId}/files/download'],
+  listFiles: ['GET', '/api/agent/{instanceId}/files/list'],
+  makeDirectory: ['POST', '/api/agent/{instanceId}/files/mkdir'],
+  agentStats: ['GET', '/api/agent/{instanceId}/stats'],
+  uploadFile: ['POST', '/api/agent/{instanceId}/files/upload'],
+  openTunnel: ['GET', '/serverless/v1/ws'],
+  linkAgent: ['POST', '/api/agent/{instanceId}/link'],
+  linkFunction: ['POST', '/serverless/v1/functions/{urn}/link'],
+  invokeFunction: ['POST', '/serverless/v1/functions/{urn}/invocations'],
+  invokeFunctionShort: ['POST', '/invocations/{tenant}/{service}/{function}/'],
+  getAsyncResult: ['GET', '/serverless/v1/functions/async-results/{id}'],
+  endSession: ['DELETE', '/serverless/v1/functions/{urn}/sessions/{sessionId}'],
+  interruptSession: ['POST', '/serverless/v1/functions/{urn}/sessions/{sessionId}/interrupt'],
+  listFunctionInstances: ['GET', '/serverless/v1/functions/{urn}/instances'],
+  functionStats: ['GET', '/serverless/v1/functions/{urn}/stats'],
+  readFunctionLogs: ['GET', '/serverless/v1/functions/{urn}/logs'],
+  getCode: ['GET', '/api/code/{sha256}'],
+  deleteCode: ['DELETE', '/api/code/{sha256}'],
+  putCode: ['PUT', '/api/code/{sha256}'],
+  listCode: ['GET', '/api/code'],
+  createBuild: ['POST', '/api/builds'],
+  listBuilds: ['GET', '/api/builds'],
+  getBuild: ['GET', '/api/builds/{id}'],
+  getBuildLogs: ['GET', '/api/builds/{id}/logs'],
+  putSecret: ['PUT', '/api/secrets/{name}'],
+  deleteSecret: ['DELETE', '/api/secrets/{name}'],
+  listSecrets: ['GET', '/api/secrets'],
+  getCluster: ['GET', '/api/cluster'],
+  followEvents: ['GET', '/api/events'],
+  getMetricsHistory: ['GET', '/api/metrics/history'],
+  getSettings: ['GET', '/api/settings'],
+  getFindings: ['GET', '/api/doctor'],
+  getSession: ['GET', '/api/session'],
+  login: ['POST', '/api/session'],
+  logout: ['DELETE', '/api/session'],
+  makeLoginLink: ['POST', '/api/session/links'],
+  getJobApiVersion: ['GET', '/api/version'],
+  submitJob: ['POST', '/api/jobs'],
+  listJobs: ['GET', '/api/jobs'],
+  getJob: ['GET', '/api/jobs/{id}'],
+  deleteJob: ['DELETE', '/api/jobs/{id}'],
+  stopJob: ['POST', '/api/jobs/{id}/stop'],
+  getJobLogs: ['GET', '/api/jobs/{id}/logs'],
+  createJobSchedule: ['POST', '/api/job_schedules'],
+  listJobSchedules: ['GET', '/api/job_schedules'],
+  getJobSchedule: ['GET', '/api/job_schedules/{id}'],
+  deleteJobSchedule: ['DELETE', '/api/job_schedules/{id}'],
+  getPackage: ['GET', '/api/packages/{protocol}/{name}'],
+  putPackage: ['PUT', '/api/packages/{protocol}/{name}'],
+  registerFunction: ['POST', '/api/meta/serverless/v1/functions'],
+  listFunctions: ['GET', '/api/meta/serverless/v1/functions'],
+  getFunction: ['GET', '/api/meta/serverless/v1/functions/{name}'],
+  updateFunction: ['PUT', '/api/meta/serverless/v1/functions/{name}'],
+  deleteFunction: ['DELETE', '/api/meta/serverless/v1/functions/{name}'],
+  listVersions: ['GET', '/api/meta/serverless/v1/functions/{name}/versions'],
+  publishFunction: ['POST', '/api/meta/serverless/v1/functions/{name}/versions'],
+  createReservedInstances: ['POST', '/api/meta/serverless/v1/functions/reserve-instance'],
+  updateReservedInstances: ['PUT', '/api/meta/serverless/v1/functions/reserve-instance'],
+  listReservedInstances: ['GET', '/api/meta/serverless/v1/functions/reserve-instance'],
+  deleteReservedInstances: ['DELETE', '/api/meta/serverless/v1/functions/reserve-instance'],
+  createPools: ['POST', '/api/meta/serverless/v1/podpools'],
+  listPools: ['GET', '/api/meta/serverless/v1/podpools'],
+  deletePools: ['DELETE', '/api/meta/serverless/v1/podpools'],
+  updatePool: ['PUT', '/api/meta/serverless/v1/podpools/{id}'],
+};

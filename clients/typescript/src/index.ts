@@ -1,0 +1,20 @@
+export { Agent, type InvokeOptions, type LogOptions } from './agent.ts';
+export type { Agents, CreateOptions } from './agents.ts';
+export type { Code } from './code.ts';
+export type { AnswerOf, CallOptions, OperationName, RequestOptions, RookeryOptions } from './connection.ts';
+export { RookeryError, type RookeryErrorDetails } from './error.ts';
+export type { EventOptions, Events, RookeryEvent } from './events.ts';
+export type { Files } from './files.ts';
+export {
+  AsyncCall,
+  type CallFunctionOptions,
+  FunctionHandle,
+  type Functions,
+  type RegisterOptions,
+} from './functions.ts';
+export type * as wire from './generated.ts';
+export type { Jobs, SubmitOptions } from './jobs.ts';
+export { Rookery } from './rookery.ts';
+export type { Environment, RunOptions } from './runs.ts';
+export type { Secrets } from './secrets.ts';
+export { type Output, Terminal, type TerminalOptions } from './terminal.ts';

@@ -1,0 +1,31 @@
+import { expect, test } from 'vitest';
+import { RookeryError, usageError } from './error.ts';
+import { retryAfterMs } from './retry.ts';
+
+const answer = (status: number, more = {}) => new RookeryError('no', { status, ...more });
+const broken = (code: string) => new RookeryError('no', { cause: Object.assign(new Error(code), { code }) });
+
+test('what may be repeated is sent again after a break and after answers of a moment', () => {
+  for (const error of [broken('ECONNRESET'), answer(429), answer(502), answer(503), answer(504)]) {
+    expect(retryAfterMs(error, 1, true)).toBeGreaterThan(0);
+  }
+  for (const error of [answer(400), answer(404), answer(500), usageError('wrong'), new Error('aborted')]) {
+    expect(retryAfterMs(error, 1, true)).toBeNull();
+  }
+});
+
+test('a call is sent again only when it has certainly not begun', () => {
+  const starting = new RookeryError('the server is starting: it does not yet know', { status: 503 });
+  for (const error of [broken('ECONNREFUSED'), answer(429), answer(503, { code: 150431 }), starting]) {
+    expect(retryAfterMs(error, 1, false)).toBeGreaterThan(0);
+  }
+  for (const error of [broken('ECONNRESET'), answer(502), answer(503, { code: 150503 }), answer(503), answer(504)]) {
+    expect(retryAfterMs(error, 1, false)).toBeNull();
+  }
+});
+
+test('pauses double up to a bound, are at least what the service asks for, and are not minutes', () => {
+  expect([1, 2, 3, 10].map(tried => retryAfterMs(answer(503), tried, true, 1))).toEqual([200, 400, 800, 5000]);
+  expect(retryAfterMs(answer(503, { retryAfterSeconds: 3 }), 1, true, 0)).toBe(3000);
+  expect(retryAfterMs(answer(503, { retryAfterSeconds: 3600 }), 1, true)).toBeNull();
+});

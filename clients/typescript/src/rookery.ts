@@ -1,0 +1,41 @@
+import { Agents } from './agents.ts';
+import { Code } from './code.ts';
+import { type AnswerOf, type CallOptions, Connection, type OperationName, type RookeryOptions } from './connection.ts';
+import { Events } from './events.ts';
+import { Functions } from './functions.ts';
+import { Jobs } from './jobs.ts';
+import { Secrets } from './secrets.ts';
+
+/** A client of one service. It keeps connections open; an idle one does not keep the process alive. */
+export class Rookery {
+  readonly agents: Agents;
+  readonly functions: Functions;
+  readonly jobs: Jobs;
+  readonly secrets: Secrets;
+  readonly events: Events;
+  readonly code: Code;
+  readonly #connection: Connection;
+
+  constructor(options: RookeryOptions = {}) {
+    this.#connection = new Connection(options, process.env);
+    this.code = new Code(this.#connection);
+    this.agents = new Agents(this.#connection, this.code);
+    this.functions = new Functions(this.#connection, this.code);
+    this.jobs = new Jobs(this.#connection, this.code);
+    this.secrets = new Secrets(this.#connection);
+    this.events = new Events(this.#connection);
+  }
+
+  /** Any operation of openapi/rookery.json by its id, for what has no method. */
+  async call<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<AnswerOf<N>> {
+    return await this.#connection.call(name, options);
+  }
+
+  close(): void {
+    this.#connection.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
