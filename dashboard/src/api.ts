@@ -1,0 +1,126 @@
+import { signal } from '@preact/signals';
+import { type Operations, PATHS } from '../../clients/typescript/src/generated.ts';
+
+/** The client of the service: paths and types come from its OpenAPI documents. */
+
+export interface Session {
+  readonly authentication: boolean;
+  readonly tenant: string | null;
+  readonly role: 'viewer' | 'user' | 'developer';
+  readonly sees_service: boolean;
+  readonly version: string;
+}
+
+/** undefined: not known yet; null: somebody has to log in. */
+export const session = signal<Session | null | undefined>(undefined);
+/** For whom is asked where the session is for every tenant. */
+export const tenant = signal(sessionStorage.getItem('tenant') ?? 'default');
+
+/** An answer that says no. */
+export class ApiError extends Error {
+  readonly status: number;
+
+  constructor(status: number, message: string) {
+    super(message);
+    this.status = status;
+  }
+}
+
+type Name = keyof Operations;
+/** An answer of the registry that carries a code; `call` fails for it. */
+type Refused = { code: number; message: string; warnings?: string[] };
+type Succeeded<T> = T extends unknown ? (Refused extends T ? (unknown extends T ? T : never) : T) : never;
+type Answer<N extends Name> = Succeeded<Operations[N]['answer']>;
+export type AnswerOf<N extends Name> = Answer<N>;
+
+export interface CallOptions<N extends Name> {
+  readonly params?: Operations[N]['params'];
+  readonly query?: Operations[N]['query'];
+  readonly body?: Operations[N]['body'] | object;
+  readonly signal?: AbortSignal;
+}
+
+export function pathOf<N extends Name>(name: N, { params, query }: CallOptions<N> = {}): string {
+  const path = PATHS[name][1].replace(/\{(\w+)\}/g, (_, key: string) =>
+    encodeURIComponent(String((params as Record<string, string> | undefined)?.[key])),
+  );
+  const given = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== '');
+  if (given.length === 0) return path;
+  return `${path}?${new URLSearchParams(given.map(([key, value]) => [key, String(value)]))}`;
+}
+
+/** One operation, its answer as JSON. Fails with `ApiError`, also for an answer of the registry that carries a code. */
+export async function call<N extends Name>(name: N, options: CallOptions<N> = {}): Promise<Answer<N>> {
+  const { body, signal: ends } = options;
+  const response = await ask(pathOf(name, options), {
+    method: PATHS[name][0],
+    ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } }),
+    ...(ends === undefined ? {} : { signal: ends }),
+  });
+  const text = await response.text();
+  const value = text === '' ? {} : JSON.parse(text);
+  const { code, message } = value as { code?: unknown; message?: unknown };
+  if (PATHS[name][1].startsWith('/api/meta/') && code !== 0) throw new ApiError(Number(code), String(message));
+  return value as Answer<N>;
+}
+
+/** Any request. Fails with `ApiError` when the answer is none of success. */
+export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
+  const response = await raw(path, init);
+  if (response.ok) return response;
+  const text = await response.text();
+  let message = text || response.statusText;
+  try {
+    const parsed = JSON.parse(text) as { message?: unknown };
+    if (typeof parsed.message === 'string') message = parsed.message;
+  } catch {
+    // It is shown as it came.
+  }
+  if (response.status === 401 && session.value) session.value = null;
+  throw new ApiError(response.status, message);
+}
+
+/** The answer whatever it says. */
+export async function raw(path: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  if (session.value?.tenant === null && tenant.value !== 'default') headers.set('X-Tenant-Id', tenant.value);
+  try {
+    return await fetch(path, { ...init, headers, credentials: 'same-origin' });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new ApiError(0, 'the service does not answer');
+  }
+}
+
+export function socketUrl(path: string): string {
+  return `${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}${path}`;
+}
+
+const MAY = { read: ['viewer', 'user', 'developer'], invoke: ['user', 'developer'], write: ['developer'] } as const;
+
+export function may(access: keyof typeof MAY): boolean {
+  const role = session.value?.role;
+  return role !== undefined && (MAY[access] as readonly string[]).includes(role);
+}
+
+export async function loadSession(): Promise<void> {
+  try {
+    session.value = (await call('getSession')) as Session;
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 401) throw error;
+    session.value = null;
+  }
+}
+
+export async function login(body: { readonly token: string } | { readonly code: string }): Promise<void> {
+  session.value = (await call('login', { body })) as Session;
+}
+
+export async function logout(): Promise<void> {
+  await call('logout');
+  session.value = null;
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

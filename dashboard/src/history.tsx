@@ -1,0 +1,128 @@
+import { signal } from '@preact/signals';
+import type { FunctionComponent } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { type AnswerOf, call } from './api.ts';
+import type { ChartProps } from './chart.tsx';
+import { sample, useLoaded } from './live.ts';
+import { Failure, Loading, Note } from './parts.tsx';
+
+export type History = AnswerOf<'getMetricsHistory'>;
+type Range = '1h' | '24h';
+
+const Loaded = signal<FunctionComponent<ChartProps> | null>(null);
+
+/** The library comes with the first chart. */
+export function LazyChart(props: ChartProps) {
+  useEffect(() => {
+    if (Loaded.value === null) {
+      void import('./chart.tsx').then(({ default: Chart }) => {
+        Loaded.value = Chart;
+      });
+    }
+  }, []);
+  const Chart = Loaded.value;
+  return Chart === null ? <figure class="chart">{props.title}</figure> : <Chart {...props} />;
+}
+
+/** Reads the history, again with each new point; `of` names an agent or a function, absent: the service. */
+export function useHistory(
+  range: Range,
+  of: { readonly agent?: string; readonly function?: string; readonly node?: string } = {},
+) {
+  const loaded = useLoaded<History>(`history ${range} ${JSON.stringify(of)}`, signal =>
+    call('getMetricsHistory', { query: { range, ...of }, signal }),
+  );
+  const at = sample.value?.at ?? null;
+  const { reload } = loaded;
+  // The newest point is why it is read again
+  useEffect(() => {
+    if (at !== null) reload();
+  }, [at]);
+  return loaded;
+}
+
+export function RangeChoice({ range, set }: { readonly range: Range; readonly set: (range: Range) => void }) {
+  return (
+    <fieldset class="choice">
+      <legend class="unseen">Range</legend>
+      {(['1h', '24h'] as const).map(each => (
+        <button key={each} type="button" aria-pressed={range === each} onClick={() => set(each)}>
+          {each}
+        </button>
+      ))}
+    </fieldset>
+  );
+}
+
+/** Whose numbers they are, where there are several replicas. */
+export function OfNodes({ history: { nodes, silent_nodes: silent } }: { readonly history: History }) {
+  if (nodes.length + silent.length < 2) return null;
+  return (
+    <Note>
+      {nodes.length > 1 ? `Sums of ${nodes.length} replicas; p50 and p99 are the highest of any of them. ` : ''}
+      {silent.length > 0 ? `Without ${silent.join(', ')}, which did not answer.` : ''}
+    </Note>
+  );
+}
+
+/** Calls, latencies and, of a function, instances. */
+export function CallCharts({ of }: { readonly of: { readonly agent?: string; readonly function?: string } }) {
+  const [range, setRange] = useState<Range>('1h');
+  const { value, error } = useHistory(range, of);
+  return (
+    <>
+      <RangeChoice range={range} set={setRange} />
+      <Failure text={error} />
+      {value === undefined ? (
+        <Loading />
+      ) : (
+        <>
+          <CallLines history={value} />
+          <OfNodes history={value} />
+        </>
+      )}
+    </>
+  );
+}
+
+export function CallLines({ history }: { readonly history: History }) {
+  const { start, step_seconds: step, series } = history;
+  const perMinute = (values: readonly (number | null)[] = []) =>
+    values.map(value => (value === null ? null : (value * 60) / step));
+  return (
+    <div class="charts">
+      <LazyChart
+        title="Calls per minute"
+        unit=""
+        start={start}
+        step={step}
+        lines={[
+          { name: 'calls', values: perMinute(series.calls), colour: 'line-1' },
+          { name: 'errors', values: perMinute(series.errors), colour: 'bad' },
+        ]}
+      />
+      <LazyChart
+        title="Latency"
+        unit="ms"
+        start={start}
+        step={step}
+        lines={[
+          { name: 'p50', values: series.p50_ms ?? [], colour: 'line-1' },
+          { name: 'p99', values: series.p99_ms ?? [], colour: 'line-3' },
+        ]}
+      />
+      {series.instances === undefined ? null : (
+        <LazyChart
+          title="Instances"
+          unit=""
+          start={start}
+          step={step}
+          lines={[
+            { name: 'all', values: series.instances, colour: 'line-3' },
+            { name: 'ready', values: series.instances_ready ?? [], colour: 'line-2' },
+          ]}
+        />
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,101 @@
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { ask, messageOf } from './api.ts';
+import { counted, Failure, Input } from './parts.tsx';
+
+const MAX_LINES = 5000;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is taken out
+const ESCAPES = /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007]*(\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001a]/g;
+
+/** Adds what comes to lines, a frame at a time; `flush` shows them. */
+function collect(show: (lines: readonly string[]) => void) {
+  let lines: string[] = [];
+  let rest = '';
+  let frame = 0;
+  return {
+    add(text: string) {
+      const parts = (rest + text).split('\n');
+      rest = parts.pop() ?? '';
+      for (const part of parts) lines.push(part.replace(ESCAPES, ''));
+      if (lines.length > MAX_LINES) lines = lines.slice(-MAX_LINES);
+      frame ||= requestAnimationFrame(() => {
+        frame = 0;
+        show(rest === '' ? [...lines] : [...lines, rest.replace(ESCAPES, '')]);
+      });
+    },
+    end: () => cancelAnimationFrame(frame),
+  };
+}
+
+/** A log that goes on: over HTTP, or over a WebSocket. The newest lines are kept; a search shows those that have the text. */
+export function LogFollower({
+  path,
+  socket,
+  label,
+}: {
+  readonly path?: string;
+  readonly socket?: string;
+  readonly label: string;
+}) {
+  const [lines, setLines] = useState<readonly string[]>([]);
+  const [search, setSearch] = useState('');
+  const [state, setState] = useState('connecting');
+  const [error, setError] = useState('');
+  const [follows, setFollows] = useState(true);
+  const box = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const collected = collect(setLines);
+    const controller = new AbortController();
+    setLines([]);
+    setError('');
+    if (socket !== undefined) {
+      const connection = new WebSocket(socket);
+      connection.onopen = () => setState('following');
+      connection.onmessage = ({ data }) => collected.add(String(data));
+      connection.onclose = () => setState('ended');
+      controller.signal.addEventListener('abort', () => connection.close());
+    } else if (path !== undefined) {
+      void (async () => {
+        try {
+          const { body } = await ask(path, { signal: controller.signal });
+          setState('following');
+          const reader = body?.pipeThrough(new TextDecoderStream()).getReader();
+          for (let chunk = await reader?.read(); chunk && !chunk.done; chunk = await reader?.read())
+            collected.add(chunk.value);
+          setState('ended');
+        } catch (problem) {
+          if (controller.signal.aborted) return;
+          setState('ended');
+          setError(messageOf(problem));
+        }
+      })();
+    }
+    return () => {
+      controller.abort();
+      collected.end();
+    };
+  }, [path, socket]);
+  const shown = search === '' ? lines : lines.filter(line => line.toLowerCase().includes(search.toLowerCase()));
+  // New lines are why it scrolls
+  useEffect(() => {
+    if (follows && box.current !== null) box.current.scrollTop = box.current.scrollHeight;
+  }, [shown.length, follows]);
+  return (
+    <>
+      <div class="filters">
+        <Input label="Search" value={search} onInput={setSearch} type="search" />
+        <label class="check">
+          <input type="checkbox" checked={follows} onChange={event => setFollows(event.currentTarget.checked)} />
+          Stay at the end
+        </label>
+        <span class="count" role="status">
+          {state}, {search === '' ? counted(lines.length, 'line') : `${shown.length} of ${lines.length} lines`}
+        </span>
+      </div>
+      <Failure text={error} />
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keyboard */}
+      <section class="text log" aria-label={label} tabIndex={0} ref={box}>
+        <pre>{shown.join('\n')}</pre>
+      </section>
+    </>
+  );
+}

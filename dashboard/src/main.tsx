@@ -1,0 +1,225 @@
+import { signal } from '@preact/signals';
+import { type ComponentChildren, render } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { loadSession, login, logout, may, messageOf, session, tenant } from './api.ts';
+import { follow, isLive } from './live.ts';
+import { Action, Failure, Input, Loading, Note, showCurrent, Title } from './parts.tsx';
+import './styles.css';
+import { AgentView } from './views/agent.tsx';
+import { AgentCreateView } from './views/agent-create.tsx';
+import { AgentsView } from './views/agents.tsx';
+import { ColdStartsView } from './views/cold-starts.tsx';
+import { EventsView } from './views/events.tsx';
+import { FunctionView } from './views/function.tsx';
+import { FunctionsView } from './views/functions.tsx';
+import { JobView } from './views/job.tsx';
+import { JobsView } from './views/jobs.tsx';
+import { NodesView } from './views/nodes.tsx';
+import { OverviewView } from './views/overview.tsx';
+import { PoolsView } from './views/pools.tsx';
+import { SecretsView } from './views/secrets.tsx';
+import { SettingsView } from './views/settings.tsx';
+
+const hash = signal(location.hash);
+addEventListener('hashchange', () => {
+  hash.value = location.hash;
+});
+
+const NAV = [
+  ['', 'Overview'],
+  ['agents', 'Agents'],
+  ['functions', 'Functions'],
+  ['jobs', 'Jobs'],
+  ['events', 'Events'],
+  ['cold-starts', 'Cold starts'],
+  ['secrets', 'Secrets'],
+  ['pools', 'Pools'],
+  ['nodes', 'Nodes'],
+  ['settings', 'Settings'],
+] as const;
+
+function viewOf(parts: readonly string[]): ComponentChildren {
+  const [noun = '', id, part = ''] = parts;
+  switch (noun) {
+    case '':
+      return <OverviewView />;
+    case 'agents':
+      if (id === undefined) return <AgentsView />;
+      return id === 'new' ? <AgentCreateView /> : <AgentView key={id} id={id} part={part} />;
+    case 'functions':
+      return id === undefined ? <FunctionsView /> : <FunctionView key={id} name={id} part={part} />;
+    case 'jobs':
+      return id === undefined ? <JobsView /> : <JobView key={id} id={id} />;
+    case 'events':
+      return <EventsView />;
+    case 'cold-starts':
+      return <ColdStartsView />;
+    case 'secrets':
+      return <SecretsView />;
+    case 'pools':
+      return <PoolsView />;
+    case 'nodes':
+      return <NodesView />;
+    case 'settings':
+      return <SettingsView />;
+    default:
+      return (
+        <>
+          <Title text="Not found" />
+          <Note>There is no such page.</Note>
+        </>
+      );
+  }
+}
+
+function App() {
+  const [problem, setProblem] = useState('');
+  useEffect(() => {
+    begin().catch(error => setProblem(messageOf(error)));
+  }, []);
+  if (problem !== '') return <Failure text={problem} />;
+  if (session.value === undefined) return <Loading />;
+  return session.value === null ? <Login /> : <Console />;
+}
+
+/** A one-time link has its code behind the `#`, which no server and no log sees. */
+async function begin(): Promise<void> {
+  const code = /^#\/login\?code=([\w-]+)$/.exec(location.hash)?.[1];
+  if (code !== undefined) {
+    history.replaceState(null, '', '#/');
+    hash.value = '#/';
+    try {
+      await login({ code });
+      return;
+    } catch {
+      // Perhaps somebody is logged in already; else a token is asked for.
+    }
+  }
+  await loadSession();
+}
+
+function Login() {
+  const [token, setToken] = useState('');
+  const [error, setError] = useState('');
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    try {
+      await login({ token: token.trim() });
+    } catch (problem) {
+      setError(messageOf(problem));
+    }
+  };
+  return (
+    <main class="login">
+      <Title text="Rookery" />
+      <form onSubmit={event => void submit(event)}>
+        <Input
+          label="Token"
+          type="password"
+          value={token}
+          onInput={setToken}
+          isRequired
+          hint="Paste a token, or run “rookery dashboard” and open its link."
+        />
+        <button type="submit" class="main">
+          Log in
+        </button>
+        <Failure text={error} />
+      </form>
+    </main>
+  );
+}
+
+const THEMES = ['auto', 'light', 'dark'] as const;
+const theme = signal(localStorage.getItem('theme') ?? 'auto');
+
+function setTheme(next: string): void {
+  theme.value = next;
+  localStorage.setItem('theme', next);
+  if (next === 'auto') delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+}
+setTheme(theme.value);
+
+function Console() {
+  useEffect(() => {
+    const controller = new AbortController();
+    void follow(controller.signal);
+    return () => controller.abort();
+  }, [tenant.value]);
+  const parts = hash.value
+    .replace(/^#\/?/, '')
+    .split('/')
+    .map(part => decodeURIComponent(part));
+  const now = session.value;
+  const path = parts.join('/');
+  useEffect(() => {
+    // Where a screen reader goes on after a change of the page.
+    document.querySelector<HTMLElement>('main')?.focus();
+    showCurrent(document.querySelector('header nav'));
+    scrollTo(0, 0);
+  }, [path]);
+  return (
+    <div class="console">
+      <button type="button" class="skip" onClick={() => document.querySelector<HTMLElement>('main')?.focus()}>
+        Skip to the content
+      </button>
+      <header>
+        <a class="brand" href="#/">
+          Rookery
+        </a>
+        <nav aria-label="Main">
+          {NAV.filter(([noun]) => isOffered(noun)).map(([noun, title]) => (
+            <a key={noun} href={`#/${noun}`} aria-current={parts[0] === noun ? 'page' : undefined}>
+              {title}
+            </a>
+          ))}
+        </nav>
+        <div class="who">
+          <span class={isLive.value ? 'live on' : 'live'} role="status">
+            {isLive.value ? 'live' : 'not connected'}
+          </span>
+          <label>
+            <span>Theme</span>
+            <select value={theme.value} onChange={event => setTheme(event.currentTarget.value)}>
+              {THEMES.map(each => (
+                <option key={each}>{each}</option>
+              ))}
+            </select>
+          </label>
+          {now?.tenant === null ? <TenantChoice /> : <span>{now?.tenant}</span>}
+          <span>{now?.role}</span>
+          <span class="faint">{now?.version}</span>
+          {now?.authentication ? <Action text="Log out" work={logout} /> : null}
+        </div>
+      </header>
+      <main id="main" tabIndex={-1}>
+        {viewOf(parts)}
+      </main>
+    </div>
+  );
+}
+
+function isOffered(noun: string): boolean {
+  if (noun === 'settings') return may('write') && session.value?.sees_service === true;
+  return noun !== 'nodes' || session.value?.sees_service === true;
+}
+
+function TenantChoice() {
+  return (
+    <label>
+      <span>Tenant</span>
+      <input
+        value={tenant.value}
+        spellcheck={false}
+        onChange={event => {
+          const next = event.currentTarget.value.trim() || 'default';
+          sessionStorage.setItem('tenant', next);
+          tenant.value = next;
+        }}
+      />
+    </label>
+  );
+}
+
+render(<App />, document.getElementById('app') as HTMLElement);

@@ -1,0 +1,374 @@
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { messageOf } from './api.ts';
+
+/** The pieces that all views are made of. Texts of callers and sandboxes are always text nodes. */
+
+export function Title({ text, children }: { readonly text: string; readonly children?: ComponentChildren }) {
+  useEffect(() => {
+    document.title = `${text} · Rookery`;
+  }, [text]);
+  return (
+    <div class="title">
+      <h1>{text}</h1>
+      <div class="actions">{children}</div>
+    </div>
+  );
+}
+
+const TONES: Readonly<Record<string, string>> = {
+  RUNNING: 'good',
+  SUCCEEDED: 'good',
+  ready: 'good',
+  running: 'good',
+  completed: 'good',
+  ok: 'good',
+  CREATING: 'busy',
+  PENDING: 'busy',
+  created: 'busy',
+  starting: 'busy',
+  restarting: 'busy',
+  queued: 'busy',
+  processing: 'busy',
+  warn: 'busy',
+  FAILED: 'bad',
+  failed: 'bad',
+  fail: 'bad',
+};
+
+/** A state by its word; the colour only repeats it. */
+export function Status({ text }: { readonly text: string }) {
+  return <span class={`status ${TONES[text] ?? 'calm'}`}>{text}</span>;
+}
+
+export function Failure({ text }: { readonly text: string }) {
+  return text === '' ? null : (
+    <p class="failure" role="alert">
+      {text}
+    </p>
+  );
+}
+
+export function Note({ children }: { readonly children: ComponentChildren }) {
+  return <p class="note">{children}</p>;
+}
+
+export interface Column<T> {
+  readonly title: string;
+  readonly cell: (item: T) => ComponentChildren;
+  /** Numbers stand under each other. */
+  readonly isNumber?: boolean;
+  /** Left out where there is little room. */
+  readonly isWide?: boolean;
+  readonly isMono?: boolean;
+}
+
+const ROW_PX = 30;
+/** Rows beyond those that are seen. While fewer than half of them have gone by, nothing is drawn anew. */
+const OVERSCAN = 8;
+const STEP_ROWS = OVERSCAN / 2;
+const WINDOWED = 150;
+
+/** A table; of a long one only the rows that are seen are in the page. */
+export function Table<T>(props: {
+  readonly label: string;
+  readonly columns: readonly Column<T>[];
+  readonly rows: readonly T[];
+  readonly keyOf: (item: T) => string;
+  readonly empty: ComponentChildren;
+}) {
+  const { label, columns, rows, keyOf, empty } = props;
+  const box = useRef<HTMLElement>(null);
+  const [seen, setSeen] = useState(0);
+  if (rows.length === 0) return <Note>{empty}</Note>;
+  const isLong = rows.length > WINDOWED;
+  const first = isLong ? Math.max(0, seen - OVERSCAN) : 0;
+  const last = isLong
+    ? Math.min(rows.length, first + Math.ceil((box.current?.clientHeight ?? 800) / ROW_PX) + 2 * OVERSCAN)
+    : rows.length;
+  const gap = (count: number) =>
+    count > 0 ? (
+      <tr ref={row => row?.style.setProperty('height', `${count * ROW_PX}px`)}>
+        <td colSpan={columns.length} />
+      </tr>
+    ) : null;
+  return (
+    <section
+      class={isLong ? 'table long' : 'table'}
+      aria-label={label}
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keyboard
+      tabIndex={0}
+      ref={box}
+      onScroll={isLong ? event => setSeen(firstSeen(event.currentTarget.scrollTop)) : undefined}
+    >
+      <table aria-rowcount={rows.length + 1}>
+        <thead>
+          <tr>
+            {columns.map(column => (
+              <th key={column.title} scope="col" class={classOf(column)}>
+                {column.title}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {gap(first)}
+          {/* A row of a long table that comes takes the elements of one that goes: to make new ones costs most of a step. */}
+          {rows.slice(first, last).map((row, index) => (
+            <tr key={isLong ? (first + index) % (last - first) : keyOf(row)} aria-rowindex={first + index + 2}>
+              {columns.map(column => (
+                <td key={column.title} class={classOf(column)}>
+                  {column.cell(row)}
+                </td>
+              ))}
+            </tr>
+          ))}
+          {gap(rows.length - last)}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+function firstSeen(scrollTop: number): number {
+  return Math.floor(scrollTop / ROW_PX / STEP_ROWS) * STEP_ROWS;
+}
+
+function classOf({ isNumber, isWide, isMono }: Omit<Column<never>, 'cell' | 'title'>): string {
+  return [isNumber && 'number', isWide && 'wide', isMono && 'mono'].filter(Boolean).join(' ');
+}
+
+export function Fields({ rows }: { readonly rows: readonly (readonly [name: string, value: ComponentChildren])[] }) {
+  return (
+    <dl class="fields">
+      {rows
+        .filter(([, value]) => value !== undefined && value !== '' && value !== null)
+        .map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+    </dl>
+  );
+}
+
+export function Tabs({
+  base,
+  tabs,
+  now,
+}: {
+  readonly base: string;
+  readonly tabs: readonly (readonly [path: string, title: string])[];
+  readonly now: string;
+}) {
+  const row = useRef<HTMLElement>(null);
+  useEffect(() => showCurrent(row.current), [now]);
+  return (
+    <nav class="tabs" aria-label="Parts" ref={row}>
+      {tabs.map(([path, title]) => (
+        <a key={path} href={path === '' ? base : `${base}/${path}`} aria-current={path === now ? 'page' : undefined}>
+          {title}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
+/** Where a row of links is wider than the screen, the one of this page is in it. */
+export function showCurrent(row: HTMLElement | null): void {
+  row?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+}
+
+export function Input(props: {
+  readonly label: string;
+  readonly value: string;
+  readonly onInput: (text: string) => void;
+  readonly hint?: string;
+  readonly type?: 'text' | 'search' | 'number' | 'password';
+  readonly lines?: number;
+  readonly options?: readonly string[];
+  readonly isRequired?: boolean;
+}) {
+  const { label, value, onInput, hint, type = 'text', lines, options, isRequired = false } = props;
+  const id = `f-${label.toLowerCase().replace(/\W+/g, '-')}`;
+  const described = hint === undefined ? {} : { 'aria-describedby': `${id}-hint` };
+  return (
+    <div class="input">
+      <label for={id}>{label}</label>
+      {lines !== undefined ? (
+        <textarea
+          id={id}
+          rows={lines}
+          spellcheck={false}
+          value={value}
+          onInput={event => onInput(event.currentTarget.value)}
+          {...described}
+        />
+      ) : options !== undefined ? (
+        <select id={id} value={value} onChange={event => onInput(event.currentTarget.value)} {...described}>
+          {options.map(option => (
+            <option key={option} value={option}>
+              {option === '' ? 'any' : option}
+            </option>
+          ))}
+        </select>
+      ) : (
+        <input
+          id={id}
+          type={type as 'text'}
+          value={value}
+          required={isRequired}
+          autocomplete="off"
+          spellcheck={false}
+          onInput={event => onInput(event.currentTarget.value)}
+          {...described}
+        />
+      )}
+      {hint === undefined ? null : (
+        <small id={`${id}-hint`} class="hint">
+          {hint}
+        </small>
+      )}
+    </div>
+  );
+}
+
+/** A button whose work is shown while it runs; with `sure` it is asked for first. */
+export function Action(props: {
+  readonly text: string;
+  readonly work: () => Promise<void>;
+  readonly sure?: string;
+  readonly isMain?: boolean;
+  readonly isDangerous?: boolean;
+}) {
+  const { text, work, sure, isMain, isDangerous } = props;
+  const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState('');
+  const dialog = useRef<HTMLDialogElement>(null);
+  const run = async () => {
+    dialog.current?.close();
+    setBusy(true);
+    setError('');
+    try {
+      await work();
+    } catch (problem) {
+      setError(messageOf(problem));
+    }
+    setBusy(false);
+  };
+  const kind = isDangerous ? 'danger' : isMain ? 'main' : '';
+  return (
+    <>
+      <button
+        type="button"
+        class={kind}
+        disabled={isBusy}
+        onClick={() => (sure === undefined ? void run() : dialog.current?.showModal())}
+      >
+        {isBusy ? `${text} …` : text}
+      </button>
+      {error === '' ? null : <Failure text={error} />}
+      {sure === undefined ? null : (
+        <dialog ref={dialog} aria-label={text}>
+          <p>{sure}</p>
+          <div class="actions">
+            <button type="button" onClick={() => dialog.current?.close()}>
+              Cancel
+            </button>
+            <button type="button" class={kind} onClick={() => void run()}>
+              {text}
+            </button>
+          </div>
+        </dialog>
+      )}
+    </>
+  );
+}
+
+export function Panel({
+  title,
+  children,
+  actions,
+}: {
+  readonly title: string;
+  readonly children: ComponentChildren;
+  readonly actions?: ComponentChildren;
+}) {
+  return (
+    <div class="panel">
+      <div class="panel-head">
+        <h2>{title}</h2>
+        {actions}
+      </div>
+      {children}
+    </div>
+  );
+}
+
+export function Json({ value, label }: { readonly value: unknown; readonly label: string }) {
+  return <Text text={JSON.stringify(value, null, 2)} label={label} />;
+}
+
+export function Text({ text, label }: { readonly text: string; readonly label: string }) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keyboard
+    <section class="text" aria-label={label} tabIndex={0}>
+      <pre>{text}</pre>
+    </section>
+  );
+}
+
+/** `unless`: why there is nothing to wait for, `''` when there is. */
+export function Loading({ unless = '' }: { readonly unless?: string }) {
+  return unless !== '' ? null : (
+    <p class="note" role="status">
+      Reading …
+    </p>
+  );
+}
+
+export function ago(at: string | number | null | undefined): string {
+  if (at === null || at === undefined || at === '') return '–';
+  const then = typeof at === 'number' ? at : Date.parse(at);
+  if (Number.isNaN(then)) return String(at);
+  const seconds = Math.max(0, Math.round((Date.now() - then) / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 48 * 3600) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86_400)} d`;
+}
+
+/** A moment in the time of who looks. */
+export function moment(at: string | number): string {
+  const date = new Date(at);
+  // Swedish writes what all can read: 2026-01-31 13:05:00.
+  return Number.isNaN(date.getTime()) ? String(at) : date.toLocaleString('sv-SE');
+}
+
+export function counted(count: number, noun: string): string {
+  return count === 1 ? `1 ${noun}` : `${count} ${noun}s`;
+}
+
+/** A sentence of the documents: names stand between backticks in it. */
+export function Prose({ text }: { readonly text: string }) {
+  return <>{text.split('`').map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : part))}</>;
+}
+
+export function bytes(count: number): string {
+  if (count < 1024) return `${count} B`;
+  if (count < 1024 ** 2) return `${(count / 1024).toFixed(1)} KiB`;
+  if (count < 1024 ** 3) return `${(count / 1024 ** 2).toFixed(1)} MiB`;
+  return `${(count / 1024 ** 3).toFixed(2)} GiB`;
+}
+
+export function short(value: number | null | undefined, unit = ''): string {
+  if (value === null || value === undefined) return '–';
+  const text = Math.abs(value) >= 100 || Number.isInteger(value) ? String(Math.round(value)) : value.toPrecision(2);
+  return `${text}${unit}`;
+}
+
+export function clock(at: string): string {
+  const date = new Date(at);
+  return Number.isNaN(date.getTime()) ? at : date.toLocaleTimeString(undefined, { hour12: false });
+}

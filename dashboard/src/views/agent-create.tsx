@@ -1,0 +1,140 @@
+import { useState } from 'preact/hooks';
+import { call, messageOf } from '../api.ts';
+import { Failure, Input, Note, Title } from '../parts.tsx';
+
+interface Form {
+  readonly namespace: string;
+  readonly name: string;
+  readonly runtime: string;
+  readonly code: string;
+  readonly handler: string;
+  readonly cpu: string;
+  readonly memory: string;
+  readonly sandbox: string;
+  readonly image: string;
+  readonly user: string;
+  readonly ports: string;
+  readonly variables: string;
+}
+
+const BEGIN: Form = {
+  namespace: 'default',
+  name: '',
+  runtime: 'python3.11',
+  code: '',
+  handler: 'main.handler',
+  cpu: '500',
+  memory: '512',
+  sandbox: '',
+  image: 'host',
+  user: '',
+  ports: '',
+  variables: '',
+};
+
+/** Where the code of the host stands inside. */
+const CODE = '/code';
+
+function bodyOf(form: Form): Record<string, unknown> {
+  const ports = form.ports.split(/[\s,]+/).filter(Boolean);
+  const variables = form.variables.split('\n').filter(line => line.includes('='));
+  return {
+    namespace: form.namespace,
+    name: form.name,
+    ...(form.code === '' ? {} : { mounts: [{ source: form.code, target: CODE, readonly: true }] }),
+    ...(form.sandbox === '' ? {} : { sandbox_type: form.sandbox }),
+    ...(variables.length === 0
+      ? {}
+      : {
+          env_vars: Object.fromEntries(
+            variables.map(line => [line.slice(0, line.indexOf('=')).trim(), line.slice(line.indexOf('=') + 1)]),
+          ),
+        }),
+    runtime_spec: {
+      runtime: form.runtime,
+      ...(form.code === '' ? {} : { codePath: CODE }),
+      handler: form.handler,
+      cpu: Number(form.cpu),
+      memory: Number(form.memory),
+      rootfs: {
+        imageurl: form.image,
+        ...(form.user === '' ? {} : { user: form.user }),
+        ...(ports.length === 0 ? {} : { ports }),
+      },
+    },
+  };
+}
+
+export function AgentCreateView() {
+  const [form, setForm] = useState(BEGIN);
+  const [text, setText] = useState<string | null>(null);
+  const [error, setError] = useState('');
+  const [isBusy, setBusy] = useState(false);
+  const field = (name: keyof Form) => ({
+    value: form[name],
+    onInput: (value: string) => setForm({ ...form, [name]: value }),
+  });
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    setError('');
+    try {
+      const body = text === null ? bodyOf(form) : ((await import('yaml')).parse(text) as object);
+      const { instance_id: id } = await call('createAgent', { body });
+      location.hash = `#/agents/${id}`;
+    } catch (problem) {
+      setError(messageOf(problem));
+      setBusy(false);
+    }
+  };
+  return (
+    <>
+      <Title text="New agent">
+        <button
+          type="button"
+          aria-pressed={text !== null}
+          onClick={() => setText(text === null ? JSON.stringify(bodyOf(form), null, 2) : null)}
+        >
+          As YAML or JSON
+        </button>
+      </Title>
+      <form class="form" onSubmit={event => void submit(event)}>
+        {text !== null ? (
+          <Input label="Request" value={text} onInput={setText} lines={24} hint="The body of POST /api/agent." />
+        ) : (
+          <>
+            <div class="grid">
+              <Input label="Name" {...field('name')} isRequired />
+              <Input label="Namespace" {...field('namespace')} isRequired />
+              <Input label="Runtime" {...field('runtime')} hint="python3.11, go, java17, http, …" isRequired />
+              <Input label="Handler" {...field('handler')} hint="module.function" />
+              <Input label="Code" {...field('code')} hint={`A directory of the host; it is ${CODE} inside.`} />
+              <Input
+                label="Sandbox"
+                {...field('sandbox')}
+                options={['', 'docker', 'supervisor', 'kubernetes']}
+                hint="any: the default executor"
+              />
+              <Input label="Image" {...field('image')} isRequired hint="On the default executor it is recorded only." />
+              <Input label="User" {...field('user')} hint="Empty: root." />
+              <Input label="CPU" {...field('cpu')} type="number" hint="Millicores." isRequired />
+              <Input label="Memory" {...field('memory')} type="number" hint="MB." isRequired />
+              <Input label="Ports" {...field('ports')} hint="tcp:8080, udp:53" />
+            </div>
+            <Input label="Environment" {...field('variables')} lines={4} hint="NAME=value, one on a line." />
+          </>
+        )}
+        <div class="actions">
+          <button type="submit" class="main" disabled={isBusy}>
+            {isBusy ? 'Creating …' : 'Create'}
+          </button>
+          <a class="button" href="#/agents">
+            Cancel
+          </a>
+        </div>
+        <Failure text={error} />
+        <Note>The answer comes when its sandbox runs and its code was loaded, or could not be.</Note>
+      </form>
+    </>
+  );
+}

@@ -1,0 +1,269 @@
+import { signal } from '@preact/signals';
+import type { FunctionComponent } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { call, may, pathOf } from '../api.ts';
+import { CallCharts } from '../history.tsx';
+import { sample, useLoaded } from '../live.ts';
+import { LogFollower } from '../log.tsx';
+import {
+  Action,
+  ago,
+  bytes,
+  Failure,
+  Fields,
+  Loading,
+  moment,
+  Note,
+  Panel,
+  Status,
+  short,
+  Table,
+  Tabs,
+  Title,
+} from '../parts.tsx';
+import type { Agent } from './agents.tsx';
+import { CallPanel } from './call-panel.tsx';
+import { EventList } from './events.tsx';
+import { Files } from './files.tsx';
+
+const TABS = [
+  ['', 'Record'],
+  ['call', 'Call'],
+  ['logs', 'Log'],
+  ['terminal', 'Terminal'],
+  ['files', 'Files'],
+  ['ports', 'Ports'],
+] as const;
+
+export function AgentView({ id, part }: { readonly id: string; readonly part: string }) {
+  const { value, error, reload } = useLoaded(
+    `agent ${id}`,
+    async ends => (await call('getAgent', { params: { instanceId: id }, signal: ends })).instance as Agent,
+    event => event.instance_id === id,
+  );
+  if (value === undefined) return error === '' ? <Loading /> : <Failure text={error} />;
+  const base = `#/agents/${id}`;
+  const tabs = TABS.filter(([path]) => (path === 'call' ? may('invoke') : path !== 'terminal' || may('write')));
+  return (
+    <>
+      <Title text={`${value.namespace}/${value.name}`}>
+        <Status text={value.status} />
+        {may('write') ? (
+          <>
+            <Action
+              text="Restart"
+              work={async () => {
+                await call('restartAgent', { params: { instanceId: id } });
+                reload();
+              }}
+            />
+            <Action
+              text="Delete"
+              isDangerous
+              sure={`Delete the agent ${value.namespace}/${value.name}? Its sandbox ends, and its log goes with it.`}
+              work={async () => {
+                await call('deleteAgent', { params: { instanceId: id } });
+                location.hash = '#/agents';
+              }}
+            />
+          </>
+        ) : null}
+      </Title>
+      {/* It may have gone since. */}
+      <Failure text={error} />
+      <Failure text={value.status_reason ?? ''} />
+      <Failure text={value.load_error ?? ''} />
+      <Tabs base={base} tabs={tabs} now={part} />
+      <Part agent={value} part={part} />
+    </>
+  );
+}
+
+function Part({ agent, part }: { readonly agent: Agent; readonly part: string }) {
+  const id = agent.instance_id;
+  switch (part) {
+    case 'call':
+      return <CallPanel path={pathOf('invokeAgent', { params: { instanceId: id } })} />;
+    case 'logs':
+      return (
+        <LogFollower
+          path={`${pathOf('agentLogs', { params: { instanceId: id } })}?tail=1000&follow=true`}
+          label="Log"
+        />
+      );
+    case 'terminal':
+      return agent.status === 'RUNNING' ? (
+        <LazyShell id={id} />
+      ) : (
+        <Note>It does not run: there is nothing to log in to.</Note>
+      );
+    case 'files':
+      return agent.status === 'RUNNING' ? (
+        <Files id={id} />
+      ) : (
+        <Note>It does not run: its files cannot be reached.</Note>
+      );
+    case 'ports':
+      return <Ports agent={agent} />;
+    default:
+      return <Record agent={agent} />;
+  }
+}
+
+function Record({ agent }: { readonly agent: Agent }) {
+  const { rootfs } = agent;
+  const id = agent.instance_id;
+  return (
+    <>
+      <Panel title="Calls">
+        <CallCharts of={{ agent: id }} />
+      </Panel>
+      <div class="columns">
+        <Panel title="Record">
+          <Fields
+            rows={[
+              ['Id', <code key="id">{id}</code>],
+              ['Runtime', agent.runtime],
+              ['Handler', agent.handler],
+              ['Code', agent.codePath],
+              ['Function', agent.urn],
+              [
+                'Started',
+                agent.start_time === null ? '' : `${moment(agent.start_time)} (${ago(agent.start_time)} ago)`,
+              ],
+              ['Restarts', agent.restarts],
+              ['Restart policy', agent.restart_policy?.policy],
+              ['Starts again', agent.restart_at],
+              ['Resources', `${agent.resources.cpu} millicores, ${agent.resources.memory} MB`],
+              ['Node', agent.node_id],
+            ]}
+          />
+        </Panel>
+        <Panel title="Sandbox">
+          <Usage agent={agent} />
+          <Fields
+            rows={[
+              ['Type', agent.sandbox_type || 'default'],
+              ['Its id', agent.sandbox_id],
+              ['Address', agent.sandbox_ip],
+              ['Isolation', agent.isolation.join(', ')],
+              ['Files', rootfs.type === 'image' ? rootfs.imageurl : 'those of the host'],
+              ['User', rootfs.user],
+              ['Workspace', rootfs.workspace],
+              ['Warnings', agent.warnings?.join(' ')],
+            ]}
+          />
+        </Panel>
+        <Panel title="Environment">
+          <Fields
+            rows={Object.entries(agent.env_vars).map(
+              ([name, value]) => [name, typeof value === 'string' ? value : `the secret ${value.secret}`] as const,
+            )}
+          />
+          {Object.keys(agent.env_vars).length === 0 ? <Note>It was given none.</Note> : null}
+        </Panel>
+      </div>
+      <Panel title="Mounts">
+        <Table
+          label="Mounts"
+          rows={rootfs.mounts}
+          keyOf={mount => mount.target}
+          empty="It has none."
+          columns={[
+            { title: 'Of the host', cell: mount => mount.source, isMono: true },
+            { title: 'Inside', cell: mount => mount.target, isMono: true },
+            { title: 'Access', cell: mount => (mount.readonly ? 'read only' : 'read and write') },
+          ]}
+        />
+      </Panel>
+      <Panel title="What happened">
+        <EventList most={20} isAbout={event => event.instance_id === id} />
+      </Panel>
+    </>
+  );
+}
+
+/** What it uses now; read again with each new point of the service's metrics. */
+function Usage({ agent }: { readonly agent: Agent }) {
+  const [cores, setCores] = useState<number | null>(null);
+  const before = useRef<{ readonly atMs: number; readonly micros: number } | null>(null);
+  const { value, reload } = useLoaded(`stats ${agent.instance_id} ${agent.status} ${agent.restarts}`, async ends => {
+    if (agent.status !== 'RUNNING') return null;
+    return await call('agentStats', { params: { instanceId: agent.instance_id }, signal: ends });
+  });
+  const at = sample.value?.at ?? null;
+  // The newest point is why it is read again
+  useEffect(() => {
+    if (at !== null) reload();
+  }, [at]);
+  useEffect(() => {
+    if (!value) return;
+    const now = { atMs: performance.now(), micros: value.cpu_micros };
+    const last = before.current;
+    before.current = now;
+    if (last !== null && now.micros >= last.micros)
+      setCores((now.micros - last.micros) / 1000 / Math.max(1, now.atMs - last.atMs));
+  }, [value]);
+  if (!value) return null;
+  return (
+    <Fields
+      rows={[
+        ['Memory', `${bytes(value.memory_bytes)} of ${agent.resources.memory} MB`],
+        [
+          'Processor',
+          `${short(cores === null ? null : cores * 1000)} of ${agent.resources.cpu} millicores; ${short(value.cpu_micros / 1e6, ' s')} in all`,
+        ],
+        ['Processes', value.processes],
+      ]}
+    />
+  );
+}
+
+const Shell = signal<FunctionComponent<{ readonly id: string }> | null>(null);
+
+function LazyShell({ id }: { readonly id: string }) {
+  useEffect(() => {
+    if (Shell.value === null) {
+      void import('../terminal.tsx').then(({ default: loaded }) => {
+        Shell.value = loaded;
+      });
+    }
+  }, []);
+  const Loaded = Shell.value;
+  return Loaded === null ? <Loading /> : <Loaded id={id} />;
+}
+
+function Ports({ agent }: { readonly agent: Agent }) {
+  const inside = (port: number) => `/serverless/v1/http/?instance=${agent.instance_id}&port=${port}`;
+  return (
+    <>
+      <Table
+        label="Ports"
+        rows={agent.port_mappings}
+        keyOf={port => `${port.protocol}:${port.container_port}`}
+        empty="It has no published ports."
+        columns={[
+          { title: 'Inside', cell: port => `${port.protocol}:${port.container_port}`, isMono: true },
+          { title: 'Address', cell: port => `${port.host_ip}:${port.host_port}`, isMono: true },
+          {
+            title: 'Through the service',
+            cell: port => (port.protocol === 'tcp' ? <code>{inside(port.container_port)}</code> : ''),
+          },
+        ]}
+      />
+      {agent.expose === undefined ? null : (
+        <Fields
+          rows={[
+            ['Exposed port', agent.expose.port],
+            ['Who may come', agent.expose.access],
+            ['Address', agent.expose.address && <code>{agent.expose.address}</code>],
+            ['Path', <code key="path">{agent.expose.path}</code>],
+          ]}
+        />
+      )}
+      <Note>
+        What listens there is the agent's own: open it in a browser that is not logged in here. Cookies know no ports.
+      </Note>
+    </>
+  );
+}

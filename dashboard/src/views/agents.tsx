@@ -1,0 +1,95 @@
+import { useMemo, useState } from 'preact/hooks';
+import { type AnswerOf, call, may } from '../api.ts';
+import { type ListSource, searchText, useList } from '../list.ts';
+import { ago, Failure, Input, Loading, Status, Table, Title } from '../parts.tsx';
+
+export type Agent = AnswerOf<'getAgent'>['instance'];
+
+const PAGE = 200;
+
+const AGENTS: ListSource<Agent> = {
+  async *all(signal) {
+    let cursor: string | undefined;
+    do {
+      const page = await call('listAgents', { query: { limit: PAGE, cursor }, signal });
+      yield page.instances as Agent[];
+      cursor = page.next_cursor ?? undefined;
+    } while (cursor !== undefined);
+  },
+  one: async (instanceId, signal) => (await call('getAgent', { params: { instanceId }, signal })).instance as Agent,
+  idOf: agent => agent.instance_id,
+  about: event => (event.owner === 'agent' ? event.instance_id : undefined),
+};
+
+const { compare } = new Intl.Collator();
+const nameOf = ({ namespace, name }: Agent) => `${namespace}/${name}`;
+
+export function AgentsView() {
+  const [text, setText] = useState('');
+  const [status, setStatus] = useState('');
+  const { value, error } = useList(AGENTS);
+  const sorted = useMemo(() => value?.toSorted((one, other) => compare(nameOf(one), nameOf(other))) ?? [], [value]);
+  const wanted = text.toLowerCase();
+  const rows = useMemo(
+    () =>
+      sorted.filter(
+        agent =>
+          (status === '' || agent.status === status) &&
+          (wanted === '' ||
+            searchText(agent, ({ runtime, instance_id: id }) => `${nameOf(agent)} ${runtime} ${id}`).includes(wanted)),
+      ),
+    [sorted, status, wanted],
+  );
+  return (
+    <>
+      <Title text="Agents">
+        {may('write') ? (
+          <a class="button main" href="#/agents/new">
+            New agent
+          </a>
+        ) : null}
+      </Title>
+      <div class="filters">
+        <Input label="Search" value={text} onInput={setText} type="search" />
+        <Input
+          label="Status"
+          value={status}
+          onInput={setStatus}
+          options={['', 'RUNNING', 'CREATING', 'STOPPING', 'FAILED']}
+        />
+        <span class="count" role="status">
+          {value === undefined ? '' : `${rows.length} of ${value.length}`}
+        </span>
+      </div>
+      <Failure text={error} />
+      {value === undefined ? (
+        <Loading unless={error} />
+      ) : (
+        <Table
+          label="Agents"
+          rows={rows}
+          keyOf={agent => agent.instance_id}
+          empty={value.length === 0 ? 'There is no agent yet.' : 'No agent is like that.'}
+          columns={[
+            {
+              title: 'Name',
+              cell: agent => (
+                <a href={`#/agents/${agent.instance_id}`}>
+                  {agent.namespace}/{agent.name}
+                </a>
+              ),
+            },
+            { title: 'Status', cell: agent => <Status text={agent.status} /> },
+            { title: 'Runtime', cell: agent => agent.runtime },
+            { title: 'Sandbox', cell: agent => agent.sandbox_type || 'default', isWide: true },
+            { title: 'Millicores', cell: agent => agent.resources.cpu, isNumber: true, isWide: true },
+            { title: 'MB', cell: agent => agent.resources.memory, isNumber: true, isWide: true },
+            { title: 'Restarts', cell: agent => agent.restarts, isNumber: true, isWide: true },
+            { title: 'Age', cell: agent => ago(agent.start_time), isNumber: true },
+            { title: 'Why', cell: agent => agent.status_reason ?? agent.load_error ?? '', isWide: true },
+          ]}
+        />
+      )}
+    </>
+  );
+}

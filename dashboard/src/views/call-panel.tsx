@@ -1,0 +1,137 @@
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { call, messageOf, raw } from '../api.ts';
+import { Failure, Fields, Input, Panel, Status, short, Text } from '../parts.tsx';
+import { Waterfall } from './waterfall.tsx';
+
+const MODES = ['answer', 'stream', 'async'] as const;
+type Mode = (typeof MODES)[number];
+
+interface Result {
+  readonly status: number;
+  readonly ms: number;
+  readonly headers: readonly (readonly [string, string])[];
+  readonly text: string;
+  readonly timing: string;
+}
+
+const SHOWN_HEADERS = [
+  'x-trace-id',
+  'x-inner-code',
+  'x-instance-id',
+  'x-billing-duration',
+  'content-type',
+  'retry-after',
+];
+const POLL_MS = 1000;
+
+/** Tries a call: the body as it is sent, and the answer as it comes. A function can also stream, or be called without waiting. */
+export function CallPanel({ path, isFunction = false }: { readonly path: string; readonly isFunction?: boolean }) {
+  const [body, setBody] = useState('{}');
+  const [headers, setHeaders] = useState('');
+  const [mode, setMode] = useState<Mode>('answer');
+  const [result, setResult] = useState<Result | null>(null);
+  const [error, setError] = useState('');
+  const [isBusy, setBusy] = useState(false);
+  const controller = useRef<AbortController | null>(null);
+  useEffect(() => () => controller.current?.abort(), []);
+
+  const send = async () => {
+    const ends = new AbortController();
+    controller.current = ends;
+    setBusy(true);
+    setError('');
+    setResult(null);
+    try {
+      const sent = new Headers({ 'content-type': 'application/json' });
+      for (const line of headers.split('\n').filter(each => each.includes(':'))) {
+        sent.set(line.slice(0, line.indexOf(':')).trim(), line.slice(line.indexOf(':') + 1).trim());
+      }
+      if (mode === 'stream') sent.set('accept', 'text/event-stream');
+      if (mode === 'async') sent.set('x-invoke-type', 'async');
+      const beganMs = performance.now();
+      const response = await raw(path, { method: 'POST', body, headers: sent, signal: ends.signal });
+      const found = [...response.headers].filter(([name]) => SHOWN_HEADERS.includes(name));
+      const show = (text: string) =>
+        setResult({
+          status: response.status,
+          ms: performance.now() - beganMs,
+          headers: found,
+          text,
+          timing: response.headers.get('server-timing') ?? '',
+        });
+      let text = '';
+      const reader = response.body?.pipeThrough(new TextDecoderStream()).getReader();
+      for (let chunk = await reader?.read(); chunk && !chunk.done; chunk = await reader?.read()) {
+        text += chunk.value;
+        show(text);
+      }
+      show(pretty(text));
+      if (mode === 'async' && response.status === 202) await poll(text, ends.signal, show);
+    } catch (problem) {
+      if (!ends.signal.aborted) setError(messageOf(problem));
+    }
+    setBusy(false);
+  };
+  return (
+    <>
+      <Panel title="Call">
+        <form
+          class="form"
+          onSubmit={event => {
+            event.preventDefault();
+            void send();
+          }}
+        >
+          <div class="grid two">
+            <Input label="Body" value={body} onInput={setBody} lines={8} hint="JSON." />
+            <Input label="Headers" value={headers} onInput={setHeaders} lines={8} hint="Name: value, one on a line." />
+          </div>
+          <div class="actions">
+            {isFunction ? (
+              <Input label="How" value={mode} onInput={value => setMode(value as Mode)} options={MODES} />
+            ) : null}
+            <button type="submit" class="main" disabled={isBusy}>
+              {isBusy ? 'Calling …' : 'Send'}
+            </button>
+            {isBusy ? (
+              <button type="button" onClick={() => controller.current?.abort()}>
+                Stop
+              </button>
+            ) : null}
+          </div>
+        </form>
+        <Failure text={error} />
+      </Panel>
+      {result === null ? null : (
+        <Panel title="Answer">
+          <p role="status">
+            <Status text={result.status < 300 ? 'ok' : 'failed'} /> {result.status} after {short(result.ms, ' ms')}
+          </p>
+          <Waterfall timing={result.timing} totalMs={result.ms} />
+          <Text text={result.text} label="Body of the answer" />
+          <Fields rows={result.headers} />
+        </Panel>
+      )}
+    </>
+  );
+}
+
+async function poll(text: string, signal: AbortSignal, show: (text: string) => void): Promise<void> {
+  const { requestId } = JSON.parse(text) as { readonly requestId: string };
+  while (!signal.aborted) {
+    const result = (await call('getAsyncResult', { params: { id: requestId }, signal })) as {
+      readonly status?: string;
+    };
+    show(JSON.stringify(result, null, 2));
+    if (result.status === 'completed' || result.status === 'failed') return;
+    await new Promise(resolve => setTimeout(resolve, POLL_MS));
+  }
+}
+
+function pretty(text: string): string {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}

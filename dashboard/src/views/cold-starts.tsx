@@ -1,0 +1,121 @@
+import { useEffect } from 'preact/hooks';
+import { ask } from '../api.ts';
+import { Bars } from '../bars.tsx';
+import { sample, useLoaded } from '../live.ts';
+import { Failure, Loading, Note, Panel, short, Table, Title } from '../parts.tsx';
+
+interface Stage {
+  readonly name: string;
+  readonly count: number;
+  readonly sum: number;
+  /** Calls at most so long, the shortest first. */
+  readonly buckets: readonly { readonly upTo: number; readonly count: number }[];
+}
+
+const METRICS = [
+  { name: 'rookery_function_cold_start_seconds', label: 'stage', title: (stage: string) => `function: ${stage}` },
+  { name: 'rookery_create_seconds', label: 'driver', title: (driver: string) => `sandbox: ${driver}` },
+] as const;
+
+/** The histograms of starts in the text of Prometheus. */
+export function stagesOf(text: string): readonly Stage[] {
+  return METRICS.flatMap(({ name, label, title }) => {
+    const found = new Map<string, { count: number; sum: number; buckets: { upTo: number; count: number }[] }>();
+    for (const line of text.split('\n')) {
+      const match = new RegExp(`^${name}_(bucket|sum|count)\\{(.*)\\} (\\S+)$`).exec(line);
+      if (match === null) continue;
+      const labels = new Map(
+        [...(match[2] ?? '').matchAll(/(\w+)="([^"]*)"/g)].map(([, key = '', value = '']) => [key, value]),
+      );
+      if (labels.get('outcome') === 'failed') continue;
+      const key = title(labels.get(label) ?? '');
+      const stage = found.get(key) ?? { count: 0, sum: 0, buckets: [] };
+      found.set(key, stage);
+      const value = Number(match[3]);
+      if (match[1] === 'sum') stage.sum += value;
+      else if (match[1] === 'count') stage.count += value;
+      else
+        stage.buckets.push({
+          upTo: labels.get('le') === '+Inf' ? Number.POSITIVE_INFINITY : Number(labels.get('le')),
+          count: value,
+        });
+    }
+    return [...found].map(([key, stage]) => ({ name: key, ...stage }));
+  });
+}
+
+function quantileMs({ buckets, count }: Stage, share: number): number | null {
+  if (count === 0) return null;
+  const bucket = buckets.find(each => each.count >= count * share);
+  return bucket === undefined || bucket.upTo === Number.POSITIVE_INFINITY ? null : bucket.upTo * 1000;
+}
+
+export function ColdStartsView() {
+  const { value, error, reload } = useLoaded('cold starts', async signal =>
+    stagesOf(await (await ask('/metrics', { signal })).text()),
+  );
+  const at = sample.value?.at ?? null;
+  // The newest point is why it is read again
+  useEffect(() => {
+    if (at !== null) reload();
+  }, [at]);
+  return (
+    <>
+      <Title text="Cold starts" />
+      <Failure text={error} />
+      {value === undefined ? (
+        <Loading unless={error} />
+      ) : (
+        <>
+          <Table
+            label="Stages of starts"
+            rows={value}
+            keyOf={stage => stage.name}
+            empty="Nothing was started yet."
+            columns={[
+              { title: 'Stage', cell: stage => stage.name },
+              { title: 'Starts', cell: stage => stage.count, isNumber: true },
+              {
+                title: 'Mean',
+                cell: stage => short(stage.count === 0 ? null : (stage.sum / stage.count) * 1000, ' ms'),
+                isNumber: true,
+              },
+              { title: 'Half within', cell: stage => short(quantileMs(stage, 0.5), ' ms'), isNumber: true },
+              { title: '99 % within', cell: stage => short(quantileMs(stage, 0.99), ' ms'), isNumber: true },
+            ]}
+          />
+          {value
+            .filter(stage => stage.count > 0)
+            .map(stage => (
+              <Panel key={stage.name} title={stage.name}>
+                <Counts stage={stage} />
+              </Panel>
+            ))}
+        </>
+      )}
+      <Note>
+        Since its start, on the replica that answers. A call that is tried on a function's page shows its own stages.
+      </Note>
+    </>
+  );
+}
+
+function Counts({ stage }: { readonly stage: Stage }) {
+  const rows = stage.buckets
+    .map((bucket, at) => ({ upTo: bucket.upTo, count: bucket.count - (stage.buckets[at - 1]?.count ?? 0) }))
+    .filter(row => row.count > 0);
+  const most = Math.max(1, ...rows.map(row => row.count));
+  const name = (upTo: number) => (upTo === Number.POSITIVE_INFINITY ? 'longer' : `≤ ${upTo * 1000} ms`);
+  return (
+    <Bars
+      label={rows.map(row => `${name(row.upTo)}: ${row.count}`).join(', ')}
+      bars={rows.map(row => ({
+        name: name(row.upTo),
+        from: 0,
+        length: row.count / most,
+        text: String(row.count),
+        tone: 'stage-0',
+      }))}
+    />
+  );
+}

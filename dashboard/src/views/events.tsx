@@ -1,0 +1,71 @@
+import { useState } from 'preact/hooks';
+import { type LiveEvent, recent } from '../live.ts';
+import { clock, Input, Status, Table, Title } from '../parts.tsx';
+
+export function EventsView() {
+  const [text, setText] = useState('');
+  return (
+    <>
+      <Title text="Events" />
+      <div class="filters">
+        <Input label="Search" value={text} onInput={setText} type="search" />
+      </div>
+      <EventList most={200} search={text} />
+    </>
+  );
+}
+
+export function EventList({
+  most,
+  search = '',
+  isAbout = () => true,
+}: {
+  readonly most: number;
+  readonly search?: string;
+  readonly isAbout?: (event: LiveEvent) => boolean;
+}) {
+  const wanted = search.toLowerCase();
+  const rows = recent.value
+    .filter(event => isAbout(event) && (wanted === '' || JSON.stringify(event).toLowerCase().includes(wanted)))
+    .slice(0, most);
+  const hasNodes = rows.some(({ node }) => node !== rows[0]?.node);
+  return (
+    <Table
+      label="Events"
+      rows={rows}
+      keyOf={event => event.id}
+      empty="Nothing has happened yet."
+      columns={[
+        { title: 'Time', cell: event => clock(event.at), isMono: true },
+        { title: 'What', cell: event => <Status text={event.type === 'job' ? (event.status ?? 'job') : event.type} /> },
+        { title: 'About', cell: event => <About event={event} /> },
+        { title: 'Why', cell: event => event.reason ?? event.message ?? '' },
+        ...(hasNodes
+          ? [{ title: 'Replica', cell: ({ node }: LiveEvent) => node ?? '', isMono: true, isWide: true }]
+          : []),
+      ]}
+    />
+  );
+}
+
+function About({ event }: { readonly event: LiveEvent }) {
+  if (event.job !== undefined) return <a href={`#/jobs/${encodeURIComponent(event.job)}`}>job {event.job}</a>;
+  if (event.function !== undefined) {
+    const name = nameOf(event.function);
+    return (
+      <a href={`#/functions/${encodeURIComponent(name)}`}>
+        {name} {event.type === 'scaled' ? `${event.ready} of ${event.instances} ready` : ''}
+      </a>
+    );
+  }
+  return (
+    <a href={`#/agents/${event.instance_id}`}>
+      {event.namespace}/{event.name}
+    </a>
+  );
+}
+
+/** `0@service@name` of the URN of a version. */
+export function nameOf(urn: string): string {
+  return urn.split(':')[5] ?? urn;
+}

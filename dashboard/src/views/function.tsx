@@ -1,0 +1,280 @@
+import { useState } from 'preact/hooks';
+import { call, may, pathOf } from '../api.ts';
+import { CallCharts } from '../history.tsx';
+import { useLoaded } from '../live.ts';
+import { LogFollower } from '../log.tsx';
+import {
+  Action,
+  ago,
+  Failure,
+  Fields,
+  Input,
+  Json,
+  Loading,
+  moment,
+  Note,
+  Panel,
+  Status,
+  Table,
+  Tabs,
+  Title,
+} from '../parts.tsx';
+import { CallPanel } from './call-panel.tsx';
+import { EventList, nameOf } from './events.tsx';
+import type { FunctionVersion } from './functions.tsx';
+
+const TABS = [
+  ['', 'Overview'],
+  ['call', 'Call'],
+  ['versions', 'Versions'],
+  ['reserved', 'Reserved instances'],
+  ['logs', 'Log'],
+] as const;
+const LATEST = '$latest';
+
+export function FunctionView({ name, part }: { readonly name: string; readonly part: string }) {
+  const [chosen, setChosen] = useState(LATEST);
+  const { value, error, reload } = useLoaded(`function ${name}`, async signal => {
+    const { functions } = (await call('listVersions', { params: { name }, signal })) as {
+      functions: FunctionVersion[] | null;
+    };
+    return functions ?? [];
+  });
+  if (value === undefined) return error === '' ? <Loading /> : <Failure text={error} />;
+  const fn = value.find(version => version.versionNumber === chosen) ?? value[0];
+  if (fn === undefined) return <Failure text={`there is no function ${name}`} />;
+  const tabs = TABS.filter(([path]) => path !== 'call' || may('invoke'));
+  return (
+    <>
+      <Title text={name}>
+        {may('write') ? (
+          <Action
+            text="Delete"
+            isDangerous
+            sure={`Delete the function ${name} with all its versions? Its instances end.`}
+            work={async () => {
+              await call('deleteFunction', { params: { name } });
+              location.hash = '#/functions';
+            }}
+          />
+        ) : null}
+      </Title>
+      <div class="filters">
+        <Input
+          label="Version"
+          value={fn.versionNumber}
+          onInput={setChosen}
+          options={value.map(version => version.versionNumber)}
+        />
+      </div>
+      <Tabs base={`#/functions/${encodeURIComponent(name)}`} tabs={tabs} now={part} />
+      <Part fn={fn} versions={value} part={part} reload={reload} />
+    </>
+  );
+}
+
+interface PartProps {
+  readonly fn: FunctionVersion;
+  readonly versions: readonly FunctionVersion[];
+  readonly part: string;
+  readonly reload: () => void;
+}
+
+function Part({ fn, versions, part, reload }: PartProps) {
+  const urn = fn.functionVersionUrn;
+  switch (part) {
+    case 'call':
+      return <CallPanel key={urn} path={pathOf('invokeFunction', { params: { urn } })} isFunction />;
+    case 'versions':
+      return <Versions fn={fn} versions={versions} reload={reload} />;
+    case 'reserved':
+      return <Reserved fn={fn} />;
+    case 'logs':
+      return (
+        <LogFollower path={`${pathOf('readFunctionLogs', { params: { urn } })}?tail=500&follow=true`} label="Log" />
+      );
+    default:
+      return <FunctionOverview fn={fn} />;
+  }
+}
+
+function FunctionOverview({ fn }: { readonly fn: FunctionVersion }) {
+  const isOwn = (event: { readonly function?: string }) =>
+    event.function !== undefined && nameOf(event.function) === fn.name;
+  const urn = fn.functionVersionUrn;
+  const instances = useLoaded(
+    `instances ${urn}`,
+    async signal => (await call('listFunctionInstances', { params: { urn }, signal })).instances,
+    isOwn,
+  );
+  return (
+    <>
+      <Panel title="Calls, all versions">
+        <CallCharts of={{ function: fn.name }} />
+      </Panel>
+      <Panel title="Instances">
+        <Failure text={instances.error} />
+        <Table
+          label="Instances"
+          rows={instances.value ?? []}
+          keyOf={instance => instance.instance_id}
+          empty="None is there: the next call starts one."
+          columns={[
+            { title: 'Id', cell: instance => instance.instance_id, isMono: true },
+            { title: 'Status', cell: instance => <Status text={instance.status} /> },
+            { title: 'Running calls', cell: instance => instance.running_calls, isNumber: true },
+            { title: 'Label', cell: instance => instance.label },
+            { title: 'Millicores', cell: instance => instance.cpu, isNumber: true },
+            { title: 'MB', cell: instance => instance.memory, isNumber: true },
+            { title: 'Age', cell: instance => ago(instance.start_time), isNumber: true },
+          ]}
+        />
+      </Panel>
+      <div class="columns">
+        <Panel title="How it scales">
+          <EventList most={20} isAbout={event => event.type === 'scaled' && isOwn(event)} />
+        </Panel>
+        <Panel title="Version">
+          <Fields
+            rows={[
+              ['URN', <code key="urn">{urn}</code>],
+              ['Revision', fn.revisionId],
+              ['Kind', fn.kind],
+              ['Runtime', fn.runtime],
+              ['Handler', fn.handler],
+              ['Code', `${fn.storageType} ${fn.codePath}`],
+              ['Resources', `${fn.cpu} millicores, ${fn.memory} MB`],
+              ['Timeout', `${fn.timeout} s`],
+              ['Instances', `${fn.minInstance} to ${fn.maxInstance}, ${fn.concurrentNum} calls each`],
+              ['Description', fn.description],
+              ['Changed', moment(fn.updateTime || fn.createTime)],
+            ]}
+          />
+        </Panel>
+      </div>
+    </>
+  );
+}
+
+function Versions({ fn, versions, reload }: Omit<PartProps, 'part'>) {
+  const [version, setVersion] = useState('');
+  const [text, setText] = useState('');
+  const latest = versions.find(each => each.versionNumber === LATEST);
+  return (
+    <>
+      <Table
+        label="Versions"
+        rows={versions}
+        keyOf={each => each.functionVersionUrn}
+        empty="There is none."
+        columns={[
+          { title: 'Version', cell: each => each.versionNumber },
+          { title: 'Revision', cell: each => each.revisionId, isMono: true },
+          { title: 'Description', cell: each => each.versionDesc || each.description },
+          { title: 'Changed', cell: each => moment(each.updateTime || each.createTime), isNumber: true },
+        ]}
+      />
+      {may('write') && latest !== undefined ? (
+        <Panel title="Publish">
+          <div class="filters">
+            <Input label="New version" value={version} onInput={setVersion} />
+            <Input label="Description of it" value={text} onInput={setText} />
+            <Action
+              text="Publish"
+              isMain
+              work={async () => {
+                await call('publishFunction', {
+                  params: { name: fn.name },
+                  body: {
+                    revisionId: latest.revisionId,
+                    ...(version === '' ? {} : { versionNumber: version }),
+                    ...(text === '' ? {} : { versionDesc: text }),
+                  },
+                });
+                setVersion('');
+                setText('');
+                reload();
+              }}
+            />
+          </div>
+          <Note>
+            It freezes {LATEST} as it is now, revision {latest.revisionId}.
+          </Note>
+        </Panel>
+      ) : null}
+      <Panel title="Record">
+        <Json value={fn} label="Record" />
+      </Panel>
+    </>
+  );
+}
+
+function Reserved({ fn }: { readonly fn: FunctionVersion }) {
+  const query = { funcName: fn.name, version: fn.versionNumber };
+  const [label, setLabel] = useState('');
+  const [least, setLeast] = useState('1');
+  const [most, setMost] = useState('1');
+  const { value, error, reload } = useLoaded(`reserved ${fn.functionVersionUrn}`, async signal => {
+    const answer = await call('listReservedInstances', { query, signal });
+    return (answer as Extract<typeof answer, { results: unknown }>).results;
+  });
+  const rows = (value ?? []).flatMap(({ instanceLabel, instanceConfigInfos }) =>
+    instanceConfigInfos.map(info => ({ instanceLabel, ...info })),
+  );
+  return (
+    <>
+      <Failure text={error} />
+      <Table
+        label="Reserved instances"
+        rows={rows}
+        keyOf={row => `${row.instanceLabel}/${row.clusterId}`}
+        empty="None is reserved of this version."
+        columns={[
+          { title: 'Label', cell: row => row.instanceLabel || '(none)' },
+          { title: 'Cluster', cell: row => row.clusterId },
+          { title: 'At least', cell: row => row.minInstance, isNumber: true },
+          { title: 'At most', cell: row => row.maxInstance, isNumber: true },
+          {
+            title: '',
+            cell: row =>
+              may('write') ? (
+                <Action
+                  text="Remove"
+                  sure={`Remove the reserved instances of the label “${row.instanceLabel}”?`}
+                  work={async () => {
+                    await call('deleteReservedInstances', { query: { ...query, instanceLabel: row.instanceLabel } });
+                    reload();
+                  }}
+                />
+              ) : null,
+          },
+        ]}
+      />
+      {may('write') ? (
+        <Panel title="Reserve">
+          <div class="filters">
+            <Input label="Label" value={label} onInput={setLabel} />
+            <Input label="At least" value={least} onInput={setLeast} type="number" />
+            <Input label="At most" value={most} onInput={setMost} type="number" />
+            <Action
+              text="Reserve"
+              isMain
+              work={async () => {
+                await call('createReservedInstances', {
+                  body: {
+                    ...query,
+                    instanceLabel: label,
+                    instanceConfigInfos: [
+                      { clusterId: 'cluster001', minInstance: Number(least), maxInstance: Number(most) },
+                    ],
+                  },
+                });
+                reload();
+              }}
+            />
+          </div>
+        </Panel>
+      ) : null}
+    </>
+  );
+}

@@ -1,0 +1,55 @@
+import { useState } from 'preact/hooks';
+import { type AnswerOf, call } from '../api.ts';
+import { useLoaded } from '../live.ts';
+import { Failure, Input, Loading, moment, Note, Table, Title } from '../parts.tsx';
+
+/** A version of a function, as far as it is shown. */
+export type FunctionVersion = Extract<AnswerOf<'listFunctions'>, { result: unknown }>['result']['functions'][number];
+
+export function FunctionsView() {
+  const [text, setText] = useState('');
+  const { value, error } = useLoaded('functions', async signal => {
+    const answer = await call('listFunctions', { query: { versionNumber: '$latest' }, signal });
+    return (answer as Extract<typeof answer, { result: unknown }>).result.functions;
+  });
+  const rows = (value ?? []).filter(fn =>
+    `${fn.name} ${fn.runtime} ${fn.kind}`.toLowerCase().includes(text.toLowerCase()),
+  );
+  return (
+    <>
+      <Title text="Functions" />
+      <div class="filters">
+        <Input label="Search" value={text} onInput={setText} type="search" />
+        <span class="count" role="status">
+          {value === undefined ? '' : `${rows.length} of ${value.length}`}
+        </span>
+      </div>
+      <Failure text={error} />
+      {value === undefined ? (
+        <Loading unless={error} />
+      ) : (
+        <Table
+          label="Functions"
+          rows={rows}
+          keyOf={fn => fn.functionVersionUrn}
+          empty={
+            value.length === 0
+              ? 'There is no function yet: “rookery function register” makes one.'
+              : 'No function is like that.'
+          }
+          columns={[
+            { title: 'Name', cell: fn => <a href={`#/functions/${encodeURIComponent(fn.name)}`}>{fn.name}</a> },
+            { title: 'Kind', cell: fn => fn.kind },
+            { title: 'Runtime', cell: fn => fn.runtime },
+            { title: 'Handler', cell: fn => fn.handler, isMono: true, isWide: true },
+            { title: 'Millicores', cell: fn => fn.cpu, isNumber: true, isWide: true },
+            { title: 'MB', cell: fn => fn.memory, isNumber: true, isWide: true },
+            { title: 'Instances', cell: fn => `${fn.minInstance} to ${fn.maxInstance}`, isNumber: true },
+            { title: 'Changed', cell: fn => moment(fn.updateTime || fn.createTime), isNumber: true, isWide: true },
+          ]}
+        />
+      )}
+      <Note>The list is read when the page is opened: registering is no event.</Note>
+    </>
+  );
+}

@@ -1,0 +1,65 @@
+import { call, may, pathOf, socketUrl } from '../api.ts';
+import { useLoaded } from '../live.ts';
+import { LogFollower } from '../log.tsx';
+import { Action, ago, Failure, Fields, Json, Loading, Panel, Status, Title } from '../parts.tsx';
+
+export function JobView({ id }: { readonly id: string }) {
+  const { value, error } = useLoaded(
+    `job ${id}`,
+    signal => call('getJob', { params: { id }, signal }),
+    event => event.job === id && event.status !== 'DELETED',
+  );
+  if (value === undefined) return error === '' ? <Loading /> : <Failure text={error} />;
+  const isOver = value.end_time !== null;
+  return (
+    <>
+      <Title text={id}>
+        <Status text={value.status} />
+        {may('write') && !isOver ? (
+          <Action
+            text="Stop"
+            work={async () => {
+              await call('stopJob', { params: { id } });
+            }}
+          />
+        ) : null}
+        {may('write') && isOver ? (
+          <Action
+            text="Delete"
+            isDangerous
+            sure={`Delete the job ${id} and its log?`}
+            work={async () => {
+              await call('deleteJob', { params: { id } });
+              location.hash = '#/jobs';
+            }}
+          />
+        ) : null}
+      </Title>
+      {value.status === 'FAILED' ? <Failure text={value.message ?? ''} /> : null}
+      <Panel title="Record">
+        <Fields
+          rows={[
+            ['Command', <code key="command">{value.entrypoint}</code>],
+            ['Message', value.message],
+            ['Attempt', `${value.attempt} of at most ${value.max_attempts}`],
+            ['Submitted', `${ago(Number(value.start_time))} ago`],
+            ['Ended', value.end_time === null ? '' : `${ago(Number(value.end_time))} ago`],
+            ['Exit code', value.driver_exit_code],
+            ['Node', value.driver_node_id],
+          ]}
+        />
+      </Panel>
+      <Panel title="Log">
+        {/* Another attempt has another log. */}
+        <LogFollower
+          key={value.attempt}
+          socket={socketUrl(`${pathOf('getJobLogs', { params: { id } })}/tail`)}
+          label="Log"
+        />
+      </Panel>
+      <Panel title="All of it">
+        <Json value={value} label="Record" />
+      </Panel>
+    </>
+  );
+}

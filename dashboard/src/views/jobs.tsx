@@ -1,0 +1,144 @@
+import { useMemo, useState } from 'preact/hooks';
+import { type AnswerOf, ask, call, may, pathOf } from '../api.ts';
+import { elementsOf } from '../json-stream.ts';
+import { type ListSource, searchText, useList } from '../list.ts';
+import { useLoaded } from '../live.ts';
+import { Action, ago, Failure, Input, Loading, Panel, Status, Table, Title } from '../parts.tsx';
+
+type Job = AnswerOf<'getJob'>;
+
+const JOBS: ListSource<Job> = {
+  async *all(signal) {
+    const { body } = await ask(pathOf('listJobs'), { signal });
+    if (body !== null) yield* elementsOf<Job>(body);
+  },
+  one: async (id, signal) => await call('getJob', { params: { id }, signal }),
+  idOf: job => job.submission_id,
+  about: event => event.job,
+};
+
+export function JobsView() {
+  const [text, setText] = useState('');
+  const [status, setStatus] = useState('');
+  const { value, error } = useList(JOBS);
+  const wanted = text.toLowerCase();
+  const rows = useMemo(
+    () =>
+      (value ?? []).filter(
+        job =>
+          (status === '' || job.status === status) &&
+          (wanted === '' ||
+            searchText(job, ({ submission_id: id, entrypoint }) => `${id} ${entrypoint}`).includes(wanted)),
+      ),
+    [value, status, wanted],
+  );
+  return (
+    <>
+      <Title text="Jobs" />
+      {may('write') ? <Submit /> : null}
+      <div class="filters">
+        <Input label="Search" value={text} onInput={setText} type="search" />
+        <Input
+          label="Status"
+          value={status}
+          onInput={setStatus}
+          options={['', 'PENDING', 'RUNNING', 'SUCCEEDED', 'FAILED', 'STOPPED']}
+        />
+        <span class="count" role="status">
+          {value === undefined ? '' : `${rows.length} of ${value.length}`}
+        </span>
+      </div>
+      <Failure text={error} />
+      {value === undefined ? (
+        <Loading unless={error} />
+      ) : (
+        <Table
+          label="Jobs"
+          rows={rows}
+          keyOf={job => job.submission_id}
+          empty={value.length === 0 ? 'There is no job yet.' : 'No job is like that.'}
+          columns={[
+            {
+              title: 'Id',
+              cell: job => <a href={`#/jobs/${encodeURIComponent(job.submission_id)}`}>{job.submission_id}</a>,
+            },
+            { title: 'Status', cell: job => <Status text={job.status} /> },
+            { title: 'Command', cell: job => job.entrypoint, isMono: true },
+            { title: 'Attempt', cell: job => job.attempt, isNumber: true, isWide: true },
+            { title: 'Submitted', cell: job => `${ago(Number(job.start_time))} ago`, isNumber: true },
+            { title: 'Why', cell: job => job.message, isWide: true },
+          ]}
+        />
+      )}
+      <Schedules />
+    </>
+  );
+}
+
+function Submit() {
+  const [command, setCommand] = useState('');
+  return (
+    <Panel title="Submit">
+      <div class="filters">
+        <Input label="Command" value={command} onInput={setCommand} />
+        <Action
+          text="Submit"
+          isMain
+          work={async () => {
+            const answer = (await call('submitJob', { body: { entrypoint: command } })) as { submission_id: string };
+            location.hash = `#/jobs/${encodeURIComponent(answer.submission_id)}`;
+          }}
+        />
+      </div>
+    </Panel>
+  );
+}
+
+function Schedules() {
+  const { value, error, reload } = useLoaded(
+    'schedules',
+    signal => call('listJobSchedules', { signal }),
+    event => event.type === 'job',
+  );
+  return (
+    <Panel title="Schedules">
+      <Failure text={error} />
+      <Table
+        label="Schedules"
+        rows={value ?? []}
+        keyOf={schedule => schedule.schedule_id}
+        empty="There is no schedule."
+        columns={[
+          { title: 'Id', cell: schedule => schedule.schedule_id },
+          { title: 'When', cell: schedule => `${schedule.cron} ${schedule.timezone}`, isMono: true },
+          {
+            title: 'Next run',
+            cell: schedule =>
+              schedule.next_run_time === null
+                ? 'never'
+                : new Date(Number(schedule.next_run_time) || schedule.next_run_time).toLocaleString(),
+          },
+          {
+            title: 'Command',
+            cell: schedule => String((schedule.job as { entrypoint?: unknown }).entrypoint ?? ''),
+            isMono: true,
+          },
+          {
+            title: '',
+            cell: schedule =>
+              may('write') ? (
+                <Action
+                  text="Remove"
+                  sure={`Remove the schedule ${schedule.schedule_id}? Jobs that it has submitted stay.`}
+                  work={async () => {
+                    await call('deleteJobSchedule', { params: { id: schedule.schedule_id } });
+                    reload();
+                  }}
+                />
+              ) : null,
+          },
+        ]}
+      />
+    </Panel>
+  );
+}

@@ -1,0 +1,52 @@
+import { useEffect } from 'preact/hooks';
+import { call } from '../api.ts';
+import { sample, useLoaded } from '../live.ts';
+import { ago, Failure, Fields, Loading, Note, Table, Title } from '../parts.tsx';
+
+export function NodesView() {
+  const { value, error, reload } = useLoaded('nodes', signal => call('getCluster', { signal }));
+  const at = sample.value?.at ?? null;
+  // The newest point is why it is read again
+  useEffect(() => {
+    if (at !== null) reload();
+  }, [at]);
+  return (
+    <>
+      <Title text="Nodes" />
+      <Failure text={error} />
+      {value === undefined ? (
+        <Loading unless={error} />
+      ) : (
+        <>
+          <Fields
+            rows={[
+              ['Answered by', value.node_id],
+              ['Storage', value.storage === 'sqlite' ? 'embedded, so there is one replica' : 'PostgreSQL'],
+              ['Member', value.is_member ? 'yes' : 'no: it has lost its place'],
+              ['Shards', `${value.shards.owned} of ${value.shards.total} are owned`],
+              ['Behind the feed', `${value.feed_behind_ms} ms`],
+              ['Dispatches jobs', value.jobs ?? 'nobody, for the moment'],
+              ['Cleans up', value.sweeper ?? 'nobody, for the moment'],
+            ]}
+          />
+          <Table
+            label="Nodes"
+            rows={value.nodes}
+            keyOf={node => node.id}
+            empty="No replica is alive."
+            columns={[
+              { title: 'Node', cell: node => node.id, isMono: true },
+              { title: 'Address', cell: node => node.address || '–', isMono: true, isWide: true },
+              { title: 'Roles', cell: node => (node.roles.length === 0 ? 'leaving' : node.roles.join(', ')) },
+              { title: 'Version', cell: node => node.version },
+              { title: 'Shards', cell: node => node.shards, isNumber: true },
+              { title: 'Leases', cell: node => node.leases.join(', ') || '–', isWide: true },
+              { title: 'Age', cell: node => ago(node.joined_at), isNumber: true },
+            ]}
+          />
+          <Note>The overview shows the numbers of all of them together, or of one.</Note>
+        </>
+      )}
+    </>
+  );
+}
