@@ -1,9 +1,14 @@
 import { spawnSync } from 'node:child_process';
-import { closeSync, existsSync, openSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, test } from 'vitest';
 import { installSchemathesis } from './openapi/schemathesis.ts';
 import { whyNoDocker } from './parts/docker.ts';
+import { whyNoHelm } from './parts/helm.ts';
+import { whyNoComponents, whyNoKubernetes } from './parts/kubernetes-cluster.ts';
+import { whyNoS3 } from './parts/s3.ts';
 
 /**
  * Parts that a machine may lack. A suite that needs one is skipped with the reason in its name; the environment variable `REQUIRE`
@@ -13,31 +18,39 @@ export type Part =
   | 'docker'
   | 'supervisor'
   | 'postgres'
+  | 'pgbouncer'
   | 'kubernetes'
+  | 'kubernetes-components'
+  | 'helm'
   | 'browser'
   | 'go'
+  | 's3'
   | 'java'
   | 'root'
   | 'namespaces'
   | 'networks'
   | 'usernet'
   | 'ordinary-user'
+  | 'pypi'
   | 'schemathesis';
 
 /** What each part needs; null when it is there, else a sentence. */
 const probes: Readonly<Record<Part, () => string | null>> = {
   docker: () => (process.env.ROOKERY_TEST_DOCKER_HOST === undefined ? (whyNoDocker() ?? makeImages()) : null),
   supervisor: () => answers('supervisord', ['--version'], 'supervisord is not installed'),
-  postgres: () =>
-    process.env.ROOKERY_TEST_POSTGRES_URL === undefined && postgresBinary() === null
-      ? 'no PostgreSQL server program is installed and ROOKERY_TEST_POSTGRES_URL is not set'
-      : null,
-  kubernetes: () => answers('kubectl', ['version', '--request-timeout=5s'], 'no Kubernetes cluster answers kubectl'),
+  postgres: () => (postgresBinary() === null ? 'no PostgreSQL server program is installed' : null),
+  pgbouncer: () =>
+    onPath(['pgbouncer'], SYSTEM_PATH) === null ? 'PgBouncer is not installed (apt-get install pgbouncer)' : null,
+  kubernetes: () => whyNoKubernetes(),
+  'kubernetes-components': () => whyNoComponents(),
+  helm: () => whyNoHelm(),
   browser: () => (browserBinary() === null ? 'no Chromium or Chrome is installed' : null),
   go: () => answers('go', ['version'], 'Go is not installed'),
+  s3: () => whyNoS3(),
   java: () => answers('javac', ['-version'], 'no JDK is installed'),
   usernet: () => whyNoUserNetwork(),
   'ordinary-user': () => (process.getuid?.() === 0 ? 'the tests run as root' : null),
+  pypi: () => whyNoPypi(),
   root: () => (process.getuid?.() === 0 ? null : 'the tests do not run as root'),
   namespaces: () =>
     answers('unshare', ['--mount', '--pid', '--ipc', '--uts', '--fork', 'true'], 'this machine forbids namespaces'),
@@ -50,6 +63,7 @@ const probes: Readonly<Record<Part, () => string | null>> = {
 /** Where programs of the administrator are, which need not be on everybody's path. */
 const SYSTEM_PATH = '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin';
 const PROBE_TIMEOUT_MS = 10_000;
+const INDEX_TIMEOUT_MS = 60_000;
 const IMAGES_TIMEOUT_MS = 300_000;
 
 function answers(program: string, args: readonly string[], otherwise: string): string | null {
@@ -68,6 +82,18 @@ function whyNoUserNetwork(): string | null {
     return null;
   } catch {
     return '/dev/net/tun cannot be opened';
+  }
+}
+
+/** An index of Python packages, as the pip of this machine is configured. */
+function whyNoPypi(): string | null {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-pypi-'));
+  const args = ['-m', 'pip', 'download', '--quiet', '--no-deps', '--retries', '0', '--dest', directory, 'six==1.17.0'];
+  try {
+    const { status } = spawnSync('python3', args, { stdio: 'ignore', timeout: INDEX_TIMEOUT_MS });
+    return status === 0 ? null : 'pip reaches no index of packages';
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
   }
 }
 

@@ -12,7 +12,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
@@ -21,7 +21,7 @@ import { describeWith, type Part, skippedTest } from '../probe.ts';
 
 /**
  * Follows every page of the documents from its first line to its last: one shell for the page, in a fresh directory with `examples/`, against a
- * server of its own. Every command must succeed. What stands behind `# →` is what it prints, `…` is anything.
+ * server of its own. Every command must succeed. It prints the text behind `# →`, where `…` is anything.
  *
  * The words behind `sh` in a fence say what the block needs: a part of `test/probe.ts`, or
  * - `serves`: its last command goes on until it is ended. It has to say something, and SIGTERM has to end it;
@@ -45,6 +45,8 @@ interface Page {
 const PAGE_TIMEOUT_MS = 300_000;
 /** How pages write the place of the repository. */
 const CLONE = '/path/to/rookery';
+/** The address of an exposed port; the service of a page has a port of its own. */
+const ADDRESS = /(\w--\w+)\.localhost:8888/g;
 /** How pages write the place of a data directory. */
 const DATA_DIR = '/var/lib/rookery';
 const SERVES = 'serves';
@@ -134,6 +136,7 @@ async function follow(page: Page): Promise<void> {
     const expected: { readonly at: number; readonly text: string }[] = [];
     const script = ['set -eu', ...page.blocks.flatMap(block => scriptOf(block, here, expected))]
       .join('\n')
+      .replaceAll(ADDRESS, `$1.localhost:${new URL(server.frontendUrl).port}`)
       .replaceAll(/(127\.0\.0\.1|localhost):8888/g, new URL(server.frontendUrl).host)
       .replaceAll(/(127\.0\.0\.1|localhost):31182/g, new URL(server.metaUrl).host)
       .replaceAll('python3.11', python)
@@ -142,6 +145,8 @@ async function follow(page: Page): Promise<void> {
     const ran = await runScript(script, here, {
       PATH: `${join(root, 'bin')}:${process.env.PATH}`,
       HOME: process.env.HOME ?? root,
+      // What a page logs in to is its own.
+      XDG_CONFIG_HOME: join(root, '.config'),
       ROOKERY_ADDRESS: server.frontendUrl,
       ROOKERY_META_ADDRESS: server.metaUrl,
     });
@@ -151,7 +156,8 @@ async function follow(page: Page): Promise<void> {
       throw new Error(`${page.name}, in or behind line ${ran.line}: exit code ${ran.code}\n${last}\n${ran.err}`);
     expected.forEach(({ at, text }, index) => {
       const printed = (told[index] ?? '').trim();
-      expect(matches(printed, text), `${page.name}:${at}: the page shows\n${text}\nand it prints\n${printed}`).toBe(
+      const shown = text.replaceAll(ADDRESS, `$1.localhost:${new URL(server.frontendUrl).port}`);
+      expect(matches(printed, shown), `${page.name}:${at}: the page shows\n${text}\nand it prints\n${printed}`).toBe(
         true,
       );
     });
@@ -164,7 +170,9 @@ async function follow(page: Page): Promise<void> {
 function scriptOf(block: Block, here: string, expected: { at: number; text: string }[]): string[] {
   const file = block.words.find(word => word.startsWith('file='));
   if (file !== undefined) {
-    writeFileSync(join(here, file.slice('file='.length)), `${block.lines.join('\n').replaceAll(CLONE, CLONED)}\n`);
+    const path = join(here, file.slice('file='.length));
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, `${block.lines.join('\n').replaceAll(CLONE, CLONED)}\n`);
     return [];
   }
   if (!isRun(block)) return [];

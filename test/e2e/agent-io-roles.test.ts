@@ -54,7 +54,7 @@ test.each([
   ['viewer', { list: 200, mkdir: 403, http: 403, exec: 403, tunnel: 403 }],
   ['user', { list: 200, mkdir: 403, http: 200, exec: 403, tunnel: 101 }],
   ['developer', { list: 200, mkdir: 200, http: 200, exec: 101, tunnel: 101 }],
-])('what a %s may', async (role, wanted) => {
+])('the rights of a %s', async (role, wanted) => {
   const more = await as(role);
   const status = async (method: 'GET' | 'POST', path: string) => (await bed.ask(method, path, undefined, more)).status;
   const handshake = async (path: string) => {

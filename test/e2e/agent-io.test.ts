@@ -71,7 +71,7 @@ const download = (id: string, path: string, init: RequestInit = {}) =>
   fetch(`${files(id)}/download?path=${encodeURIComponent(path)}`, init);
 
 describe('files', () => {
-  test('what is uploaded is what stands there, and what is downloaded', async () => {
+  test('an uploaded file stands there as it was, and is downloaded as it was', async () => {
     const id = await bed.create('files', 'server.echo');
     expect(await bed.ask('POST', `/api/agent/${id}/files/mkdir?path=/tmp/a/b&recursive=true&mode=750`)).toMatchObject({
       status: 200,
@@ -95,7 +95,7 @@ describe('files', () => {
     expect(await part.text()).toBe('llo');
   });
 
-  test('what cannot be is reported with its own status', async () => {
+  test('each failure is reported with its own status', async () => {
     const id = await bed.create('wrong', 'server.echo');
     expect((await download(id, '/tmp')).status).toBe(400);
     expect((await download(id, '/tmp/none')).status).toBe(404);

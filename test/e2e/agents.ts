@@ -40,8 +40,11 @@ export class Bed {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#agent.close();
-    await this.server.remove();
-    rmSync(this.codeDir, { recursive: true, force: true });
+    try {
+      await this.server.remove();
+    } finally {
+      rmSync(this.codeDir, { recursive: true, force: true });
+    }
   }
 
   async ask(

@@ -25,16 +25,16 @@ export function footprint(bed: Bed): Footprint {
   };
 }
 
-/** Workers are made again and keep-alive connections end in their own time: waits, bounded, until `wanted` or until nothing changes. */
-export async function settled(bed: Bed, wanted?: Footprint): Promise<Footprint> {
+/** Workers are made again and keep-alive connections end in their own time: waits, bounded, until it is as wanted or until nothing changes. */
+export async function settled(bed: Bed, isWanted?: (now: Footprint) => boolean): Promise<Footprint> {
   await bed.disconnect();
   let last = footprint(bed);
   for (let calm = 0, looks = 0; calm < 5 && looks < 200; looks++) {
-    if (wanted && JSON.stringify(last) === JSON.stringify(wanted)) return last;
+    if (isWanted?.(last)) return last;
     await bed.disconnect();
     await new Promise(resolve => setTimeout(resolve, 50));
     const now = footprint(bed);
-    calm = !wanted && JSON.stringify(now) === JSON.stringify(last) ? calm + 1 : 0;
+    calm = !isWanted && JSON.stringify(now) === JSON.stringify(last) ? calm + 1 : 0;
     last = now;
   }
   return last;

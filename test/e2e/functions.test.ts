@@ -123,6 +123,21 @@ describe('functions as services', () => {
     expect(await response.json()).toMatchObject({ greeting: 'hi', mem: 128 });
   });
 
+  it('stats are those of its instances', async () => {
+    await register('used', 'who');
+    expect((await call(URN('used'))).status).toBe(200);
+    const [{ instance_id } = { instance_id: '' }] = await instances(URN('used'));
+    const { status, body } = await bed.ask('GET', `/serverless/v1/functions/${URN('used')}/stats`);
+    expect(status).toBe(200);
+    const use = { memory_bytes: expect.any(Number), cpu_micros: expect.any(Number), processes: expect.any(Number) };
+    expect(body).toEqual({ instances: [{ instance_id, ...use }] });
+    expect((body.instances as { memory_bytes: number }[])[0]?.memory_bytes).toBeGreaterThan(0);
+    expect(await bed.ask('GET', `/serverless/v1/functions/${URN('nosuch')}/stats`)).toMatchObject({
+      status: 404,
+      body: { code: 150424 },
+    });
+  });
+
   it('the short URL reaches the same function', async () => {
     await register('short', 'who');
     for (const end of ['', '/', ':$latest/', ':latest']) {
@@ -464,7 +479,7 @@ describe('functions as services', () => {
       Array.from({ length: 10 }, () => raw(URN('unread'), {}, { accept: 'text/event-stream' }, leaving.signal)),
     );
     expect(open.every(({ status }) => status === 200)).toBe(true);
-    // The handlers want to send 64 GB each: what is not held back would show within a moment.
+    // The handlers want to send 64 GB each: without back-pressure memory would grow within a moment.
     let most = 0;
     for (let looks = 0; looks < 20; looks++) {
       most = Math.max(most, rssMb());

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { describeWith } from '../probe.ts';
 import { Bed } from './agents.ts';
 
-/** The user's server: what it answers is said by the event. It notes in /notes what happens to it. */
+/** The user's server: the event decides its answer. It notes its life in /notes. */
 const SERVER = `
 import json, os, select, signal, sys, threading, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -292,6 +292,22 @@ describeWith(['root', 'namespaces'], 'a bootstrap that does not come to serve', 
       'failed to create agent: the runtime refused the connection: bootstrap ended with exit code 3 before it served: nothing listens on 127.0.0.1:8000',
     );
     expect(sandboxes().filter(id => !before.includes(id))).toEqual([]);
+  });
+
+  test('the error has the last lines of what it printed, and of its secrets no value', async () => {
+    bootstrap('says', 'echo "line one"; echo "no database at $URL" >&2; exit 1');
+    expect((await bed.ask('PUT', '/api/secrets/url', { value: 'postgres://hunter2' })).status).toBe(200);
+    const { status, body } = await bed.ask(
+      'POST',
+      '/api/agent',
+      bed.createBody('says', '', { ...HTTP, codePath: '/code/says' }, { env_vars: { URL: { secret: 'url' } } }),
+    );
+    expect({ status, message: body.message }).toEqual({
+      status: 500,
+      message: expect.stringMatching(
+        /^failed to create agent: the runtime refused the connection: bootstrap ended with exit code 1 before it served: .*; it printed last: line one \| no database at \*\*\*$/,
+      ),
+    });
   });
 
   test('one that never listens fails the create at the end of its time', async () => {

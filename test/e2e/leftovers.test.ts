@@ -21,7 +21,7 @@ beforeEach(async () => {
 
 afterEach(async () => {
   await server?.end('SIGKILL');
-  // What a failure leaves here is what these tests are about.
+  // These tests are about the leftovers of a failure.
   execFileSync('rm', ['-rf', server.dataDir]);
 });
 
@@ -29,7 +29,7 @@ const work = () => join(server.dataDir, 'jobs', 'work');
 const metric = async () =>
   /^rookery_leftovers (\d+)$/m.exec(await (await fetch(`${server.frontendUrl}/metrics`)).text())?.[1];
 
-describe('what a job has left', { timeout: 120_000 }, () => {
+describe('leftovers of a job', { timeout: 120_000 }, () => {
   test('is removed with it, however deep it is', async () => {
     const jobs = new JobClient(server.frontendUrl);
     expect(await jobs.run({ entrypoint: DEEP })).toMatchObject({ status: 'SUCCEEDED' });
@@ -53,7 +53,7 @@ describe('what a job has left', { timeout: 120_000 }, () => {
   });
 });
 
-describeWith(['root'], 'what cannot be removed', () => {
+describeWith(['root'], 'a leftover that cannot be removed', () => {
   test('does not keep the service from starting, is counted, and goes when it can', { timeout: 120_000 }, async () => {
     await server.end('SIGKILL');
     const busy = join(work(), '4711', 'a', 'busy');

@@ -130,6 +130,118 @@ describeWith(['java'], 'Java handlers', () => {
   });
 });
 
+/** That of the tests, and those that the environment names. */
+const NODES = ['20', '22', '24']
+  .filter(
+    version => process.versions.node.startsWith(`${version}.`) || process.env[`NODE_HOME_${version}`] !== undefined,
+  )
+  .map(version => `nodejs${version}`);
+
+describe('Node.js handlers', () => {
+  beforeAll(() => {
+    const directory = join(bed.codeDir, 'nodejs');
+    mkdirSync(directory);
+    writeFileSync(
+      join(directory, 'index.js'),
+      `let count = 0;
+       exports.start = () => { count = 100; };
+       exports.count = () => ++count;
+       exports.version = () => process.versions.node;
+       exports.fail = () => { throw new TypeError('boom'); };
+       exports.settings = () => Object.keys(process.env).filter(name => name.startsWith('ROOKERY_RUNTIME'));`,
+    );
+    writeFileSync(
+      join(directory, 'view.js'),
+      `const fs = require('node:fs');
+       const lines = (file, names) => fs.readFileSync(file, 'utf8').split('\\n').filter(line => names.test(line));
+       exports.look = () => ({
+         command: fs.readFileSync('/proc/self/cmdline', 'utf8'),
+         status: lines('/proc/self/status', /^(Uid|Gid|Groups|Cap...|NoNewPrivs|Seccomp):/),
+         limits: lines('/proc/self/limits', /core|open files|pending|msgqueue|data size/),
+         mounts: lines('/proc/self/mountinfo', /./).map(line => line.split(' ')[4]).sort(),
+         root: fs.readdirSync('/').sort(),
+         descriptors: fs.readdirSync('/proc/self/fd').map(fd => { try { return fs.readlinkSync('/proc/self/fd/' + fd).replace(/\\d+/g, ''); } catch { return ''; } })
+           .filter(to => to.startsWith('/') && !to.startsWith('/dev/') && !to.startsWith('/proc/')),
+         argv: process.argv.slice(2),
+         variables: Object.keys(process.env).sort(),
+         settings: Object.keys(process.env).filter(name => name.startsWith('ROOKERY_RUNTIME')),
+         colour: process.env.COLOUR,
+         cwd: process.cwd(),
+       });`,
+    );
+    writeFileSync(
+      join(directory, 'typed.ts'),
+      `interface Event { readonly name: string }
+       export const handle = async ({ name }: Event, context: { tenant: string }): Promise<unknown> => ({ hello: name as string, at: import.meta.url });`,
+    );
+  });
+
+  test.each([...NODES, 'nodejs'])(
+    '%s: module.function serves calls, errors, the initializer and state',
+    async runtime => {
+      const node = { runtime, codePath: '/code/nodejs', memory: 256 };
+      const id = await bed.create('node', 'index.count', { ...node, extendedHandler: { initializer: 'index.start' } });
+      expect((await bed.invoke(id)).body.data).toBe(101);
+      expect((await bed.invoke(id)).body.data).toBe(102);
+      const version = await bed.create('node-version', 'index.version', node);
+      expect((await bed.invoke(version)).body.data).toMatch(runtime === 'nodejs' ? /^\d+\./ : `${runtime.slice(6)}.`);
+      const fail = await bed.create('node-fail', 'index.fail', node);
+      expect((await bed.invoke(fail)).body.message).toMatch(/^invoke failed: code=4002 .*TypeError: boom/);
+      const missing = await bed.create('node-missing', 'nowhere.x', node);
+      expect((await bed.invoke(missing)).body.message).toMatch(/^invoke failed: code=4001 .*nowhere/);
+      const settings = await bed.create('node-settings', 'index.settings', node);
+      expect((await bed.invoke(settings)).body.data).toEqual([]);
+      for (const each of [id, version, fail, missing, settings]) await bed.ask('DELETE', `/api/agent/${each}`);
+      expect(sandboxes()).toEqual([]);
+    },
+  );
+
+  test.each(NODES)(
+    '%s: an instance whose Node waited for it is as confined as one that starts its own',
+    async runtime => {
+      const node = { runtime, codePath: '/code/nodejs' };
+      const views: Record<string, unknown>[] = [];
+      // 2048 MB is the size of which Node processes wait.
+      for (const [memory, env] of [
+        [2048, {}],
+        [1024, {}],
+        [2048, { NODE_OPTIONS: '--no-warnings' }],
+      ] as const) {
+        const id = await bed.create(
+          'node-view',
+          'view.look',
+          { ...node, memory },
+          { env_vars: { COLOUR: 'red', ...env } },
+        );
+        views.push((await bed.invoke(id)).body.data as Record<string, unknown>);
+        await bed.ask('DELETE', `/api/agent/${id}`);
+      }
+      const waited = views.map(({ command }) => String(command).includes('--wait-for-orders'));
+      // Where the limits of a process depend on the request, as without control groups, none can wait.
+      expect(waited.slice(1)).toEqual([false, false]);
+      const [first, second] = views.map(({ command: _, ...view }) => view);
+      expect(first).toEqual(second);
+      expect(first).toMatchObject({ colour: 'red', cwd: '/code/nodejs', settings: [] });
+      expect(sandboxes()).toEqual([]);
+    },
+  );
+
+  test.each(NODES)('%s: TypeScript without a build, as a user that is not root', async runtime => {
+    const rootfs = { imageurl: 'host', user: 'nobody' };
+    const id = await bed.create('node-typed', 'typed.handle', {
+      runtime,
+      codePath: '/code/nodejs',
+      memory: 512,
+      rootfs,
+    });
+    expect((await bed.invoke(id, { name: 'ada' })).body.data).toEqual({
+      hello: 'ada',
+      at: 'file:///code/nodejs/typed.ts',
+    });
+    await bed.ask('DELETE', `/api/agent/${id}`);
+  });
+});
+
 describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s', runtime => {
   test('a code path that is not there, is empty, or is not absolute: deploy dir is empty', async () => {
     mkdirSync(join(bed.codeDir, 'nothing'), { recursive: true });

@@ -8,9 +8,6 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ROOT, run } from '../../scripts/command.ts';
 import { Served } from '../../scripts/served.ts';
-import { openDatabase } from '../../src/storage/database.ts';
-import { insertInstance } from '../../src/storage/instances.ts';
-import { storedInstance } from '../parts/stored-instance.ts';
 import { Bed } from './agents.ts';
 
 const MAIN = join(ROOT, 'dist/main.js');
@@ -23,8 +20,6 @@ def count(event, context):
 `;
 const WAIT_MS = 30_000;
 const MANY = 200;
-const rowOf = (id: string, nodeId: string) =>
-  storedInstance({ id, nodeId, owner: { kind: 'function', key: 'u' }, sandboxType: 'process', status: 'RUNNING' });
 
 let bed: Bed;
 beforeEach(async () => {
@@ -114,28 +109,44 @@ describe('a server that listens and has not started', () => {
   }, 120_000);
 });
 
+/**
+ * Another program at the database, while the command that follows runs: argv is the file, how many rows, the command. Its connection ends with
+ * it; one of the test's own process would end when it is collected, and could take the log of a later server away.
+ */
+const WITH_MANY_ROWS = `
+import json, sqlite3, subprocess, sys
+file, many, command = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+database = sqlite3.connect(file, isolation_level=None)
+columns = [row[1] for row in database.execute('pragma table_info(instances)')]
+own = {'id': "'many-' || number", 'owner_kind': "'function'", 'owner_key': "'u'"}
+database.execute(
+    'with recursive numbers(number) as (select 1 union all select number + 1 from numbers where number < ?) '
+    'insert into instances (%s) select %s from instances, numbers'
+    % (', '.join(columns), ', '.join(own.get(column, column) for column in columns)), [many])
+ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+left = database.execute("delete from instances where owner_kind = 'function'").rowcount
+print(json.dumps({'code': ended.returncode, 'output': ended.stdout, 'left': left}))
+`;
+
 describe('too few descriptors', () => {
   it('are reported before anything is touched, and every agent lives on', async () => {
     const id = await bed.create('kept', 'counter.count');
     await bed.invoke(id);
     await bed.server.end('SIGKILL');
-    const database = await openDatabase(join(bed.server.dataDir, 'rookery.db'));
-    const [{ node_id: nodeId } = { node_id: '' }] = await database.selectFrom('instances').select('node_id').execute();
+    const serve = [MAIN, 'serve', '--data-dir', bed.server.dataDir, '--port', '0', '--meta-port', '0'];
+    const command = ['sh', '-c', 'ulimit -n 400; exec "$0" "$@"', process.execPath, ...serve];
     // As many as would take a minute to start.
-    for (let index = 0; index < MANY; index++) await insertInstance(database, rowOf(`many-${index}`, nodeId));
-    const serve = `ulimit -n 400; exec "$0" "$@"`;
-    const args = [MAIN, 'serve', '--data-dir', bed.server.dataDir, '--port', '0', '--meta-port', '0'];
-    const { code, output } = await run('sh', ['-c', serve, process.execPath, ...args], { capture: true });
-    expect(code).toBe(1);
-    expect(output).toMatch(
-      /may open 400 files, and looking after the 201 sandboxes .* takes about 731: .*nothing has been touched/,
-    );
-    const many = database.selectFrom('instances').select('id').where('owner_kind', '=', 'function');
-    expect((await many.execute()).length).toBe(MANY);
-    await database.deleteFrom('instances').where('owner_kind', '=', 'function').execute();
-    await database.destroy();
-    // This test was another program at the database, which may have taken its log away.
-    await recover('--apply');
+    const rows = [join(bed.server.dataDir, 'rookery.db'), String(MANY)];
+    const other = await run('python3', ['-c', WITH_MANY_ROWS, ...rows, ...command], { capture: true });
+    expect(JSON.parse(other.output)).toEqual({
+      code: 1,
+      output: expect.stringMatching(
+        /may open 400 files, and looking after the 201 sandboxes .* takes about 731: .*nothing has been touched/,
+      ),
+      left: MANY,
+    });
+    // The other program has taken the log away.
+    expect((await recover('--apply')).code).toBe(0);
     bed.server = await bed.server.next();
     expect((await bed.invoke(id)).body.data).toBe(2);
   }, 120_000);
@@ -228,7 +239,7 @@ describe('the data directory', () => {
   }, 120_000);
 });
 
-it('what is unpacked can be read by the users of sandboxes, whatever the shell takes from the modes of files', async () => {
+it('unpacked files can be read by the users of sandboxes, whatever the shell takes from the modes of files', async () => {
   await bed.server.remove();
   bed.server = await Served.start({ under: ['sh', '-c', 'umask 077; exec "$@"', 'sh'] });
   const work = join(bed.codeDir, 'work');

@@ -32,10 +32,14 @@ export interface FakeFaults {
   obeysAbort: boolean;
   /** So many removals fail first. */
   removeFailures: number;
+  /** Every removal waits for this once it cannot fail any more. */
+  removeGate: Promise<void> | undefined;
   /** So many stops fail first. */
   stopFailures: number;
   /** The machinery does not answer, and why: every method but `close` fails, the probe says so. */
   away: string | undefined;
+  /** Nobody can tell whether a sandbox that has not ended runs, and why. */
+  unknown: string | undefined;
 }
 
 interface FakeSandbox {
@@ -61,11 +65,15 @@ export class FakeDriver implements SandboxDriver {
     startGate: undefined,
     obeysAbort: true,
     removeFailures: 0,
+    removeGate: undefined,
     stopFailures: 0,
     away: undefined,
+    unknown: undefined,
   };
   /** Starts that were asked for, in order. */
   readonly starts: SandboxSpec[] = [];
+  /** What it says of where the time of a start went. */
+  stages: Readonly<Record<string, number>> | undefined;
   readonly #directory = mkdtempSync(join(tmpdir(), 'rookery-fake-'));
   readonly #sandboxes = new Map<string, FakeSandbox>();
   #nextPid = 1;
@@ -166,7 +174,7 @@ export class FakeDriver implements SandboxDriver {
       isolation: [],
       warnings: [],
     };
-    return { handle, endpoint: handle.endpoint, facts };
+    return { handle, endpoint: handle.endpoint, facts, ...(this.stages && { stages: this.stages }) };
   }
 
   async wait(handle: SandboxHandle, signal?: AbortSignal): Promise<ExitResult> {
@@ -194,7 +202,7 @@ export class FakeDriver implements SandboxDriver {
     this.#end(sandbox, graceMs > 0 ? exitOf(0) : { ...exitOf(0), code: null, signal: 'SIGKILL' });
   }
 
-  async remove(handle: SandboxHandle): Promise<void> {
+  async remove(handle: SandboxHandle, cleared?: () => void): Promise<void> {
     this.#assertHere();
     if (this.faults.removeFailures > 0) {
       this.faults.removeFailures--;
@@ -203,14 +211,22 @@ export class FakeDriver implements SandboxDriver {
     const sandbox = this.#find(handle);
     if (!sandbox) return;
     this.#end(sandbox, { ...exitOf(0), code: null, signal: 'SIGKILL' });
+    cleared?.();
+    await this.faults.removeGate;
     this.#sandboxes.delete(pathOf(handle));
+  }
+
+  whyUnknown(): string | null {
+    return this.faults.unknown ?? null;
   }
 
   async inspect(handle: SandboxHandle): Promise<SandboxState> {
     this.#assertHere();
     const sandbox = this.#find(handle);
     if (!sandbox) return { state: 'gone' };
-    return sandbox.exit ? { state: 'exited', exit: sandbox.exit } : { state: 'running' };
+    if (sandbox.exit) return { state: 'exited', exit: sandbox.exit };
+    const { unknown } = this.faults;
+    return unknown === undefined ? { state: 'running' } : { state: 'unknown', reason: unknown };
   }
 
   async list(): Promise<readonly ListedSandbox[]> {

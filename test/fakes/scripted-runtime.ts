@@ -3,7 +3,7 @@ import { encodeFrame, type Frame, FrameReader } from '../../src/runtime/frames.t
 import { FRAME, type Hello } from '../../src/runtime/protocol.ts';
 import { everyFrame } from './every-frame.ts';
 
-/** A runtime that says what each test tells it to. What real ones do is in `test/suites/runtime.ts`. */
+/** A runtime whose answers each test decides. `test/suites/runtime.ts` has the behaviour of real ones. */
 export class ScriptedRuntime {
   readonly sockets = new Map<Hello['role'], net.Socket>();
   readonly frames: (Frame & { role: Hello['role'] })[] = [];

@@ -29,7 +29,7 @@ export async function escapesOf(work: () => Promise<void>): Promise<string[]> {
   });
   try {
     await work();
-    // What was thrown in the last callbacks comes out now.
+    // Errors of the last callbacks come out now.
     await new Promise(resolve => setImmediate(resolve));
   } finally {
     for (const { event, listeners } of others) {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { fuzzHttpBridge } from './http-bridge.ts';
 
-test('whatever a server of kind http answers: its call ends, with a value or as a failure of it', async () => {
+test('any answer of a server of kind http ends its call, with a value or as a failure of it', async () => {
   const { iterations, faults } = await fuzzHttpBridge({ seed: 11, maxIterations: 15, maxSeconds: 60 });
   expect(faults).toEqual([]);
   expect(iterations).toBeGreaterThan(0);

@@ -94,7 +94,7 @@ function take(lines: Interface, count: number): Promise<Outcome[]> {
   });
 }
 
-/** Answers one request after the other, for as long as they come soon: what a call left unread must not be the next one's answer. */
+/** Answers one request after the other, for as long as they come soon: bytes that one call left unread must not be the next one's answer. */
 function serve(socket: Socket, planned: (mark: string) => ReturnType<typeof hostileAnswer>): void {
   let heard = '';
   const idle = setTimeout(() => socket.end(), KEPT_MS);

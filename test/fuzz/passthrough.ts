@@ -145,7 +145,7 @@ async function request(
   const seen = await ask(it, { path: at(port, '/x', query), agent: isUpgrade ? false : agent, method, headers, body });
   if (seen.broken !== undefined) {
     counts.broken += 1;
-    // What breaks off is what an answer that breaks off may do; what the caller cannot read is none of it.
+    // An answer may break off; an answer that the caller cannot read is an error.
     if (!/ECONNRESET|EPIPE|hang up|aborted/.test(seen.broken)) faults.push(`${name}: the caller saw ${seen.broken}`);
   } else if (seen.status === 101) counts.upgrades += 1;
   else if (seen.status === 502 || seen.status === 504) counts.refused += 1;

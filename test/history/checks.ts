@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Client } from './client.ts';
+import type { Answer, Client } from './client.ts';
 import { idOf } from './clients.ts';
 import type { AgentHistory, AsyncHistory, FunctionHistory, History, JobHistory } from './record.ts';
 
@@ -27,11 +27,11 @@ async function ofAgent(client: Client, agent: AgentHistory): Promise<string[]> {
   if (agent.deleteAcked)
     return found?.status === 404 ? [] : [`${agent.name} was deleted, and GET answers ${text(found)}`];
   if (agent.deleteSent) return [];
-  const { status, body } = found ?? { status: 0, body: {} };
+  const { status, body }: Pick<Answer, 'status' | 'body'> = found ?? { status: 0, body: {} };
   if (status !== 200 || (body.instance as { status?: string }).status !== 'RUNNING') {
     return [`${agent.name} was acknowledged, and GET answers ${text(found)}`];
   }
-  const last = await client.ask('POST', `${path}/invoke`, { body: { id: 'last' } });
+  const last = await client.ask('POST', `${path}/invoke`, { body: { id: 'last', file: agent.name } });
   if (last?.status !== 200) return [`${agent.name} runs, and a call answers ${text(last)}`];
   return ofCalls(agent, last.body.data as { boot: string; n: number });
 }

@@ -1,5 +1,5 @@
 /**
- * What clients did and heard. `acked` is what the service has promised: the checks hold it to that, and to nothing that it never said.
+ * The requests of clients and their answers. `acked` holds the service's promises: the checks hold it to those only.
  */
 export interface AgentHistory {
   readonly name: string;
@@ -26,11 +26,28 @@ export interface FunctionHistory {
   revisionId: string;
   /** The newest generation whose update was acknowledged. */
   generation: number;
+  /** When each was, in their order. */
+  readonly acknowledged: { readonly generation: number; readonly atMs: number }[];
   /** The newest that was sent: it may have been taken in without an answer. */
   sentGeneration: number;
   readonly published: Set<string>;
   /** Some client is at it: an update needs the latest revision. */
   isChanging: boolean;
+}
+
+/** A call that was answered by an older generation of the function than it should have been. */
+export interface StaleCall {
+  readonly urn: string;
+  readonly text: string;
+  readonly sentMs: number;
+  readonly endedMs: number;
+}
+
+/** Two calls of a session, one after the other, by their instances. */
+export interface SessionMove {
+  readonly text: string;
+  readonly sentMs: number;
+  readonly endedMs: number;
 }
 
 export interface AsyncHistory {
@@ -52,6 +69,10 @@ export class History {
   readonly jobs: JobHistory[] = [];
   /** What was wrong the moment that it was heard, a sentence each. */
   readonly violations = new Set<string>();
+  readonly staleCalls: StaleCall[] = [];
+  /** Ids of calls of the function with a largest number of instances. */
+  readonly answeredLimited = new Set<string>();
+  readonly sessionMoves: SessionMove[] = [];
   /** While nothing could be written: lines of logs of that time have no place. */
   readonly diskFull: { readonly fromMs: number; readonly toMs: number }[] = [];
   readonly counts: Record<string, number> = {};

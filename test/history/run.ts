@@ -5,9 +5,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { findInterpreters } from '../../scripts/pythons.ts';
 import { Random } from '../parts/random.ts';
 import { brokenPromises } from './checks.ts';
-import { Client } from './client.ts';
-import { Clients } from './clients.ts';
+import type { Client } from './client.ts';
+import { Clients, type Places } from './clients.ts';
+import { HarmedCluster } from './cluster.ts';
+import { brokenByCluster, type Failures, failuresOf } from './cluster-checks.ts';
+import { ClusterClients, registerShared } from './cluster-clients.ts';
 import { CODE } from './code.ts';
+import type { Harmed } from './harmed.ts';
+import { measurePropagation, type Propagation } from './propagation.ts';
 import { History } from './record.ts';
 import { HarmedService } from './service.ts';
 
@@ -16,6 +21,12 @@ export interface HistoryPlan {
   /** How long harm is done. */
   readonly durationMs: number;
   readonly clients: number;
+  /** Default 1, with the embedded database; more share one PostgreSQL. */
+  readonly replicas?: number;
+  /** Replicas are only ended as an operator does, one after another. */
+  readonly isRolling?: boolean;
+  /** How often the time is measured that a change takes to be effective everywhere. */
+  readonly measuredUpdates?: number;
   /** Told as it happens. */
   readonly onHarm?: (what: string) => void;
 }
@@ -29,20 +40,26 @@ export interface HistoryReport {
   readonly agents: number;
   readonly asyncCalls: number;
   readonly jobs: number;
+  readonly requests?: number;
+  readonly failures?: Failures;
+  readonly propagation?: Propagation;
 }
 
-/** Between two harms: time to begin work that the next one hits. */
-const REST_MS = [300, 6_000] as const;
 /** Between two requests of one client. */
 const PAUSE_MS = [5, 60] as const;
-const FULL_DISK = 'full disk';
-const FEW_DESCRIPTORS = [40, 140] as const;
+/** With several replicas, what only these can do wrong: so often instead of what one does. */
+const CLUSTER_PART = 0.35;
+/** Within what other replicas know of a change, even when nothing wakes them. */
+const EFFECTIVE_MS = 2_000;
+/** Above it, the database is ended twice. */
+const LONG_MS = 300_000;
 
 /**
  * A random history: clients create, call, change and delete, while the service is killed, frozen, without disk and without descriptors.
  * Then it is left alone, and held to everything that it acknowledged. The same seed makes the same choices, though not the same timing.
  */
-export async function runHistory({ seed, durationMs, clients, onHarm }: HistoryPlan): Promise<HistoryReport> {
+export async function runHistory(plan: HistoryPlan): Promise<HistoryReport> {
+  const { seed, replicas = 1, isRolling = false, measuredUpdates = 0 } = plan;
   const python = (await findInterpreters()).at(-1);
   if (!python) throw new Error('no Python interpreter is here');
   const codeDir = mkdtempSync(join(tmpdir(), 'rookery-history-code-'));
@@ -50,57 +67,89 @@ export async function runHistory({ seed, durationMs, clients, onHarm }: HistoryP
   writeFileSync(join(codeDir, 'history.py'), CODE);
   const history = new History();
   const harms: Record<string, number> = {};
-  const service = await HarmedService.start();
-  const client = new Client(service.frontendPort, service.metaPort);
+  const databaseEnds = plan.durationMs > LONG_MS ? 2 : 1;
+  const cluster = replicas > 1 ? await HarmedCluster.start({ replicas, seed, databaseEnds, isRolling }) : null;
+  const harmed: Harmed = cluster ?? (await HarmedService.start());
+  const { client } = harmed;
   const violations: string[] = [];
+  let propagation: Propagation | undefined;
   try {
-    const places = { codeDir, marksDir, runtime: `python${python.version}` };
+    const effectiveMs = cluster === null ? 0 : EFFECTIVE_MS;
+    const places = { codeDir, marksDir, runtime: `python${python.version}`, effectiveMs };
     await registerMarker(client, places);
-    const random = new Random(seed);
-    const endsAtMs = performance.now() + durationMs;
-    const loops = Array.from({ length: clients }, async (_, index) => {
-      const own = new Random(seed * 1000 + index);
-      const doer = new Clients(client, history, own, places, `c${index}`);
-      while (performance.now() < endsAtMs) {
-        await doer.act();
-        await delay(own.integer(...PAUSE_MS));
-      }
-    });
+    if (cluster !== null) await registerShared(client, places);
+    if (measuredUpdates > 0) propagation = await measurePropagation(client, places, measuredUpdates);
+    const endsAtMs = performance.now() + plan.durationMs;
+    const loops = Array.from({ length: plan.clients }, (_, index) =>
+      clientLoop({ client, history, places, index, endsAtMs, seed, isCluster: cluster !== null }),
+    );
     try {
-      while (performance.now() < endsAtMs) {
-        await delay(random.integer(...REST_MS));
-        const [name, harm] = harmOf(service, random);
-        onHarm?.(name);
-        const fromMs = Date.now();
-        await harm();
-        if (name === FULL_DISK) history.diskFull.push({ fromMs, toMs: Date.now() });
-        harms[name] = (harms[name] ?? 0) + 1;
-      }
+      await doHarm(harmed, history, harms, { ...plan, endsAtMs });
     } finally {
       await Promise.all(loops);
     }
+    await harmed.recovered();
     violations.push(...(await brokenPromises(client, history, marksDir)));
+    if (cluster === null) violations.push(...history.staleCalls.map(({ text }) => text));
+    else violations.push(...brokenByCluster(cluster, history, marksDir));
   } catch (error) {
     violations.push(`the history could not be finished: ${String(error)} ${String((error as Error).cause ?? '')}`);
   } finally {
-    await client.close();
-    violations.push(...(await service.end()));
+    violations.push(...(await harmed.end()));
     rmSync(codeDir, { recursive: true, force: true });
     rmSync(marksDir, { recursive: true, force: true });
   }
   const { agents, asyncCalls, jobs, counts } = history;
-  return { violations, harms, counts, agents: agents.length, asyncCalls: asyncCalls.length, jobs: jobs.length };
+  return {
+    violations,
+    harms,
+    counts,
+    agents: agents.length,
+    asyncCalls: asyncCalls.length,
+    jobs: jobs.length,
+    ...(cluster && { requests: cluster.asked, failures: failuresOf(cluster) }),
+    ...(propagation && { propagation }),
+  };
 }
 
-function harmOf(service: HarmedService, random: Random): readonly [string, () => Promise<void>] {
-  const dice = random.next();
-  if (dice < 0.3) return ['kill', () => service.kill(false, 0)];
-  if (dice < 0.5) return ['kill while it starts', () => service.kill(true, random.integer(50, 1200))];
-  if (dice < 0.6) return ['freeze the server', () => service.freeze('server', random.integer(200, 4_000))];
-  if (dice < 0.7) return ['freeze zygotes', () => service.freeze('zygote', random.integer(200, 4_000))];
-  if (dice < 0.78) return ['kill zygotes', async () => service.killZygotes()];
-  if (dice < 0.9 && service.hasOwnDisk) return [FULL_DISK, () => service.fillDisk(random.integer(300, 3_000))];
-  return ['few descriptors', () => service.starve(random.integer(...FEW_DESCRIPTORS), random.integer(300, 2_000))];
+async function doHarm(
+  harmed: Harmed,
+  history: History,
+  harms: Record<string, number>,
+  { seed, durationMs, endsAtMs, onHarm }: HistoryPlan & { readonly endsAtMs: number },
+): Promise<void> {
+  const random = new Random(seed);
+  while (performance.now() < endsAtMs) {
+    await delay(random.integer(...harmed.restMs));
+    const harm = harmed.harm(random, 1 - (endsAtMs - performance.now()) / durationMs);
+    if (harm === null) continue;
+    onHarm?.(harm.name);
+    const fromMs = Date.now();
+    await harm.run();
+    if (harm.fillsDisk) history.diskFull.push({ fromMs, toMs: Date.now() });
+    harms[harm.name] = (harms[harm.name] ?? 0) + 1;
+  }
+}
+
+interface ClientLoop {
+  readonly client: Client;
+  readonly history: History;
+  readonly places: Places;
+  readonly index: number;
+  readonly endsAtMs: number;
+  readonly seed: number;
+  readonly isCluster: boolean;
+}
+
+async function clientLoop({ client, history, places, index, endsAtMs, seed, isCluster }: ClientLoop): Promise<void> {
+  const random = new Random(seed * 1000 + index);
+  const doer = new Clients(client, history, random, places, `c${index}`);
+  const clusterDoer = isCluster ? new ClusterClients(client, history, random, places, `c${index}`) : null;
+  while (performance.now() < endsAtMs) {
+    if (clusterDoer !== null && random.chance(CLUSTER_PART)) await clusterDoer.act();
+    else await doer.act();
+    await delay(random.integer(...PAUSE_MS));
+  }
 }
 
 /** The function of asynchronous calls, whose runs leave marks on the host. */

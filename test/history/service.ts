@@ -1,10 +1,14 @@
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { mkdtempSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Served } from '../../scripts/served.ts';
+import type { Random } from '../parts/random.ts';
+import { Client } from './client.ts';
+import type { Harm, Harmed } from './harmed.ts';
+import { describeProcess, describeZygotes } from './leftover.ts';
+import { freePort, initsOf, kill, pidsOf, serversOf, zygotesOf } from './processes.ts';
 
 /** Room for a database, logs and sandboxes of a short history, and soon full. */
 const DISK_MB = 96;
@@ -12,12 +16,15 @@ const START_TRIES = 5;
 /** Sandboxes that were being started when their server was killed go soon. */
 const SETTINGS = ['--set', 'jobs.allowHostPaths=true', '--set', 'orphanGraceMs=1000'];
 const ORPHANS_MS = 60_000;
+const FEW_DESCRIPTORS = [40, 140] as const;
 
 /**
  * A service that is done harm to: its ports stay the same, so that callers ask while it is away or begins, and its data directory is a
  * small disk of its own where the machine allows one.
  */
-export class HarmedService {
+export class HarmedService implements Harmed {
+  readonly client: Client;
+  readonly restMs = [300, 6_000] as const;
   readonly dataDir: string;
   readonly frontendPort: number;
   readonly metaPort: number;
@@ -28,6 +35,30 @@ export class HarmedService {
     this.dataDir = dataDir;
     [this.frontendPort, this.metaPort] = ports;
     this.hasOwnDisk = hasOwnDisk;
+    const only = {
+      name: 'the service',
+      frontendUrl: `http://127.0.0.1:${this.frontendPort}`,
+      metaUrl: `http://127.0.0.1:${this.metaPort}`,
+    };
+    this.client = new Client({ pick: () => only, passesOver: false });
+  }
+
+  harm(random: Random): Harm {
+    const dice = random.next();
+    if (dice < 0.3) return { name: 'kill', run: () => this.#kill(false, 0) };
+    if (dice < 0.5) return { name: 'kill while it starts', run: () => this.#kill(true, random.integer(50, 1200)) };
+    if (dice < 0.6) return { name: 'freeze the server', run: () => this.#freeze('server', random.integer(200, 4_000)) };
+    if (dice < 0.7) return { name: 'freeze zygotes', run: () => this.#freeze('zygote', random.integer(200, 4_000)) };
+    if (dice < 0.78) return { name: 'kill zygotes', run: async () => this.#killZygotes() };
+    if (dice < 0.9 && this.hasOwnDisk) {
+      return { name: 'full disk', fillsDisk: true, run: () => this.#fillDisk(random.integer(300, 3_000)) };
+    }
+    const descriptors = random.integer(...FEW_DESCRIPTORS);
+    return { name: 'few descriptors', run: () => this.#starve(descriptors, random.integer(300, 2_000)) };
+  }
+
+  async recovered(): Promise<void> {
+    // Each harm ends with a service that answers.
   }
 
   static async start(): Promise<HarmedService> {
@@ -51,12 +82,12 @@ export class HarmedService {
   }
 
   /** Ends it without a warning, and begins again; with `early` it is killed once more while it begins. */
-  async kill(early: boolean, waitMs: number): Promise<void> {
+  async #kill(early: boolean, waitMs: number): Promise<void> {
     await this.#server?.end('SIGKILL');
     if (early) {
       const started = this.#start().catch(() => undefined);
       await delay(waitMs);
-      for (const pid of this.#pids(cmdline => cmdline.includes('\0serve\0'))) kill(pid, 'SIGKILL');
+      for (const pid of serversOf(this.dataDir)) kill(pid, 'SIGKILL');
       await started;
       await this.#server?.end('SIGKILL');
     }
@@ -64,7 +95,7 @@ export class HarmedService {
   }
 
   /** For a while with so few descriptors that little works; it may also refuse to begin. */
-  async starve(descriptors: number, forMs: number): Promise<void> {
+  async #starve(descriptors: number, forMs: number): Promise<void> {
     await this.#server?.end('SIGKILL');
     this.#server = null;
     const limit = `--nofile=${descriptors}:${descriptors}`;
@@ -75,19 +106,19 @@ export class HarmedService {
     await this.#begin();
   }
 
-  async freeze(what: 'server' | 'zygote', forMs: number): Promise<void> {
-    const pids = what === 'server' ? [this.#server?.pid ?? 0] : this.#zygotes();
+  async #freeze(what: 'server' | 'zygote', forMs: number): Promise<void> {
+    const pids = what === 'server' ? [this.#server?.pid ?? 0] : zygotesOf(this.dataDir);
     for (const pid of pids) kill(pid, 'SIGSTOP');
     await delay(forMs);
     for (const pid of pids) kill(pid, 'SIGCONT');
   }
 
-  killZygotes(): void {
-    for (const pid of this.#zygotes()) kill(pid, 'SIGKILL');
+  #killZygotes(): void {
+    for (const pid of zygotesOf(this.dataDir)) kill(pid, 'SIGKILL');
   }
 
   /** Nothing can be written for a while. */
-  async fillDisk(forMs: number): Promise<void> {
+  async #fillDisk(forMs: number): Promise<void> {
     const filler = join(this.dataDir, 'filler');
     const { bavail, bsize } = statfsSync(this.dataDir);
     spawnSync('fallocate', ['-l', String(bavail * bsize), filler], { stdio: 'ignore' });
@@ -101,9 +132,9 @@ export class HarmedService {
     rmSync(filler, { force: true });
   }
 
-  /** Ends it and everything of it, and answers what is left, a sentence each. */
   async end(): Promise<readonly string[]> {
     const left: string[] = [];
+    await this.client.close();
     try {
       await this.#server?.end('SIGKILL');
       const last = await Served.start({ dataDir: this.dataDir, args: ['--stop-agents', ...SETTINGS] });
@@ -111,15 +142,15 @@ export class HarmedService {
       const code = await last.end();
       if (code !== 0) left.push(`the last server ended with ${code ?? 'a signal'}: ${last.output}`);
       const deadlineMs = Date.now() + 10_000;
-      let pids = this.#pids();
+      let pids = pidsOf(this.dataDir);
       while (pids.length > 0 && Date.now() < deadlineMs) {
         await delay(100);
-        pids = this.#pids();
+        pids = pidsOf(this.dataDir);
       }
-      for (const pid of pids) {
-        left.push(`a process is left: ${cmdlineOf(pid).replaceAll('\0', ' ')}`);
-        kill(pid, 'SIGKILL');
-      }
+      left.push(...pids.map(pid => `a process is left: ${describeProcess(pid)}`));
+      // One after another would change the reports about the next.
+      for (const pid of pids) kill(pid, 'SIGKILL');
+      if (pids.length > 0) left.push(describeZygotes(this.dataDir), `the last server said: ${last.output}`);
     } finally {
       this.#unmount();
     }
@@ -132,15 +163,10 @@ export class HarmedService {
     for (;;) {
       const answer = await fetch(`${server.frontendUrl}/api/agent?limit=1000&status=RUNNING`);
       const { instances } = (await answer.json()) as { readonly instances: readonly unknown[] };
-      const inits = this.#pids(cmdline => cmdline.startsWith('rookery: init'));
+      const inits = initsOf(this.dataDir);
       if (inits.length <= instances.length || Date.now() > deadlineMs) return;
       await delay(200);
     }
-  }
-
-  /** What the server wrote last. */
-  get output(): string {
-    return this.#server?.output ?? '';
   }
 
   async #begin(): Promise<void> {
@@ -161,68 +187,4 @@ export class HarmedService {
     if (this.hasOwnDisk) spawnSync('umount', ['-l', this.dataDir]);
     rmSync(this.dataDir, { recursive: true, force: true });
   }
-
-  /** Not what they fork, which bears the same name at first. */
-  #zygotes(): readonly number[] {
-    const family = this.#pids(cmdline => cmdline.startsWith('rookery: zygote'));
-    return family.filter(pid => linkOf(pid, 1).startsWith(`${this.dataDir}/run/`) && !family.includes(parentOf(pid)));
-  }
-
-  #pids(isWanted: (cmdline: string) => boolean = () => true): readonly number[] {
-    const own = process.pid;
-    return readdirSync('/proc')
-      .filter(name => /^\d+$/.test(name) && Number(name) !== own)
-      .map(Number)
-      .filter(pid => {
-        const cmdline = cmdlineOf(pid);
-        return (
-          (cmdline.includes(this.dataDir) ||
-            linkOf(pid, 0).startsWith(`${this.dataDir}/`) ||
-            linkOf(pid, 1).startsWith(`${this.dataDir}/`)) &&
-          isWanted(cmdline)
-        );
-      });
-  }
-}
-
-function kill(pid: number, signal: NodeJS.Signals): void {
-  try {
-    if (pid > 1) process.kill(pid, signal);
-  } catch {
-    // It has ended.
-  }
-}
-
-function cmdlineOf(pid: number): string {
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
-  } catch {
-    return '';
-  }
-}
-
-function parentOf(pid: number): number {
-  try {
-    return Number(/^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
-  } catch {
-    return 0;
-  }
-}
-
-/** Where a descriptor leads. */
-function linkOf(pid: number, descriptor: number): string {
-  try {
-    return readlinkSync(`/proc/${pid}/fd/${descriptor}`);
-  } catch {
-    return '';
-  }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise(resolve => server.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no free port');
-  return address.port;
 }

@@ -16,7 +16,7 @@ export interface Residue {
   readonly addresses: string;
 }
 
-/** Removes processes, mounts, interfaces, firewall rules and cgroups. What was never there is no failure. */
+/** Removes processes, mounts, interfaces, firewall rules and cgroups. A missing one is no failure. */
 export async function removeResidue({ directory, bridge, cgroup, addresses }: Residue): Promise<void> {
   await killProcesses(shims(directory, cgroup));
   unmountBelow(directory);

@@ -134,7 +134,7 @@ export class DockerDaemon implements AsyncDisposable {
     return IMAGES[image];
   }
 
-  /** Ends the daemon; what it ran lives on or not, as `liveRestore` says (with SIGKILL: it lives on). */
+  /** Ends the daemon; its containers live on or not, as `liveRestore` says (with SIGKILL they do). */
   async halt(signal: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
     const child = this.#process;
     if (child === null) return;

@@ -25,6 +25,8 @@ export function storedInstance(changes: Partial<StoredInstance> = {}): StoredIns
     secret: 'secret',
     createdAtMs: 1_700_000_000_000,
     startedAtMs: 0,
+    restartsInRow: 0,
+    restartAtMs: 0,
     ...changes,
   };
 }

@@ -5,9 +5,9 @@ import { homedir, tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { expect, test } from 'vitest';
 import { describeRuntime, type StartedRuntime } from '../suites/runtime.ts';
+import { PYTHON_CODE, PYTHON_ENTRIES } from './python-entries.ts';
 
 const PACKAGE = resolve(import.meta.dirname, '../../runtimes/python');
-const CODE = join(import.meta.dirname, 'python-code');
 
 /** Every CPython 3.6 and later that is there, by version. */
 function interpreters(): Map<string, string> {
@@ -79,34 +79,8 @@ test('there is a Python', () => {
 // The oldest and the newest; the package's own tests run on every one.
 for (const [version, python] of all.filter((_, index) => index === 0 || index === all.length - 1)) {
   describeRuntime(`Python ${version}`, {
-    codePath: CODE,
-    entries: {
-      echo: 'main.echo',
-      fail: 'main.fail',
-      exit: 'main.exit',
-      count: 'main.count',
-      gate: 'main.gate',
-      sleep: 'main.sleep',
-      notJson: 'main.not_json',
-      text: 'main.text',
-      deep: 'main.deep',
-      stream: 'main.stream',
-      log: 'main.log',
-      flood: 'main.flood',
-      facts: 'main.facts',
-      start: 'main.start',
-      startFails: 'main.start_fails',
-      startSlow: 'main.start_slow',
-      stop: 'main.stop',
-      stopFails: 'main.stop_fails',
-      stopSlow: 'main.stop_slow',
-      unloadable: {
-        'nowhere.handler': `module nowhere not found: neither ${CODE}/nowhere.py`,
-        'main.nothing': `${CODE}/main.py has no function nothing`,
-        'broken.handler': `${CODE}/broken.py:2: SyntaxError`,
-        handler: 'it must have the form module.function',
-      },
-    },
+    codePath: PYTHON_CODE,
+    entries: PYTHON_ENTRIES,
     start: () => start(python),
   });
 }

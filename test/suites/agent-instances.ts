@@ -23,6 +23,7 @@ const ASKED: readonly [string, (agents: AgentInstances, tenant: string, id: stri
   ['delete', (agents, tenant, id) => agents.delete(tenant, id, null)],
   ['restart', (agents, tenant, id) => agents.restart(tenant, id)],
   ['exec', (agents, tenant, id) => agents.exec(tenant, id, EXEC as never, NEVER)],
+  ['stats', (agents, tenant, id) => agents.stats(tenant, id)],
   ['access', (agents, tenant, id) => agents.access(tenant, id)],
   ['logs', (agents, tenant, id) => agents.logs(tenant, id, LOGS, NEVER)],
 ];

@@ -7,6 +7,7 @@ import { Readable } from 'node:stream';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
+import { available } from '../parts/available.ts';
 import { call, type DriverUnderTest, initOf, isError } from './sandbox-driver.ts';
 
 /** A driver that claims to isolate, and what has to be known of the machine to attack it. */
@@ -20,10 +21,16 @@ export interface EscapeSubject extends Pick<DriverUnderTest, 'driver' | 'codePat
 
 /** What is so of every sandbox of a driver, known before there is one. */
 export interface EscapeFacts {
-  /** The users to attack as; `''` is root. */
-  readonly users: readonly string[];
+  /** The users to attack as: what they are, and as a `rootfs` names them. */
+  readonly users: readonly (readonly [who: 'root' | 'an ordinary user', user: string])[];
   /** The host's own files, read-only, and an init of ours (process, supervisor); otherwise a container of an image. */
   readonly onHostFiles: boolean;
+  /** The bounding set of root keeps what nobody can get from it: there are no new privileges. */
+  readonly keepsBounding?: true;
+  /** Its network is its machinery's: `network: none` cannot be asked for. */
+  readonly refusesNoNetwork?: true;
+  /** Of what `create` waits for. */
+  readonly makeMs?: number;
 }
 
 const WAIT_MS = 30_000;
@@ -34,23 +41,31 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
   describe(`from inside ${name}`, { timeout: 60_000 }, () => {
     let subject: EscapeSubject;
     let driver: SandboxDriver;
-    const channels: Channel[] = [];
+    const channels = new Map<string, Channel>();
+    /** Those that many attacks use, which change nothing in them when they fail. */
+    const kept = new Set<string>();
 
     beforeAll(async () => {
       subject = await create();
       driver = subject.driver;
-      const probe = await driver.probe();
-      if (!probe.available) throw new Error(probe.reason);
+      const probe = await available(driver);
       for (const layer of ['mount', 'pid', 'seccomp', 'no_new_privs', 'capabilities']) {
         // Where the machine forbids a layer the sandbox says so, and nothing here can hold.
         if (!probe.capabilities.isolation.includes(layer)) throw new Error(`this machine has no ${layer}`);
       }
-    });
+    }, facts.makeMs);
 
-    afterEach(async () => {
-      for (const channel of channels.splice(0)) channel.close();
-      for (const { handle } of await driver.list()) await driver.remove(handle);
-    });
+    const endAll = async () => {
+      for (const [id, channel] of channels) {
+        if (kept.has(id)) continue;
+        channel.close();
+        channels.delete(id);
+      }
+      for (const { handle, instanceId } of await driver.list()) {
+        if (!kept.has(instanceId)) await driver.remove(handle);
+      }
+    };
+    afterEach(endAll);
 
     afterAll(async () => {
       await subject.dispose();
@@ -60,346 +75,348 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       const spec = subject.spec(changes);
       const started = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
       const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
-      channels.push(channel);
+      channels.set(spec.instanceId, channel);
       const init = initOf(spec, subject.codePath, 'behaviours.attempt');
       expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
       return { spec, ...started, attempt: async (code: string) => String(await call(channel, { code })) };
     };
 
-    describe.each(facts.users.map(user => [user === '' ? 'root' : 'an ordinary user', user]))(
-      'as %s',
-      (_name, user) => {
-        const startAs = (changes: Partial<SandboxSpec> = {}) => {
-          const { rootfs } = subject.spec();
-          return start({ rootfs: { ...rootfs, user }, ...changes });
-        };
+    describe.each(facts.users)('as %s', (who, user) => {
+      const startAs = (changes: Partial<SandboxSpec> = {}) => {
+        const { rootfs } = subject.spec();
+        return start({ rootfs: { ...rootfs, user }, ...changes });
+      };
 
-        test('the server’s data directory and its sockets are not there, not even their names', async () => {
-          writeFileSync(join(subject.dataDir, 'database'), 'secret');
-          const { attempt } = await startAs();
-          expect(await attempt(`os.listdir('${subject.dataDir}')`)).toMatch(/^FileNotFoundError/);
-          expect(await attempt(`open('${subject.dataDir}/database').read()`)).toMatch(/^FileNotFoundError/);
-          expect(await attempt(`os.stat('${subject.dataDir}/run')`)).toMatch(/^FileNotFoundError/);
-        });
+      let shared: Awaited<ReturnType<typeof start>>;
+      beforeAll(async () => {
+        shared = await startAs();
+        kept.add(shared.spec.instanceId);
+      });
+      afterAll(async () => {
+        kept.clear();
+        await endAll();
+      });
 
-        test('the socket of the docker daemon is not there', async () => {
-          const { attempt } = await startAs();
-          for (const path of ['/run/docker.sock', '/var/run/docker.sock', '/run/containerd', '/run/supervisor.sock']) {
-            expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError/);
+      test('the server’s data directory and its sockets are not there, not even their names', async () => {
+        writeFileSync(join(subject.dataDir, 'database'), 'secret');
+        const { attempt } = shared;
+        expect(await attempt(`os.listdir('${subject.dataDir}')`)).toMatch(/^FileNotFoundError/);
+        expect(await attempt(`open('${subject.dataDir}/database').read()`)).toMatch(/^FileNotFoundError/);
+        expect(await attempt(`os.stat('${subject.dataDir}/run')`)).toMatch(/^FileNotFoundError/);
+      });
+
+      test('the socket of the docker daemon is not there', async () => {
+        const { attempt } = shared;
+        for (const path of ['/run/docker.sock', '/var/run/docker.sock', '/run/containerd', '/run/supervisor.sock']) {
+          expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError/);
+        }
+      });
+
+      test('the files of another instance are not there', async () => {
+        await shared.attempt("open('/tmp/mine', 'w').write('secret')");
+        const { attempt } = await startAs();
+        expect(await attempt("'mine' in os.listdir('/tmp')")).toBe('False');
+        const found = await attempt(
+          "[name for top in ('/tmp', '/run', '/home') for _, _, names in os.walk(top) for name in names if name == 'mine']",
+        );
+        expect(found).toBe('[]');
+      });
+
+      test('no process but its own is seen or can be signalled', async () => {
+        const { attempt } = await startAs();
+        const seen = await attempt("sorted(int(name) for name in os.listdir('/proc') if name.isdigit())");
+        expect(JSON.parse(seen)).toEqual(facts.onHostFiles ? [1, 2] : expect.not.arrayContaining([process.pid]));
+        // The numbers of a process are its own: a low one inside is never one of these outside.
+        expect(Math.max(...JSON.parse(seen))).toBeLessThan(200);
+        for (const pid of [await subject.hostPid(shared), process.pid]) {
+          if (pid >= 200) expect(await attempt(`os.kill(${pid}, 9)`)).toMatch(/^ProcessLookupError/);
+        }
+        expect(await driver.inspect(shared.handle)).toEqual({ state: 'running' });
+      });
+
+      test('it has no capability and cannot get one', async () => {
+        const { attempt } = shared;
+        const zero = '0000000000000000';
+        const status = await attempt("open('/proc/self/status').read()");
+        const kept = who === 'root' && facts.keepsBounding === true;
+        for (const set of ['Inh', 'Prm', 'Eff', 'Amb', ...(kept ? [] : ['Bnd'])])
+          expect(status).toContain(`Cap${set}:\t${zero}`);
+        expect(status).toContain('NoNewPrivs:\t1');
+        expect(status).toContain('Seccomp:\t2');
+        if (who !== 'root') expect(await attempt('os.setuid(0)')).toMatch(/^PermissionError|\[Errno 22\]/);
+      });
+
+      test('programs that it runs have none either', async () => {
+        const { handle } = shared;
+        const argv = ['sh', '-c', 'grep -E "^(Cap|NoNewPrivs|Seccomp:)" /proc/self/status'];
+        const { stdout } = await driver.exec(handle, { ...TRUE, argv }, AbortSignal.timeout(WAIT_MS));
+        const sets = who === 'root' && facts.keepsBounding === true ? 4 : 5;
+        expect(stdout.match(/^Cap\w+:\t0{16}$/gm)).toHaveLength(sets);
+        expect(stdout).toContain('NoNewPrivs:\t1');
+        expect(stdout).toContain('Seccomp:\t2');
+      });
+
+      const calls: [call: string, code: string][] = [
+        ['mount', "syscall(165, b'none', b'/tmp', b'tmpfs', 0, 0)"],
+        ['umount2', "syscall(166, b'/proc', 2)"],
+        ['pivot_root', "syscall(155, b'/tmp', b'/tmp')"],
+        ['chroot', "os.chroot('/tmp')"],
+        ['unshare of a user namespace', `syscall(272, ${CLONE_NEWUSER})`],
+        ['clone into a user namespace', `syscall(56, ${CLONE_NEWUSER} | 17, 0, 0, 0, 0)`],
+        ['setns', 'syscall(308, 0, 0)'],
+        ['open_by_handle_at', 'syscall(304, -100, 0, 0)'],
+        ['bpf', 'syscall(321, 0, 0, 0)'],
+        ['perf_event_open', 'syscall(298, 0, 0, -1, -1, 0)'],
+        ['keyctl', 'syscall(250, 0, -3, 0)'],
+        ['userfaultfd', 'syscall(323, 0)'],
+        ['init_module', "syscall(175, 0, 0, b'')"],
+        ['reboot', 'syscall(169, 0, 0, 0, 0)'],
+        ['sethostname', "syscall(170, b'x', 1)"],
+        ['open_tree', "syscall(428, -100, b'/', 1)"],
+        ['personality with memory that can always be run', 'syscall(135, 0x400000)'],
+        ['set_mempolicy', 'syscall(238, 0, 0, 0)'],
+        ['move_pages of another process', 'syscall(279, 1, 0, 0, 0, 0, 0)'],
+      ];
+      test.each(calls)('%s is refused', async (_call, code) => {
+        if (process.arch !== 'x64') return;
+        const { attempt } = shared;
+        expect(await attempt(code)).toMatch(/^PermissionError/);
+      });
+
+      test('settings of the machine cannot be changed', async () => {
+        const { attempt } = shared;
+        const refused = /Read-only|PermissionError|FileNotFoundError/;
+        expect(await attempt("open('/proc/sys/kernel/hostname', 'w').write('x')")).toMatch(refused);
+        expect(await attempt("open('/proc/sysrq-trigger', 'w').write('h')")).toMatch(refused);
+        expect(await attempt("open('/sys/kernel/mm/transparent_hugepage/enabled', 'w')")).toMatch(refused);
+        expect(await attempt("os.mknod('/tmp/disk', 0o60600, os.makedev(254, 0))")).toMatch(/^PermissionError/);
+        expect(await attempt("open('/proc/kcore', 'rb').read(1)")).toMatch(/^b''$|Error/);
+        expect(await attempt("open('/dev/mem', 'rb').read(1)")).toMatch(/Error/);
+      });
+
+      test('the secret of the runtime is in no environment', async () => {
+        const { attempt, spec } = shared;
+        expect(await attempt(`'${spec.secret}' in repr(os.environ)`)).toBe('False');
+        expect(await attempt('[value for value in os.environ.values() if "secret" in value]')).toBe('[]');
+      });
+
+      test('a program of one instance cannot reach the runtime of another over its socket', async () => {
+        if (shared.endpoint.kind !== 'unix') return;
+        const { attempt } = await startAs();
+        const connect = `socket.socket(socket.AF_UNIX).connect('${shared.endpoint.path}')`;
+        expect(await attempt(connect)).toMatch(/^FileNotFoundError|^PermissionError|path too long/);
+      });
+
+      /** A directory of the host that everybody may write to, at /writable inside; afterwards nothing in it may have one of the bits. */
+      const withWritable = async (body: (inside: Awaited<ReturnType<typeof start>>) => Promise<readonly string[]>) => {
+        const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
+        chmodSync(workspace, 0o777);
+        try {
+          const mounts = [...subject.spec().mounts, { source: workspace, target: '/writable', readonly: false }];
+          const made = await body(await startAs({ mounts }));
+          for (const name of readdirSync(workspace)) {
+            expect([name, lstatSync(join(workspace, name)).mode & 0o6000]).toEqual([name, 0]);
           }
-        });
+          expect(readdirSync(workspace)).toEqual(expect.arrayContaining([...made]));
+        } finally {
+          rmSync(workspace, { recursive: true });
+        }
+      };
 
-        test('the files of another instance are not there', async () => {
-          const other = await startAs();
-          await other.attempt("open('/tmp/mine', 'w').write('secret')");
-          const { attempt } = await startAs();
-          expect(await attempt("'mine' in os.listdir('/tmp')")).toBe('False');
-          const found = await attempt(
-            "[name for top in ('/tmp', '/run', '/home') for _, _, names in os.walk(top) for name in names if name == 'mine']",
-          );
-          expect(found).toBe('[]');
-        });
-
-        test('no process but its own is seen or can be signalled', async () => {
-          const other = await startAs();
-          const { attempt } = await startAs();
-          const seen = await attempt("sorted(int(name) for name in os.listdir('/proc') if name.isdigit())");
-          expect(JSON.parse(seen)).toEqual(facts.onHostFiles ? [1, 2] : expect.not.arrayContaining([process.pid]));
-          // The numbers of a process are its own: a low one inside is never one of these outside.
-          expect(Math.max(...JSON.parse(seen))).toBeLessThan(200);
-          for (const pid of [await subject.hostPid(other), process.pid]) {
-            if (pid >= 200) expect(await attempt(`os.kill(${pid}, 9)`)).toMatch(/^ProcessLookupError/);
+      test('no file gets a bit that makes it a program of its owner, in no way, as on the host it would be one', async () => {
+        await withWritable(async ({ attempt }) => {
+          const made = "open('/writable/a', 'w').close()\nos.chmod('/writable/a', 0o1755)\nos.listdir('/writable')";
+          expect(await attempt(made)).toContain('a');
+          const refused = /^PermissionError/;
+          for (const mode of ['0o4755', '0o2755', '0o6711', '0o4000']) {
+            expect(await attempt(`os.chmod('/writable/a', ${mode})`)).toMatch(refused);
+            expect(await attempt(`os.fchmod(os.open('/writable/a', os.O_RDWR), ${mode})`)).toMatch(refused);
+            expect(await attempt(`os.chmod('a', ${mode}, dir_fd=os.open('/writable', 0))`)).toMatch(refused);
+            expect(await attempt(`os.open('/writable/b', os.O_CREAT | os.O_WRONLY, ${mode})`)).toMatch(refused);
+            expect(await attempt(`os.open('/writable', os.O_TMPFILE | os.O_WRONLY, ${mode})`)).toMatch(refused);
+            expect(await attempt(`os.mknod('/writable/c', 0o100000 | ${mode})`)).toMatch(refused);
           }
-          expect(await driver.inspect(other.handle)).toEqual({ state: 'running' });
-        });
-
-        test('it has no capability and cannot get one', async () => {
-          const { attempt } = await startAs();
-          const zero = '0000000000000000';
-          const status = await attempt("open('/proc/self/status').read()");
-          for (const set of ['Inh', 'Prm', 'Eff', 'Bnd', 'Amb']) expect(status).toContain(`Cap${set}:\t${zero}`);
-          expect(status).toContain('NoNewPrivs:\t1');
-          expect(status).toContain('Seccomp:\t2');
-          if (user !== '') expect(await attempt('os.setuid(0)')).toMatch(/^PermissionError|\[Errno 22\]/);
-        });
-
-        test('programs that it runs have none either', async () => {
-          const { handle } = await startAs();
-          const argv = ['sh', '-c', 'grep -E "^(Cap|NoNewPrivs|Seccomp:)" /proc/self/status'];
-          const { stdout } = await driver.exec(handle, { ...TRUE, argv }, AbortSignal.timeout(WAIT_MS));
-          expect(stdout.match(/^Cap\w+:\t0{16}$/gm)).toHaveLength(5);
-          expect(stdout).toContain('NoNewPrivs:\t1');
-          expect(stdout).toContain('Seccomp:\t2');
-        });
-
-        const calls: [call: string, code: string][] = [
-          ['mount', "syscall(165, b'none', b'/tmp', b'tmpfs', 0, 0)"],
-          ['umount2', "syscall(166, b'/proc', 2)"],
-          ['pivot_root', "syscall(155, b'/tmp', b'/tmp')"],
-          ['chroot', "os.chroot('/tmp')"],
-          ['unshare of a user namespace', `syscall(272, ${CLONE_NEWUSER})`],
-          ['clone into a user namespace', `syscall(56, ${CLONE_NEWUSER} | 17, 0, 0, 0, 0)`],
-          ['setns', 'syscall(308, 0, 0)'],
-          ['open_by_handle_at', 'syscall(304, -100, 0, 0)'],
-          ['bpf', 'syscall(321, 0, 0, 0)'],
-          ['perf_event_open', 'syscall(298, 0, 0, -1, -1, 0)'],
-          ['keyctl', 'syscall(250, 0, -3, 0)'],
-          ['userfaultfd', 'syscall(323, 0)'],
-          ['init_module', "syscall(175, 0, 0, b'')"],
-          ['reboot', 'syscall(169, 0, 0, 0, 0)'],
-          ['sethostname', "syscall(170, b'x', 1)"],
-          ['open_tree', "syscall(428, -100, b'/', 1)"],
-          ['personality with memory that can always be run', 'syscall(135, 0x400000)'],
-          ['set_mempolicy', 'syscall(238, 0, 0, 0)'],
-          ['move_pages of another process', 'syscall(279, 1, 0, 0, 0, 0, 0)'],
-        ];
-        test.each(calls)('%s is refused', async (_call, code) => {
-          if (process.arch !== 'x64') return;
-          const { attempt } = await startAs();
-          expect(await attempt(code)).toMatch(/^PermissionError/);
-        });
-
-        test('what belongs to the machine cannot be changed', async () => {
-          const { attempt } = await startAs();
-          const refused = /Read-only|PermissionError|FileNotFoundError/;
-          expect(await attempt("open('/proc/sys/kernel/hostname', 'w').write('x')")).toMatch(refused);
-          expect(await attempt("open('/proc/sysrq-trigger', 'w').write('h')")).toMatch(refused);
-          expect(await attempt("open('/sys/kernel/mm/transparent_hugepage/enabled', 'w')")).toMatch(refused);
-          expect(await attempt("os.mknod('/tmp/disk', 0o60600, os.makedev(254, 0))")).toMatch(/^PermissionError/);
-          expect(await attempt("open('/proc/kcore', 'rb').read(1)")).toMatch(/^b''$|Error/);
-          expect(await attempt("open('/dev/mem', 'rb').read(1)")).toMatch(/Error/);
-        });
-
-        test('the secret of the runtime is in no environment', async () => {
-          const { attempt, spec } = await startAs();
-          expect(await attempt(`'${spec.secret}' in repr(os.environ)`)).toBe('False');
-          expect(await attempt('[value for value in os.environ.values() if "secret" in value]')).toBe('[]');
-        });
-
-        test('a program of one instance cannot reach the runtime of another over its socket', async () => {
-          const other = await startAs();
-          const { attempt } = await startAs();
-          if (other.endpoint.kind !== 'unix') return;
-          const connect = `socket.socket(socket.AF_UNIX).connect('${other.endpoint.path}')`;
-          expect(await attempt(connect)).toMatch(/^FileNotFoundError|^PermissionError|path too long/);
-        });
-
-        /** A directory of the host that everybody may write to, at /writable inside; afterwards nothing in it may have one of the bits. */
-        const withWritable = async (
-          body: (inside: Awaited<ReturnType<typeof start>>) => Promise<readonly string[]>,
-        ) => {
-          const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
-          chmodSync(workspace, 0o777);
-          try {
-            const mounts = [...subject.spec().mounts, { source: workspace, target: '/writable', readonly: false }];
-            const made = await body(await startAs({ mounts }));
-            for (const name of readdirSync(workspace)) {
-              expect([name, lstatSync(join(workspace, name)).mode & 0o6000]).toEqual([name, 0]);
+          // An old libseccomp does not know the newest calls, and makes them calls that are not there.
+          const refusedOrAbsent = /^PermissionError|^OSError: \[Errno 38\]/;
+          if (process.arch === 'x64') {
+            for (const code of [
+              "syscall(437, -100, b'/writable/d', struct.pack('=QQQ', 0o101, 0o4755, 0), 24)",
+              "syscall(452, -100, b'/writable/a', 0o4755, 0)",
+              "syscall(90, b'/writable/a', 0o4755)",
+              "syscall(90, b'/writable/a', 0x7fffffff00000000 | 0o2755)",
+              "syscall(2, b'/writable/d', 0o101, 0o4755)",
+              "syscall(85, b'/writable/d', 0o4755)",
+              "syscall(133, b'/writable/d', 0o102755, 0)",
+              'syscall(425, 1, bytes(120))',
+            ]) {
+              expect([code, await attempt(`import struct\n${code}`)]).toEqual([
+                code,
+                expect.stringMatching(refusedOrAbsent),
+              ]);
             }
-            expect(readdirSync(workspace)).toEqual(expect.arrayContaining([...made]));
-          } finally {
-            rmSync(workspace, { recursive: true });
           }
-        };
-
-        test('no file gets a bit that makes it a program of its owner, in no way, as on the host it would be one', async () => {
-          await withWritable(async ({ attempt }) => {
-            const made = "open('/writable/a', 'w').close()\nos.chmod('/writable/a', 0o1755)\nos.listdir('/writable')";
-            expect(await attempt(made)).toContain('a');
-            const refused = /^PermissionError/;
-            for (const mode of ['0o4755', '0o2755', '0o6711', '0o4000']) {
-              expect(await attempt(`os.chmod('/writable/a', ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.fchmod(os.open('/writable/a', os.O_RDWR), ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.chmod('a', ${mode}, dir_fd=os.open('/writable', 0))`)).toMatch(refused);
-              expect(await attempt(`os.open('/writable/b', os.O_CREAT | os.O_WRONLY, ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.open('/writable', os.O_TMPFILE | os.O_WRONLY, ${mode})`)).toMatch(refused);
-              expect(await attempt(`os.mknod('/writable/c', 0o100000 | ${mode})`)).toMatch(refused);
-            }
-            // An old libseccomp does not know the newest calls, and makes them calls that are not there.
-            const refusedOrAbsent = /^PermissionError|^OSError: \[Errno 38\]/;
-            if (process.arch === 'x64') {
-              for (const code of [
-                "syscall(437, -100, b'/writable/d', struct.pack('=QQQ', 0o101, 0o4755, 0), 24)",
-                "syscall(452, -100, b'/writable/a', 0o4755, 0)",
-                "syscall(90, b'/writable/a', 0o4755)",
-                "syscall(90, b'/writable/a', 0x7fffffff00000000 | 0o2755)",
-                "syscall(2, b'/writable/d', 0o101, 0o4755)",
-                "syscall(85, b'/writable/d', 0o4755)",
-                "syscall(133, b'/writable/d', 0o102755, 0)",
-                'syscall(425, 1, bytes(120))',
-              ]) {
-                expect([code, await attempt(`import struct\n${code}`)]).toEqual([
-                  code,
-                  expect.stringMatching(refusedOrAbsent),
-                ]);
-              }
-            }
-            expect(await attempt("os.setxattr('/writable/a', 'security.capability', b'\\1' * 20)")).toMatch(/Error/);
-            return ['a'];
-          });
+          expect(await attempt("os.setxattr('/writable/a', 'security.capability', b'\\1' * 20)")).toMatch(/Error/);
+          return ['a'];
         });
+      });
 
-        test('… nor through the calls of another architecture', async () => {
-          if (process.arch !== 'x64') return;
-          await withWritable(async ({ attempt }) => {
-            // Each in a child, which may be killed for it: chmod of x32, and chmod of 32-bit programs by its machine code.
-            const inChild = (code: string) =>
-              attempt(
-                `pid = os.fork()\nif pid == 0:\n    try:\n        ${code}\n    finally: os._exit(0)\nos.waitpid(pid, 0)[1] >= 0`,
-              );
-            await attempt("open('/writable/a', 'w').close()\n0");
-            expect(await inChild("syscall(0x40000000 + 90, b'/writable/a', 0o4755)")).toBe('True');
-            const machineCode = [
-              'import ctypes, mmap, struct',
-              'held = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40, 7)',
-              'at = ctypes.addressof(ctypes.c_char.from_buffer(held))',
-              "held[:] = (b'\\x53\\xb8' + struct.pack('=I', 15) + b'\\xbb' + struct.pack('=I', at + 100) + b'\\xb9' + struct.pack('=I', 0o4755) + b'\\xcd\\x80\\x5b\\xc3').ljust(100, b'\\0') + b'/writable/a'.ljust(3996, b'\\0')",
-              'ctypes.CFUNCTYPE(ctypes.c_int)(at)()',
-            ].join('; ');
-            expect(await inChild(machineCode)).toBe('True');
-            return ['a'];
-          });
-        });
-
-        test('… nor by its commands, in its terminals or with a file that is put into it', async () => {
-          await withWritable(async ({ handle }) => {
-            const script = (name: string) =>
-              `cd /writable; cp /bin/sh ${name}; chmod 4755 ${name}; chmod u+s ${name}; install -m 6755 /bin/sh ${name}i; true`;
-            const signal = AbortSignal.timeout(WAIT_MS);
-            await driver.exec(handle, { ...TRUE, argv: ['sh', '-c', script('exec')] }, signal);
-            const access = driver.access?.(handle);
-            if (access === undefined) throw new Error('the driver gives no access');
-            for (const [name, terminal] of [
-              ['pipes', null],
-              ['terminal', { columns: 80, rows: 24 }],
-            ] as const) {
-              const argv = ['sh', '-c', script(name)];
-              const exec = await access.openExec({ argv, workingDir: '', env: {}, terminal }, signal);
-              for (const output of [exec.stdout, exec.stderr]) output.resume();
-              await exec.ended;
-            }
-            for (const mode of [0o4755, 0o2755, 0o6755]) {
-              await access.writeFile(`/writable/file-${mode}`, { mode }, Readable.from([Buffer.from('x')]), signal);
-            }
-            return ['exec', 'pipes', 'terminal', `file-${0o4755}`, `file-${0o2755}`, `file-${0o6755}`];
-          });
-        });
-
-        test('the limits of its init cannot be lowered; its own can', async () => {
-          const started = await startAs();
-          const { attempt } = started;
-          const lower = (pid: number, limit: string) =>
-            attempt(`import resource\nresource.prlimit(${pid}, resource.RLIMIT_${limit}, (0, 0))`);
-          for (const limit of ['NOFILE', 'FSIZE', 'CPU', 'AS', 'NPROC', 'DATA']) {
-            expect(await lower(1, limit)).toMatch(/^PermissionError/);
-          }
-          expect(await lower(0, 'CORE')).toBe('(0, 0)');
-          expect(await attempt('import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (50, 50))')).toBe('None');
-          expect(await driver.exec(started.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({
-            returncode: 0,
-          });
-        });
-
-        test.each([
-          ['ptrace', 'syscall(101, 0, 0, 0, 0)'],
-          ['process_vm_readv', 'syscall(310, 1, 0, 0, 0, 0, 0)'],
-        ])('%s is refused', async (_call, code) => {
-          if (process.arch !== 'x64') return;
-          const { attempt } = await startAs();
-          expect(await attempt(code)).toMatch(/^PermissionError/);
-        });
-
-        test.each([
-          ['clone3', 'syscall(435, 0, 0)'],
-          ['io_uring_setup', 'syscall(425, 1, 0)'],
-        ])('%s is not there, so that libraries take another way', async (_call, code) => {
-          if (process.arch !== 'x64') return;
-          const { attempt } = await startAs();
-          expect(await attempt(code)).toMatch(/^OSError: \[Errno 38\]/);
-        });
-
-        test('sockets of families that only the kernel or the machine needs cannot be made', async () => {
-          const { attempt } = await startAs();
-          // AF_PACKET, AF_ALG, AF_VSOCK, AF_XDP
-          for (const family of [17, 38, 40, 44]) {
-            expect(await attempt(`socket.socket(${family}, socket.SOCK_DGRAM, 0)`)).toMatch(
-              /^(PermissionError|OSError)/,
+      test('… nor through the calls of another architecture', async () => {
+        if (process.arch !== 'x64') return;
+        await withWritable(async ({ attempt }) => {
+          // Each in a child, which may be killed for it: chmod of x32, and chmod of 32-bit programs by its machine code.
+          const inChild = (code: string) =>
+            attempt(
+              `pid = os.fork()\nif pid == 0:\n    try:\n        ${code}\n    finally: os._exit(0)\nos.waitpid(pid, 0)[1] >= 0`,
             );
+          await attempt("open('/writable/a', 'w').close()\n0");
+          expect(await inChild("syscall(0x40000000 + 90, b'/writable/a', 0o4755)")).toBe('True');
+          const machineCode = [
+            'import ctypes, mmap, struct',
+            'held = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40, 7)',
+            'at = ctypes.addressof(ctypes.c_char.from_buffer(held))',
+            "held[:] = (b'\\x53\\xb8' + struct.pack('=I', 15) + b'\\xbb' + struct.pack('=I', at + 100) + b'\\xb9' + struct.pack('=I', 0o4755) + b'\\xcd\\x80\\x5b\\xc3').ljust(100, b'\\0') + b'/writable/a'.ljust(3996, b'\\0')",
+            'ctypes.CFUNCTYPE(ctypes.c_int)(at)()',
+          ].join('; ');
+          expect(await inChild(machineCode)).toBe('True');
+          return ['a'];
+        });
+      });
+
+      test('… nor by its commands, in its terminals or with a file that is put into it', async () => {
+        await withWritable(async ({ handle }) => {
+          const script = (name: string) =>
+            `cd /writable; cp /bin/sh ${name}; chmod 4755 ${name}; chmod u+s ${name}; install -m 6755 /bin/sh ${name}i; true`;
+          const signal = AbortSignal.timeout(WAIT_MS);
+          await driver.exec(handle, { ...TRUE, argv: ['sh', '-c', script('exec')] }, signal);
+          const access = driver.access?.(handle);
+          if (access === undefined) throw new Error('the driver gives no access');
+          for (const [name, terminal] of [
+            ['pipes', null],
+            ['terminal', { columns: 80, rows: 24 }],
+          ] as const) {
+            const argv = ['sh', '-c', script(name)];
+            const exec = await access.openExec({ argv, workingDir: '', env: {}, terminal }, signal);
+            for (const output of [exec.stdout, exec.stderr]) output.resume();
+            await exec.ended;
           }
-          expect(await attempt('socket.socketpair() and socket.socket(10).family')).toMatch(/AF_INET6|^10$/);
-        });
-
-        if (!facts.onHostFiles) return;
-        test.each([
-          '/etc/shadow',
-          '/etc/gshadow',
-          '/etc/sudoers',
-          '/etc/ssh',
-          '/etc/ssl/private',
-          '/root/.ssh',
-          '/sys/kernel',
-        ])('the host’s %s is not there', async path => {
-          const { attempt } = await startAs();
-          expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError|^PermissionError/);
-        });
-
-        test('its init cannot be killed, stopped, traced or read', async () => {
-          const started = await startAs();
-          const { attempt } = started;
-          for (const signal of [9, 15, 19]) await attempt(`os.kill(1, ${signal})`);
-          for (const name of ['mem', 'environ', 'maps', 'auxv']) {
-            expect(await attempt(`open('/proc/1/${name}', 'rb').read(1)`)).toMatch(/^PermissionError/);
+          for (const mode of [0o4755, 0o2755, 0o6755]) {
+            await access.writeFile(`/writable/file-${mode}`, { mode }, Readable.from([Buffer.from('x')]), signal);
           }
-          for (const name of ['root', 'cwd', 'exe', 'fd/0', 'ns/mnt']) {
-            expect(await attempt(`os.readlink('/proc/1/${name}')`)).toMatch(/^PermissionError/);
-          }
-          expect(await attempt('syscall(101, 16, 1, 0, 0)')).toMatch(/^PermissionError/);
-          expect(await driver.inspect(started.handle)).toEqual({ state: 'running' });
-          expect(await driver.exec(started.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({
-            returncode: 0,
-          });
+          return ['exec', 'pipes', 'terminal', `file-${0o4755}`, `file-${0o2755}`, `file-${0o6755}`];
         });
+      });
 
-        test('what the kernel counts by user for the whole machine is bounded: queued signals, message queues', async () => {
-          const { attempt } = await startAs();
-          const limit = (name: string) => attempt(`__import__('resource').getrlimit(__import__('resource').${name})`);
-          expect(await limit('RLIMIT_SIGPENDING')).toBe('(1024, 1024)');
-          expect(await limit('RLIMIT_MSGQUEUE')).toBe('(409600, 409600)');
-          const raise = "__import__('resource').setrlimit(__import__('resource').RLIMIT_SIGPENDING, (2048, 2048))";
-          expect(await attempt(raise)).toMatch(/^(ValueError|PermissionError)/);
+      test('the limits of its init cannot be lowered; its own can', async () => {
+        const started = await startAs();
+        const { attempt } = started;
+        const lower = (pid: number, limit: string) =>
+          attempt(`import resource\nresource.prlimit(${pid}, resource.RLIMIT_${limit}, (0, 0))`);
+        for (const limit of ['NOFILE', 'FSIZE', 'CPU', 'AS', 'NPROC', 'DATA']) {
+          expect(await lower(1, limit)).toMatch(/^PermissionError/);
+        }
+        expect(await lower(0, 'CORE')).toBe('(0, 0)');
+        expect(await attempt('import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (50, 50))')).toBe('None');
+        expect(await driver.exec(started.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({
+          returncode: 0,
         });
+      });
 
-        test('the host’s files cannot be written', async () => {
-          const { attempt } = await startAs();
-          expect(await attempt("os.chmod('/dev/null', 0)")).toMatch(/Read-only|PermissionError/);
-          expect(await attempt("open('/usr/bin/rookery-test', 'w')")).toMatch(/Read-only|PermissionError/);
-          expect(await attempt("open('/etc/passwd', 'a')")).toMatch(/Read-only|PermissionError/);
-          expect(await attempt("open('/etc/resolv.conf', 'a')")).toMatch(/Read-only|PermissionError/);
-        });
+      test.each([
+        ['ptrace', 'syscall(101, 0, 0, 0, 0)'],
+        ['process_vm_readv', 'syscall(310, 1, 0, 0, 0, 0, 0)'],
+      ])('%s is refused', async (_call, code) => {
+        if (process.arch !== 'x64') return;
+        const { attempt } = shared;
+        expect(await attempt(code)).toMatch(/^PermissionError/);
+      });
 
-        test('nothing of the platform is in its environment, command line or descriptors', async () => {
-          const { attempt, spec } = await startAs();
-          expect(await attempt("open('/proc/self/environ').read().strip('\\0')")).toBe('');
-          expect((await attempt("open('/proc/self/cmdline').read()")).replaceAll('\0', '')).toBe(
-            `rookery: ${spec.instanceId}`,
-          );
-          const links = await attempt(
-            "[os.readlink('/proc/self/fd/' + name) for name in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + name)]",
-          );
-          expect(
-            links.match(/'[^']*'/g)?.filter(link => !/^'(\/dev\/null|pipe:|socket:|anon_inode:|\/proc\/)/.test(link)),
-          ).toEqual([]);
-        });
+      test.each([
+        ['clone3', 'syscall(435, 0, 0)'],
+        ['io_uring_setup', 'syscall(425, 1, 0)'],
+      ])('%s is not there, so that libraries take another way', async (_call, code) => {
+        if (process.arch !== 'x64') return;
+        const { attempt } = shared;
+        expect(await attempt(code)).toMatch(/^OSError: \[Errno 38\]/);
+      });
 
-        test('its stack holds nothing of the zygote', async () => {
-          const { attempt } = await startAs();
-          const code =
-            'f, names = sys._getframe(), []\nwhile f: names.append(f.f_code.co_filename); f = f.f_back\nnames';
-          expect(await attempt(code)).not.toContain('rookery_zygote/zygote.py');
-          expect(await attempt(code)).not.toContain('rookery_zygote/init.py');
+      test('sockets of families that only the kernel or the machine needs cannot be made', async () => {
+        const { attempt } = shared;
+        // AF_PACKET, AF_ALG, AF_VSOCK, AF_XDP
+        for (const family of [17, 38, 40, 44]) {
+          expect(await attempt(`socket.socket(${family}, socket.SOCK_DGRAM, 0)`)).toMatch(/^(PermissionError|OSError)/);
+        }
+        expect(await attempt('socket.socketpair() and socket.socket(10).family')).toMatch(/AF_INET6|^10$/);
+      });
+
+      if (!facts.onHostFiles) return;
+      test.each([
+        '/etc/shadow',
+        '/etc/gshadow',
+        '/etc/sudoers',
+        '/etc/ssh',
+        '/etc/ssl/private',
+        '/root/.ssh',
+        '/sys/kernel',
+      ])('the host’s %s is not there', async path => {
+        const { attempt } = shared;
+        expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError|^PermissionError/);
+      });
+
+      test('its init cannot be killed, stopped, traced or read', async () => {
+        const started = await startAs();
+        const { attempt } = started;
+        for (const signal of [9, 15, 19]) await attempt(`os.kill(1, ${signal})`);
+        for (const name of ['mem', 'environ', 'maps', 'auxv']) {
+          expect(await attempt(`open('/proc/1/${name}', 'rb').read(1)`)).toMatch(/^PermissionError/);
+        }
+        for (const name of ['root', 'cwd', 'exe', 'fd/0', 'ns/mnt']) {
+          expect(await attempt(`os.readlink('/proc/1/${name}')`)).toMatch(/^PermissionError/);
+        }
+        expect(await attempt('syscall(101, 16, 1, 0, 0)')).toMatch(/^PermissionError/);
+        expect(await driver.inspect(started.handle)).toEqual({ state: 'running' });
+        expect(await driver.exec(started.handle, TRUE, AbortSignal.timeout(WAIT_MS))).toMatchObject({
+          returncode: 0,
         });
-      },
-    );
+      });
+
+      test('resources that the kernel counts by user for the whole machine are bounded: queued signals, message queues', async () => {
+        const { attempt } = shared;
+        const limit = (name: string) => attempt(`__import__('resource').getrlimit(__import__('resource').${name})`);
+        expect(await limit('RLIMIT_SIGPENDING')).toBe('(1024, 1024)');
+        expect(await limit('RLIMIT_MSGQUEUE')).toBe('(409600, 409600)');
+        const raise = "__import__('resource').setrlimit(__import__('resource').RLIMIT_SIGPENDING, (2048, 2048))";
+        expect(await attempt(raise)).toMatch(/^(ValueError|PermissionError)/);
+      });
+
+      test('the host’s files cannot be written', async () => {
+        const { attempt } = shared;
+        expect(await attempt("os.chmod('/dev/null', 0)")).toMatch(/Read-only|PermissionError/);
+        expect(await attempt("open('/usr/bin/rookery-test', 'w')")).toMatch(/Read-only|PermissionError/);
+        expect(await attempt("open('/etc/passwd', 'a')")).toMatch(/Read-only|PermissionError/);
+        expect(await attempt("open('/etc/resolv.conf', 'a')")).toMatch(/Read-only|PermissionError/);
+      });
+
+      test('nothing of the platform is in its environment, command line or descriptors', async () => {
+        const { attempt, spec } = await startAs();
+        expect(await attempt("open('/proc/self/environ').read().strip('\\0')")).toBe('');
+        expect((await attempt("open('/proc/self/cmdline').read()")).replaceAll('\0', '')).toBe(
+          `rookery: ${spec.instanceId}`,
+        );
+        const links = await attempt(
+          "[os.readlink('/proc/self/fd/' + name) for name in os.listdir('/proc/self/fd') if os.path.lexists('/proc/self/fd/' + name)]",
+        );
+        expect(
+          links.match(/'[^']*'/g)?.filter(link => !/^'(\/dev\/null|pipe:|socket:|anon_inode:|\/proc\/)/.test(link)),
+        ).toEqual([]);
+      });
+
+      test('its stack holds nothing of the zygote', async () => {
+        const { attempt } = await startAs();
+        const code = 'f, names = sys._getframe(), []\nwhile f: names.append(f.f_code.co_filename); f = f.f_back\nnames';
+        expect(await attempt(code)).not.toContain('rookery_zygote/zygote.py');
+        expect(await attempt(code)).not.toContain('rookery_zygote/init.py');
+      });
+    });
 
     if (facts.onHostFiles) {
       test('a process of the sandbox does not see what a neighbour’s request held', async () => {
@@ -429,26 +446,32 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       });
     }
 
-    test('with network none it reaches its own loopback and nothing else', async () => {
-      const server = net.createServer(socket => socket.end('host')).listen(0, '127.0.0.1');
-      try {
-        const { port } = await new Promise<AddressInfo>(resolve =>
-          server.once('listening', () => resolve(server.address() as AddressInfo)),
-        );
-        const connect = `socket.create_connection(('127.0.0.1', ${port}), 5).recv(4)`;
-        const alone = await start({ network: 'none' });
-        expect(alone.facts.isolation).toContain('net');
-        expect(await alone.attempt(connect)).toMatch(/^ConnectionRefusedError/);
-        const own =
-          "s = socket.socket()\ns.bind(('127.0.0.1', 0)); s.listen(1)\nsocket.create_connection(s.getsockname()) and 'up'";
-        expect(await alone.attempt(own)).toBe('up');
-        expect(await alone.attempt("socket.create_connection(('192.0.2.1', 80), 5)")).toMatch(
-          /^OSError: \[Errno 101\]/,
-        );
-      } finally {
-        server.close();
-      }
-    });
+    if (facts.refusesNoNetwork) {
+      test('network none is refused', async () => {
+        await expect(start({ network: 'none' })).rejects.toSatisfy(isError('failed_precondition', /network none/));
+      });
+    } else {
+      test('with network none it reaches its own loopback and nothing else', async () => {
+        const server = net.createServer(socket => socket.end('host')).listen(0, '127.0.0.1');
+        try {
+          const { port } = await new Promise<AddressInfo>(resolve =>
+            server.once('listening', () => resolve(server.address() as AddressInfo)),
+          );
+          const connect = `socket.create_connection(('127.0.0.1', ${port}), 5).recv(4)`;
+          const alone = await start({ network: 'none' });
+          expect(alone.facts.isolation).toContain('net');
+          expect(await alone.attempt(connect)).toMatch(/^ConnectionRefusedError/);
+          const own =
+            "s = socket.socket()\ns.bind(('127.0.0.1', 0)); s.listen(1)\nsocket.create_connection(s.getsockname()) and 'up'";
+          expect(await alone.attempt(own)).toBe('up');
+          expect(await alone.attempt("socket.create_connection(('192.0.2.1', 80), 5)")).toMatch(
+            /^OSError: \[Errno 101\]/,
+          );
+        } finally {
+          server.close();
+        }
+      });
+    }
 
     test.each([
       ['/etc'],

@@ -4,7 +4,7 @@ import type { FunctionCatalog } from '../../src/functions/catalog.ts';
 export const FUNCTION = 'sn:cn:yrk:default:function:0@svc@';
 const urnOf = (name: string) => `${FUNCTION}${name}:$latest`;
 
-/** A catalog, and ways to change what it knows. Each resolves when the change is stored and told. */
+/** A catalog, and ways to change its entries. Each resolves when the change is stored and reported. */
 export interface CatalogBed extends AsyncDisposable {
   readonly catalog: FunctionCatalog;
   /** A function `0@svc@<name>` of the tenant `default`, kind faas. */
@@ -57,9 +57,9 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
       expect(await bed.catalog.find(urnOf('hello'))).toBeNull();
     });
 
-    test('tells each change by the URN of the function, after the fact, to all who listen', async () => {
+    test('reports each change by the URN of the function, after the fact, to all listeners', async () => {
       await using bed = await open();
-      const told: string[] = [];
+      const told: (string | null)[] = [];
       const seen: (number | undefined)[] = [];
       const reads: Promise<unknown>[] = [];
       bed.catalog.onChange(urn => void told.push(urn));
@@ -75,11 +75,11 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
       expect(seen).toEqual([1, 2, undefined]);
     });
 
-    test('tells a change of the reservations too, and nothing to who has left', async () => {
+    test('reports a change of the reservations too, and nothing to a listener that has left', async () => {
       await using bed = await open();
       await bed.register('hello', 0);
-      const told: string[] = [];
-      const left: string[] = [];
+      const told: (string | null)[] = [];
+      const left: (string | null)[] = [];
       bed.catalog.onChange(urn => void told.push(urn));
       const leave = bed.catalog.onChange(urn => void left.push(urn));
       leave();
@@ -127,7 +127,7 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
 
     test('says only of what has no instances that it may not be warm', async () => {
       await using bed = await open();
-      const cold: string[] = [];
+      const cold: (string | null)[] = [];
       bed.catalog.onChange((urn, mayBeWarm) => {
         if (!mayBeWarm) cold.push(urn);
       });

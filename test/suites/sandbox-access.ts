@@ -6,6 +6,7 @@ import { finished } from 'node:stream/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { OpenExec, OpenExecRequest, SandboxAccess } from '../../src/sandbox/access.ts';
 import type { SandboxDriver, SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
+import { available } from '../parts/available.ts';
 import { type DriverUnderTest, isError } from './sandbox-driver.ts';
 
 const TEST_TIMEOUT_MS = 60_000;
@@ -41,26 +42,33 @@ export function describeAccess(
   name: string,
   create: () => Promise<DriverUnderTest>,
   closedFile = '/proc/1/environ',
+  makeMs?: number,
 ): void {
   describe(name, { timeout: TEST_TIMEOUT_MS }, () => {
     let under: DriverUnderTest;
     let driver: SandboxDriver;
     const directories: string[] = [];
+    const execs: OpenExec[] = [];
+    /** For all tests that change nothing but their own directory: on some drivers a sandbox takes a second, and the suite is long. */
+    let standing: SandboxHandle | null = null;
 
     beforeAll(async () => {
       under = await create();
       driver = under.driver;
-      const probe = await driver.probe();
-      if (!probe.available) throw new Error(probe.reason);
-    });
+      await available(driver);
+    }, makeMs);
 
     afterEach(async () => {
-      for (const { handle } of await driver.list()) await driver.remove(handle);
+      for (const exec of execs.splice(0)) exec.kill();
+      for (const { instanceId, handle } of await driver.list()) {
+        if (instanceId !== standing?.instanceId) await driver.remove(handle);
+      }
       // Where the files of the host are those inside.
       for (const directory of directories.splice(0)) await rm(directory, { recursive: true, force: true });
     });
 
     afterAll(async () => {
+      if (standing !== null) await driver.remove(standing);
       await under.dispose();
     });
 
@@ -72,18 +80,33 @@ export function describeAccess(
       return access;
     };
 
-    /** A sandbox and an empty directory in it. */
-    const start = async (changes: Partial<SandboxSpec> = {}) => {
+    /** A sandbox of the test's own, and an empty directory in it. */
+    const startOwn = async (changes: Partial<SandboxSpec> = {}) => {
       const { handle } = await driver.start({ ...under.spec(), ...changes }, signal());
+      return { handle, ...(await enter(handle)) };
+    };
+
+    /** An empty directory in the sandbox that stands. A test that has ended it for the others fails alone. */
+    const start = async () => {
+      if (standing === null || (await driver.inspect(standing)).state !== 'running')
+        standing = (await driver.start(under.spec(), signal())).handle;
+      return await enter(standing);
+    };
+
+    const enter = async (handle: SandboxHandle) => {
       const access = accessOf(handle);
       const directory = `/tmp/rookery-access-${randomUUID()}`;
       directories.push(directory);
       await access.makeDirectory(directory, { mode: null, recursive: false }, signal());
-      return { handle, access, directory };
+      return { access, directory };
     };
 
-    const run = (access: SandboxAccess, argv: readonly string[], changes: Partial<OpenExecRequest> = {}) =>
-      access.openExec({ argv, workingDir: '', env: {}, terminal: null, ...changes }, signal());
+    const run = async (access: SandboxAccess, argv: readonly string[], changes: Partial<OpenExecRequest> = {}) => {
+      const exec = await access.openExec({ argv, workingDir: '', env: {}, terminal: null, ...changes }, signal());
+      exec.ended.catch(() => undefined);
+      execs.push(exec);
+      return exec;
+    };
 
     const shell = (access: SandboxAccess, script: string, changes: Partial<OpenExecRequest> = {}) =>
       run(access, ['sh', '-c', script], changes);
@@ -115,7 +138,7 @@ export function describeAccess(
       ];
 
       test.each(ways)('%s in a sandbox that has ended fails with failed_precondition', async (_name, use) => {
-        const { handle } = await start();
+        const { handle } = await startOwn();
         await driver.stop(handle, 0);
         await expect(use(accessOf(handle), signal())).rejects.toSatisfy(isError('failed_precondition'));
         await driver.remove(handle);
@@ -127,8 +150,8 @@ export function describeAccess(
         await expect(use(access, AbortSignal.abort())).rejects.toSatisfy(isError('deadline_exceeded'));
       });
 
-      test('what is open ends with the sandbox, and its streams are destroyed', async () => {
-        const { handle, access, directory } = await start();
+      test('an open way ends with the sandbox, and its streams are destroyed', async () => {
+        const { handle, access, directory } = await startOwn();
         const exec = await shell(access, 'echo up; exec sleep 600');
         await firstOf(exec.stdout);
         const { port } = await serve(access);
@@ -168,7 +191,7 @@ export function describeAccess(
         expect(await Promise.all([text(exec.stdout), text(exec.stderr), exec.ended])).toEqual(['typed', 'err\n', 5]);
       });
 
-      test('talks: what was written is answered before the input ends', async () => {
+      test('talks: the command answers before the input ends', async () => {
         const { access } = await start();
         const exec = await run(access, ['cat']);
         for (const word of ['one', 'two']) {
@@ -181,7 +204,7 @@ export function describeAccess(
 
       test('adds its environment to that of the sandbox, and runs in its directory, else in that of the sandbox', async () => {
         const env = { ...under.spec().env, FROM_SPEC: 'spec' };
-        const { access } = await start({ env, workingDir: '/usr' });
+        const { access } = await startOwn({ env, workingDir: '/usr' });
         const script = 'echo "$FROM_SPEC $ADDED"; pwd';
         const exec = await shell(access, script, { env: { ADDED: 'added' }, workingDir: '/tmp' });
         expect(await text(exec.stdout)).toBe('spec added\n/tmp\n');
@@ -190,7 +213,7 @@ export function describeAccess(
 
       test('a relative directory counts from that of the sandbox', async context => {
         if (!isReal()) return context.skip();
-        const { access } = await start({ workingDir: '/usr' });
+        const { access } = await startOwn({ workingDir: '/usr' });
         expect(await text((await shell(access, 'pwd', { workingDir: 'share' })).stdout)).toBe('/usr/share\n');
         const exec = await shell(access, 'echo ran', { workingDir: 'no-such-directory' });
         expect(await text(exec.stderr)).toMatch(/^cannot run sh in (\/usr\/)?no-such-directory: no such file/i);
@@ -293,7 +316,7 @@ export function describeAccess(
       });
 
       test(`refuses more than ${MOST_EXECS} with resource_exhausted, and takes another when one has ended`, async () => {
-        const { handle, access } = await start();
+        const { handle, access } = await startOwn();
         const open: OpenExec[] = [];
         for (let count = 0; count < MOST_EXECS; count++) open.push(await run(access, ['cat']));
         await expect(run(access, ['cat'])).rejects.toSatisfy(isError('resource_exhausted'));
@@ -328,7 +351,7 @@ export function describeAccess(
         ]);
       });
 
-      test('resize is seen by the command, and told to it', async context => {
+      test('the command sees a resize, and gets its signal', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
         // The first size may come a moment after the beginning, and is reported as a change too.
@@ -512,7 +535,7 @@ export function describeAccess(
 
       test('a relative path is relative to the working directory', async context => {
         if (!isReal()) return context.skip();
-        const { access, directory } = await start({ workingDir: '/tmp' });
+        const { access, directory } = await startOwn({ workingDir: '/tmp' });
         const relative = directory.slice('/tmp/'.length);
         await put(access, `${relative}/file`, 'content');
         expect(await get(access, `${directory}/file`)).toBe('content');
@@ -605,7 +628,7 @@ export function describeAccess(
       });
 
       test('no room: resource_exhausted, and nothing is left', async context => {
-        const { access } = await start();
+        const { access } = await startOwn();
         // Only a sandbox has a file system of its own that can be filled without harm.
         const size = Number((await output(access, "df -k /tmp | tail -1 | awk '{print $2}'")).trim());
         if (!isReal() || size > 512 * 1024) return context.skip();
@@ -629,10 +652,7 @@ export function describeAccess(
     });
 
     describe('as the user of the sandbox', () => {
-      const startAs = async (name: string) => {
-        const started = await start({ rootfs: { ...under.spec().rootfs, user: name } });
-        return started;
-      };
+      const startAs = (name: string) => startOwn({ rootfs: { ...under.spec().rootfs, user: name } });
 
       test('files, directories and commands are the user’s', async context => {
         if (!isReal() || under.user === null) return context.skip();
@@ -643,7 +663,7 @@ export function describeAccess(
         );
       });
 
-      test('what the user may not do is permission_denied, and names the path', async context => {
+      test('an operation that the user may not do is permission_denied, and names the path', async context => {
         if (!isReal() || under.user === null) return context.skip();
         const { access } = await startAs(under.user.name);
         const denied = isError('permission_denied', /\/usr/);
@@ -662,7 +682,7 @@ export function describeAccess(
         await expect(put(access, `${directory}/closed/file`, 'x')).rejects.toSatisfy(denied);
         const options = { maxDepth: 5, maxEntries: 10 };
         await expect(access.listFiles(`${directory}/closed`, options, signal())).rejects.toSatisfy(denied);
-        // What is in it is left out, and the rest is reported.
+        // The list leaves out its content, and reports the rest.
         const { entries } = await access.listFiles(directory, options, signal());
         expect(entries.map(({ path }) => path)).toEqual([`${directory}/closed`, `${directory}/file`]);
       });

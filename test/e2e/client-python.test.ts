@@ -1,0 +1,73 @@
+import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { ROOT, run } from '../../scripts/command.ts';
+import { findInterpreters } from '../../scripts/pythons.ts';
+import { Served } from '../../scripts/served.ts';
+import { describeWith } from '../probe.ts';
+import { programOfPage, startLossyProxy } from './client-bed.ts';
+
+const PROJECT = join(ROOT, 'clients/python');
+/** It comes from an index of packages, with all that it needs. */
+const INSTALL_MS = 300_000;
+/** All that a program of a user does, in one process. */
+const LIVE_MS = 180_000;
+
+describeWith(['pypi'], 'the client for Python', () => {
+  let scratch: string;
+  let python: string;
+  let runtime: string;
+
+  beforeAll(async () => {
+    scratch = mkdtempSync(join(tmpdir(), 'rookery-client-'));
+    const newest = (await findInterpreters()).at(-1);
+    if (newest === undefined) throw new Error('no Python interpreter is here');
+    runtime = `python${newest.version}`;
+    python = join(scratch, 'venv/bin/python');
+    await succeed(newest.path, ['-m', 'venv', join(scratch, 'venv')]);
+    await succeed(python, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', 'build']);
+    await succeed(python, ['-m', 'build', '--outdir', join(scratch, 'dist'), PROJECT]);
+    const wheel = readdirSync(join(scratch, 'dist')).find(name => name.endsWith('.whl')) ?? '';
+    const install = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check'];
+    await succeed(python, [...install, join(scratch, 'dist', wheel)]);
+  }, INSTALL_MS);
+  afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+
+  test('what it says and understands, without a service', async () => {
+    await succeed(python, ['-B', join(PROJECT, 'tests/test_wire.py')]);
+  });
+
+  test(
+    'the wheel of `python -m build` works with a service, with and without await',
+    async () => {
+      await using served = await Served.start();
+      const proxy = await startLossyProxy(served.frontendUrl);
+      try {
+        await succeed(python, ['-B', join(PROJECT, 'tests/live.py')], {
+          ROOKERY_ADDRESS: served.frontendUrl,
+          ROOKERY_LOSSY_ADDRESS: proxy.url,
+          ROOKERY_TEST_RUNTIME: runtime,
+        });
+        expect(proxy.lost()).toBe(1);
+
+        const { source, prints } = programOfPage('hello.py');
+        writeFileSync(join(scratch, 'hello.py'), source);
+        cpSync(join(ROOT, 'examples'), join(scratch, 'examples'), { recursive: true });
+        const env = { ROOKERY_ADDRESS: served.frontendUrl };
+        expect(await run(python, ['-B', 'hello.py'], { cwd: scratch, capture: true, env })).toEqual({
+          code: 0,
+          output: prints,
+        });
+      } finally {
+        proxy.close();
+      }
+    },
+    LIVE_MS,
+  );
+});
+
+async function succeed(program: string, args: readonly string[], env: Readonly<Record<string, string>> = {}) {
+  const { code, output } = await run(program, args, { capture: true, env });
+  if (code !== 0) throw new Error(`${program} ${args.join(' ')} ended with code ${code}:\n${output}`);
+}

@@ -1,0 +1,226 @@
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type * as client from '../../clients/typescript/src/index.ts';
+import { bin, ROOT, run } from '../../scripts/command.ts';
+import { findInterpreters } from '../../scripts/pythons.ts';
+import { Served } from '../../scripts/served.ts';
+import { programOfPage, startLossyProxy } from './client-bed.ts';
+
+let served: Served;
+let scratch: string;
+let installed: string;
+let published: typeof client;
+let rookery: client.Rookery;
+
+beforeAll(async () => {
+  scratch = mkdtempSync(join(tmpdir(), 'rookery-client-'));
+  installed = await install(scratch);
+  served = await Served.start();
+  published = (await import(pathToFileURL(join(installed, 'dist/index.js')).href)) as typeof client;
+  rookery = new published.Rookery({ url: served.frontendUrl });
+});
+afterAll(async () => {
+  rookery?.close();
+  await served?.remove();
+  rmSync(scratch, { recursive: true, force: true });
+});
+
+/** What `npm pack` makes, with the dependencies that it names and no other. */
+async function install(directory: string): Promise<string> {
+  const packed = await run('npm', ['pack', '--silent', '--pack-destination', directory], {
+    cwd: join(ROOT, 'clients/typescript'),
+    capture: true,
+  });
+  expect(packed).toMatchObject({ code: 0 });
+  const target = join(directory, 'node_modules/@rookery/client');
+  mkdirSync(target, { recursive: true });
+  const archive = join(directory, packed.output.trim().split('\n').at(-1) ?? '');
+  const unpacked = await run('tar', ['-xzf', archive, '--strip-components=1', '-C', target], { capture: true });
+  expect(unpacked).toEqual({ code: 0, output: '' });
+  const { dependencies } = JSON.parse(readFileSync(join(target, 'package.json'), 'utf8')) as { dependencies: object };
+  for (const name of Object.keys(dependencies)) {
+    symlinkSync(join(ROOT, 'node_modules', name), join(directory, 'node_modules', name));
+  }
+  return target;
+}
+
+function codeOf(name: string, files: Readonly<Record<string, string>>): string {
+  const directory = join(scratch, name);
+  for (const [file, content] of Object.entries(files)) {
+    mkdirSync(dirname(join(directory, file)), { recursive: true });
+    writeFileSync(join(directory, file), content);
+  }
+  return directory;
+}
+
+const NODE = {
+  'index.mjs': `import { greeting } from './lib/greeting.mjs';
+let calls = 0;
+export async function handle(event) {
+  if (event.fail) throw new Error('asked to');
+  console.log('called by ' + event.name);
+  return { text: greeting(event.name), calls: ++calls, env: process.env.WORD };
+}`,
+  'lib/greeting.mjs': "export const greeting = name => 'Hello, ' + name;",
+  '.rookeryignore': 'left-out',
+  'left-out': 'x',
+};
+
+test('an agent from a directory: calls, commands, files, a terminal, its log, a restart, its end', async () => {
+  await rookery.secrets.set('word', 'hidden');
+  const agent = await rookery.agents.create({ code: codeOf('app', NODE), env: { WORD: { secret: 'word' } } });
+  expect(agent.record).toMatchObject({ status: 'RUNNING', runtime: 'nodejs', name: expect.stringMatching(/^app-/) });
+  expect(await agent.invoke({ name: 'Ada' })).toEqual({ text: 'Hello, Ada', calls: 1, env: 'hidden' });
+
+  expect(await agent.exec(['ls', '/code'])).toMatchObject({ returncode: 0, stdout: 'index.mjs\nlib\n' });
+  await agent.files.makeDirectory('/tmp/in/side');
+  await agent.files.write('/tmp/in/side/data', new Uint8Array([1, 2, 255]), { mode: '600' });
+  expect([...(await agent.files.read('/tmp/in/side/data'))]).toEqual([1, 2, 255]);
+  expect(await agent.files.list('/tmp/in', { recursive: true })).toMatchObject([{ name: 'side' }, { name: 'data' }]);
+
+  const pipes = await agent.terminal({
+    command: ['sh', '-c', 'cat; echo "$WHERE" >&2; exit 3'],
+    tty: false,
+    env: { WHERE: 'err' },
+  });
+  await pipes.write('typed');
+  pipes.endInput();
+  const written = { stdout: '', stderr: '' };
+  for await (const { from, data } of pipes) written[from] += data.toString();
+  expect({ written, returncode: pipes.returncode }).toEqual({
+    written: { stdout: 'typed', stderr: 'err\n' },
+    returncode: 3,
+  });
+
+  for await (const line of agent.follow()) if (line.includes('called by Ada')) break;
+  await agent.restart();
+  expect(await agent.invoke({ name: 'Ada' })).toMatchObject({ calls: 1 });
+  expect(await agent.logs()).toContain('called by Ada');
+
+  expect((await rookery.agents.get(agent.name)).id).toBe(agent.id);
+  await agent.delete();
+  await expect(agent.refresh()).rejects.toMatchObject({ name: 'RookeryError', status: 404, code: 404 });
+});
+
+test('a create whose answer got lost is sent again, and there is one agent', async () => {
+  const proxy = await startLossyProxy(served.frontendUrl);
+  try {
+    const throughProxy = new published.Rookery({ url: proxy.url });
+    await using agent = await throughProxy.agents.create({ name: 'once', code: codeOf('app', NODE) });
+    expect(proxy.lost()).toBe(1);
+    const found: string[] = [];
+    for await (const { id } of rookery.agents.list({ limit: 1 })) found.push(id);
+    expect(found).toEqual([agent.id]);
+
+    const keyed = { code: codeOf('app', NODE), idempotencyKey: 'one of its own' };
+    await using first = await rookery.agents.create(keyed);
+    expect((await rookery.agents.create(keyed)).id).toBe(first.id);
+    throughProxy.close();
+  } finally {
+    proxy.close();
+  }
+});
+
+test('an error is one class with code, message, status, trace id and advice', async () => {
+  await using agent = await rookery.agents.create({ name: 'faulty', code: codeOf('app', NODE) });
+  const failing = agent.invoke({ fail: true }, { traceId: 'told-by-the-caller' });
+  const failure = (await failing.catch(error => error)) as client.RookeryError;
+  expect(failure).toBeInstanceOf(published.RookeryError);
+  expect(failure).toMatchObject({ status: 500, code: 500, traceId: 'told-by-the-caller' });
+  expect(failure.message).toContain('asked to');
+
+  const taken = await rookery.agents.create({ name: 'faulty', code: codeOf('app', NODE) }).catch(error => error);
+  expect(taken).toMatchObject({ status: 409, body: { instance_id: agent.id } });
+
+  const nowhere = new published.Rookery({ url: 'http://127.0.0.1:1', retries: 0 });
+  await expect(nowhere.agents.get('x')).rejects.toThrow('http://127.0.0.1:1 cannot be reached: nothing listens there');
+  await expect(agent.invoke({}, { signal: AbortSignal.abort(new Error('enough')) })).rejects.toThrow('enough');
+  await expect(agent.exec('sleep 60', { timeoutMs: 50 })).rejects.toThrow('took longer than its timeout');
+});
+
+test('a function: registered, called, streamed, called asynchronously, published, deleted; its events', async () => {
+  const ends = new AbortController();
+  const events = rookery.events.follow({ signal: ends.signal });
+  expect((await events.next()).value).toMatchObject({ type: 'hello' });
+  const python = `python${(await findInterpreters()).at(-1)?.version}`;
+  const code = codeOf('function', {
+    'handler.py': `def handle(event, context):
+    if 'words' in event:
+        stream = context.get_stream()
+        for word in event['words']:
+            stream.write(word)
+        return 'end'
+    if 'fail' in event:
+        raise ValueError(event['fail'])
+    return {'sum': sum(event['numbers'])}
+`,
+  });
+  const fn = await rookery.functions.register('add', { code, runtime: python });
+  expect(await fn.invoke({ numbers: [1, 2] })).toEqual({ sum: 3 });
+  const pieces: string[] = [];
+  for await (const piece of fn.stream({ words: ['one', 'two'] })) pieces.push(piece);
+  expect(pieces).toEqual(['one', 'two', 'end']);
+  expect(await (await fn.start({ numbers: [4] })).result()).toEqual({ sum: 4 });
+  await expect((await fn.start({ fail: 'later' })).result()).rejects.toMatchObject({ code: 4002 });
+  await expect(fn.invoke({ fail: 'now' })).rejects.toMatchObject({ status: 500, code: 4002 });
+
+  const published = await fn.publish('v1');
+  expect(published.urn).toMatch(/:v1$/);
+  await expect(rookery.functions.register('add', { code, runtime: python })).rejects.toMatchObject({ code: 4101 });
+  const names: string[] = [];
+  for await (const { name } of rookery.functions.list()) names.push(name);
+  expect(names).toContain('0@default@add');
+  for await (const { type, data } of events) if (type === 'ready' && data.owner === 'function') break;
+  ends.abort();
+  await published.delete();
+  await fn.delete();
+  await expect(rookery.functions.get('add')).rejects.toMatchObject({ code: 4115 });
+});
+
+test('a job runs in a copy of a directory', async () => {
+  const id = await rookery.jobs.submit('cat input', { code: codeOf('job', { input: 'from the directory\n' }) });
+  const lines: string[] = [];
+  for await (const line of rookery.jobs.follow(id)) lines.push(line);
+  expect(lines.join('\n')).toContain('from the directory');
+  expect(await rookery.jobs.wait(id)).toMatchObject({ status: 'SUCCEEDED' });
+  await rookery.jobs.delete(id);
+});
+
+test('the program of the page does what it says', async () => {
+  const { source, prints } = programOfPage('hello.mjs');
+  writeFileSync(join(scratch, 'hello.mjs'), source);
+  cpSync(join(ROOT, 'examples'), join(scratch, 'examples'), { recursive: true });
+  const env = { ROOKERY_ADDRESS: served.frontendUrl };
+  const done = await run(process.execPath, ['hello.mjs'], { cwd: scratch, capture: true, env });
+  expect(done).toEqual({ code: 0, output: prints });
+});
+
+test('its types are whole', async () => {
+  const program = join(scratch, 'user.ts');
+  writeFileSync(
+    program,
+    `import { Rookery, type wire } from '@rookery/client';
+export async function first(): Promise<wire.Agent | undefined> {
+  using rookery = new Rookery();
+  for await (const agent of rookery.agents.list()) return agent.record;
+  // @ts-expect-error: there is no such option
+  await rookery.agents.create({ coed: '.' });
+  return undefined;
+}
+`,
+  );
+  const args = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2023'];
+  const types = [
+    '--lib',
+    'es2023,esnext.disposable',
+    '--types',
+    'node',
+    '--typeRoots',
+    join(ROOT, 'node_modules/@types'),
+  ];
+  const checked = await run(bin('tsc'), [...args, ...types, program], { cwd: scratch, capture: true });
+  expect(checked).toEqual({ code: 0, output: '' });
+});

@@ -1,0 +1,212 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { request as httpRequest } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
+import { SignJWT } from 'jose';
+import { afterAll, beforeAll, describe, expect, it, test } from 'vitest';
+import { ROOT } from '../../scripts/command.ts';
+import { Served } from '../../scripts/served.ts';
+
+const SECRET = 'a secret that is at least 32 bytes long';
+const PAGE = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8';
+/** Of script, as it is sent, before the first view. */
+const MAX_SCRIPT_BYTES = 200_000;
+
+interface Got {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly body: Buffer;
+}
+
+/** Without what a client would do by itself (other headers, unpacking). */
+function ask(
+  base: string,
+  path: string,
+  {
+    method = 'GET',
+    headers = {},
+    body,
+  }: { readonly method?: string; readonly headers?: Record<string, string>; readonly body?: object } = {},
+): Promise<Got> {
+  return new Promise((resolve, reject) => {
+    const sent = httpRequest(`${base}${path}`, { method, headers }, answer => {
+      const chunks: Buffer[] = [];
+      answer.on('data', chunk => chunks.push(chunk));
+      answer.on('end', () =>
+        resolve({ status: answer.statusCode ?? 0, headers: answer.headers, body: Buffer.concat(chunks) }),
+      );
+    });
+    sent.on('error', reject);
+    sent.end(body === undefined ? undefined : JSON.stringify(body));
+  });
+}
+
+function assetsOf(html: string): string[] {
+  return [...html.matchAll(/(?:src|href)="(\/assets\/[^"]+)"/g)].map(([, path]) => path as string);
+}
+
+describe('the files of the dashboard', () => {
+  let server: Served;
+  beforeAll(async () => {
+    server = await Served.start();
+  });
+  afterAll(() => server?.remove());
+  const get = (path: string, headers: Record<string, string> = {}) => ask(server.frontendUrl, path, { headers });
+
+  it('are there for who asks for a page, and the root is an unknown route for all others', async () => {
+    const page = await get('/', { accept: PAGE });
+    expect([page.status, page.headers['content-type']]).toEqual([200, 'text/html; charset=utf-8']);
+    for (const accept of ['application/json', '*/*', undefined]) {
+      const other = await get('/', accept === undefined ? {} : { accept });
+      expect(other.status).toBe(404);
+      expect(JSON.parse(other.body.toString())).toEqual({ code: 404, message: 'route not found: GET /' });
+    }
+    const post = await ask(server.frontendUrl, '/', { method: 'POST', headers: { accept: PAGE } });
+    expect(JSON.parse(post.body.toString())).toEqual({ code: 404, message: 'route not found: POST /' });
+  });
+
+  it.each([
+    '/assets/',
+    '/assets/none.js',
+    '/assets/../index.html',
+    '/index.html',
+    '/dashboard',
+    '/assets/%2e%2e/main.js',
+  ])('nothing else is: %s is an unknown route, for who asks for a page too', async path => {
+    const answer = await get(path, { accept: PAGE });
+    expect([answer.status, answer.headers['content-type']]).toEqual([404, 'application/json; charset=utf-8']);
+  });
+
+  it('have a policy that lets nothing inline run, nor anything from elsewhere, and cannot be framed', async () => {
+    const { headers, body } = await get('/', { accept: PAGE });
+    const policy = String(headers['content-security-policy']);
+    expect(policy).toContain("default-src 'none'");
+    expect(policy).toContain("script-src 'self';");
+    expect(policy).toContain("frame-ancestors 'none'");
+    expect(policy).not.toContain('unsafe');
+    expect(headers['x-content-type-options']).toBe('nosniff');
+    const html = body.toString();
+    expect(html).not.toMatch(/<style|style=|<script>|\son\w+=/);
+    expect(html).not.toMatch(/(src|href)="https?:/);
+  });
+
+  it('are kept for good under names with a hash, and come packed to who can unpack them', async () => {
+    const page = await get('/', { accept: PAGE });
+    expect(page.headers['cache-control']).toBe('no-cache');
+    for (const path of assetsOf(page.body.toString())) {
+      const plain = await get(path);
+      expect(plain.headers['cache-control']).toBe('public, max-age=31536000, immutable');
+      expect(plain.headers.vary).toBe('Accept-Encoding');
+      const brotli = await get(path, { 'accept-encoding': 'gzip, br' });
+      expect([brotli.headers['content-encoding'], brotliDecompressSync(brotli.body)]).toEqual(['br', plain.body]);
+      const gzip = await get(path, { 'accept-encoding': 'gzip, br;q=0' });
+      expect([gzip.headers['content-encoding'], gunzipSync(gzip.body)]).toEqual(['gzip', plain.body]);
+    }
+  });
+
+  it(`need less than ${MAX_SCRIPT_BYTES} bytes of script before the first view, also when nothing is packed`, async () => {
+    const page = await get('/', { accept: PAGE });
+    const scripts = assetsOf(page.body.toString()).filter(path => path.endsWith('.js'));
+    const sizes = await Promise.all(scripts.map(async path => (await get(path)).body.length));
+    expect(scripts).not.toEqual([]);
+    expect(sizes.reduce((sum, size) => sum + size, 0)).toBeLessThan(MAX_SCRIPT_BYTES);
+  });
+
+  it('the registry is below /api/meta too, where a page of this origin may ask', async () => {
+    const answer = await get('/api/meta/serverless/v1/functions');
+    expect(JSON.parse(answer.body.toString())).toMatchObject({ code: 0, result: { total: 0, functions: [] } });
+    const wrong = await get('/api/meta/serverless/v1/functions/none');
+    expect(JSON.parse(wrong.body.toString())).toMatchObject({ code: expect.any(Number) });
+  });
+});
+
+test('no built file asks another server for anything', () => {
+  const assets = join(ROOT, 'dist/dashboard/assets');
+  for (const name of readdirSync(assets).filter(each => /\.(css|js)$/.test(each))) {
+    expect(readFileSync(join(assets, name), 'utf8'), name).not.toMatch(/(url\(|import\(|from ?)["']?https?:/);
+  }
+});
+
+describe('the login', () => {
+  let server: Served;
+  let directory: string;
+  let token: string;
+
+  beforeAll(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'rookery-login-'));
+    writeFileSync(join(directory, 'secret'), SECRET);
+    token = await new SignJWT({ role: 'user' })
+      .setProtectedHeader({ alg: 'HS256' })
+      .setSubject('acme')
+      .setExpirationTime('1h')
+      .sign(Buffer.from(SECRET));
+    server = await Served.start({
+      args: ['--set', 'enable_func_token_auth=true', '--set', `jwt.secretFile=${join(directory, 'secret')}`],
+    });
+  });
+  afterAll(async () => {
+    await server?.remove();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const login = (body: object, headers: Record<string, string> = {}) =>
+    ask(server.frontendUrl, '/api/session', {
+      method: 'POST',
+      body,
+      headers: { 'content-type': 'application/json', ...headers },
+    });
+
+  it('needs no token, nor do the files, and the root is 401 for who asks for no page', async () => {
+    const page = await ask(server.frontendUrl, '/', { headers: { accept: PAGE } });
+    expect(page.status).toBe(200);
+    for (const path of assetsOf(page.body.toString())) expect((await ask(server.frontendUrl, path)).status).toBe(200);
+    expect((await ask(server.frontendUrl, '/', { headers: { accept: 'application/json' } })).status).toBe(401);
+    expect((await ask(server.frontendUrl, '/api/session')).status).toBe(401);
+  });
+
+  it('makes a cookie of a good token that no script reads and no other site has sent, and none of a wrong one', async () => {
+    const good = await login({ token });
+    expect(JSON.parse(good.body.toString())).toMatchObject({
+      authentication: true,
+      tenant: 'acme',
+      role: 'user',
+      sees_service: false,
+    });
+    expect(good.headers['set-cookie']).toEqual([`iam_token=${token}; Path=/; HttpOnly; SameSite=Strict`]);
+    const behindTls = await login({ token }, { 'x-forwarded-proto': 'https' });
+    expect(behindTls.headers['set-cookie']).toEqual([expect.stringContaining('; Secure')]);
+    const session = await ask(server.frontendUrl, '/api/session', { headers: { cookie: `iam_token=${token}` } });
+    expect(JSON.parse(session.body.toString())).toMatchObject({ tenant: 'acme', role: 'user' });
+    for (const wrong of [{ token: `${token}x` }, { token: 'a; Path=/' }, { code: 'none' }]) {
+      const refused = await login(wrong);
+      expect([refused.status, refused.headers['set-cookie']]).toEqual([401, undefined]);
+    }
+    for (const nonsense of [{}, { token, code: 'x' }, { token: 7 }]) expect((await login(nonsense)).status).toBe(400);
+  });
+
+  it.each([
+    ['another origin', { origin: 'http://evil.example' }],
+    ['another port of this machine', { origin: 'http://127.0.0.1:1' }],
+    ['a page without an origin', { origin: 'null' }],
+    ['another site, as the browser says it', { 'sec-fetch-site': 'cross-site' }],
+  ])('is closed to pages of others: %s', async (_, headers) => {
+    expect((await login({ token }, headers)).status).toBe(403);
+    const out = await ask(server.frontendUrl, '/api/session', { method: 'DELETE', headers });
+    expect(out.status).toBe(403);
+  });
+
+  it('by a link is good once, and says nothing of the token', async () => {
+    const link = await ask(server.frontendUrl, '/api/session/links', { method: 'POST', headers: { 'x-auth': token } });
+    const { code } = JSON.parse(link.body.toString()) as { code: string };
+    expect(token).not.toContain(code);
+    expect((await login({ code })).headers['set-cookie']).toEqual([expect.stringContaining(`iam_token=${token};`)]);
+    expect((await login({ code })).status).toBe(401);
+    expect((await ask(server.frontendUrl, '/api/session/links', { method: 'POST' })).status).toBe(401);
+  });
+
+  it('shows the numbers, settings and findings of the service to nobody whom metrics.tenants does not name', async () => {
+    for (const path of ['/api/metrics/history', '/api/settings', '/api/doctor', '/api/cluster']) {
+      expect((await ask(server.frontendUrl, path, { headers: { 'x-auth': token } })).status, path).toBe(403);
+    }
+  });
+});

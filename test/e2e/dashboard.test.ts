@@ -1,0 +1,406 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { SignJWT } from 'jose';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { complaintsOf, openBrowser, violationsOf } from '../parts/browser.ts';
+import { cli } from '../parts/cli.ts';
+import { describeWith } from '../probe.ts';
+import { Bed } from './agents.ts';
+
+const SECRET = 'a secret that is at least 32 bytes long';
+const MARKUP = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>';
+const HANDLERS = `
+import os, time
+
+def echo(event, context):
+    print(event.get('say', ''), flush=True)
+    return event
+
+def end(event, context):
+    os._exit(7)
+
+def slow(event, context):
+    time.sleep(2)
+`;
+/** As long as a name may be, with nowhere to break. */
+const LONG_NAME = `failed${'-and-has-a-long-name'.repeat(10)}`.slice(0, 128);
+/** Where screenshots are kept, when somebody wants them. */
+const SHOTS = process.env.ROOKERY_SCREENSHOTS;
+
+/** It shows what it has read. */
+async function settled(page: Page): Promise<void> {
+  await page.locator('main h1').first().waitFor();
+  // What works on a machine takes seconds to find out.
+  await expect.poll(() => page.getByText('Reading …').count(), { timeout: 60_000 }).toBe(0);
+}
+
+describeWith(['browser'], 'the dashboard, without authentication', () => {
+  let bed: Bed;
+  let browser: Browser;
+  let views: Readonly<Record<string, string>>;
+  let agentId: string;
+  let urn: string;
+
+  beforeAll(async () => {
+    bed = await Bed.start({ 'main.py': HANDLERS }, { args: ['--set', 'jobs.maxRunning=1'] });
+    browser = await openBrowser();
+    agentId = await bed.create('seen', 'main.echo', {}, { env_vars: { NOTE: MARKUP } });
+    await bed.invoke(agentId, { say: MARKUP });
+    const failed = await bed.create(LONG_NAME, 'main.end');
+    await bed.invoke(failed);
+    const registered = await bed.ask(
+      'POST',
+      '/serverless/v1/functions',
+      {
+        name: '0@svc@seen',
+        kind: 'faas',
+        runtime: bed.runtime,
+        cpu: 300,
+        memory: 128,
+        timeout: 10,
+        handler: 'main.echo',
+        description: MARKUP,
+        storageType: 'local',
+        codePath: bed.codeDir,
+      },
+      { meta: true },
+    );
+    urn = String(registered.body.functionVersionUrn);
+    await bed.ask('POST', '/api/jobs/', { entrypoint: `echo '${MARKUP}'`, submission_id: 'seen' });
+    const fn = `functions/${encodeURIComponent('0@svc@seen')}`;
+    views = {
+      overview: '',
+      agents: 'agents',
+      'new agent': 'agents/new',
+      agent: `agents/${agentId}`,
+      'call of an agent': `agents/${agentId}/call`,
+      log: `agents/${agentId}/logs`,
+      files: `agents/${agentId}/files`,
+      ports: `agents/${agentId}/ports`,
+      'failed agent': `agents/${failed}`,
+      functions: 'functions',
+      function: fn,
+      'call of a function': `${fn}/call`,
+      versions: `${fn}/versions`,
+      reserved: `${fn}/reserved`,
+      jobs: 'jobs',
+      job: 'jobs/seen',
+      events: 'events',
+      'cold starts': 'cold-starts',
+      pools: 'pools',
+      secrets: 'secrets',
+      nodes: 'nodes',
+      settings: 'settings',
+    };
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await bed?.[Symbol.asyncDispose]();
+  });
+
+  /** A page at a view, with what it complains of. */
+  async function open(path: string, options: { readonly width?: number; readonly scheme?: 'light' | 'dark' } = {}) {
+    const { width = 1280, scheme = 'light' } = options;
+    const page = await browser.newPage({ viewport: { width, height: 860 }, colorScheme: scheme });
+    const complaints = complaintsOf(page);
+    await page.goto(`${bed.server.frontendUrl}/#/${path}`);
+    await settled(page);
+    return { page, complaints, [Symbol.asyncDispose]: () => page.close() };
+  }
+
+  async function go(page: Page, path: string): Promise<void> {
+    await page.evaluate(`location.hash = ${JSON.stringify(`#/${path}`)}`);
+    await settled(page);
+  }
+
+  it('shows every view in light, dark and at 360 pixels, without a violation of axe or of its policy, and never scrolls sideways', async () => {
+    for (const [name, width, scheme] of [
+      ['light', 1280, 'light'],
+      ['dark', 1280, 'dark'],
+      ['small', 360, 'light'],
+    ] as const) {
+      await using opened = await open('', { width, scheme });
+      const { page, complaints } = opened;
+      const problems: string[] = [];
+      for (const [view, path] of Object.entries(views)) {
+        await go(page, path);
+        problems.push(...(await violationsOf(page)).map(problem => `${view}, ${name}: ${problem}`));
+        const over = await page.evaluate<number>('document.documentElement.scrollWidth - innerWidth');
+        if (over > 0) problems.push(`${view}, ${name}: scrolls sideways by ${over} pixels`);
+        if (SHOTS !== undefined) {
+          mkdirSync(SHOTS, { recursive: true });
+          await page.screenshot({ path: join(SHOTS, `${name}-${view.replaceAll(' ', '-')}.png`) });
+        }
+      }
+      expect([...problems, ...complaints]).toEqual([]);
+    }
+  }, 400_000);
+
+  it('shows names, logs and errors with markup as text', async () => {
+    await using opened = await open(`agents/${agentId}`);
+    const { page } = opened;
+    await page.getByText('onerror=').first().waitFor();
+    for (const path of [
+      `agents/${agentId}/logs`,
+      'jobs/seen',
+      `functions/${encodeURIComponent('0@svc@seen')}/versions`,
+    ]) {
+      await go(page, path);
+      await page.getByText('onerror=').first().waitFor();
+    }
+    expect(await page.evaluate('[typeof hacked, document.images.length].join()')).toBe('undefined,0');
+  });
+
+  it('makes an agent from the form, calls it, shows its log as it comes, opens a terminal in it, and deletes it', async () => {
+    await using opened = await open('agents/new');
+    const { page, complaints } = opened;
+    await page.getByLabel('Name', { exact: true }).fill('made');
+    await page.getByLabel('Runtime').fill(bed.runtime);
+    await page.getByLabel('Handler').fill('main.echo');
+    await page.getByLabel('Code', { exact: true }).fill(bed.codeDir);
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('heading', { name: 'default/made' }).waitFor();
+    const id = page.url().split('/').at(-1) as string;
+
+    await page.getByRole('link', { name: 'Call' }).click();
+    await page.getByLabel('Body', { exact: true }).fill('{"say": "first words"}');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByRole('region', { name: 'Body of the answer' }).getByText('first words').waitFor();
+
+    await page.getByRole('link', { name: 'Log', exact: true }).click();
+    const log = page.getByRole('region', { name: 'Log', exact: true });
+    await log.getByText('first words').waitFor();
+    await bed.invoke(id, { say: 'later words' });
+    await log.getByText('later words').waitFor();
+    await page.getByLabel('Search').fill('later');
+    await page.getByText('1 of', { exact: false }).waitFor();
+
+    await page.getByRole('link', { name: 'Terminal' }).click();
+    await page.getByText('Terminal: connected').waitFor();
+    await page.keyboard.type('echo $((6 * 7)) is the answer\n');
+    await page.locator('.xterm-rows').getByText('42 is the answer').waitFor();
+    // Out of the terminal by keyboard.
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Tab');
+
+    await page.getByRole('button', { name: 'Delete' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await page.getByRole('heading', { name: 'Agents' }).waitFor();
+    expect((await bed.ask('GET', `/api/agent/${id}`)).status).toBe(404);
+    expect(complaints).toEqual([]);
+  });
+
+  it('tells of what happens elsewhere without a reload', async () => {
+    await using opened = await open('agents');
+    const { page } = opened;
+    const id = await bed.create('elsewhere', 'main.end');
+    await page.getByRole('link', { name: 'e2e/elsewhere' }).waitFor();
+    await go(page, `agents/${id}`);
+    await bed.invoke(id);
+    await page.getByText('instance exited: exit code 7').first().waitFor();
+    await page.getByRole('button', { name: 'Restart' }).click();
+    await page.locator('.title').getByText('RUNNING').waitFor();
+  });
+
+  it('tries a call of a function, and shows where the time went', async () => {
+    await using opened = await open(views['call of a function'] as string);
+    const { page } = opened;
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByRole('img', { name: /queue .* ms.*run .* ms/ }).waitFor();
+    await page.getByLabel('How').selectOption('stream');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('[DONE]').waitFor();
+    await page.getByLabel('How').selectOption('async');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('"status": "completed"').waitFor();
+    expect(urn).toContain('svc@seen');
+  });
+
+  it('publishes a version of a function, and calls it', async () => {
+    await using opened = await open(views.versions as string);
+    const { page, complaints } = opened;
+    await page.getByLabel('New version').fill('v1');
+    await page.getByLabel('Description of it').fill('the first that lasts');
+    await page.getByRole('button', { name: 'Publish' }).click();
+    await page.getByRole('cell', { name: 'the first that lasts' }).waitFor();
+    await page.getByLabel('Version', { exact: true }).selectOption('v1');
+    await page.getByRole('link', { name: 'Call', exact: true }).click();
+    await page.getByLabel('Body', { exact: true }).fill('{"of": "v1"}');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByRole('region', { name: 'Body of the answer' }).getByText('"of": "v1"').waitFor();
+    const published = await bed.ask('POST', `/serverless/v1/functions/${urn.replace('$latest', 'v1')}/invocations`, {});
+    expect(published.status).toBe(200);
+    // The name of a version that is taken is said where it was asked for.
+    await page.getByRole('link', { name: 'Versions' }).click();
+    await page.getByLabel('New version').fill('v1');
+    await page.getByRole('button', { name: 'Publish' }).click();
+    await page.getByRole('alert').waitFor();
+    expect(complaints).toEqual([]);
+  });
+
+  it('shows a function scale up as it happens, and only that one', async () => {
+    const name = '0@svc@scaled';
+    await bed.ask(
+      'POST',
+      '/serverless/v1/functions',
+      {
+        ...{ name, kind: 'faas', runtime: bed.runtime, cpu: 300, memory: 128, timeout: 30, handler: 'main.slow' },
+        ...{ storageType: 'local', codePath: bed.codeDir, concurrentNum: 1, maxInstance: 2 },
+      },
+      { meta: true },
+    );
+    await using opened = await open(`functions/${encodeURIComponent(name)}`);
+    const { page, complaints } = opened;
+    await page.getByText('None is there: the next call starts one.').waitFor();
+    const path = `/serverless/v1/functions/${urn.replace('seen', 'scaled')}/invocations`;
+    const calls = Promise.all([bed.ask('POST', path, {}), bed.ask('POST', path, {})]);
+    const instances = page.getByRole('region', { name: 'Instances' }).locator('tbody tr');
+    await expect.poll(() => instances.count(), { timeout: 30_000 }).toBe(2);
+    expect((await calls).map(({ status }) => status)).toEqual([200, 200]);
+    await expect.poll(() => instances.getByText('ready').count(), { timeout: 30_000 }).toBe(2);
+    expect(await page.getByText('svc@seen').count()).toBe(0);
+    expect(complaints).toEqual([]);
+  });
+
+  it('has only the rows of a long list in the page that are seen, and finds the others by search', async () => {
+    // One job runs at once here, and this one does not end.
+    await bed.ask('POST', '/api/jobs/', { entrypoint: 'sleep 3600', submission_id: 'endless' });
+    const submits = Array.from({ length: 400 }, (_, at) =>
+      bed.ask('POST', '/api/jobs/', { entrypoint: 'true', submission_id: `many-${at}` }),
+    );
+    await Promise.all(submits);
+    await using opened = await open('jobs');
+    const { page } = opened;
+    const rows = page.getByRole('region', { name: 'Jobs', exact: true }).locator('tbody tr');
+    await rows.nth(10).waitFor();
+    expect(await rows.count()).toBeLessThan(100);
+    await page.getByLabel('Search').fill('many-0');
+    await expect.poll(() => rows.count(), { timeout: 30_000 }).toBe(1);
+    await page.getByLabel('Search').fill('');
+    const list = page.getByRole('region', { name: 'Jobs', exact: true });
+    await list.evaluate(element => element.scrollTo(0, element.scrollHeight));
+    await page.getByRole('link', { name: 'seen', exact: true }).waitFor();
+  });
+
+  it('is used by keyboard alone: to the navigation, a list, one agent and its parts', async () => {
+    await using opened = await open('');
+    const { page } = opened;
+    const tabTo = async (name: RegExp) => {
+      for (let presses = 0; presses < 60; presses++) {
+        await page.keyboard.press('Tab');
+        const text = await page.evaluate<string>("document.activeElement?.textContent ?? ''");
+        if (name.test(text)) return;
+      }
+      throw new Error(`nothing that is called ${name} has the focus`);
+    };
+    await page.evaluate('document.activeElement?.blur()');
+    await page.locator('body').press('Tab');
+    await tabTo(/^Agents$/);
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'Agents' }).waitFor();
+    await tabTo(/^e2e\/seen$/);
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'e2e/seen' }).waitFor();
+    await tabTo(/^Log$/);
+    await page.keyboard.press('Enter');
+    await page.getByRole('region', { name: 'Log', exact: true }).waitFor();
+  });
+});
+
+describeWith(['browser'], 'the dashboard, with authentication', () => {
+  let bed: Bed;
+  let browser: Browser;
+  let directory: string;
+
+  const tokenOf = (role: string) =>
+    new SignJWT({ role })
+      .setProtectedHeader({ alg: 'HS256' })
+      .setSubject('acme')
+      .setExpirationTime('1h')
+      .sign(Buffer.from(SECRET));
+
+  beforeAll(async () => {
+    directory = mkdtempSync(join(tmpdir(), 'rookery-dashboard-'));
+    writeFileSync(join(directory, 'secret'), SECRET);
+    const args = ['--set', 'enable_func_token_auth=true', '--set', `jwt.secretFile=${join(directory, 'secret')}`];
+    bed = await Bed.start({ 'main.py': HANDLERS }, { args });
+    browser = await openBrowser();
+    const runtime_spec = { runtime: bed.runtime, rootfs: { imageurl: 'any' } };
+    const agent = { namespace: 'n', name: 'mine', runtime_spec };
+    const headers = { 'x-auth': await tokenOf('developer') };
+    await bed.ask('POST', '/api/agent', agent, { headers });
+    const fn = {
+      ...{ name: '0@svc@owned', kind: 'faas', runtime: bed.runtime, cpu: 300, memory: 128, handler: 'main.echo' },
+      ...{ storageType: 's3', s3CodePath: { bucketId: 'b', objectId: 'o', bucketUrl: '' } },
+    };
+    expect((await bed.ask('POST', '/serverless/v1/functions', fn, { meta: true, headers })).body).toMatchObject({
+      code: 0,
+    });
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await bed?.[Symbol.asyncDispose]();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  it('asks for a token, refuses a wrong one, and keeps a good one where no script reads it', async () => {
+    const page = await browser.newPage();
+    await page.goto(bed.server.frontendUrl);
+    await page.getByLabel('Token').fill('nonsense');
+    await page.getByRole('button', { name: 'Log in' }).click();
+    await page.getByRole('alert').getByText('authentication failed').waitFor();
+    expect(await violationsOf(page)).toEqual([]);
+    await page.getByLabel('Token').fill(await tokenOf('developer'));
+    await page.getByRole('button', { name: 'Log in' }).click();
+    await page.getByRole('heading', { name: 'Overview' }).waitFor();
+    expect(await page.evaluate('document.cookie')).toBe('');
+    const [cookie] = await page.context().cookies();
+    expect(cookie).toMatchObject({ name: 'iam_token', httpOnly: true, sameSite: 'Strict' });
+    await page.getByRole('button', { name: 'Log out' }).click();
+    await page.getByLabel('Token').waitFor();
+    expect(await page.context().cookies()).toEqual([]);
+    await page.close();
+  });
+
+  it('offers a viewer nothing that a viewer may not do', async () => {
+    const page = await browser.newPage();
+    await page.goto(`${bed.server.frontendUrl}/#/agents`);
+    await page.getByLabel('Token').fill(await tokenOf('viewer'));
+    await page.getByRole('button', { name: 'Log in' }).click();
+    await page.getByRole('link', { name: 'n/mine' }).waitFor();
+    expect(await page.getByRole('link', { name: 'New agent' }).count()).toBe(0);
+    await page.getByRole('link', { name: 'n/mine' }).click();
+    await page.getByRole('heading', { name: 'n/mine' }).waitFor();
+    for (const name of ['Delete', 'Restart']) expect(await page.getByRole('button', { name }).count()).toBe(0);
+    for (const name of ['Terminal', 'Call', 'Settings', 'Nodes']) {
+      expect(await page.getByRole('link', { name, exact: true }).count()).toBe(0);
+    }
+    for (const path of ['jobs', 'functions', 'functions/0%40svc%40owned', 'functions/0%40svc%40owned/versions']) {
+      await page.evaluate(`location.hash = ${JSON.stringify(`#/${path}`)}`);
+      await settled(page);
+      for (const name of ['Delete', 'Submit', 'Publish', 'Remove']) {
+        expect(await page.getByRole('button', { name }).count(), `${name} at ${path}`).toBe(0);
+      }
+    }
+    await page.context().clearCookies();
+    await page.close();
+  });
+
+  it('opens with a one-time link of the command line, once', async () => {
+    const { out } = await cli(['dashboard', '--address', bed.server.frontendUrl, '--token', await tokenOf('user')]);
+    const link = out.trim();
+    expect(link).toMatch(/^http:\/\/localhost:\d+\/#\/login\?code=[\w-]{32}$/);
+    const page = await browser.newPage();
+    await page.goto(link);
+    await page.getByRole('heading', { name: 'Overview' }).waitFor();
+    expect(page.url()).not.toContain('code=');
+    await page.close();
+    const other = await browser.newContext();
+    const again = await other.newPage();
+    await again.goto(link);
+    await again.getByLabel('Token').waitFor();
+    await other.close();
+  });
+});

@@ -1,0 +1,128 @@
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { Bed } from './agents.ts';
+import { EventReader } from './event-reader.ts';
+
+const HANDLERS = `
+import os
+
+def echo(event, context):
+    return event
+
+def end(event, context):
+    os._exit(7)
+`;
+
+let bed: Bed;
+
+beforeAll(async () => {
+  bed = await Bed.start({ 'main.py': HANDLERS });
+});
+afterAll(() => bed?.[Symbol.asyncDispose]());
+
+describe('events', () => {
+  it('tell the whole life of an agent in order, to readers of its tenant only', async () => {
+    using own = await EventReader.open(bed.server);
+    using other = await EventReader.open(bed.server, '', { 'x-tenant-id': 'other' });
+    const id = await bed.create('told', 'main.end');
+    await bed.invoke(id);
+    await vi.waitFor(() => expect(own.of('instance_id', id)).toEqual(['created', 'ready', 'failed']));
+    expect(own.heard.at(-1)).toMatchObject({
+      namespace: 'e2e',
+      name: 'told',
+      reason: expect.stringContaining('exit code 7'),
+    });
+    await bed.ask('POST', `/api/agent/${id}/restart`);
+    await bed.ask('DELETE', `/api/agent/${id}`);
+    await vi.waitFor(() =>
+      expect(own.of('instance_id', id).slice(3)).toEqual(['restarting', 'ready', 'stopping', 'ended']),
+    );
+    expect(other.heard.map(({ type }) => type)).toEqual(['hello']);
+  });
+
+  it('of a create that fails say why', async () => {
+    using reader = await EventReader.open(bed.server, '?types=failed,ended');
+    const body = bed.createBody('nocode', 'main.echo', { rootfs: { imageurl: 'host', user: 'nobody-of-this-name' } });
+    expect((await bed.ask('POST', '/api/agent', body)).status).toBe(500);
+    await vi.waitFor(() => expect(reader.heard.slice(1).map(({ type }) => type)).toEqual(['failed', 'ended']));
+    expect(reader.heard[1]?.reason).toContain('nobody-of-this-name');
+  });
+
+  it('go on behind the last one that a reader saw, and say so when they cannot', async () => {
+    const first = await EventReader.open(bed.server);
+    const id = await bed.create('resumed', 'main.echo');
+    await vi.waitFor(() => expect(first.of('instance_id', id)).toEqual(['created', 'ready']));
+    const created = first.heard.find(event => event.instance_id === id);
+    first[Symbol.dispose]();
+    await bed.ask('DELETE', `/api/agent/${id}`);
+    using again = await EventReader.open(bed.server, '', { 'last-event-id': String(created?.id) });
+    await vi.waitFor(() => expect(again.of('instance_id', id)).toEqual(['ready', 'stopping', 'ended']));
+    expect(again.heard[0]?.type).toBe('hello');
+    using lost = await EventReader.open(bed.server, '', { 'last-event-id': 'of another server' });
+    expect(lost.heard[0]?.type).toBe('reset');
+  });
+
+  it('tell of functions that scale and of jobs', async () => {
+    using reader = await EventReader.open(bed.server, '?types=ready,scaled,job');
+    const registered = await bed.ask(
+      'POST',
+      '/serverless/v1/functions',
+      {
+        name: '0@svc@scaled',
+        kind: 'faas',
+        runtime: bed.runtime,
+        cpu: 300,
+        memory: 128,
+        timeout: 10,
+        handler: 'main.echo',
+        storageType: 'local',
+        codePath: bed.codeDir,
+      },
+      { meta: true },
+    );
+    const urn = String(registered.body.functionVersionUrn);
+    await bed.ask('POST', `/serverless/v1/functions/${encodeURIComponent(urn)}/invocations`, { a: 1 });
+    await vi.waitFor(() =>
+      expect(reader.heard.filter(({ type }) => type === 'scaled').at(-1)).toMatchObject({
+        function: urn,
+        instances: 1,
+        ready: 1,
+      }),
+    );
+    await bed.ask('POST', '/api/jobs/', { entrypoint: 'true', submission_id: 'told' });
+    await vi.waitFor(() => expect(reader.of('job', 'told')).toEqual(['PENDING', 'RUNNING', 'SUCCEEDED']), 20_000);
+    await bed.ask('DELETE', '/api/jobs/told');
+    await vi.waitFor(() => expect(reader.of('job', 'told').at(-1)).toBe('DELETED'));
+  });
+
+  it.each(['?types=nonsense', '?metrics=maybe'])('a query that makes no sense is 400: %s', async query => {
+    expect((await bed.ask('GET', `/api/events${query}`)).status).toBe(400);
+  });
+});
+
+describe('the history of metrics', () => {
+  it('has the calls of an agent, of a function and of everything, in steps of a fixed number', async () => {
+    const id = await bed.create('counted', 'main.echo');
+    for (let call = 0; call < 5; call++) await bed.invoke(id);
+    const sumOf = async (query: string): Promise<number> => {
+      const { body } = await bed.ask('GET', `/api/metrics/history${query}`);
+      const { calls = [] } = body.series as Record<string, (number | null)[]>;
+      expect(calls).toHaveLength(query.includes('24h') ? 288 : 360);
+      return calls.reduce<number>((sum, count) => sum + (count ?? 0), 0);
+    };
+    await vi.waitFor(async () => expect(await sumOf(`?agent=${id}`)).toBe(5), { timeout: 30_000, interval: 500 });
+    expect(await sumOf(`?agent=${id}&range=24h`)).toBe(5);
+    expect(await sumOf('')).toBeGreaterThanOrEqual(5);
+    const { body } = await bed.ask('GET', '/api/metrics/history');
+    expect(Object.keys(body.series as object)).toEqual(
+      expect.arrayContaining(['cpu_millis', 'memory_mb', 'service_memory_mb', 'agents', 'promised_memory_mb']),
+    );
+    const foreign = await bed.ask('GET', `/api/metrics/history?agent=${id}`, undefined, {
+      headers: { 'x-tenant-id': 'other' },
+    });
+    expect(foreign.status).toBe(404);
+  });
+
+  it.each(['?range=1w', '?agent=a&function=b'])('a query that makes no sense is 400: %s', async query => {
+    expect((await bed.ask('GET', `/api/metrics/history${query}`)).status).toBe(400);
+  });
+});

@@ -1,0 +1,198 @@
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { Served } from '../../scripts/served.ts';
+import { type OtlpReceiver, otlpReceiver, type ReceivedSpan } from '../parts/otlp-receiver.ts';
+import { Bed } from './agents.ts';
+
+const HANDLERS = `
+def seen(event, context):
+    return context.traceparent
+def fail(event, context):
+    raise ValueError('no')
+`;
+
+const CALLERS_SPAN = '00f067aa0ba902b7';
+const URN = (name: string) => `sn:cn:yrk:default:function:0@e2e@${name}:$latest`;
+let traces = 0;
+/** A trace of a caller that nobody else has. */
+const newTrace = () => (++traces).toString(16).padStart(32, 'a');
+const traceparentOf = (trace: string, flags = '01') => `00-${trace}-${CALLERS_SPAN}-${flags}`;
+
+describe('spans', () => {
+  let collector: OtlpReceiver;
+  let bed: Bed;
+  beforeAll(async () => {
+    collector = await otlpReceiver();
+    const env = {
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_EXPORTER_OTLP_HEADERS: 'x-key=of the operator',
+      OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment=test',
+      OTEL_BSP_SCHEDULE_DELAY: '50',
+    };
+    bed = await Bed.start({ 'code.py': HANDLERS }, { env });
+    for (const handler of ['seen', 'fail', 'missing']) await register(handler);
+  });
+  afterAll(async () => {
+    await bed?.[Symbol.asyncDispose]();
+    await collector?.[Symbol.asyncDispose]();
+  });
+
+  const register = async (handler: string) => {
+    const body = {
+      ...{ name: `0@e2e@${handler}`, kind: 'faas', runtime: bed.runtime, cpu: 300, memory: 128 },
+      ...{ handler: `code.${handler}`, storageType: 'local', codePath: bed.codeDir },
+    };
+    expect((await bed.ask('POST', '/serverless/v1/functions', body, { meta: true })).status).toBe(200);
+  };
+  const call = (name: string, headers: Record<string, string> = {}) =>
+    bed.ask('POST', `/serverless/v1/functions/${URN(name)}/invocations`, {}, { headers });
+  /** The spans of a trace, when `names` are there. */
+  const spansOf = (traceId: string, names: readonly string[]) =>
+    vi.waitFor(
+      () => {
+        const found = collector.spans.filter(span => span.traceId === traceId);
+        expect(found.map(({ name }) => name).sort()).toEqual([...names].sort());
+        return (name: string) => found.find(span => span.name === name) as ReceivedSpan;
+      },
+      { timeout: 20_000 },
+    );
+
+  it('of a create and of calls of an agent hang on the span of the caller, and arrive with the headers that the operator names', async () => {
+    const created = newTrace();
+    const headers = { traceparent: traceparentOf(created) };
+    const answer = await bed.ask('POST', '/api/agent', bed.createBody('traced', 'code.seen'), { headers });
+    const id = String(answer.body.instance_id);
+    const ofCreate = await spansOf(created, ['create agent', 'start']);
+    expect(ofCreate('create agent').parentSpanId).toBe(CALLERS_SPAN);
+    expect(ofCreate('create agent').attributes.get('rookery.instance_id')).toBe(id);
+    expect(ofCreate('start').parentSpanId).toBe(ofCreate('create agent').spanId);
+    const { resource } = ofCreate('start');
+    expect(Object.fromEntries(resource)).toMatchObject({ 'service.name': 'rookery', 'deployment.environment': 'test' });
+    expect(collector.requests[0]).toMatchObject({ path: '/v1/traces', headers: { 'x-key': 'of the operator' } });
+
+    const called = newTrace();
+    const { body } = await bed.invoke(id, {}, { headers: { traceparent: traceparentOf(called) } });
+    const ofCall = await spansOf(called, ['invoke agent']);
+    expect(ofCall('invoke agent')).toMatchObject({ parentSpanId: CALLERS_SPAN, status: 0 });
+    // The handler's own spans hang on ours: it has a span of its own below it.
+    expect(body.data).toMatch(new RegExp(`^00-${called}-[0-9a-f]{16}-01$`));
+  });
+
+  it('of a first call of a function has the cold start with its stages below it, a second call has none', async () => {
+    const cold = newTrace();
+    expect((await call('seen', { traceparent: traceparentOf(cold) })).status).toBe(200);
+    const first = await vi.waitFor(() => {
+      const found = collector.spans.filter(span => span.traceId === cold);
+      expect(found.map(({ name }) => name)).toContain('invoke function');
+      return (name: string) => found.find(span => span.name === name) as ReceivedSpan;
+    }, 20_000);
+    const root = first('invoke function');
+    expect(root.parentSpanId).toBe(CALLERS_SPAN);
+    expect(root.attributes.get('rookery.function')).toBe(URN('seen'));
+    expect(first('cold start').parentSpanId).toBe(root.spanId);
+    expect(first('start').parentSpanId).toBe(first('cold start').spanId);
+    expect(first('load').parentSpanId).toBe(first('cold start').spanId);
+    expect(first('run').parentSpanId).toBe(root.spanId);
+    expect(first('start').end).toBeLessThanOrEqual(first('load').end);
+    expect(first('cold start').start).toBeLessThanOrEqual(first('run').start);
+
+    const warm = newTrace();
+    await call('seen', { traceparent: traceparentOf(warm) });
+    const second = await spansOf(warm, ['invoke function', 'run']);
+    expect(second('run').parentSpanId).toBe(second('invoke function').spanId);
+  });
+
+  it.each(['fail', 'missing'])('of a call that fails are marked as failed: %s', async name => {
+    const trace = newTrace();
+    expect((await call(name, { traceparent: traceparentOf(trace) })).status).toBe(500);
+    await vi.waitFor(() => {
+      expect(collector.spans.find(span => span.traceId === trace && span.name === 'invoke function')?.status).toBe(2);
+    }, 20_000);
+  });
+
+  it('without a caller’s trace begin one with the id that is answered as X-Trace-Id', async () => {
+    for (const headers of [{}, { traceparent: 'nonsense' }]) {
+      const url = `${bed.server.frontendUrl}/serverless/v1/functions/${URN('seen')}/invocations`;
+      const answer = await fetch(url, { method: 'POST', body: '{}', headers });
+      const trace = String(answer.headers.get('x-trace-id')).replaceAll('-', '');
+      const found = await vi.waitFor(() => {
+        const span = collector.spans.find(({ traceId, name }) => traceId === trace && name === 'invoke function');
+        expect(span).toBeDefined();
+        return span;
+      }, 20_000);
+      expect(found?.parentSpanId).toBe('');
+      expect(String(await answer.json())).toContain(trace);
+    }
+  });
+
+  it('have a collector that GET /api/doctor has looked at, beside all that the command looks at', async () => {
+    const findings = (await bed.ask('GET', '/api/doctor')).body.findings as { name: string; text: string }[];
+    const names = findings.map(({ name }) => name);
+    for (const name of [
+      'node',
+      'database',
+      'python',
+      'java',
+      'nodejs',
+      'http',
+      'process sandbox',
+      'frontend',
+      'traces',
+    ]) {
+      expect(names).toContain(name);
+    }
+    expect(findings.find(({ name }) => name === 'traces')?.text).toBe(`${collector.url}/v1/traces takes spans`);
+  }, 180_000);
+
+  it('are not made for a caller that does not sample', async () => {
+    const [unsampled, sampled] = [newTrace(), newTrace()];
+    await call('seen', { traceparent: traceparentOf(unsampled, '00') });
+    await call('seen', { traceparent: traceparentOf(sampled) });
+    await spansOf(sampled, ['invoke function', 'run']);
+    expect(collector.spans.filter(({ traceId }) => traceId === unsampled)).toEqual([]);
+  });
+
+  it('are lost while nobody takes them, which is said once, and calls go on', async () => {
+    const said = () => bed.server.output.match(/spans could not be sent/g)?.length ?? 0;
+    expect(said()).toBe(0);
+    collector.answerWith(400);
+    for (let round = 1; round <= 3; round++) {
+      const before = collector.requests.length;
+      expect((await call('seen')).status).toBe(200);
+      await vi.waitFor(() => expect(collector.requests.length).toBeGreaterThan(before), 20_000);
+    }
+    await vi.waitFor(() => expect(said()).toBe(1), 20_000);
+    collector.answerWith(200);
+    const trace = newTrace();
+    await call('seen', { traceparent: traceparentOf(trace) });
+    await spansOf(trace, ['invoke function', 'run']);
+    await vi.waitFor(() => expect(bed.server.output).toContain('spans are sent again'), 20_000);
+    expect(said()).toBe(1);
+  });
+});
+
+describe('where spans go', () => {
+  it('is said by the setting too, and those of the last calls are sent before the service ends', async () => {
+    await using collector = await otlpReceiver();
+    // The variable of the standard counts less than our own, and would lead nowhere.
+    const env = {
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9',
+      ROOKERY_TRACING_ENDPOINT: `${collector.url}/own/path`,
+    };
+    await using server = await Served.start({ env });
+    const trace = newTrace();
+    const answer = await fetch(`${server.frontendUrl}/api/agent`, {
+      method: 'POST',
+      body: JSON.stringify({
+        ...{ namespace: 'e2e', name: 'none' },
+        runtime_spec: { runtime: 'python3', codePath: '/nowhere', handler: 'a.b', rootfs: { imageurl: 'host' } },
+        mounts: [{ source: '/nowhere/at/all', target: '/nowhere' }],
+      }),
+      headers: { traceparent: traceparentOf(trace) },
+    });
+    expect(answer.status).toBeGreaterThanOrEqual(400);
+    expect(answer.headers.get('x-trace-id')).toBe(trace);
+    expect(await server.end()).toBe(0);
+    expect(collector.spans).toMatchObject([{ traceId: trace, name: 'create agent', status: 2 }]);
+    expect(collector.requests.map(({ path }) => path)).toEqual(['/own/path']);
+  });
+});

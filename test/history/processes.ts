@@ -1,0 +1,72 @@
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { createServer } from 'node:net';
+
+export function kill(pid: number, signal: NodeJS.Signals): void {
+  try {
+    if (pid > 1) process.kill(pid, signal);
+  } catch {
+    // It has ended.
+  }
+}
+
+/** Processes that name a data directory, or write into it. */
+export function pidsOf(dataDir: string, isWanted: (cmdline: string) => boolean = () => true): readonly number[] {
+  const own = process.pid;
+  return readdirSync('/proc')
+    .filter(name => /^\d+$/.test(name) && Number(name) !== own)
+    .map(Number)
+    .filter(pid => {
+      const cmdline = cmdlineOf(pid);
+      const isOfIt =
+        cmdline.includes(dataDir) || [0, 1].some(descriptor => linkOf(pid, descriptor).startsWith(`${dataDir}/`));
+      return isOfIt && isWanted(cmdline);
+    });
+}
+
+/** Not what they fork, which bears the same name at first. */
+export function zygotesOf(dataDir: string): readonly number[] {
+  const family = pidsOf(dataDir, cmdline => cmdline.startsWith('rookery: zygote'));
+  return family.filter(pid => linkOf(pid, 1).startsWith(`${dataDir}/run/`) && !family.includes(parentOf(pid)));
+}
+
+export function initsOf(dataDir: string): readonly number[] {
+  return pidsOf(dataDir, cmdline => cmdline.startsWith('rookery: init'));
+}
+
+export function serversOf(dataDir: string): readonly number[] {
+  return pidsOf(dataDir, cmdline => cmdline.includes('\0serve\0'));
+}
+
+function cmdlineOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+function parentOf(pid: number): number {
+  try {
+    return Number(/^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
+  } catch {
+    return 0;
+  }
+}
+
+/** Where a descriptor leads. */
+function linkOf(pid: number, descriptor: number): string {
+  try {
+    return readlinkSync(`/proc/${pid}/fd/${descriptor}`);
+  } catch {
+    return '';
+  }
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  const address = server.address();
+  await new Promise(resolve => server.close(resolve));
+  if (address === null || typeof address === 'string') throw new Error('no free port');
+  return address.port;
+}

@@ -1,0 +1,164 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { chmod, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { KEPT_DIR } from './kept.ts';
+import { withMachineLock } from './machine-lock.ts';
+
+const execute = promisify(execFile);
+
+const KEPT = join(KEPT_DIR, 'rookery-test-images');
+const MIRROR = 'http://deb.debian.org/debian';
+const SUITE = 'bookworm';
+const INCLUDED = 'python3,systemd';
+/** Another one of these is another directory. */
+const ROOT = join(KEPT, `clean-${SUITE}-1`);
+export const CLEAN_ROOT_MAKE_MS = 300_000;
+const RUN_TIMEOUT_S = 500;
+const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
+
+/** A Debian 12 as its installer leaves it, with Python and systemd, and no Node: a directory that is only ever read. */
+export async function cleanRoot(): Promise<string> {
+  if (existsSync(ROOT)) return ROOT;
+  await withMachineLock('image-clean-root', CLEAN_ROOT_MAKE_MS, async () => {
+    if (existsSync(ROOT)) return;
+    await mkdir(KEPT, { recursive: true });
+    const making = await mkdtemp(join(KEPT, 'making-'));
+    try {
+      const args = ['--variant=minbase', `--include=${INCLUDED}`, SUITE, join(making, 'root'), MIRROR];
+      await execute('debootstrap', args, { timeout: CLEAN_ROOT_MAKE_MS, maxBuffer: MAX_OUTPUT_BYTES });
+      await rename(join(making, 'root'), ROOT);
+    } finally {
+      await rm(making, { recursive: true, force: true });
+    }
+  });
+  return ROOT;
+}
+
+export interface Visit {
+  /** What of this machine is there too, read-only: target → source. */
+  readonly brought: Readonly<Record<string, string>>;
+  /** Its init: the script itself, or systemd, which runs the script as the last of its services. */
+  readonly init: 'script' | 'systemd';
+  /** Bash, which fails with its first failing command. */
+  readonly script: string;
+}
+
+/**
+ * Runs a script on a machine of its own, made for it: file system (what it writes goes with it), processes, network (loopback only), control groups.
+ * Answers what it wrote; fails with that when it fails. Nothing of it is left, whatever it does: its processes end with its init, its mounts with them.
+ */
+export async function onCleanMachine({ brought, init, script }: Visit): Promise<string> {
+  const lower = await cleanRoot();
+  const directory = await mkdtemp(join(tmpdir(), 'rookery-clean-'));
+  try {
+    for (const name of ['upper', 'work', 'root', 'groups']) await mkdir(join(directory, name));
+    // As any root has it: users of the machine go through it.
+    await chmod(join(directory, 'upper'), 0o755);
+    const binds = Object.entries(brought).map(([target, source]) => bind(source, `"$d/root${target}"`));
+    await writeFile(join(directory, 'outer.sh'), OUTER);
+    await writeFile(join(directory, 'inner.sh'), innerScript(lower, binds, init));
+    await writeFile(join(directory, 'visit.sh'), `set -euo pipefail\n${script}\n`);
+    const args = [
+      '--mount',
+      '--propagation',
+      'private',
+      'sh',
+      join(directory, 'outer.sh'),
+      directory,
+      `${RUN_TIMEOUT_S}`,
+    ];
+    const failure = await execute('unshare', args, { env: ENVIRONMENT, maxBuffer: MAX_OUTPUT_BYTES }).then(
+      () => null,
+      (error: Error) => error.message,
+    );
+    const output = await readFile(join(directory, 'upper/visit.out'), 'utf8').catch(() => '');
+    if (failure !== null) throw new Error(`the clean machine failed: ${failure}\n${output}`);
+    return output;
+  } finally {
+    await rm(directory, { recursive: true, force: true });
+  }
+}
+
+const ENVIRONMENT = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', HOME: '/root' };
+
+/** Its control groups are below one of ours, so that they can be removed. A systemd needs some hierarchy: its own, or the unified one. */
+const OUTER = `
+set -eu
+d=$1
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+  mount -t cgroup2 cgroup2 "$d/groups"
+  before=$(sed -n 's/^0:://p' /proc/self/cgroup)
+else
+  mount -t cgroup -o none,name=systemd systemd "$d/groups"
+  before=$(sed -n 's/^[0-9]*:name=systemd://p' /proc/self/cgroup)
+fi
+group=$d/groups/$(basename "$d")
+mkdir "$group"
+others=
+# The other hierarchies of version 1, which systemd mounts by itself.
+for hierarchy in /sys/fs/cgroup/*/; do
+  other=$hierarchy$(basename "$d")
+  [ -e "$hierarchy/cgroup.procs" ] && [ ! "$hierarchy" -ef "$d/groups" ] && [ ! -e "$hierarchy/cpuset.cpus" ] || continue
+  mkdir "$other" && others="$others $other"
+  echo $$ >"$other/cgroup.procs"
+done
+leave() {
+  echo $$ >"$d/groups$before/cgroup.procs"
+  for other in $others; do echo $$ >"$(dirname "$other")/cgroup.procs"; done
+  find "$group" $others -depth -type d -exec rmdir {} ";"
+}
+trap leave EXIT
+echo $$ >"$group/cgroup.procs"
+timeout --kill-after=5 "$2" unshare --mount --pid --net --uts --ipc --cgroup --fork --kill-child sh "$d/inner.sh" "$d"
+`;
+
+function innerScript(lower: string, binds: readonly string[], init: Visit['init']): string {
+  return `
+set -eu
+d=$1
+mount -t overlay overlay -o "lowerdir=${lower},upperdir=$d/upper,workdir=$d/work" "$d/root"
+mount -t proc proc "$d/root/proc"
+mount -t sysfs sysfs "$d/root/sys"
+mount --rbind /dev "$d/root/dev"
+mount -t tmpfs tmpfs "$d/root/run"
+ip link set lo up
+${binds.join('\n')}
+cp "$d/visit.sh" "$d/root/visit.sh"
+${init === 'systemd' ? SYSTEMD : ''}
+cd "$d/root"
+# Not chroot, in which the kernel lets nobody have a user namespace.
+pivot_root . mnt
+exec chroot . /bin/bash -c 'cd /; umount -l /mnt; ${init === 'systemd' ? BOOT : 'exec bash /visit.sh >/visit.out 2>&1'}'
+`;
+}
+
+/** The script's end is the end of the machine, with its exit code. */
+const SYSTEMD = `
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+  mount -t cgroup2 cgroup2 "$d/root/sys/fs/cgroup"
+else
+  mount -t tmpfs tmpfs "$d/root/sys/fs/cgroup"
+  mkdir "$d/root/sys/fs/cgroup/systemd"
+  mount -t cgroup -o none,name=systemd systemd "$d/root/sys/fs/cgroup/systemd"
+fi
+cat >"$d/root/etc/systemd/system/visit.service" <<'UNIT'
+[Unit]
+DefaultDependencies=no
+[Service]
+Type=oneshot
+Environment=HOME=/root
+ExecStart=/bin/sh -c 'bash /visit.sh >/visit.out 2>&1; systemctl exit $?'
+UNIT
+mkdir -p "$d/root/etc/systemd/system/multi-user.target.wants"
+ln -s ../visit.service "$d/root/etc/systemd/system/multi-user.target.wants/visit.service"
+`;
+const BOOT = 'export container=other; exec /lib/systemd/systemd --log-target=null --unit=multi-user.target';
+
+/** Onto a file or directory that is made for it. */
+function bind(source: string, target: string): string {
+  return `if [ -d '${source}' ]; then mkdir -p ${target}; else mkdir -p "$(dirname ${target})"; touch ${target}; fi
+mount --bind '${source}' ${target}`;
+}

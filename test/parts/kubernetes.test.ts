@@ -1,0 +1,28 @@
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { describeWith } from '../probe.ts';
+import { KUBERNETES_START_MS, kubernetesNamespace, type TestNamespace } from './kubernetes.ts';
+
+describeWith(['kubernetes'], 'the cluster of the tests', () => {
+  let namespace: TestNamespace;
+  beforeAll(async () => {
+    namespace = await kubernetesNamespace();
+  }, KUBERNETES_START_MS);
+  afterAll(() => namespace?.close());
+
+  test('gives a namespace in which pods can be made', async () => {
+    await vi.waitFor(() => namespace.core.readNamespacedServiceAccount({ name: 'default', namespace: namespace.name }));
+    const { items } = await namespace.core.listNamespacedPod({ namespace: namespace.name });
+    expect(items).toEqual([]);
+  });
+
+  test('a namespace goes with everything in it, and at once', async () => {
+    const other = await kubernetesNamespace();
+    await vi.waitFor(() => other.core.readNamespacedServiceAccount({ name: 'default', namespace: other.name }));
+    const container = { name: 'main', image: 'docker.io/local/no-such-image:1', imagePullPolicy: 'Never' };
+    const pod = { metadata: { name: 'stays', finalizers: [] }, spec: { containers: [container] } };
+    await other.core.createNamespacedPod({ namespace: other.name, body: pod });
+    await other.close();
+    await expect(other.core.readNamespace({ name: other.name })).rejects.toMatchObject({ code: 404 });
+    await other.close();
+  });
+});

@@ -1,0 +1,95 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chown, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pg from 'pg';
+
+/** A real PgBouncer in front of a PostgreSQL, which gives each transaction whatever connection is free. */
+export interface TestPooler extends AsyncDisposable {
+  /** Of the database of the URL that it was started with, through it. */
+  readonly url: string;
+}
+
+/** PgBouncer refuses to run as root, as PostgreSQL does. */
+const NOBODY = 65_534;
+const START_TIMEOUT_MS = 30_000;
+const LOOK_MS = 20;
+
+/** Ask `describeWith(['pgbouncer'], …)` before. */
+export async function startPgBouncer(databaseUrl: string): Promise<TestPooler> {
+  const directory = await mkdtemp(join(tmpdir(), 'rk-pooler-'));
+  const { hostname, port, pathname, username, password } = new URL(databaseUrl);
+  const ownPort = await freePort();
+  const configFile = join(directory, 'pgbouncer.ini');
+  const ofServer = `host=${hostname} port=${port} user=${username} password='${decodeURIComponent(password)}'`;
+  const settings = [
+    ...['[databases]', `${pathname.slice(1)} = ${ofServer}`, '[pgbouncer]'],
+    ...['pool_mode = transaction', 'auth_type = any', 'listen_addr = 127.0.0.1', `listen_port = ${ownPort}`],
+    // Fewer than the service has: they take turns.
+    ...['default_pool_size = 4', 'unix_socket_dir =', ''],
+  ];
+  await writeFile(configFile, settings.join('\n'), { mode: 0o600 });
+  const isRoot = process.getuid?.() === 0;
+  if (isRoot) for (const path of [directory, configFile]) await chown(path, NOBODY, NOBODY);
+  const user = isRoot ? [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups'] : [];
+  const logFile = join(directory, 'log');
+  const log = await open(logFile, 'a');
+  const pooler = spawn('setpriv', [...user, '--pdeathsig=TERM', 'pgbouncer', configFile], {
+    cwd: directory,
+    stdio: ['ignore', log.fd, log.fd],
+    env: { ...process.env, PATH: `${process.env.PATH}:/usr/sbin` },
+  });
+  await log.close();
+  const close = async () => {
+    await end(pooler);
+    await rm(directory, { recursive: true, force: true });
+  };
+  const url = `postgres://anybody@127.0.0.1:${ownPort}${pathname}`;
+  try {
+    await answering(url, pooler, logFile);
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  return { url, [Symbol.asyncDispose]: close };
+}
+
+async function answering(url: string, pooler: ChildProcess, logFile: string): Promise<void> {
+  const deadline = performance.now() + START_TIMEOUT_MS;
+  for (;;) {
+    const client = new pg.Client({ connectionString: url });
+    client.on('error', () => undefined);
+    const isThere = await client.connect().then(
+      () => true,
+      () => false,
+    );
+    await client.end().catch(() => undefined);
+    if (isThere) return;
+    if (hasEnded(pooler) || performance.now() > deadline) {
+      throw new Error(`PgBouncer did not start: ${await readFile(logFile, 'utf8')}`);
+    }
+    await new Promise(resolve => setTimeout(resolve, LOOK_MS));
+  }
+}
+
+async function end(pooler: ChildProcess): Promise<void> {
+  if (hasEnded(pooler)) return;
+  const ended = once(pooler, 'exit');
+  pooler.kill('SIGKILL');
+  await ended;
+}
+
+function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode !== null || signalCode !== null;
+}
+
+async function freePort(): Promise<number> {
+  const server = net.createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as net.AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}

@@ -1,0 +1,60 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Served, type ServeOptions } from '../../scripts/served.ts';
+
+/** The built program, several times over one PostgreSQL: each with a data directory of its own, known to the others by a secret. */
+export class ServedReplicas implements AsyncDisposable {
+  readonly all: readonly Served[];
+  readonly #directory: string;
+
+  private constructor(all: readonly Served[], directory: string) {
+    this.all = all;
+    this.#directory = directory;
+  }
+
+  static async start(
+    url: string,
+    count: number,
+    { args = [], env: more = {} }: Pick<ServeOptions, 'args' | 'env'> = {},
+  ): Promise<ServedReplicas> {
+    const directory = mkdtempSync(join(tmpdir(), 'rookery-replicas-'));
+    const secretFile = join(directory, 'secret');
+    writeFileSync(secretFile, randomBytes(32).toString('hex'), { mode: 0o600 });
+    const all: Served[] = [];
+    const replicas = new ServedReplicas(all, directory);
+    try {
+      for (let index = 0; index < count; index += 1) {
+        const listen = `127.0.0.1:${await freePort()}`;
+        const env = {
+          ROOKERY_STORAGE_URL: url,
+          ROOKERY_CLUSTER_SECRET_FILE: secretFile,
+          ROOKERY_CLUSTER_LISTEN: listen,
+          ...more,
+        };
+        all.push(await Served.start({ args, env }));
+      }
+      return replicas;
+    } catch (error) {
+      await replicas[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const replica of this.all) await replica.remove();
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = net.createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as net.AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}

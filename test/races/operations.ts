@@ -1,0 +1,327 @@
+import { readRegister, readUpdate } from '../../src/core/function-fields.ts';
+import type { JsonObject } from '../../src/core/json.ts';
+import { POOL_STATUS } from '../../src/core/pool.ts';
+import { readPool } from '../../src/core/pool-fields.ts';
+import { formatTimestamp, nextRevisionId } from '../../src/core/revision.ts';
+import { formatUrn, LATEST } from '../../src/core/urn.ts';
+import { toStored } from '../../src/registry/function-record.ts';
+import type { JobDraft } from '../../src/storage/job-submits.ts';
+import { WRITE_OPERATIONS } from '../../src/write-operations.ts';
+import type { Random } from '../parts/random.ts';
+import { storedInstance } from '../parts/stored-instance.ts';
+
+export type OperationName = keyof typeof WRITE_OPERATIONS;
+
+/** One durable write with what it is asked for. */
+export interface Step {
+  readonly name: OperationName;
+  readonly args: readonly unknown[];
+}
+
+const NOW_MS = Date.UTC(2026, 10, 20);
+const T = 'default';
+// The first of each is named most often, so that two operations often want the same thing.
+const NAMES = ['0@race@a', '0@race@a', '0@race@a', '0@race@b'] as const;
+const VERSIONS = ['v1', 'v1', 'v2'] as const;
+const LABELS = ['l1', 'l1', 'l2'] as const;
+const POOLS = ['pool-1', 'pool-1', 'pool-2'] as const;
+const JOBS = [1, 1, 1, 2] as const;
+const CALLS = ['call-1', 'call-1', 'call-2'] as const;
+const SCHEDULES = ['s-1', 's-1', 's-2'] as const;
+const CLUSTERS = ['cluster001', 'cluster002'];
+/** Of a function that was registered and not updated. */
+const REVISION = nextRevisionId(NOW_MS, null);
+
+function checked<T>(
+  read: { readonly ok: true; readonly value: T } | { readonly ok: false; readonly problems: readonly string[] },
+): T {
+  if (!read.ok) throw new Error(read.problems.join('; '));
+  return read.value;
+}
+
+const LOCAL_CODE = { storageType: 'local', codePath: '/opt/code' };
+
+function rowOf(name: string, minInstance: number) {
+  // Of one name a package, which may be put or dropped meanwhile.
+  const place = name.endsWith('b') ? { storageType: 'package', codePath: `code://${CONTENTS[0]}` } : LOCAL_CODE;
+  // And of one a secret.
+  const environment: JsonObject = name.endsWith('a') ? {} : { KEY: { secret: SECRETS[0] } };
+  const code = { handler: 'app.handle', environment, ...place };
+  const spec = checked(
+    readRegister({ name, kind: 'faas', runtime: 'python3.11', cpu: 500, memory: 512, minInstance, ...code }),
+  );
+  const urn = formatUrn({ business: 'yrk', tenant: T, name, version: LATEST });
+  const times = { createTime: formatTimestamp(NOW_MS), publishTime: '', updateTime: '' };
+  const version = {
+    tenant: T,
+    business: 'yrk',
+    version: LATEST,
+    urn,
+    revisionId: REVISION,
+    versionDesc: '',
+    ...times,
+    spec,
+  };
+  return { ...toStored(version), default_published_at_ms: 0 };
+}
+
+const RESOURCES = { requests: { cpu: '500m', memory: '512Mi' }, limits: { cpu: '1000m', memory: '1Gi' } };
+const poolOf = (id: string, group: string) =>
+  checked(readPool({ id, group, resources: RESOURCES, size: 1, max_size: 3 }));
+
+const CONTENTS = ['a'.repeat(64), 'a'.repeat(64), 'b'.repeat(64)] as const;
+const BLOBS = ['blob-1', 'blob-1', 'blob-2'] as const;
+const SECRETS = ['s-a', 's-a', 's-b'] as const;
+const KEYS = ['k1', 'k2'] as const;
+const NODES = ['node', 'other'] as const;
+const PACKAGES = ['p.zip', 'q.zip'] as const;
+const BOUNDS = { maxOpen: 3, maxOpenPerTenant: 3 };
+
+/** Without a time of its own the first job is number 1. */
+const jobOf = (id: string, nodeId: string, packages: readonly string[]): JobDraft => ({
+  ...{ tenant: T, id, status: 'PENDING', message: '', errorType: '', exitCode: null },
+  spec: {
+    runtimeEnv: {
+      envVars: {},
+      workingDir: null,
+      pyModules: packages.map(name => ({ kind: 'package', name })),
+      pip: null,
+    },
+  } as unknown as JobDraft['spec'],
+  ...{ attempt: 1, nodeId, nodeEpoch: 1, isForAnother: false, instanceId: '', pid: '' },
+  ...{ submittedAtMs: 0, startedAtMs: null, endedAtMs: null },
+});
+
+const somePackages = (random: Random) => PACKAGES.filter(() => random.chance(0.3));
+const placeOf = (random: Random) => ({
+  ...{ tenant: T, name: random.pick(PACKAGES), node_id: random.pick(['', ...NODES]) },
+  object: random.pick(['', 'o-1']),
+});
+const packageOf = (random: Random) => ({
+  ...{ ...placeOf(random), node_epoch: random.pick([1, 2]), bytes: random.below(9) },
+  ...{ sha256: '', used_at_ms: NOW_MS + random.below(9) },
+});
+
+/** What each operation may be asked for; one that is not here does not compile. */
+const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonly unknown[] } = {
+  registerFunction: random => [rowOf(random.pick(NAMES), random.below(3)), NOW_MS],
+  publishFunction: random => [
+    ...[T, random.pick(NAMES)],
+    {
+      revisionId: REVISION,
+      versionNumber: random.pick(['', ...VERSIONS]),
+      versionDesc: `d${random.below(9)}`,
+      kind: '',
+    },
+    NOW_MS + random.below(3) * 5000,
+  ],
+  updateFunction: random => [
+    ...[T, random.pick(NAMES)],
+    checked(readUpdate({ revisionId: REVISION, cpu: 300 + random.below(9) })),
+    NOW_MS + 1000 + random.below(1000),
+  ],
+  deleteFunction: random => [T, random.pick(NAMES), random.pick([null, ...VERSIONS])],
+  writeReservation: random => [
+    T,
+    {
+      ...{
+        funcName: random.pick(NAMES),
+        version: random.pick([LATEST, ...VERSIONS]),
+        instanceLabel: random.pick(LABELS),
+      },
+      clusters: [{ clusterId: random.pick(CLUSTERS), minInstance: random.below(3), maxInstance: 3 + random.below(3) }],
+    },
+    random.pick(['put', 'update']),
+    CLUSTERS,
+  ],
+  dropReservations: random => [
+    { tenant: T, name: random.pick(NAMES), version: random.pick([LATEST, ...VERSIONS]) },
+    random.pick([null, ...LABELS]),
+  ],
+  createPools: random => [[random.pick(POOLS), random.pick(POOLS)].map(id => poolOf(id, random.pick(['g', 'h'])))],
+  changePool: random => [random.pick(POOLS), { size: 1 + random.below(3) }],
+  removePools: random => [
+    random.pick([
+      { id: random.pick(POOLS), group: '' },
+      { id: '', group: random.pick(['g', 'h']) },
+    ]),
+  ],
+  reportSeen: random => [
+    random.pick(POOLS),
+    { status: random.pick(Object.values(POOL_STATUS)), msg: `m${random.below(9)}`, readyCount: random.below(3) },
+  ],
+  removeDeleted: random => [random.pick(POOLS)],
+  insertInstanceUnder: random => [
+    null,
+    storedInstance({ id: `f-${random.below(3)}`, owner: { kind: 'function', key: 'u' } }),
+  ],
+  insertAsyncCall: random => [
+    {
+      ...{ id: random.pick(CALLS), tenant: T, urn: 'u', status: 'queued', request: '{}', body: new Uint8Array([1, 2]) },
+      ...{
+        webhook_url: '',
+        result: null,
+        error: null,
+        created_at_ms: NOW_MS,
+        completed_at_ms: null,
+        shard: 'shard-00',
+        lease_epoch: 0,
+      },
+    },
+    null,
+  ],
+  claimAsyncCall: random => [random.pick(CALLS), null],
+  finishAsyncCall: random => [
+    random.pick(CALLS),
+    null,
+    {
+      status: random.pick(['completed', 'failed']),
+      result: `${random.below(9)}`,
+      error: null,
+      completed_at_ms: NOW_MS + random.below(9),
+    },
+  ],
+  insertJobSchedule: random => [
+    {
+      ...{
+        tenant: T,
+        id: random.pick(SCHEDULES),
+        cron: `${random.below(60)} * * * *`,
+        timezone: 'UTC',
+        overlap: 'skip',
+      },
+      ...{ submission: '{}', created_at_ms: NOW_MS, decided_until_ms: NOW_MS },
+    },
+  ],
+  deleteJobSchedule: random => [T, random.pick(SCHEDULES)],
+  insertJob: random => [
+    jobOf(`job-${random.pick(JOBS)}`, random.pick(NODES), somePackages(random)),
+    `f${random.below(9)}`,
+    BOUNDS,
+  ],
+  insertScheduledJob: random => [
+    null,
+    {
+      ...{ scheduleId: random.pick(SCHEDULES), createdAtMs: NOW_MS, atMs: NOW_MS + 1000 * random.below(3) },
+      unlessOpen: random.pick([null, 'job-']),
+    },
+    jobOf(`job-${random.pick(JOBS)}`, random.pick(NODES), []),
+    `f${random.below(9)}`,
+    BOUNDS,
+  ],
+  ownJobs: random => [{ nodeId: random.pick(NODES), epoch: random.pick([1, 2]) }],
+  takeFreeJob: random => [random.pick(JOBS), { nodeId: random.pick(NODES), epoch: 1 }],
+  failJobsOfNode: random => [random.pick(NODES), random.pick([1, 2]), 'It was lost.', NOW_MS],
+  markLogStored: random => [random.pick(JOBS)],
+  putJobPackage: random => [packageOf(random)],
+  useJobPackage: random => [T, random.pick(PACKAGES), NOW_MS + random.below(9)],
+  dropJobPackage: random => [placeOf(random), NOW_MS + random.below(9)],
+  replacePackagesOfNode: random => {
+    const nodeId = random.pick(NODES);
+    const names = PACKAGES.filter(() => random.chance(0.5));
+    return [nodeId, names.map(name => ({ ...packageOf(random), name, node_id: nodeId }))];
+  },
+  putCodePackage: random => [
+    {
+      ...{
+        tenant: T,
+        sha256: random.pick(CONTENTS),
+        place: 'database',
+        blob: random.pick(BLOBS),
+        bytes: random.below(9),
+      },
+      ...{ created_at_ms: NOW_MS, used_at_ms: NOW_MS + random.below(9) },
+    },
+  ],
+  useCodePackage: random => [T, random.pick(CONTENTS), NOW_MS + random.below(9)],
+  dropCodePackage: random => [
+    ...[T, random.pick(CONTENTS), random.pick([null, NOW_MS + random.below(9)]), NOW_MS + random.below(9)],
+  ],
+  putCodePackagePart: random => [
+    { blob: random.pick(BLOBS), part: random.below(2), at_ms: NOW_MS, content: new Uint8Array([1, 2]) },
+  ],
+  dropLostCodeParts: random => [NOW_MS + random.below(2)],
+  putSecret: random => [
+    {
+      ...{
+        tenant: T,
+        name: random.pick(SECRETS),
+        key_id: random.pick(KEYS),
+        sealed: new Uint8Array([random.below(9)]),
+      },
+      ...{ created_at_ms: NOW_MS + random.below(3), updated_at_ms: NOW_MS + random.below(3) },
+    },
+    2,
+  ],
+  dropSecret: random => [T, random.pick(SECRETS)],
+  resealSecret: random => [
+    { tenant: T, name: random.pick(SECRETS), key_id: random.pick(KEYS), updated_at_ms: NOW_MS + random.below(3) },
+    { key_id: random.pick(KEYS), sealed: new Uint8Array([9]) },
+  ],
+  claimJob: random => {
+    const sequence = random.pick(JOBS);
+    const id = `i-${sequence}-${random.below(3)}`;
+    const owner = { nodeId: random.pick(NODES), epoch: random.pick([1, 2]) };
+    return [sequence, owner, storedInstance({ id, owner: { kind: 'job', key: `${sequence}` } })];
+  },
+  requeueJob: random => [
+    ...[random.pick(JOBS), random.pick(NODES)],
+    { attempt: 2 + random.below(3), notBeforeMs: NOW_MS, message: `m${random.below(9)}` },
+  ],
+  finishJob: random => [
+    ...[random.pick(JOBS), random.pick(NODES)],
+    {
+      status: random.pick(['SUCCEEDED', 'FAILED']),
+      message: `e${random.below(9)}`,
+      errorType: '',
+      exitCode: random.below(3),
+      endedAtMs: NOW_MS,
+    },
+  ],
+  setJobStopReason: random => [random.pick(JOBS), random.pick(['stopped', 'timeout'])],
+  stopJob: random => [
+    ...[random.pick(JOBS), random.pick(NODES)],
+    { status: 'STOPPED', message: `s${random.below(9)}`, errorType: '', exitCode: null, endedAtMs: NOW_MS },
+  ],
+  deleteJob: random => [random.pick(JOBS)],
+};
+
+export function stepOf(name: OperationName, random: Random): Step {
+  return { name, args: ARGUMENTS[name](random) };
+}
+
+export const OPERATION_NAMES = Object.keys(WRITE_OPERATIONS) as OperationName[];
+
+/** What makes there be something: most things, in an order in which they can be made, so that the pairs find something to fight over. */
+const MAKERS: readonly OperationName[] = [
+  ...(['registerFunction', 'registerFunction', 'publishFunction', 'publishFunction', 'writeReservation'] as const),
+  ...([
+    'writeReservation',
+    'createPools',
+    'createPools',
+    'reportSeen',
+    'reportSeen',
+    'putJobPackage',
+    'putJobPackage',
+    'putCodePackage',
+    'putCodePackage',
+    'putSecret',
+    'putSecret',
+    'insertJob',
+    'insertJob',
+    'claimJob',
+    'failJobsOfNode',
+  ] as const),
+  ...([
+    'finishJob',
+    'insertAsyncCall',
+    'insertAsyncCall',
+    'claimAsyncCall',
+    'insertJobSchedule',
+    'removePools',
+  ] as const),
+];
+
+export function makeBefore(random: Random): readonly Step[] {
+  return MAKERS.filter(() => random.chance(0.8)).map(name => stepOf(name, random));
+}

@@ -1,0 +1,243 @@
+import { sql } from 'kysely';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { listAgents } from '../../src/storage/agents.ts';
+import {
+  claimAsyncCall,
+  findAsyncCall,
+  finishAsyncCall,
+  insertAsyncCall,
+  oldestCompletionMs,
+  readAsyncCall,
+  sumAsyncCallBytes,
+} from '../../src/storage/async-calls.ts';
+import type { Database } from '../../src/storage/database.ts';
+import type { DurableWrites } from '../../src/storage/durable.ts';
+import { readInstallationId } from '../../src/storage/installation-id.ts';
+import { findInstance, insertInstance, updateInstance } from '../../src/storage/instances.ts';
+import { deleteJobSchedule, insertJobSchedule, listJobSchedules } from '../../src/storage/job-schedules.ts';
+import { insertJob, type JobDraft } from '../../src/storage/job-submits.ts';
+import {
+  claimJob,
+  countOpenJobs,
+  finishJob,
+  listExpiredJobs,
+  listJobs,
+  markJobRunning,
+  readJob,
+} from '../../src/storage/jobs.ts';
+import { storedInstance } from '../parts/stored-instance.ts';
+
+export interface OpenDatabase {
+  readonly database: Database;
+  readonly writes: DurableWrites;
+  close(): Promise<unknown>;
+}
+
+/** What a text may hold that databases treat in different ways. */
+const ODD_TEXTS = [
+  ...['', ' ', 'a', 'B', 'b', 'A', 'ä', 'Z', '_', '-', '10', '9', '~', '\u{1F600}', 'e\u0301', '\u00e9'],
+  ...[
+    '\0',
+    'a\0',
+    'a\0b',
+    'a\x01',
+    'a\x01\x01',
+    'a\x01\x02',
+    'a\x02',
+    '\x01',
+    '\x02',
+    "it's",
+    '"',
+    '\\',
+    '%_',
+    '$1',
+    '?',
+  ],
+];
+
+const job = (id: string, more: Partial<JobDraft> = {}): JobDraft => ({
+  ...{ tenant: 't', id, spec: {} as JobDraft['spec'], status: 'PENDING', message: '', errorType: '', exitCode: null },
+  ...{ attempt: 1, nodeId: 'n', nodeEpoch: 0, isForAnother: false, instanceId: '', pid: '' },
+  ...{ submittedAtMs: 0, startedAtMs: null, endedAtMs: null, ...more },
+});
+/** A number of a job that is exact, and larger than 32 bits. */
+const LARGEST = 9_007_199_254_740_000;
+const OWNER = { nodeId: 'n', epoch: 0 };
+const BOUNDS = { maxOpen: 1000, maxOpenPerTenant: 1000 };
+
+const call = (id: string, more: object = {}) => ({
+  ...{ id, tenant: 't', urn: 'u', status: 'queued' as const, request: '{}', body: new Uint8Array([0, 1, 255]) },
+  ...{
+    webhook_url: '',
+    result: null,
+    error: null,
+    created_at_ms: 1_700_000_000_000,
+    completed_at_ms: null,
+    shard: 'shard-00',
+  },
+  ...{ lease_epoch: 0, ...more },
+});
+
+const ENDED = { status: 'SUCCEEDED', message: '', errorType: '', exitCode: 0, endedAtMs: 5 } as const;
+
+/** The common behaviour of all databases of the service, as tests. `open` makes an empty one. */
+export function describeStores(title: string, open: () => Promise<OpenDatabase>): void {
+  describe(`stored rows, ${title}`, () => {
+    let opened: OpenDatabase;
+    beforeAll(async () => {
+      opened = await open();
+    });
+    afterAll(() => opened?.close());
+    beforeEach(async () => {
+      for (const table of ['async_calls', 'instances', 'jobs', 'job_schedules'] as const) {
+        await opened.database.deleteFrom(table).execute();
+      }
+    });
+    const order = (...args: Parameters<DurableWrites['write']>) => opened.writes.write(...args);
+
+    test('a text comes back as it was written, a NUL as the sign for what cannot be written, and is found by itself only', async () => {
+      for (const [index, text] of ODD_TEXTS.entries()) {
+        const inserted = await opened.writes.write(insertJob, job(text, { message: text }), text, BOUNDS);
+        expect(inserted).toEqual({ sequence: index + 1 });
+      }
+      for (const [index, text] of ODD_TEXTS.entries()) {
+        const stored = await readJob(opened.database, index + 1);
+        const kept = text.replaceAll('\0', '\uFFFD');
+        expect(stored).toMatchObject({ fingerprint: kept, job: { id: kept, message: kept } });
+        // The same text is the same key.
+        expect(await opened.writes.write(insertJob, job(text), '', BOUNDS)).toBe('known');
+        const found = await opened.database.selectFrom('jobs').select('sequence').where('id', '=', text).execute();
+        expect(found).toEqual([{ sequence: index + 1 }]);
+      }
+    });
+
+    test('texts are in the order of their bytes, as pages of a list rely on it', async () => {
+      for (const text of ODD_TEXTS) {
+        await opened.writes.write(insertJobSchedule, {
+          ...{
+            tenant: 't',
+            id: text,
+            cron: '',
+            timezone: '',
+            overlap: 'skip',
+            submission: '{}',
+            created_at_ms: 1,
+            decided_until_ms: 1,
+          },
+        });
+      }
+      const listed = (await listJobSchedules(opened.database, 't')).map(({ id }) => id);
+      const kept = ODD_TEXTS.map(text => text.replaceAll('\0', '\uFFFD'));
+      expect(listed).toEqual(kept.toSorted((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b))));
+      const pivot = 'a\x01';
+      const behind = await opened.database
+        .selectFrom('job_schedules')
+        .select('id')
+        .where('id', '>', pivot)
+        .orderBy('id')
+        .execute();
+      expect(behind.map(({ id }) => id)).toEqual(listed.slice(listed.indexOf(pivot) + 1));
+    });
+
+    test('half of a pair of surrogates becomes what every encoder makes of it, and fails nothing', async () => {
+      await opened.writes.write(insertJob, job('x', { message: 'a\ud800b' }), '', BOUNDS);
+      expect((await readJob(opened.database, 1))?.job.message).toBe('a\ufffdb');
+    });
+
+    test('numbers are numbers up to the largest that is exact, and counts and sums too', async () => {
+      await opened.writes.write(insertJob, job('first'), '', BOUNDS);
+      const latest = job('latest', { exitCode: -1, submittedAtMs: LARGEST / 1000 });
+      expect(await opened.writes.write(insertJob, latest, '', BOUNDS)).toEqual({ sequence: LARGEST });
+      const before = await listJobs(opened.database, 't', { before: LARGEST, limit: 10 });
+      expect(before.map(({ sequence }) => sequence)).toEqual([1]);
+      expect((await readJob(opened.database, LARGEST))?.job.exitCode).toBe(-1);
+      expect(await countOpenJobs(opened.database, 'n')).toEqual({ running: 0, waiting: 2 });
+    });
+
+    test('bytes come back as bytes, and what is kept is counted', async () => {
+      await opened.writes.write(insertAsyncCall, call('a'), null);
+      const stored = await readAsyncCall(opened.database, 'a');
+      expect([...(stored?.body ?? [])]).toEqual([0, 1, 255]);
+      expect(stored?.body).toBeInstanceOf(Uint8Array);
+      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 3 }]);
+      expect(await oldestCompletionMs(opened.database)).toBeNull();
+      expect(await opened.writes.write(claimAsyncCall, 'a', null)).toBe(true);
+      expect(await opened.writes.write(claimAsyncCall, 'a', null)).toBe(false);
+      const end = { status: 'completed', result: '"x\\u0000"', error: null, completed_at_ms: 9 } as const;
+      await opened.writes.write(finishAsyncCall, 'a', null, end);
+      expect(await findAsyncCall(opened.database, 'a')).toEqual({
+        id: 'a',
+        tenant: 't',
+        urn: 'u',
+        created_at_ms: 1_700_000_000_000,
+        ...end,
+      });
+      expect(await oldestCompletionMs(opened.database)).toBe(9);
+    });
+
+    test('a claim of a job is one claim, and its instance ends with it', async () => {
+      await opened.writes.write(insertJob, job('x'), '', BOUNDS);
+      const instance = storedInstance({ id: 'i-1', owner: { kind: 'job', key: '1' } });
+      expect(await opened.writes.write(claimJob, 1, OWNER, instance)).toBe(true);
+      expect(await opened.writes.write(claimJob, 1, OWNER, storedInstance({ id: 'i-2' }))).toBe(false);
+      const running = { instanceId: 'i-1', pid: '5', message: '', startedAtMs: 2 };
+      expect(await markJobRunning(opened.database, 1, running)).toBe(true);
+      expect(await countOpenJobs(opened.database, 'n')).toEqual({ running: 1, waiting: 0 });
+      expect(await opened.writes.write(finishJob, 1, 'another', ENDED)).toBe(false);
+      expect(await opened.writes.write(finishJob, 1, 'n', ENDED)).toBe(true);
+      expect(await opened.writes.write(finishJob, 1, 'n', ENDED)).toBe(false);
+      expect((await findInstance(opened.database, 'i-1'))?.status).toBe('STOPPING');
+      const bounds = { endedBeforeMs: 6, keep: 0, limit: 10 };
+      expect(await listExpiredJobs(opened.database, bounds)).toEqual([1]);
+    });
+
+    test('an instance is inserted once by id, by name and by key, and changed only in the state that is meant', async () => {
+      const named = { namespace: 'ns', name: 'a', idempotency: { key: 'k', requestHash: 'h' } };
+      const insert = (id: string, agent = named) =>
+        insertInstance(opened.database, storedInstance({ id, status: 'RUNNING' }), agent);
+      expect(await insert('i-1')).toBe(true);
+      expect(await insert('i-1', { ...named, name: 'b', idempotency: { key: 'l', requestHash: 'h' } })).toBe(false);
+      expect(await insert('i-2')).toBe(false);
+      expect(await insert('i-2', { ...named, name: 'b' })).toBe(false);
+      expect(await insert('i-2', { ...named, name: 'b', idempotency: { key: 'l', requestHash: 'h' } })).toBe(true);
+      const ref = { id: 'i-1', epoch: 1, nodeId: storedInstance().nodeId };
+      expect(await updateInstance(opened.database, ref, ['RUNNING'], { status: 'STOPPING' })).toBe(true);
+      expect(await updateInstance(opened.database, ref, ['RUNNING'], { status: 'FAILED' })).toBe(false);
+      const list = await listAgents(opened.database, { tenant: 'default', limit: 10, afterId: null });
+      expect(list.map(({ id, status }) => [id, status])).toEqual([
+        ['i-1', 'STOPPING'],
+        ['i-2', 'RUNNING'],
+      ]);
+    });
+
+    test('a schedule is inserted and deleted once', async () => {
+      const row = {
+        tenant: 't',
+        id: 's',
+        cron: '',
+        timezone: '',
+        overlap: 'skip',
+        submission: '{}',
+        created_at_ms: 1,
+        decided_until_ms: 1,
+      } as const;
+      expect(await opened.writes.write(insertJobSchedule, row)).toBe(true);
+      expect(await opened.writes.write(insertJobSchedule, row)).toBe(false);
+      expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(true);
+      expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(false);
+    });
+
+    test('the installation has an id, which stays', async () => {
+      const id = await readInstallationId(opened.database);
+      expect(id).toMatch(/^[0-9a-f-]{36}$/);
+      expect(await readInstallationId(opened.database)).toBe(id);
+    });
+
+    test('an error of a query comes through, and the next query works', async () => {
+      await expect(sql`select 1 from nowhere`.execute(opened.database)).rejects.toThrow(/nowhere/);
+      await expect(order(insertAsyncCall as never, call('a') as never, null as never)).resolves.toBeUndefined();
+      await expect(order(insertAsyncCall as never, call('a') as never, null as never)).rejects.toThrow(/unique/i);
+      expect(opened.writes.problem()).toBeNull();
+    });
+  });
+}
