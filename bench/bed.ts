@@ -1,5 +1,5 @@
 import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
-import { Floor } from './floor/floor.ts';
+import { Floor, type FloorKind } from './floor/floor.ts';
 import type { LoadResult } from './load.ts';
 import type { Measurement } from './measure.ts';
 import { Rookery, type RookeryOptions } from './rookery.ts';
@@ -25,7 +25,7 @@ export class Bed {
   readonly raw: Record<string, unknown> = {};
   /** Flags of node for each server that is measured: its profiler. */
   readonly nodeArgs: readonly string[];
-  readonly #floors = new Map<number, Promise<Floor>>();
+  readonly #floors = new Map<string, Promise<Floor>>();
   readonly #servers = new Map<string, Promise<Rookery>>();
 
   /** `profileDir`: where each server writes a CPU profile of itself; `''` for none. */
@@ -37,8 +37,8 @@ export class Bed {
     this.nodeArgs = options.profileDir === '' ? [] : ['--cpu-prof', '--cpu-prof-dir', options.profileDir];
   }
 
-  floor(loops: number): Promise<Floor> {
-    return this.#once(this.#floors, loops, () => Floor.start(this.python.path, loops));
+  floor(loops: number, kind: FloorKind = 'http'): Promise<Floor> {
+    return this.#once(this.#floors, `${kind} ${loops}`, () => Floor.start(this.python.path, loops, kind));
   }
 
   rookery(options: RookeryOptions = {}): Promise<Rookery> {

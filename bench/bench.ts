@@ -11,7 +11,10 @@ import { findInterpreters } from '../scripts/pythons.ts';
 import { Bed, NotHere, type Row } from './bed.ts';
 import { generatorName } from './load.ts';
 import { type Machine, markdown, type Section } from './report.ts';
-import { createRate, createToResult } from './rows/create.ts';
+import { cluster } from './rows/cluster.ts';
+import { createNodeToResult, createRate, createToResult } from './rows/create.ts';
+import { createStages } from './rows/create-stages.ts';
+import { dashboard } from './rows/dashboard.ts';
 import { docker } from './rows/docker.ts';
 import { files } from './rows/files.ts';
 import { floorAlone } from './rows/floor.ts';
@@ -19,8 +22,10 @@ import { functionStreams } from './rows/function-streams.ts';
 import { functionColdStart, functionOverload, functionThroughput, functionWarm } from './rows/functions.ts';
 import { idleCpu, idleMemory } from './rows/idle.ts';
 import { jobs } from './rows/jobs.ts';
+import { kubernetes } from './rows/kubernetes.ts';
 import { overload } from './rows/overload.ts';
 import { registry } from './rows/registry.ts';
+import { restart } from './rows/restart.ts';
 import { runtimes } from './rows/runtimes.ts';
 import { supervisor } from './rows/supervisor.ts';
 import { throughput } from './rows/throughput.ts';
@@ -28,8 +33,22 @@ import { warmInvoke } from './rows/warm-invoke.ts';
 
 /** In the order of the design's table. `floor` alone is measured only when it is asked for. */
 const ROWS: readonly Row[] = [
-  ...[warmInvoke, throughput, createToResult, createRate, idleMemory, idleCpu, overload, jobs, registry, runtimes],
-  ...[docker, supervisor, files],
+  ...[
+    warmInvoke,
+    throughput,
+    createToResult,
+    createNodeToResult,
+    createStages,
+    createRate,
+    restart,
+    idleMemory,
+    idleCpu,
+    overload,
+    jobs,
+    registry,
+    runtimes,
+  ],
+  ...[docker, supervisor, kubernetes, files, cluster, dashboard],
   ...[functionWarm, functionThroughput, functionColdStart, functionOverload, functionStreams],
 ];
 const ASKED_ONLY: readonly Row[] = [floorAlone];

@@ -52,7 +52,7 @@ async function rawLoad(request: LoadRequest): Promise<LoadResult> {
   const shares = half === 0 ? [request.connections] : [request.connections - half, half];
   const results = await Promise.all(shares.map(connections => rawProcess({ ...request, connections })));
   const sum = (of: (result: LoadResult) => number) => results.reduce((total, result) => total + of(result), 0);
-  // Of times the larger one: what is reported is never better than what was seen.
+  // Of times the larger one: no report is better than the measurement.
   const largest = (of: (result: LoadResult) => number) => Math.max(...results.map(of));
   const refused = sum(result => result.refused);
   return {

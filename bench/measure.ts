@@ -2,7 +2,7 @@
 export interface Measurement {
   readonly what: string;
   readonly value: number;
-  readonly unit: 'ms' | '/s' | 'MB' | '%';
+  readonly unit: 'ms' | 'µs' | 's' | '/s' | 'MB' | '%' | '';
   /** The other side of the ratio, measured in the same run in alternation. */
   readonly against?: { readonly what: string; readonly value: number };
   /** What the design asks for, on `value` or on `value / against`. */

@@ -21,7 +21,7 @@ function read(path: string): string {
 
 function stat(pid: number): Stat | null {
   const text = read(`/proc/${pid}/stat`);
-  // The name in parentheses may hold anything; what follows it has fixed places.
+  // The name in parentheses may hold anything; the fields behind it have fixed places.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
   if (fields.length < 20) return null;
   return { pid, parent: Number(fields[1]), cpuTicks: Number(fields[11]) + Number(fields[12]) };

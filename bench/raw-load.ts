@@ -23,7 +23,7 @@ export interface LoadResult {
   readonly refused: number;
   /** Any other status, and lost connections. */
   readonly failed: number;
-  /** From the moment when all are connected; what is answered later does not count. */
+  /** From the moment when all are connected; later answers do not count. */
   readonly seconds: number;
   /** Of the 2xx ones. */
   readonly p50Micros: number;

@@ -11,8 +11,11 @@ export interface RookeryOptions {
   readonly withAuth?: boolean;
   /** More `--set` settings of `serve`. */
   readonly settings?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
   /** Flags of node: a profiler. */
   readonly nodeArgs?: readonly string[];
+  /** How long each start may take; the usual time by default. */
+  readonly readyMs?: number;
 }
 
 /** Rookery as it is served to users, with its metrics, traces and logs on, and a client on connections that stay open. */
@@ -32,7 +35,7 @@ export class Rookery {
   static async start(python: Interpreter, options: RookeryOptions = {}): Promise<Rookery> {
     const settings = [...(options.settings ?? [])];
     let token: string | undefined;
-    const env: Record<string, string> = {};
+    const env: Record<string, string> = { ...options.env };
     if (options.withAuth) {
       const secret = randomUUID() + randomUUID();
       settings.push('enable_func_token_auth=true', 'mounts.allow=/');
@@ -44,7 +47,8 @@ export class Rookery {
         .sign(new TextEncoder().encode(secret));
     }
     const args = settings.flatMap(setting => ['--set', setting]);
-    const served = await Served.start({ args, env, nodeArgs: options.nodeArgs ?? [] });
+    const { nodeArgs = [], readyMs } = options;
+    const served = await Served.start({ args, env, nodeArgs, ...(readyMs !== undefined && { readyMs }) });
     return new Rookery(served, token, python);
   }
 
@@ -58,11 +62,21 @@ export class Rookery {
     spec: {
       readonly runtime?: string;
       readonly handler?: string;
+      /** Undefined: the default of the service. */
+      readonly memory?: number | undefined;
       readonly sandbox_type?: string;
       readonly rootfs?: { readonly imageurl: string };
     } = {},
   ): Promise<string> {
-    const answer = await this.#post('/api/agent', {
+    return (await this.createTimed(code, spec)).id;
+  }
+
+  /** The same, with what `Server-Timing` says of it. */
+  async createTimed(
+    code = AGENT_CODE,
+    spec: Readonly<Record<string, unknown>> = {},
+  ): Promise<{ readonly id: string; readonly timing: string }> {
+    const { answer, timing } = await this.#ask('POST', '/api/agent', {
       namespace: 'bench',
       name: randomUUID(),
       mounts: [{ source: code, target: '/code', readonly: true }],
@@ -76,7 +90,7 @@ export class Rookery {
         ...spec,
       },
     });
-    return String(answer.instance_id);
+    return { id: String(answer.instance_id), timing };
   }
 
   async createMany(count: number, callers = 8): Promise<string[]> {
@@ -100,6 +114,11 @@ export class Rookery {
     await Promise.all(Array.from({ length: 8 }, caller));
   }
 
+  /** Deletes one; what `Server-Timing` says of it. */
+  async deleteTimed(id: string): Promise<string> {
+    return (await this.#ask('DELETE', `/api/agent/${id}`)).timing;
+  }
+
   async invoke(id: string, event: unknown): Promise<unknown> {
     return (await this.#post(invokePath(id), event)).data;
   }
@@ -115,11 +134,26 @@ export class Rookery {
     await this.served.remove();
   }
 
-  #post(path: string, body: unknown): Promise<Record<string, unknown>> {
-    return this.#send('POST', path, JSON.stringify(body));
+  /** The next server on the same data directory, after this one has ended. It has the directory from now on. */
+  async again(): Promise<Rookery> {
+    const next = new Rookery(await this.served.next(), this.token, this.#python);
+    await this.#pool.close();
+    return next;
   }
 
-  async #send(method: 'GET' | 'POST' | 'DELETE', path: string, body?: string): Promise<Record<string, unknown>> {
+  #post(path: string, body: unknown): Promise<Record<string, unknown>> {
+    return this.#send('POST', path, body);
+  }
+
+  async #send(method: 'GET' | 'POST' | 'DELETE', path: string, body?: unknown): Promise<Record<string, unknown>> {
+    return (await this.#ask(method, path, body)).answer;
+  }
+
+  async #ask(
+    method: 'GET' | 'POST' | 'DELETE',
+    path: string,
+    body?: unknown,
+  ): Promise<{ readonly answer: Record<string, unknown>; readonly timing: string }> {
     const response = await this.#pool.request({
       method,
       path,
@@ -127,11 +161,12 @@ export class Rookery {
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
         ...(this.token === undefined ? {} : { authorization: `Bearer ${this.token}` }),
       },
-      body: body ?? null,
+      body: body === undefined ? null : JSON.stringify(body),
     });
     const text = await response.body.text();
     if (response.statusCode !== 200) throw new Error(`${method} ${path} answered ${response.statusCode}: ${text}`);
-    return JSON.parse(text) as Record<string, unknown>;
+    const answer = JSON.parse(text) as Record<string, unknown>;
+    return { answer, timing: String(response.headers['server-timing'] ?? '') };
   }
 }
 

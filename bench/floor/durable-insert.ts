@@ -1,7 +1,7 @@
 /**
  * What a durable register costs at the least where the registry is a SQLite database: a bare `node:http` server that parses the
  * body, hands it to a thread, and answers fixed bytes once the thread has inserted a row of that name and flushed the log. No rules,
- * no tenants, no metrics; what waits at one moment shares a transaction and a flush. The arguments are a directory for the database
+ * no tenants, no metrics; requests that wait at one moment share a transaction and a flush. The arguments are a directory for the database
  * and a file with the answer.
  */
 import { fdatasyncSync, openSync, readFileSync } from 'node:fs';

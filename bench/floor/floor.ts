@@ -1,7 +1,13 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
-const SERVER = fileURLToPath(new URL('server.ts', import.meta.url));
+/** `http`: with `node:http` in front, as any server in Node has it; `raw`: what is left of it without. */
+export type FloorKind = 'http' | 'raw';
+
+const SERVERS: Readonly<Record<FloorKind, string>> = {
+  http: fileURLToPath(new URL('server.ts', import.meta.url)),
+  raw: fileURLToPath(new URL('raw-server.ts', import.meta.url)),
+};
 
 /** A running floor: `POST <url>/0` to `POST <url>/<loops - 1>`. */
 export class Floor {
@@ -15,8 +21,8 @@ export class Floor {
     this.paths = Array.from({ length: loops }, (_, index) => `/${index}`);
   }
 
-  static async start(python: string, loops: number): Promise<Floor> {
-    const child = spawn(process.execPath, ['--import', 'tsx', SERVER, python, String(loops)], {
+  static async start(python: string, loops: number, kind: FloorKind = 'http'): Promise<Floor> {
+    const child = spawn(process.execPath, ['--import', 'tsx', SERVERS[kind], python, String(loops)], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     const line = await new Promise<string>((resolve, reject) => {

@@ -1,26 +1,38 @@
 import { type Bed, interleave, type Row } from '../bed.ts';
 import { load } from '../load.ts';
 import { type Measurement, median } from '../measure.ts';
-import { BODY } from './warm-invoke.ts';
+import { BODY, RAW_FLOOR } from './warm-invoke.ts';
 
 /** The floor alone: what this machine can do at all. */
 export const floorAlone: Row = {
   name: 'floor',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
-    const floor = await bed.floor(8);
-    const common = { url: floor.url, body: BODY, durationMs: bed.roundMs };
+    const [floor, raw] = await Promise.all([bed.floor(8), bed.floor(8, 'raw')]);
+    const one = { body: BODY, durationMs: bed.roundMs, paths: ['/0'], connections: 1 };
+    const many = { body: BODY, durationMs: bed.roundMs, paths: floor.paths, connections: 32 };
     const sides = await interleave(bed, {
-      one: () => load({ ...common, paths: ['/0'], connections: 1 }),
-      many: () => load({ ...common, paths: floor.paths, connections: 32 }),
+      one: () => load({ ...one, url: floor.url }),
+      rawOne: () => load({ ...one, url: raw.url }),
+      many: () => load({ ...many, url: floor.url }),
+      rawMany: () => load({ ...many, url: raw.url }),
     });
     bed.raw.floor = sides;
+    const p50 = (side: keyof typeof sides) => median(sides[side].map(result => result.p50Micros)) / 1000;
+    const perSecond = (side: keyof typeof sides) =>
+      median(sides[side].map(({ requests, seconds }) => requests / seconds));
     return [
-      { what: 'floor, 1 caller, p50', value: median(sides.one.map(result => result.p50Micros)) / 1000, unit: 'ms' },
+      {
+        what: 'floor, 1 caller, p50',
+        value: p50('one'),
+        unit: 'ms',
+        against: { what: RAW_FLOOR, value: p50('rawOne') },
+      },
       { what: 'floor, 1 caller, p99', value: median(sides.one.map(result => result.p99Micros)) / 1000, unit: 'ms' },
       {
         what: 'floor, 32 callers over 8 loops',
-        value: median(sides.many.map(({ requests, seconds }) => requests / seconds)),
+        value: perSecond('many'),
         unit: '/s',
+        against: { what: RAW_FLOOR, value: perSecond('rawMany') },
       },
     ];
   },

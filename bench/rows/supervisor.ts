@@ -4,7 +4,7 @@ import { type Bed, NotHere, type Row } from '../bed.ts';
 import { atMost, delay, type Measurement, percentile } from '../measure.ts';
 
 const EVENT = { name: 'Ada' };
-/** What a person does between two creates, as in the row `create`. */
+/** A person's pause between two creates, as in the row `create`. */
 const PAUSE_MS = 20;
 const SUPERVISED = { sandbox_type: 'supervisor' };
 

@@ -2,7 +2,7 @@ import { type Bed, interleave, type Row } from '../bed.ts';
 import { load } from '../load.ts';
 import { atLeast, type Measurement, median } from '../measure.ts';
 import { invokePath } from '../rookery.ts';
-import { BODY } from './warm-invoke.ts';
+import { BODY, RAW_FLOOR } from './warm-invoke.ts';
 
 const CALLERS = 32;
 const INSTANCES = 8;
@@ -11,11 +11,12 @@ const INSTANCES = 8;
 export const throughput: Row = {
   name: 'throughput',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
-    const [floor, rookery] = await Promise.all([bed.floor(INSTANCES), bed.rookery()]);
+    const [floor, raw, rookery] = await Promise.all([bed.floor(INSTANCES), bed.floor(INSTANCES, 'raw'), bed.rookery()]);
     const ids = await rookery.createMany(INSTANCES);
     const many = { body: BODY, connections: CALLERS, durationMs: bed.roundMs };
     const sides = await interleave(bed, {
       floor: () => load({ ...many, url: floor.url, paths: floor.paths }),
+      raw: () => load({ ...many, url: raw.url, paths: raw.paths }),
       rookery: () => load({ ...many, url: rookery.url, paths: ids.map(invokePath) }),
     });
     bed.raw.throughput = sides;
@@ -29,7 +30,13 @@ export const throughput: Row = {
         value: perSecond('rookery'),
         unit: '/s',
         against: { what: 'floor', value: perSecond('floor') },
-        target: atLeast('ratio', 0.6),
+        target: atLeast('ratio', 1.1),
+      },
+      {
+        what: 'the same',
+        value: perSecond('rookery'),
+        unit: '/s',
+        against: { what: RAW_FLOOR, value: perSecond('raw') },
       },
       {
         what: 'the same, p99',

@@ -4,16 +4,24 @@ import { atMost, type Measurement, median } from '../measure.ts';
 import { invokePath } from '../rookery.ts';
 
 export const BODY = '{"name":"Ada","numbers":[1,2,3],"note":"a small event"}';
+/** What the other side of a ratio is called when it has no `node:http` in it. */
+export const RAW_FLOOR = 'floor on raw sockets';
 
 /** One caller, one agent that is there already: what the platform itself costs. */
 export const warmInvoke: Row = {
   name: 'warm-invoke',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
-    const [floor, open, guarded] = await Promise.all([bed.floor(8), bed.rookery(), bed.rookery({ withAuth: true })]);
+    const [floor, raw, open, guarded] = await Promise.all([
+      bed.floor(8),
+      bed.floor(8, 'raw'),
+      bed.rookery(),
+      bed.rookery({ withAuth: true }),
+    ]);
     const [openId, guardedId] = await Promise.all([open.create(), guarded.create()]);
     const one = { body: BODY, connections: 1, durationMs: bed.roundMs };
     const sides = await interleave(bed, {
       floor: () => load({ ...one, url: floor.url, paths: ['/0'] }),
+      raw: () => load({ ...one, url: raw.url, paths: ['/0'] }),
       open: () => load({ ...one, url: open.url, paths: [invokePath(openId)] }),
       guarded: () => {
         const token = guarded.token ?? '';
@@ -33,10 +41,17 @@ export const warmInvoke: Row = {
         target: atMost('ratio', bound),
       },
       {
+        what: `${title}, p50`,
+        value: ms(side, 'p50Micros'),
+        unit: 'ms',
+        against: { what: RAW_FLOOR, value: ms('raw', 'p50Micros') },
+      },
+      {
         what: `${title}, p99`,
         value: ms(side, 'p99Micros'),
         unit: 'ms',
         against: { what: 'floor', value: ms('floor', 'p99Micros') },
+        target: atMost('ratio', 1.5),
       },
       {
         what: `${title}, max`,
