@@ -5,6 +5,7 @@ import { bin, ROOT, run } from './command.ts';
 import { findLeaks } from './leaks.ts';
 import { findBrokenLinks } from './links.ts';
 import { lockfileProblems } from './lockfile.ts';
+import { findOtherNative, findStaleNative, missingCompiler } from './native.ts';
 
 interface Check {
   readonly name: string;
@@ -15,7 +16,7 @@ interface Check {
 }
 
 /** Python code that runs inside sandboxes; each of them must be readable by Python 3.6. */
-const PYTHON_PACKAGES = ['rookery_runtime', 'rookery_zygote'].map(name => `runtimes/python/${name}`);
+const PYTHON_PACKAGES = ['rookery_build', 'rookery_runtime', 'rookery_zygote'].map(name => `runtimes/python/${name}`);
 
 const checks: readonly Check[] = [
   {
@@ -24,12 +25,15 @@ const checks: readonly Check[] = [
       tool(bin('biome'), ['ci', '--error-on-warnings', `--colors=${process.stdout.isTTY ? 'force' : 'off'}`, '.']),
   },
   { name: 'types', run: () => tool(bin('tsc'), ['-p', '.']) },
+  { name: 'types of the dashboard', run: () => tool(bin('tsc'), ['-p', 'dashboard']) },
   { name: 'dead code', run: () => tool(bin('knip'), ['--no-progress']) },
   {
     name: 'generated files are fresh',
     run: () => tool(process.execPath, ['--import', 'tsx', 'scripts/generate.ts', '--check']),
   },
   { name: 'lockfile is whole', run: async () => lockfileProblems() },
+  { name: 'the native program is built from its sources', run: async () => findStaleNative() },
+  { name: 'the native program is what its sources give', missing: missingCompiler, run: findOtherNative },
   { name: 'links of the documents', run: findBrokenLinks },
   { name: 'no path of a machine, no registry host', run: findLeaks },
   {

@@ -8,7 +8,7 @@ type Test = readonly [title: string, status: string, ...ancestors: string[]];
 
 function report(file: string, ...tests: Test[]): VitestReport {
   const assertionResults = tests.map(([title, status, ...ancestorTitles]) => ({ title, status, ancestorTitles }));
-  return { testResults: [{ name: `/work/${file}`, status: 'passed', assertionResults }] };
+  return { testResults: [{ name: `/work/${file}`, status: 'passed', startTime: 0, endTime: 0, assertionResults }] };
 }
 
 test('a claim is a line of a table with the file of its test and words of its title', () => {
@@ -67,7 +67,7 @@ describe('a claim', () => {
     ['is in another file', report('test/sandbox/other.test.ts', ['the door of a is shut', 'passed'])],
     ['has another title', report(CLAIM.file, ['the door of a is open', 'passed'])],
     ['is in a file that was not loaded', report(CLAIM.file)],
-    // What `describeWith` puts in place of a suite that REQUIRE names.
+    // `describeWith` puts this in place of a suite that REQUIRE names.
     ['was not made', report(CLAIM.file, ['has what REQUIRE=docker demands', 'failed'])],
   ])('whose test %s fails the run', (_, run) => {
     expect(judgeClaims([CLAIM], run, []).failures).toEqual([

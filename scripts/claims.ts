@@ -13,6 +13,9 @@ export interface VitestReport {
     /** The absolute path of the file. */
     readonly name: string;
     readonly status: string;
+    /** In milliseconds of the clock. */
+    readonly startTime: number;
+    readonly endTime: number;
     readonly assertionResults: readonly {
       readonly status: string;
       readonly ancestorTitles: readonly string[];

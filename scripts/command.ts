@@ -21,7 +21,7 @@ export interface CommandOptions {
   readonly capture?: boolean;
 }
 
-/** Runs a program to its end. Never rejects: what went wrong is in the code and the output. */
+/** Runs a program to its end. Never rejects: the code and the output say what went wrong. */
 export function run(program: string, args: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
   return new Promise(resolve => {
     const child = spawn(program, args, {

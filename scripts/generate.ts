@@ -13,6 +13,8 @@ interface Generated {
   readonly make: () => Promise<string>;
 }
 
+const TYPESCRIPT = 'clients/typescript/src';
+const PYTHON = 'clients/python/src/rookery';
 const ZYGOTE = 'runtimes/python/rookery_zygote';
 
 /** A new generated file is a line here. */
@@ -21,11 +23,28 @@ const GENERATED: readonly Generated[] = [
   { file: 'rookery.sample.yaml', make: async () => (await import('../src/config/document.ts')).sampleFile() },
   { file: 'docs/metrics.md', make: async () => (await import('../src/telemetry/document.ts')).metricsPage() },
   { file: 'docs/cli.md', make: cliPage },
+  {
+    file: 'docs/rookery.schema.json',
+    make: async () => `${JSON.stringify((await import('../src/cli/deploy-file.ts')).deploySchema(), null, 2)}\n`,
+  },
   { file: 'docs/errors.md', make: async () => (await import('./errors-page.ts')).errorsPage() },
   { file: 'docs/limits.md', make: async () => (await import('./limits-page.ts')).limitsPage() },
   { file: `${ZYGOTE}/container_filter.json`, make: containerFilter },
   { file: 'openapi/frontend.json', make: async () => (await import('./openapi.ts')).openApiDocument('frontend') },
   { file: 'openapi/meta.json', make: async () => (await import('./openapi.ts')).openApiDocument('meta') },
+  { file: 'openapi/rookery.json', make: async () => (await import('./client-document.ts')).clientDocument() },
+  // From the one above.
+  { file: `${TYPESCRIPT}/generated.ts`, make: async () => clientTypes('typescriptTypes') },
+  // Packed by the same code, a directory is the same package for the command line and for the client.
+  ...['code-archive.ts', 'server-events.ts'].map(name => ({
+    file: `${TYPESCRIPT}/${name}`,
+    make: async () => clientCopy(name),
+  })),
+  { file: `${PYTHON}/types.py`, make: async () => clientTypes('pythonTypes') },
+  ...['__init__', 'agents', 'client', 'code', 'connection', 'functions', 'jobs', 'terminal'].map(name => ({
+    file: `${PYTHON}/_sync/${name}.py`,
+    make: async () => (await import('./client-sync.ts')).syncModule(name),
+  })),
 ];
 
 const root = join(import.meta.dirname, '..');
@@ -55,6 +74,17 @@ async function cliPage(): Promise<string> {
     import('../src/cli/io.ts'),
   ]);
   return cliPage({ io: processIo(new AbortController().signal), version: '', exitCode: 0 });
+}
+
+async function clientTypes(language: 'typescriptTypes' | 'pythonTypes'): Promise<string> {
+  const types = await import('./client-types.ts');
+  return types[language](types.readClientDocument());
+}
+
+/** What the command line and the client of TypeScript have in common: a published package has no files but its own. */
+function clientCopy(name: string): string {
+  const source = readFileSync(join(root, 'src/cli', name), 'utf8').replace("'./exit.ts'", "'./error.ts'");
+  return `// Made by \`npm run generate\` from src/cli/${name}.\n${source}`;
 }
 
 async function containerFilter(): Promise<string> {

@@ -7,7 +7,17 @@ import { bin, ROOT, run } from './command.ts';
 /** The table of ARCHITECTURE.md: what each file may import of these, by the paths that it would write. */
 const TARGETS = [
   ...['core/x.ts', 'lib/x.ts', 'telemetry/x.ts', 'config/x.ts', 'storage/x.ts', 'registry/x.ts', 'instances/x.ts'],
-  ...['agents/x.ts', 'functions/x.ts', 'jobs/x.ts', 'http/x.ts', 'frontend/x.ts', 'meta/x.ts', 'cli/x.ts', 'server.ts'],
+  ...[
+    'agents/x.ts',
+    'functions/x.ts',
+    'jobs/x.ts',
+    'events/x.ts',
+    'http/x.ts',
+    'frontend/x.ts',
+    'meta/x.ts',
+    'cli/x.ts',
+    'server.ts',
+  ],
   ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts', 'runtime/frames.ts'],
   ...['sandbox/driver.ts', 'sandbox/drivers.ts', 'sandbox/docker/definition.ts'],
   ...['fastify', 'kysely', 'dockerode', '@kubernetes/client-node'],
@@ -23,7 +33,7 @@ const SERVICE = [
 ];
 const ENTRY = [
   ...[...BASE, 'telemetry/x.ts', 'http/x.ts', 'registry/x.ts', 'agents/x.ts', 'functions/x.ts', 'jobs/x.ts'],
-  ...['sandbox/driver.ts', 'runtime/channel.ts', 'fastify'],
+  ...['events/x.ts', 'sandbox/driver.ts', 'runtime/channel.ts', 'fastify'],
 ];
 const RULES: Readonly<Record<string, readonly string[]>> = {
   'core/file.ts': [],
@@ -38,10 +48,12 @@ const RULES: Readonly<Record<string, readonly string[]>> = {
   'sandbox/docker/file.ts': [...BASE, 'telemetry/x.ts', 'dockerode', '@kubernetes/client-node'],
   'http/file.ts': [...BASE, 'telemetry/x.ts', 'fastify'],
   'registry/file.ts': [...BASE, 'storage/x.ts'],
+  'cluster/file.ts': [...BASE, 'telemetry/x.ts', 'storage/x.ts', 'http/x.ts'],
   'instances/file.ts': INSTANCES,
   'agents/file.ts': INSTANCES,
   'functions/file.ts': SERVICE,
   'jobs/file.ts': SERVICE,
+  'events/file.ts': [...BASE, 'instances/x.ts', 'jobs/x.ts'],
   'frontend/file.ts': ENTRY,
   'frontend/agents/file.ts': ENTRY,
   'meta/file.ts': ENTRY,

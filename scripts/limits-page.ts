@@ -50,6 +50,18 @@ const ROWS: {
     'How deep objects and arrays in the body of a job may stand in each other',
     levels => `${levels} levels`,
   ],
+  previousLogs: [
+    'Logs of the runs of an agent before its restarts',
+    ({ runs, lines, bytes: most }) => `of ${runs} runs, the last ${lines} lines, at most ${bytes(most)} of each`,
+  ],
+  restartsInRow: [
+    'Restarts of an agent by its policy `on-failure`, in a row',
+    ({ default: usual, max }) => `${usual}, at most ${max}`,
+  ],
+  longestRestartPauseMs: ['Pause before a restart by policy', duration],
+  restartResetMs: ['An agent that has run so long begins a new row of restarts', duration],
+  secretValueBytes: ['The value of a secret', bytes],
+  secretsPerTenant: ['Secrets of a tenant; above it 429', String],
   poolList: ['Pools on one page of the list', page],
   fileUploadBytes: ['One file of an upload into a sandbox; above it 413', bytes],
   filePathBytes: ['A path inside a sandbox', value => `${value} bytes`],
@@ -69,6 +81,8 @@ const ROWS: {
     'Logs that are followed at a time: of one tenant, and in all; above it 429',
     ({ perTenant, inAll }) => `${perTenant}; ${inAll}`,
   ],
+  keptEvents: ['Events of `GET /api/events` that are kept for readers who come back, all tenants together', String],
+  historySubjects: ['Agents, and functions, whose calls have a history of their own', String],
   logChunkBytes: ['What is read of a log at a time: what one follower holds that does not read', bytes],
   logLineBytes: ['A line of a log; a longer one comes in pieces', bytes],
   waitingLogBytes: [
@@ -86,6 +100,12 @@ const ROWS: {
   passHeadBytes: ['The head of an answer from a port inside a sandbox; above it 502', kibibytes],
   passHeaders: ['Headers of such an answer; above it 502', String],
   passInterimAnswers: ['Interim answers (1xx) before such an answer, which are dropped; above it 502', String],
+  linkSeconds: [
+    'How long a signed link to an address may hold, seconds',
+    ({ min, default: usual, max }: typeof LIMITS.linkSeconds) => `${min} to ${max}, default ${usual}`,
+  ],
+  peerConnections: ['Requests that are forwarded to one other replica at a time; above it 503', String],
+  peerConnectMs: ['How long a connection to another replica may take; then 503', duration],
   portConnections: ['Connections through one published port of a process sandbox at a time', String],
   portConnectionsInAll: [
     'Connections and UDP callers through all published ports of process sandboxes at a time',

@@ -29,7 +29,7 @@ export function problemsOf({ packages }: Lockfile): readonly string[] {
   for (const [path, locked] of Object.entries(packages)) {
     if (locked.resolved?.startsWith('http')) problems.push(`${path} names a registry (see .npmrc)`);
     if (path !== '' && locked.link !== true && locked.integrity === undefined && !mayLackIntegrity(path, locked)) {
-      problems.push(`${path} has no integrity: what is installed could be anything`);
+      problems.push(`${path} has no integrity: npm could install anything for it`);
     }
     if (locked.integrity !== undefined && WITHOUT_INTEGRITY.has(path)) {
       problems.push(`${path} has its integrity now: take it from the list of those that may lack it`);

@@ -4,7 +4,7 @@ import { VERSION } from '../src/version.ts';
 
 /**
  * The OpenAPI document of an entry, as `GET /openapi.json` of a running service answers it. Documents come from the routes alone, so
- * what the routes work with is only a shadow here: nothing of it is ever asked.
+ * the services behind the routes are empty stand-ins here: nothing ever calls them.
  */
 export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<string> {
   const parts = {
@@ -21,6 +21,7 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
       ? createFrontend({
           ...parts,
           tracer: SHADOW,
+          addresses: { domain: { domain: 'localhost', scheme: 'http' }, key: Buffer.alloc(0) },
           invoked: SHADOW,
           instances: SHADOW,
           functions: SHADOW,
@@ -29,6 +30,11 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
           findPath: SHADOW,
           service: SHADOW,
           jobs: SHADOW,
+          code: SHADOW,
+          builds: SHADOW,
+          secrets: SHADOW,
+          cluster: SHADOW,
+          observed: SHADOW,
         })
       : createMeta({ ...parts, registry: SHADOW });
   try {

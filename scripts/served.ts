@@ -22,6 +22,8 @@ export interface ServeOptions {
   readonly nodeArgs?: readonly string[];
   /** A program and its arguments that become the server: `prlimit --nofile=100:100`. */
   readonly under?: readonly string[];
+  /** How long it may take until it is ready; 30 s by default. */
+  readonly readyMs?: number;
 }
 
 /**
@@ -68,7 +70,7 @@ export class Served {
     });
     const lines: string[] = [];
     try {
-      const urls = await readyUrls(child, lines);
+      const urls = await readyUrls(child, lines, options.readyMs ?? READY_TIMEOUT_MS);
       return new Served(child, urls, dataDir, { options, lines });
     } catch (error) {
       child.kill('SIGKILL');
@@ -91,7 +93,7 @@ export class Served {
     return this.process.exitCode !== null || this.process.signalCode !== null;
   }
 
-  /** Sends a signal and waits for the end; returns the exit code (null after a signal). Agents live on unless told otherwise. */
+  /** Sends a signal and waits for the end; returns the exit code (null after a signal). Agents live on unless the flags say otherwise. */
   async end(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
     if (this.hasEnded) return this.process.exitCode;
     const ended = new Promise<void>(resolve => this.process.once('exit', () => resolve()));
@@ -129,10 +131,10 @@ function ownEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('ROOKERY_')));
 }
 
-function readyUrls(child: ChildProcess, lines: string[]): Promise<[string, string]> {
+function readyUrls(child: ChildProcess, lines: string[], readyMs: number): Promise<[string, string]> {
   return new Promise((resolve, reject) => {
     const fail = (why: string) => reject(new Error(`the server ${why}:\n${lines.join('\n')}`));
-    const timer = setTimeout(() => fail(`was not ready after ${READY_TIMEOUT_MS / 1000} s`), READY_TIMEOUT_MS);
+    const timer = setTimeout(() => fail(`was not ready after ${readyMs / 1000} s`), readyMs);
     child.once('error', error => fail(`could not be started (${error.message})`));
     // `close`, not `exit`: by then all that it wrote has been read.
     child.once('close', (code, signal) => {

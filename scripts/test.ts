@@ -3,12 +3,13 @@
  * of this machine. The last line sums all: `N passed, N failed[, N skipped]`. With arguments only Vitest runs, with them.
  */
 import { chmodSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
 import { judgeClaims, readClaims, type VitestReport } from './claims.ts';
 import { ARGUMENTS, bin, ROOT, run } from './command.ts';
 import { findInterpreters } from './pythons.ts';
+import { filesToRunAgain, MOST_FILES, settle } from './second-run.ts';
 import { readUnittest, type Tally } from './unittest-summary.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'rookery-test-'));
@@ -29,20 +30,40 @@ function add(tally: Tally): void {
   total.skipped += tally.skipped;
 }
 
-async function runVitest(reportFile: string): Promise<Tally> {
+/** Null: Vitest wrote no report. */
+async function vitest(
+  reportFile: string,
+  args: readonly string[],
+): Promise<{ code: number; report: VitestReport | null }> {
   const { code } = await run(
     bin('vitest'),
-    ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`, ...ARGUMENTS],
+    ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`, ...args],
     { env: { ROOKERY_TEST_BUILT: '1', ...TEMPORARY } },
   );
+  try {
+    return { code, report: JSON.parse(readFileSync(reportFile, 'utf8')) as VitestReport };
+  } catch {
+    return { code, report: null };
+  }
+}
+
+/** The whole suite shares two cores: a test that fails among all others is judged by a run of its file alone, and named if that passes. */
+async function vitestTwice(): Promise<{ code: number; report: VitestReport | null }> {
+  const first = await vitest(join(scratch, 'vitest.json'), ARGUMENTS);
+  const again = first.report === null || ARGUMENTS.length > 0 ? [] : filesToRunAgain(first.report);
+  if (first.report === null || again.length === 0) return first;
+  const second = await vitest(join(scratch, 'vitest-again.json'), again);
+  if (second.report === null) return first;
+  const { report, unstable } = settle(first.report, second.report);
+  for (const title of unstable) console.log(`unstable: failed among all tests, passed alone: ${title}`);
+  return { code: second.code, report };
+}
+
+async function runVitest(): Promise<Tally> {
+  const { code, report } = await vitestTwice();
   const tally = { passed: 0, failed: 0, skipped: 0 };
   const skippedSuites = new Set<string>();
-  let report: VitestReport;
-  try {
-    report = JSON.parse(readFileSync(reportFile, 'utf8')) as VitestReport;
-  } catch {
-    return { passed: 0, failed: 1, skipped: 0 };
-  }
+  if (report === null) return { passed: 0, failed: 1, skipped: 0 };
   for (const file of report.testResults) {
     // A file that could not be loaded has no tests, and is a failure all the same.
     if (file.status === 'failed' && !file.assertionResults.some(result => result.status === 'failed'))
@@ -78,7 +99,33 @@ function pythonSuites(): readonly string[] {
     .sort();
 }
 
-async function runPython(interpreter: Interpreter, suite: string): Promise<Tally> {
+interface PythonRun {
+  readonly interpreter: Interpreter;
+  readonly suite: string;
+}
+
+/** As many at once as there are cores: each has directories, ports and namespaces of its own, and much of it waits. */
+async function runPythons(interpreters: readonly Interpreter[]): Promise<void> {
+  const runs = pythonSuites().flatMap(suite => interpreters.map(interpreter => ({ interpreter, suite })));
+  const failed: { readonly run: PythonRun; readonly tally: Tally }[] = [];
+  const work = async () => {
+    for (let next = runs.shift(); next !== undefined; next = runs.shift()) {
+      const tally = await runPython(next);
+      if (tally.failed > 0) failed.push({ run: next, tally });
+      else add(tally);
+    }
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, work));
+  // As with Vitest: a few that failed beside another are judged by a run of their own.
+  for (const { run: again, tally } of failed) {
+    const second = failed.length > MOST_FILES ? tally : await runPython(again);
+    if (second.failed === 0)
+      console.log(`unstable: failed beside another, passed alone: python${again.interpreter.version} ${again.suite}`);
+    add(second);
+  }
+}
+
+async function runPython({ interpreter, suite }: PythonRun): Promise<Tally> {
   const { code, output } = await run(interpreter.path, ['-B', '-m', 'unittest', 'discover', '-s', suite], {
     cwd: PYTHON_ROOT,
     env: { PYTHONPATH: PYTHON_ROOT, TMPDIR: temporary },
@@ -108,16 +155,14 @@ function treeOf(path: string): readonly string[] {
 try {
   const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts']);
   if (build.code !== 0) add({ passed: 0, failed: 1, skipped: 0 });
-  add(await runVitest(join(scratch, 'vitest.json')));
+  add(await runVitest());
   if (ARGUMENTS.length === 0) {
     const interpreters = await findInterpreters();
     if (interpreters.length === 0) {
       console.log('no Python 3.6 or newer was found: the runtime cannot be tested');
       add({ passed: 0, failed: 1, skipped: 0 });
     }
-    for (const suite of pythonSuites()) {
-      for (const interpreter of interpreters) add(await runPython(interpreter, suite));
-    }
+    await runPythons(interpreters);
   }
   // tsx keeps what it has compiled.
   const left = readdirSync(temporary).filter(name => !name.startsWith('tsx-'));
