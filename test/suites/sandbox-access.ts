@@ -3,7 +3,7 @@ import { rm } from 'node:fs/promises';
 import { PassThrough, Readable } from 'node:stream';
 import { buffer, text } from 'node:stream/consumers';
 import { finished } from 'node:stream/promises';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { OpenExec, OpenExecRequest, SandboxAccess } from '../../src/sandbox/access.ts';
 import type { SandboxDriver, SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
 import { available } from '../parts/available.ts';
@@ -163,6 +163,8 @@ export function describeAccess(
         const writing = access.writeFile(`${directory}/new`, { mode: null }, content, signal());
         writing.catch(() => undefined);
         content.write('half');
+        // It has begun when somebody reads of it; until then it is not open.
+        await vi.waitFor(() => expect(content.readableLength).toBe(0), { timeout: WAIT_MS, interval: 5 });
         const ends = [exec.stdout, exec.stderr, exec.stdin, connection].map(stream =>
           finished(stream).catch(() => undefined),
         );

@@ -5,6 +5,7 @@
 const fs = require('node:fs');
 const net = require('node:net');
 const { log } = require('./failure.js');
+const { rehearse } = require('./rehearsal.js');
 const { Server } = require('./server.js');
 
 const EXIT_USAGE = 2;
@@ -113,8 +114,7 @@ if (waits === undefined) {
   serve();
 } else {
   process.argv.splice(2, 1);
-  // What loads modules is made with the first one: now, while nobody waits.
-  import('data:text/javascript,').then(() => {
+  rehearse().then(() => {
     takeOrders(Number(waits));
     serve();
   });

@@ -5,6 +5,8 @@ import os
 CONTROLLERS = ("memory", "cpu", "pids")
 #: Our subtree; groups of sandboxes are its children.
 SUBTREE = "rookery"
+#: Each time somebody else may have removed it again.
+_MAKE_TRIES = 5
 
 
 class Place:
@@ -117,9 +119,28 @@ def paths_of(places, name):
 
 def create_and_join(places, name):
     """Makes the groups called `name` and moves this process into them. Fails with OSError."""
-    for path in sorted(set(paths_of(places, name).values())):
-        os.mkdir(path, 0o755)
-        _write(os.path.join(path, "cgroup.procs"), "0")
+    made = set()
+    for place in places.values():
+        path = place.path(name)
+        if path not in made:
+            made.add(path)
+            _make_group(place, path)
+            _write(os.path.join(path, "cgroup.procs"), "0")
+
+
+def _make_group(place, path):
+    for tried in range(_MAKE_TRIES):
+        try:
+            os.mkdir(path, 0o755)
+            return
+        except FileNotFoundError:
+            # Of another service on this machine that ended: it removes our common subtree when nothing is in it.
+            if tried == _MAKE_TRIES - 1:
+                raise
+            if place.version == 1:
+                _make(place.parent)
+            else:
+                _enable_unified(os.path.dirname(place.parent))
 
 
 def open_limit_files(places, name):

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 
-from . import cgroups, frames, layers, lockfile, network_names, plan, process, rehearsal, worker, syscalls, waiting
+from . import cgroups, frames, immortal, layers, lockfile, network_names, plan, process, rehearsal, worker, syscalls, waiting
 
 _BACKLOG = 4096
 _MOST_CONTROL_CONNECTIONS = 64
@@ -95,6 +95,7 @@ class Zygote:
             self._start_listeners[listener.fileno()] = (listener, asked)
         self._sweep()
         rehearsal.prepare()
+        immortal.make_modules_immortal()
         if hasattr(gc, "freeze"):
             # Not collected before: holes in the pages that all instances share would be filled, page by page, in each.
             gc.freeze()  # novm

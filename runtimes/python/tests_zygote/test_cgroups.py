@@ -3,6 +3,7 @@ import os
 import shutil
 import tempfile
 import unittest
+from unittest import mock
 
 from rookery_zygote import cgroups
 
@@ -59,6 +60,26 @@ class Places(unittest.TestCase):
 
     def test_a_file_that_cannot_be_read_is_no_place(self):
         self.assertEqual(cgroups.find_places('/no/such/file', '/no/such/file'), {})
+
+
+class Groups(unittest.TestCase):
+    def test_a_subtree_that_another_service_has_removed_is_made_again(self):
+        parent = os.path.join(tempfile.mkdtemp(prefix='rookery-cgroups-'), 'rookery')
+        self.addCleanup(shutil.rmtree, os.path.dirname(parent))
+        written = []
+        with mock.patch.object(cgroups, '_write', lambda path, text: written.append(path)):
+            cgroups.create_and_join({'cpu': cgroups.Place(1, parent), 'pids': cgroups.Place(1, parent)}, 'one')
+            os.rmdir(os.path.join(parent, 'one'))
+            os.rmdir(parent)
+            cgroups.create_and_join({'cpu': cgroups.Place(1, parent)}, 'two')
+        self.assertEqual(written, [os.path.join(parent, name, 'cgroup.procs') for name in ('one', 'two')])
+
+    def test_a_group_that_is_there_already_is_an_error(self):
+        parent = tempfile.mkdtemp(prefix='rookery-cgroups-')
+        self.addCleanup(shutil.rmtree, parent)
+        os.mkdir(os.path.join(parent, 'one'))
+        with self.assertRaises(FileExistsError):
+            cgroups.create_and_join({'cpu': cgroups.Place(1, parent)}, 'one')
 
 
 class Limits(unittest.TestCase):

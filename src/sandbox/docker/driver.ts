@@ -247,8 +247,8 @@ export class DockerDriver implements SandboxDriver {
     const parts = await this.#parts?.catch(() => undefined);
     if (parts === undefined) return;
     // Networks without containers are of no use to anybody from now on.
-    await within(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(
-      () => undefined,
+    await within(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(error =>
+      this.#options.logger.warn({ err: error }, 'networks of docker could not be removed'),
     );
     await parts.rules.settled();
     parts.exits.close();

@@ -9,7 +9,7 @@ import { LABEL_INSTALLATION, LABEL_TENANT } from './labels.ts';
 /** How long a network without containers is kept: the next create of its tenant then has not to wait for one. */
 const KEEP_MS = 30_000;
 /** How often, and after which pause, one that seems to be in use by nobody is tried to be removed again. */
-const REMOVE_TRIES = 20;
+const REMOVE_TRIES = 80;
 const REMOVE_PAUSE_MS = 100;
 
 /** A network in use by a start that is under way. */
@@ -119,6 +119,7 @@ export class TenantNetworks {
   }
 
   async #remove(id: string, name: string): Promise<void> {
+    let refused: unknown;
     const isGone = await poll(REMOVE_TRIES, REMOVE_PAUSE_MS, async () => {
       try {
         await this.#engine.request('remove a network', docker => docker.getNetwork(id).remove());
@@ -126,11 +127,14 @@ export class TenantNetworks {
       } catch (error) {
         const status = statusOf(error);
         if (status === 404) return true;
-        if (status !== 403) throw error;
+        // The host's firewall or bridge is busy with somebody else's.
+        if (status !== 403 && status !== 500) throw error;
+        refused = error;
         // In use: by containers, or for a moment more by one that has just been removed.
-        return (await this.#hasContainers(id)) ? false : undefined;
+        return status === 403 && (await this.#hasContainers(id)) ? false : undefined;
       }
     });
+    if (isGone === undefined) throw refused;
     if (isGone) this.#made.delete(name);
   }
 
