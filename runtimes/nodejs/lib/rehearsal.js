@@ -23,24 +23,28 @@ const INIT = {
 const CALL_HEADER = Buffer.from(JSON.stringify({ traceId: '', requestId: '', remainingMs: DEADLINE_MS }));
 const CALL_ID = 1;
 
-/** Resolves when nothing of it is open any more; whatever goes wrong, the instance only starts more slowly. */
+/**
+ * Resolves when nothing of it is open any more, with whether its call was answered. It never rejects: whatever goes wrong, the instance only
+ * starts more slowly.
+ */
 function rehearse() {
   return new Promise(resolve => {
     const secret = String(Math.random());
     const server = new Server(secret);
     const listener = net.createServer({ noDelay: true }, socket => server.accept(socket));
     let client = null;
+    let isAnswered = false;
     const end = () => {
       client?.destroy();
       // Both sides of the connection have closed when it answers; one that never listened answers too.
       listener.close(() => {
         clearTimeout(deadline);
-        resolve();
+        resolve(isAnswered);
       });
     };
     const deadline = setTimeout(() => {
       end();
-      resolve();
+      resolve(false);
     }, DEADLINE_MS);
     listener.on('error', end);
     // Of the abstract namespace: no file, which the root of the sandbox may not allow.
@@ -51,7 +55,10 @@ function rehearse() {
       answerEach(client, {
         [FRAME.HELLO_OK]: () => messageFrame(FRAME.INIT, 0, INIT),
         [FRAME.INIT_OK]: () => frame(FRAME.CALL, CALL_ID, callPayload('{}')),
-        [FRAME.RESULT]: end,
+        [FRAME.RESULT]: () => {
+          isAnswered = true;
+          end();
+        },
         [FRAME.ERROR]: end,
       });
       client.write(messageFrame(FRAME.HELLO, 0, { version: VERSION, secret, client: 'rehearsal', role: 'data' }));
