@@ -22,6 +22,20 @@ async function createMany(under: DockerBed, count: number): Promise<readonly str
 const invokeAll = async ({ bed }: DockerBed, ids: readonly string[]) =>
   (await Promise.all(ids.map(id => bed.invoke(id)))).map(({ body }) => body.data);
 
+/**
+ * A daemon under load counts the containers of a network wrong now and then (moby/moby#42119): then nobody can remove it, though there is none in it,
+ * until the daemon was started again.
+ */
+async function expectNoNetwork(daemon: DockerDaemon): Promise<void> {
+  const left = await daemon.docker('network', 'ls', '--quiet', '--filter', 'label=rookery.installation');
+  if (left === '') return;
+  expect(await daemon.docker('network', 'inspect', '--format', '{{len .Containers}}', left)).toBe('0');
+  await expect(daemon.docker('network', 'rm', left)).rejects.toThrow('has active endpoints');
+  await daemon.halt();
+  await daemon.resume();
+  await daemon.docker('network', 'rm', left);
+}
+
 // Each has a daemon of its own: it is restarted, or everything that it has is counted.
 describeWith(['docker'], 'containers outlive', () => {
   test(`kill -9 of the server: ${AGENTS} agents serve again with what their handlers kept, and none is leaked`, {
@@ -39,7 +53,7 @@ describeWith(['docker'], 'containers outlive', () => {
       expect([...(await under.containers())].sort()).toEqual([...before].sort());
     }
     expect(await daemon.docker('ps', '--all', '--quiet')).toBe('');
-    expect(await daemon.docker('network', 'ls', '--quiet', '--filter', 'label=rookery.installation')).toBe('');
+    await expectNoNetwork(daemon);
   });
 
   test('a restart of the daemon with live restore', { timeout: TIMEOUT_MS }, async () => {

@@ -8,8 +8,11 @@ import { LABEL_INSTALLATION, LABEL_TENANT } from './labels.ts';
 
 /** How long a network without containers is kept: the next create of its tenant then has not to wait for one. */
 const KEEP_MS = 30_000;
-/** How often, and after which pause, one that seems to be in use by nobody is tried to be removed again. */
-const REMOVE_TRIES = 80;
+/**
+ * How often, and after which pause, one that seems to be in use by nobody is tried to be removed again. A busy daemon may count wrong for good
+ * (moby/moby#42119): it lets go of such a network only after its own next start.
+ */
+const REMOVE_TRIES = 20;
 const REMOVE_PAUSE_MS = 100;
 
 /** A network in use by a start that is under way. */
