@@ -24,8 +24,8 @@ const CALL_HEADER = Buffer.from(JSON.stringify({ traceId: '', requestId: '', rem
 const CALL_ID = 1;
 
 /**
- * Resolves when nothing of it is open any more, with whether its call was answered. It never rejects: whatever goes wrong, the instance only
- * starts more slowly.
+ * Resolves when nothing of it is open any more, after the deadline whatever is, with whether its call was answered. It never rejects: whatever
+ * goes wrong, the instance only starts more slowly.
  */
 function rehearse() {
   return new Promise(resolve => {

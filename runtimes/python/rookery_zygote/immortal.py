@@ -1,7 +1,6 @@
 """
 Makes immortal what a zygote has loaded (PEP 683, CPython 3.12 and later): references to it are not counted any more, so that an
-instance that uses it writes to none of the pages that it shares with all others. Of the private memory of an instance that is more
-than a third.
+instance that uses it writes to none of the pages that it shares with all others: about a third of the private memory of an instance.
 """
 
 import ctypes

@@ -35,7 +35,7 @@ class Immortal(unittest.TestCase):
     def test_what_no_module_leads_to_ends_with_its_last_reference_and_so_does_what_closes_something(self):
         said = self.run_code(
             """
-            import os, socket, weakref
+            import os, socket
             class Own:
                 def __del__(self):
                     print('ended')
