@@ -1,6 +1,8 @@
 #include "groups.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +17,54 @@ enum {
     SMALLEST_USUAL_SHARE = 10,
     VALUE = 64,
 };
+
+/* In the order in which they must be written. Swap files are missing on kernels without swap accounting. */
+static const struct {
+    const char *controller;
+    int version;
+    const char *files[2], *oom_kills;
+} LIMITS[] = {
+    {"memory", 1, {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"}, "memory.oom_control"},
+    {"cpu", 1, {"cpu.cfs_period_us", "cpu.cfs_quota_us"}, NULL},
+    {"pids", 1, {"pids.max"}, NULL},
+    {"memory", 2, {"memory.max", "memory.swap.max"}, "memory.events"},
+    {"cpu", 2, {"cpu.max"}, NULL},
+    {"pids", 2, {"pids.max"}, NULL},
+};
+
+static int open_in(const struct json *group, const char *name, const char *file, int flags)
+{
+    char path[PATH_MAX];
+    if (file == NULL)
+        return -1;
+    snprintf(path, sizeof path, "%s/%s/%s", json_text(group, "parent"), name, file);
+    return open(path, flags | O_CLOEXEC);
+}
+
+void tell_limit_files(struct buffer *told, const struct json *groups, const char *name)
+{
+    int oom_kills = -1;
+    const char *comma = "";
+    buffer_format(told, ",\"limits\":[");
+    for (size_t index = 0; index < groups->count; index++) {
+        const struct json *group = &groups->items[index];
+        for (size_t row = 0; row < sizeof LIMITS / sizeof *LIMITS; row++) {
+            if (strcmp(json_text(group, "controller"), LIMITS[row].controller) != 0 ||
+                (int)json_number(group, "version") != LIMITS[row].version)
+                continue;
+            for (int which = 0; which < 2; which++) {
+                int file = open_in(group, name, LIMITS[row].files[which], O_WRONLY);
+                if (file < 0)
+                    continue;
+                buffer_format(told, "%s{\"name\":\"%s\",\"file\":%d}", comma, LIMITS[row].files[which], file);
+                comma = ",";
+            }
+            if (LIMITS[row].oom_kills != NULL)
+                oom_kills = open_in(group, name, LIMITS[row].oom_kills, O_RDONLY);
+        }
+    }
+    buffer_format(told, "],\"oomKills\":%d", oom_kills);
+}
 
 static bool is_file(const char *name, const char *other)
 {

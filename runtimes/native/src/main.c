@@ -1,6 +1,7 @@
 /*
- * The first process of a sandbox: `init <descriptor>`, where the descriptor has what `worker.c` reads. The program that made the sandbox
- * (`rookery_zygote`) becomes this one before anybody asks for an instance; it starts the one that is asked for, and is its init then.
+ * The first process of a sandbox, which makes it before anybody asks for an instance, starts the one that is asked for, and is its init then:
+ * `init <descriptor> <told>`, where the descriptor has what all workers of a zygote have in common and `told` is what `runtimes/native/fork` says
+ * of this one; or `init <descriptor>`, where it has what `worker.c` reads: of a sandbox that is made.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "init.h"
+#include "making.h"
 #include "rights.h"
 #include "start.h"
 #include "title.h"
@@ -21,13 +23,17 @@ int main(int count, char *arguments[])
     close_to_others();
     if (count == 2 && strcmp(arguments[1], "--check") == 0)
         return 0;
-    if (count != 2 || !worker_read(&worker, atoi(arguments[1]))) {
+    signal(SIGPIPE, SIG_IGN);
+    int descriptor = count > 1 ? atoi(arguments[1]) : -1;
+    char *told = count == 3 ? strdup(arguments[2]) : NULL;
+    if (told == NULL && (count != 2 || !worker_read(&worker, descriptor))) {
         fprintf(stderr, "this program is the first process of a sandbox, and is started by what makes one\n");
         return WRONG_USE;
     }
-    signal(SIGPIPE, SIG_IGN);
     title_room(count, arguments);
     show_title("rookery: worker");
+    if (told != NULL)
+        make_worker(&worker, descriptor, told);
     start_instance(&worker);
     run_init(&worker.sandbox);
 }

@@ -29,3 +29,14 @@ const char *reason_of(int number)
     }
     return strerror(number);
 }
+
+const char *code_of(int number)
+{
+    /* Room on the disk, memory, descriptors, processes. */
+    static const int shortages[] = {ENOSPC, EDQUOT, ENOMEM, EMFILE, ENFILE, EAGAIN};
+    for (size_t index = 0; index < sizeof shortages / sizeof *shortages; index++) {
+        if (shortages[index] == number)
+            return "unavailable";
+    }
+    return "internal";
+}

@@ -117,15 +117,8 @@ _Noreturn void fail_start(const char *code, const char *format, ...)
 
 _Noreturn void fail_with_errno(const char *what)
 {
-    /* What the machine lacks now and may have again: room on the disk, memory, descriptors, processes. */
-    static const int shortages[] = {ENOSPC, EDQUOT, ENOMEM, EMFILE, ENFILE, EAGAIN};
     int number = errno;
-    const char *code = "internal";
-    for (size_t index = 0; index < sizeof shortages / sizeof *shortages; index++) {
-        if (shortages[index] == number)
-            code = "unavailable";
-    }
-    fail_start(code, "the sandbox cannot be started: %s: %s", what, reason_of(number));
+    fail_start(code_of(number), "the sandbox cannot be started: %s: %s", what, reason_of(number));
 }
 
 static void must(bool is_done, const char *what)
@@ -149,8 +142,7 @@ __attribute__((format(printf, 1, 2))) static void warn(const char *format, ...)
 
 /* Beginning */
 
-/* The connection of the control plane that wants this worker; -1 when the zygote ended or gave it up. */
-static int take_connection(void)
+int take_connection(int control)
 {
     char data[LARGEST_MESSAGE];
     union {
@@ -161,7 +153,7 @@ static int take_connection(void)
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
     ssize_t count;
     do
-        count = recvmsg(worker->control, &message, MSG_CMSG_CLOEXEC);
+        count = recvmsg(control, &message, MSG_CMSG_CLOEXEC);
     while (count < 0 && errno == EINTR);
     struct cmsghdr *header = count > 0 ? CMSG_FIRSTHDR(&message) : NULL;
     int connection = -1;
@@ -375,6 +367,11 @@ static void make_home(const char *root)
     close(place);
 }
 
+bool enter_root(const char *root)
+{
+    return chdir(root) == 0 && syscall(SYS_pivot_root, ".", ".") == 0 && umount2(".", MNT_DETACH) == 0 && chdir("/") == 0;
+}
+
 static void mount_all(void)
 {
     const char *root = json_text(facts, "root");
@@ -394,8 +391,7 @@ static void mount_all(void)
         mount_source(worker->sockets, &target, false, root, &(struct needed){0});
     }
     make_home(root);
-    /* From here on the host's files are out of reach but by descriptors. */
-    must(chdir(root) == 0 && syscall(SYS_pivot_root, ".", ".") == 0 && umount2(".", MNT_DETACH) == 0 && chdir("/") == 0, "its root");
+    must(enter_root(root), "its root");
 }
 
 /* Rights and limits */
@@ -425,17 +421,17 @@ static int hex_digit(char digit)
     return digit >= 'a' ? digit - 'a' + 10 : digit - '0';
 }
 
-/* The filter is in the facts, two digits a byte, as `rookery_zygote/seccomp.py` makes it. */
-static void filter(void)
+bool filter_as_told(const struct json *told)
 {
-    const struct json *digits = json_get(facts, "filter");
+    const struct json *digits = json_get(told, "filter");
     if (digits->kind != JSON_STRING)
-        return;
+        return true;
     char *bytes = allocate(digits->size / 2);
     for (size_t index = 0; index + 1 < digits->size; index += 2)
         bytes[index / 2] = (char)(hex_digit(digits->text[index]) * 16 + hex_digit(digits->text[index + 1]));
-    must(filter_calls(bytes, digits->size / 2), "seccomp");
+    bool is_filtered = filter_calls(bytes, digits->size / 2);
     free(bytes);
+    return is_filtered;
 }
 
 /* The caller does not wait any more. */
@@ -521,7 +517,6 @@ static bool give_orders(void)
     explicit_bzero(orders.data, orders.size);
     buffer_free(&orders);
     close(worker->orders);
-    close(worker->output_writer);
     close(worker->runtime_listener);
     return is_sent;
 }
@@ -591,7 +586,7 @@ static void prepare(void)
 {
     if (sandbox->connection < 0) {
         tell("ready", json_get(facts, "pid"));
-        sandbox->connection = take_connection();
+        sandbox->connection = take_connection(worker->control);
         if (sandbox->connection < 0)
             end_unused();
     }
@@ -638,7 +633,7 @@ void start_instance(struct worker *told)
     enter_limits_namespace();
     must(keep_rights_of_init(sandbox), "capabilities");
     close_to_others();
-    filter();
+    must(filter_as_told(facts), "seccomp");
     tie_to_shim();
     close(worker->control);
     close(worker->workers);

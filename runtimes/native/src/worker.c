@@ -24,7 +24,6 @@ static const struct {
     FIELD("instances", instances),
     FIELD("sockets", sockets),
     FIELD("runtimeListener", runtime_listener),
-    FIELD("outputWriter", output_writer),
     FIELD("orders", orders),
     FIELD("limitsNamespace", limits_namespace),
     FIELD("program", program),
@@ -45,16 +44,20 @@ static int *descriptor_at(const struct worker *worker, int index)
 
 bool worker_read(struct worker *worker, int descriptor)
 {
-    /* Both stay: sentences and paths are in them. */
     static struct buffer held;
-    static struct json facts;
-    struct sandbox *sandbox = &worker->sandbox;
     ssize_t count;
     lseek(descriptor, 0, SEEK_SET);
     while ((count = read(descriptor, buffer_room(&held, CHUNK), CHUNK - 1)) > 0)
         held.size += (size_t)count;
     close(descriptor);
-    if (count < 0 || !json_read(&facts, held.data, held.size) || facts.kind != JSON_OBJECT)
+    return count == 0 && worker_read_from(worker, &held);
+}
+
+bool worker_read_from(struct worker *worker, struct buffer *told)
+{
+    static struct json facts;
+    struct sandbox *sandbox = &worker->sandbox;
+    if (!json_read(&facts, told->data, told->size) || facts.kind != JSON_OBJECT)
         return false;
     worker->facts = &facts;
     for (int index = 0; index < DESCRIPTOR_COUNT; index++) {

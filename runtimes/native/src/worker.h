@@ -1,4 +1,4 @@
-/* A sandbox that waits for its instance: what the program that made it tells (`rookery_zygote/init.py`), once. */
+/* A sandbox that waits for its instance: what the one that made it tells, once. */
 #ifndef WORKER_H
 #define WORKER_H
 
@@ -10,13 +10,15 @@ struct worker {
     struct sandbox sandbox;
     /* Facts that only a start needs, by name. */
     const struct json *facts;
-    /* Descriptors: to the zygote or the shim, the directories of workers and of instances, that of the runtime's socket, the socket itself, what
-       the user's process writes to, where it has its orders from, the namespace of the limits that count by user, this program. */
-    int control, workers, instances, sockets, runtime_listener, output_writer, orders, limits_namespace, program;
+    /* Descriptors: to the zygote or the shim, the directories of workers and of instances, that of the runtime's socket, the socket itself, where the
+       user's process has its orders from, the namespace of the limits that count by user, this program. */
+    int control, workers, instances, sockets, runtime_listener, orders, limits_namespace, program;
 };
 
 /* Reads all of it from this descriptor, and closes it. False when it makes no sense. No program that is executed gets one of its descriptors. */
 bool worker_read(struct worker *worker, int descriptor);
+/* The same from a buffer, which stays: sentences and paths are in it. */
+bool worker_read_from(struct worker *worker, struct buffer *told);
 /* Executes this program again, which is told `facts` and has the same descriptors. Returns when it fails: errno says why. */
 void execute_again(const struct worker *worker, const struct buffer *facts);
 

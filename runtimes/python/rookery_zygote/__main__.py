@@ -15,7 +15,7 @@ def main():
     config = json.loads(sys.stdin.read())
     os.umask(0o077)
 
-    from rookery_zygote import zygote, worker, user_process
+    from rookery_zygote import forking, zygote, user_process
 
     try:
         one = zygote.Zygote(config)
@@ -26,15 +26,12 @@ def main():
         _tell({"state": "ready"})
         one.run()
         return
-    except zygote.BecomeWorker as child:
-        plan, control, name, asked = child.plan, child.control, child.name, child.asked
-        del one
-    try:
-        worker.live(plan, control, name, asked)
-    except user_process.BecomeUser as child:
-        arguments = (child.layers, child.title, child.descriptors, child.resident)
-    del plan, control, name
-    user_process.wait_for_orders(*arguments)
+    except forking.BecomeServer as child:
+        plan, forks, connection = child.plan, child.forks, child.connection
+    del one, config
+    forking.live(plan, forks, connection)
+    # In each user's process, and with nothing else on its stack.
+    user_process.wait_for_orders(plan.layers, plan.title, plan.resident)
 
 
 def _tell(message):

@@ -5,8 +5,6 @@ import os
 CONTROLLERS = ("memory", "cpu", "pids")
 #: Our subtree; groups of sandboxes are its children.
 SUBTREE = "rookery"
-#: Each time somebody else may have removed it again.
-_MAKE_TRIES = 5
 
 
 class Place:
@@ -115,71 +113,6 @@ def _turn_on(group, controller):
 def paths_of(places, name):
     """`{controller: directory}` of the groups called `name`."""
     return {controller: place.path(name) for controller, place in places.items()}
-
-
-def create_and_join(places, name):
-    """Makes the groups called `name` and moves this process into them. Fails with OSError."""
-    made = set()
-    for place in places.values():
-        path = place.path(name)
-        if path not in made:
-            made.add(path)
-            _make_group(place, path)
-            _write(os.path.join(path, "cgroup.procs"), "0")
-
-
-def _make_group(place, path):
-    for tried in range(_MAKE_TRIES):
-        try:
-            os.mkdir(path, 0o755)
-            return
-        except FileNotFoundError:
-            # Of another service on this machine that ended: it removes our common subtree when nothing is in it.
-            if tried == _MAKE_TRIES - 1:
-                raise
-            if place.version == 1:
-                _make(place.parent)
-            else:
-                _enable_unified(os.path.dirname(place.parent))
-
-
-def open_limit_files(places, name):
-    """
-    The limit files of a group by their names, opened while they can be reached: the native program writes them once the limits are known
-    (`groups.c`), in this order.
-    """
-    found = []
-    for controller, path in paths_of(places, name).items():
-        for file_name in _LIMIT_FILES[places[controller].version, controller]:
-            try:
-                found.append((file_name, os.open(os.path.join(path, file_name), os.O_WRONLY | os.O_CLOEXEC)))
-            except OSError:
-                # Swap files are missing on kernels without swap accounting.
-                pass
-    return found
-
-
-# In the order in which they must be written.
-_LIMIT_FILES = {
-    (1, "memory"): ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
-    (1, "cpu"): ("cpu.cfs_period_us", "cpu.cfs_quota_us"),
-    (1, "pids"): ("pids.max",),
-    (2, "memory"): ("memory.max", "memory.swap.max"),
-    (2, "cpu"): ("cpu.max",),
-    (2, "pids"): ("pids.max",),
-}
-
-
-def oom_kills_file(places, name):
-    """The open file that counts kills for want of memory, or None."""
-    place = places.get("memory")
-    if place is None:
-        return None
-    file_name = "memory.oom_control" if place.version == 1 else "memory.events"
-    try:
-        return os.open(os.path.join(place.path(name), file_name), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
 
 
 def read_oom_kills(descriptor):

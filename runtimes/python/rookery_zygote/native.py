@@ -1,15 +1,15 @@
-"""The program that the init of a sandbox becomes: built from `runtimes/native`, prebuilt beside its source for the machines that it is for."""
+"""What is built from `runtimes/native`, prebuilt for the machines that it is for: the first process of a sandbox, and the library that forks workers."""
 
 import ctypes
+import errno
 import fcntl
-import json
 import os
 
 from . import syscalls
 
 _DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin")
 _SYS_MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}.get(syscalls.MACHINE)
-_HOW = "the first process of sandboxes is built for this machine by `npm run build` where there is a C compiler (cc)"
+_HOW = "what starts sandboxes is built for this machine by `npm run build` where there is a C compiler (cc)"
 _CLOSE_ON_EXEC = 1
 _ALLOW_SEALING = 2
 _MAY_BE_EXECUTED = 16
@@ -18,8 +18,6 @@ _ADD_SEALS = 1033
 _EVERY_SEAL = 15
 #: Who may not read a program may not look into it either, from its first moment on: so the kernel rules.
 _MODE = 0o111
-_TITLE = "rookery: worker"
-_TITLE_SPACE = 96
 
 
 class Program:
@@ -45,20 +43,20 @@ class Program:
     def fileno(self):
         return self._descriptor
 
-    def become(self, facts, descriptors, limits):
-        """
-        This process becomes it, and is told all of this (`worker.c`): also where in its table of descriptors those are that it goes on with
-        (`limits`: of files, by their names). Never returns; fails with OSError.
-        """
-        descriptors = dict(descriptors, program=self._descriptor)
-        files = [{"name": name, "file": descriptor} for name, descriptor in limits]
-        about = _make(0)
-        _write(about, json.dumps(dict(facts, limits=files, **descriptors)).encode())
-        for descriptor in list(descriptors.values()) + [descriptor for _name, descriptor in limits]:
-            if descriptor >= 0:
-                os.set_inheritable(descriptor, True)
-        # As long as what it shows later may be.
-        os.execve(self._descriptor, [_TITLE.ljust(_TITLE_SPACE), str(about)], {})
+
+def library():
+    """The path of the library that forks workers. Fails with OSError."""
+    path = os.path.join(_DIRECTORY, "fork-%s.so" % syscalls.MACHINE)
+    if not os.path.isfile(path):
+        raise OSError(errno.ENOENT, "%s: %s; %s" % (path, os.strerror(errno.ENOENT), _HOW))
+    return path
+
+
+def memory_file(content):
+    """A descriptor of a file of this content that has no name."""
+    descriptor = _make(0)
+    _write(descriptor, content)
+    return descriptor
 
 
 def _make(flags):

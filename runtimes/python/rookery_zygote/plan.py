@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import etc, identity, layers, native, network, process, resident, root
+from . import etc, forking, identity, layers, native, network, process, resident, root
 
 
 class Plan:
@@ -28,12 +28,17 @@ class Plan:
         self.etc = template or etc.EtcTemplate(os.path.join(run, "etc-" + self.name))
         shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
         self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
-        self.layers = held or layers.find(config["disable"], self.root)
-        self.resident = resident.find(config.get("resident"), self.layers, self.root_identity)
+        self.resident = None
         self.networks = network.Networks(config.get("network"))
+        self.layers = held or layers.find(config["disable"], lambda tried: forking.try_worker(self, tried))
+        self.resident = resident.find(config.get("resident"), self.layers, self.root_identity)
 
     def find_networks(self, has_found=False):
         """As `Networks.find`."""
-        self.networks.find(self.layers, has_found)
+        self.networks.find(self.layers, self._try_network, has_found)
         if self.networks.of_user is not None:
             self.root.name_server = self.networks.of_user.name_server
+
+    def _try_network(self):
+        failure = forking.try_worker(self, self.layers, forking.OWN)
+        return None if failure is None else failure["reason"]

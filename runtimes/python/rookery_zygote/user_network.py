@@ -5,7 +5,6 @@ The program is no child of the sandbox and nobody inside sees it. The kernel kil
 that: it learns of the end over a pipe whose other end only that process has.
 """
 
-import errno
 import fcntl
 import os
 import select
@@ -13,21 +12,13 @@ import shutil
 import signal
 import socket
 import struct
-import time
 
-from . import network_rules, process, syscalls
-from .network_link import Netlink
+from . import process
 
 _INSIDE = "eth0"
-_LOOPBACK = 1
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-_READY_SECONDS = 10
-_LOOK_SECONDS = 0.002
 #: Python does not name it; it is the same on all architectures that matter here.
 _F_SETSIG = 10
-_ROUTES = "/proc/self/net/route"
-_NO_IPV6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
-_LONGEST_MESSAGE = 2048
 
 
 class UserNetwork:
@@ -59,73 +50,25 @@ class UserNetwork:
         return [self.program] + options + ["/proc/%d/ns/net" % pid, _INSIDE]
 
 
-class Passage:
-    """One program, for one sandbox. Made before the sandbox has a namespace, since the program needs those of the host."""
-
-    def __init__(self, user_network):
-        """Fails with OSError."""
-        self._network = user_network
-        # Two pipes: the kernel may still be about to signal a write when its reader has the bytes already, and a signal of the tie kills.
-        told, self._teller = os.pipe()
-        receiver, self._tie = os.pipe()
-        self._failure, failed = os.pipe()
-        if os.fork() == 0:
-            try:
-                process.close_all_but([told, receiver, failed])
-                _become_program(user_network, told, receiver, failed)
-            finally:
-                os._exit(1)
-        for descriptor in (told, receiver, failed):
-            os.close(descriptor)
-
-    def enter(self):
-        """Moves this process, which has the sandbox's namespaces by now, into the network. Fails with OSError."""
-        syscalls.unshare(syscalls.CLONE_NEWNET)
-        _forgo_ipv6()
-        # As the host counts: its /proc is still the one in sight.
-        os.write(self._teller, os.readlink("/proc/self").encode())
-        self._close_teller()
-        deadline = time.monotonic() + _READY_SECONDS
-        said = b""
-        while not _has_default_route():
-            # It may say something and go on: where the host asks a name server on its loopback, pasta warns of that.
-            if _says_or_has_ended(self._failure):
-                news = os.read(self._failure, _LONGEST_MESSAGE)
-                said = (said + news)[-_LONGEST_MESSAGE:]
-                if not news:
-                    name = os.path.basename(self._network.program)
-                    words = said.decode("utf-8", "replace").strip().replace("\n", "; ")
-                    raise OSError(errno.EIO, "%s has ended: %s" % (name, words or "without a word"))
-            if time.monotonic() > deadline:
-                raise OSError(errno.ETIMEDOUT, "%s was not ready in time" % os.path.basename(self._network.program))
-            time.sleep(_LOOK_SECONDS)
-        with Netlink() as inside:
-            inside.set_up(_LOOPBACK)
-            for forbidden in network_rules.FORBIDDEN:
-                inside.add_prohibition(forbidden)
-            # Sandboxes of another service; one of 256 addresses has no more than are its own here.
-            if not self._network.range.text.endswith("/24"):
-                inside.add_prohibition(self._network.range.text)
-
-    @property
-    def descriptors(self):
-        """
-        By their names for init. The program ends when nobody holds the tie any more; and its last words must not find the other end of
-        their pipe closed, which would end it too.
-        """
-        return {"networkTie": self._tie, "networkWords": self._failure}
-
-    def end(self):
-        """Nobody needs the network any more."""
-        self._close_teller()
-        os.close(self._tie)
-        os.close(self._failure)
-        self._tie = self._failure = -1
-
-    def _close_teller(self):
-        if self._teller != -1:
-            os.close(self._teller)
-            self._teller = -1
+def start(user_network):
+    """
+    Starts one program, for one sandbox: before that has a namespace, since the program needs those of the host. Returns three descriptors for its
+    first process: where the program waits for its pid; the tie, without which the program ends; and its last words, which must not find the other
+    end of their pipe closed. Fails with OSError.
+    """
+    # Two pipes: the kernel may still be about to signal a write when its reader has the bytes already, and a signal of the tie kills.
+    told, teller = os.pipe()
+    receiver, tie = os.pipe()
+    failure, failed = os.pipe()
+    if os.fork() == 0:
+        try:
+            process.close_all_but([told, receiver, failed])
+            _become_program(user_network, told, receiver, failed)
+        finally:
+            os._exit(1)
+    for descriptor in (told, receiver, failed):
+        os.close(descriptor)
+    return [teller, tie, failure]
 
 
 def programs():
@@ -163,17 +106,3 @@ def _says_or_has_ended(descriptor):
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))
-
-
-def _has_default_route():
-    with open(_ROUTES) as table:
-        return any(line.split()[1] == "00000000" for line in table)
-
-
-def _forgo_ipv6():
-    """The interface gets no link-local address when it comes. A machine without IPv6 has no use for it."""
-    try:
-        with open(_NO_IPV6, "w") as setting:
-            setting.write("1")
-    except OSError:
-        pass

@@ -25,19 +25,6 @@ _MOST_PENDING_SIGNALS = 1024
 _MOST_QUEUE_BYTES = 409600
 
 
-class BecomeUser(BaseException):
-    """Unwinds the stack of zygote and init, so that the user's code does not stand on it."""
-
-    def __init__(self, layers, title, descriptors, resident):
-        super(BecomeUser, self).__init__()
-        #: The program that waits for the orders (`resident.Resident`); None: this interpreter does.
-        self.resident = resident
-        self.layers = layers
-        self.title = title
-        #: Standard input, output and error, the runtime's listener, the orders.
-        self.descriptors = descriptors
-
-
 def sets_ids(layers):
     """Whether the user's ids are set; in a user namespace they are mapped, and without rights they stay."""
     return not layers.has("user") and os.geteuid() == 0
@@ -58,14 +45,12 @@ def plain_identity(identity, held):
     }
 
 
-def wait_for_orders(layers, title, descriptors, resident):
-    """The life of the user's process of a worker: everything that needs no orders, then the orders, then the user's code."""
+def wait_for_orders(layers, title, resident):
+    """
+    The life of the user's process of a worker, which `forking` has forked: everything that needs no orders, then the orders, then the user's code.
+    `resident`: the program that waits for the orders (`resident.Resident`); None: this interpreter does.
+    """
     try:
-        command.detach(descriptors)
-        # Only a nested user namespace, which the filter forbids, may have to be made yet.
-        is_filtered = not layers.has("user")
-        if is_filtered:
-            layers_module.filter_calls(layers)
         if resident is not None:
             become(layers, resident.identity, resident.limits)
             command.run(resident.argv, resident.environment, "/")
@@ -73,7 +58,8 @@ def wait_for_orders(layers, title, descriptors, resident):
         rehearsal.rehearse()
     except BaseException as error:
         _fail(error)
-    obey(layers, title, is_filtered=is_filtered)
+    # Only a nested user namespace, which the filter forbids, may have to be made yet.
+    obey(layers, title, is_filtered=not layers.has("user"))
 
 
 def obey(layers, title, tell=None, is_filtered=True):

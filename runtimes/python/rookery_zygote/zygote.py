@@ -1,7 +1,7 @@
-"""The zygote: keeps pre-forked workers ready, hands each start to one of them, reaps what ends.
+"""The zygote: keeps pre-forked workers ready, and hands each start to one of them.
 
-It never reads a start request (environments and secrets are in it), so nothing of one instance is in the memory that the
-next one is forked from. Single-threaded; parked in `epoll` when there is nothing to do.
+It never reads a start request (environments and secrets are in it), and forks no worker itself: its fork server does (`forking`), a copy of it in
+which no Python runs. Single-threaded; parked in `epoll` when there is nothing to do.
 """
 
 import gc
@@ -11,10 +11,11 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import sys
 import time
 
-from . import cgroups, frames, immortal, layers, lockfile, network_names, plan, process, rehearsal, worker, syscalls, waiting
+from . import cgroups, forking, frames, immortal, layers, lockfile, network_names, plan, process, rehearsal, syscalls, waiting
 
 _BACKLOG = 4096
 _MOST_CONTROL_CONNECTIONS = 64
@@ -25,21 +26,11 @@ _REMOVE_TRIES = 250
 #: After so many workers in a row that could not be made, none is made until somebody asks for one.
 _MOST_FAILURES = 3
 _ETC_REFRESH_SECONDS = 1.0
+#: Of a message of a worker.
+_LARGEST_MESSAGE = 4096
 
-
-#: The sockets of starts, and the networks that their workers are in (`worker.Worker.enter_network`).
-_STARTS = {"start": None, "start-own": "own", "start-none": "none"}
-
-
-class BecomeWorker(BaseException):
-    """Unwinds the zygote's stack in a forked child."""
-
-    def __init__(self, plan, control, name, asked):
-        super(BecomeWorker, self).__init__()
-        self.plan = plan
-        self.control = control
-        self.name = name
-        self.asked = asked
+#: The sockets of starts, and the networks that their workers are in; None: the usual one.
+_STARTS = {"start": None, "start-own": forking.OWN, "start-none": forking.NONE}
 
 
 class _Worker:
@@ -75,12 +66,22 @@ class Zygote:
         return self._lock.take()
 
     def prepare(self):
-        """Everything that takes time, before the first worker."""
+        """Everything that takes time, before the first worker. Raises `forking.BecomeServer` in the fork server."""
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         title = process.Title()
         title.set("rookery: zygote %s" % self._config["name"])
         self._plan = plan.Plan(self._config, title)
         self._plan.find_networks()
+        rehearsal.prepare()
+        immortal.make_modules_immortal()
+        if hasattr(gc, "freeze"):
+            # Not collected before: holes in the pages that all instances share would be filled, page by page, in each.
+            gc.freeze()  # novm
+        else:
+            # Python 3.6: an instance's young collections do not look at old objects, and so do not write to them.
+            gc.collect()
+        # Before there is anything else that it would hold open.
+        self._forks = forking.start_server(self._plan)
         self._wake = waiting.Wakeup()
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -93,18 +94,11 @@ class Zygote:
         for kind, asked in _STARTS.items():
             listener = self._listen(kind)
             self._start_listeners[listener.fileno()] = (listener, asked)
+        self._epoll.register(self._forks.fileno(), select.EPOLLIN)
         self._sweep()
-        rehearsal.prepare()
-        immortal.make_modules_immortal()
-        if hasattr(gc, "freeze"):
-            # Not collected before: holes in the pages that all instances share would be filled, page by page, in each.
-            gc.freeze()  # novm
-        else:
-            # Python 3.6: an instance's young collections do not look at old objects, and so do not write to them.
-            gc.collect()
 
     def run(self):
-        """Until nobody needs it any more; raises BecomeWorker in the children that it forks."""
+        """Until nobody needs it any more."""
         # The time to get ready does not count: on a busy machine nobody could reach it otherwise.
         self._idle_since = time.monotonic()
         self._refill()
@@ -145,6 +139,8 @@ class Zygote:
         elif descriptor == self._wake.fileno():
             self._wake.clear()
             self._reap()
+        elif descriptor == self._forks.fileno():
+            self._hear_forks()
         elif descriptor in self._workers:
             self._hear_worker(self._workers[descriptor])
         elif descriptor in self._controls:
@@ -161,6 +157,10 @@ class Zygote:
 
     def _start(self, connection, asked):
         """Gives the connection to a worker; from here on the zygote has no part in the start."""
+        if asked is not None and not self._plan.layers.has("net"):
+            message = "a network of its own is not possible on this machine: network namespaces are not available"
+            _send(connection, {"ok": False, "code": "failed_precondition", "message": message})
+            return
         # Ready ones first; one that is being made is still faster than a new one.
         waiting = [one for one in self._workers.values() if not one.handed_over and one.asked == asked]
         waiting.sort(key=lambda one: one.pid is None)
@@ -169,7 +169,7 @@ class Zygote:
             try:
                 if chosen is None:
                     chosen = self._make_worker(asked)
-                worker.hand_over(chosen.control, connection)
+                hand_over(chosen.control, connection)
                 chosen.handed_over = True
                 return
             except OSError as error:
@@ -261,39 +261,22 @@ class Zygote:
     def _make_worker(self, asked=None):
         self._counter += 1
         name = "%s-%d-%d" % (self._config["name"], os.getpid(), self._counter)
+        network = (forking.OWN if self._plan.networks.always else forking.HOST) if asked is None else asked
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            child = layers.fork_init(self._plan.layers)
-        except OSError:
-            ours.close()
-            theirs.close()
-            raise
-        if child == 0:
+        with theirs:
             try:
-                self._abandon(ours)
-            except BaseException:
-                # Never a second zygote.
-                os._exit(1)
-            raise BecomeWorker(self._plan, theirs, name, asked)
-        theirs.close()
+                self._forks.order(name, network, theirs)
+            except OSError:
+                ours.close()
+                raise
         made = _Worker(name, ours, asked)
         self._workers[ours.fileno()] = made
         self._epoll.register(ours.fileno(), select.EPOLLIN)
         return made
 
-    def _abandon(self, ours):
-        """In a child: its copies of the zygote's objects must not close descriptors that are other ones by then."""
-        self._epoll.close()
-        held = [ours, self._wake, self._control_listener]
-        held += [listener for listener, _asked in self._start_listeners.values()]
-        held += [one.control for one in self._workers.values()]
-        held += list(self._controls.values())
-        for one in held:
-            one.detach()
-
     def _hear_worker(self, one):
         try:
-            data = one.control.recv(worker.LARGEST_MESSAGE)
+            data = one.control.recv(_LARGEST_MESSAGE)
         except OSError:
             data = b""
         if not data:
@@ -329,9 +312,18 @@ class Zygote:
             self._end_instance(one)
 
     def _reap(self):
-        waiting.reap(self._has_ended)
+        # Programs that pass on for networks (`user_network`).
+        waiting.reap(lambda *_ignored: None)
 
-    def _has_ended(self, pid, _status):
+    def _hear_forks(self):
+        pid = self._forks.ended()
+        if pid is None:
+            # Workers end with this process, and instances go on: another zygote takes its place.
+            _log("the fork server has ended")
+            os._exit(1)
+        self._has_ended(pid)
+
+    def _has_ended(self, pid):
         for one in list(self._workers.values()):
             # Its last words come first.
             if one.pid == pid and one.instance is None:
@@ -423,7 +415,6 @@ class Zygote:
         deadline = time.monotonic() + 2
         while self._removals and time.monotonic() < deadline:
             time.sleep(_REMOVE_RETRY_SECONDS)
-            self._reap()
             self._retry_removals()
         cgroups.remove_subtrees(self._plan.layers.places)
         for kind in ["control"] + list(_STARTS):
@@ -431,12 +422,18 @@ class Zygote:
                 os.unlink("%s.%s.sock" % (self._config["name"], kind), dir_fd=self._directory)
             except OSError:
                 pass
+        self._forks.close()
         self._plan.etc.remove()
         self._plan.networks.release()
         self._lock.remove()
         # The server takes this for the end.
         for connection in self._controls.values():
             connection.close()
+
+
+def hand_over(control, connection):
+    """Gives a connection of the control plane to the worker at the other end (`start.c` takes it). Fails with OSError when that is no more."""
+    control.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", connection.fileno()))])
 
 
 def _give_up(one):

@@ -1,0 +1,427 @@
+#include "fork.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    TITLE_SPACE = 96,
+    TOLD = 1024,
+    PATH = 4096,
+    MAKE_TRIES = 5,
+    MOST_DESCRIPTORS = 4,
+    /* Where the user's process has its descriptors in the end: nothing, output twice, the runtime's listener, the orders. */
+    KEPT = 5,
+    SYS_CLOSE_RANGE = 436,
+};
+
+/* Of the interpreter: what belongs to a fork. Python 3.6 has less of it. */
+extern void PyOS_BeforeFork(void) __attribute__((weak));
+extern void PyOS_AfterFork_Parent(void) __attribute__((weak));
+extern void PyOS_AfterFork_Child(void) __attribute__((weak));
+extern void PyOS_AfterFork(void) __attribute__((weak));
+
+/* What the native program is executed with. */
+static char title[TITLE_SPACE + 1], facts[16], told[TOLD];
+
+static void pass_on(int descriptor)
+{
+    if (descriptor >= 0)
+        fcntl(descriptor, F_SETFD, 0);
+}
+
+/* Returns when it fails. */
+static void execute(const struct forking *forking, const struct order *order)
+{
+    const int passed[] = {forking->program, forking->facts, order->control};
+    char *arguments[] = {title, facts, told, NULL}, *environment[] = {NULL};
+    memset(title, ' ', TITLE_SPACE);
+    memcpy(title, "rookery: worker", 15);
+    snprintf(facts, sizeof facts, "%d", forking->facts);
+    for (size_t index = 0; index < sizeof passed / sizeof *passed; index++)
+        pass_on(passed[index]);
+    syscall(SYS_execveat, forking->program, "", arguments, environment, AT_EMPTY_PATH);
+}
+
+static const struct forking *known;
+
+/* The native program tells whoever wants the worker why there is none: that may have to be waited for, and here nobody may wait. */
+_Noreturn static void fail(const struct order *order, const char *layer, const char *what)
+{
+    snprintf(told, sizeof told, "{\"name\":\"%s\",\"control\":%d,\"failed\":\"%s\",\"layer\":\"%s\",\"errno\":%d}", order->name,
+             order->control, what, layer, errno);
+    execute(known, order);
+    _exit(1);
+}
+
+static bool write_to(const char *path, const char *text)
+{
+    int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return false;
+    bool is_written = write(descriptor, text, strlen(text)) > 0;
+    int number = errno;
+    close(descriptor);
+    errno = number;
+    return is_written;
+}
+
+/* Version 2 counts in the children of a group what is turned on for them there. */
+static void turn_on_controllers(const struct forking *forking, const char *parent)
+{
+    char path[PATH], word[LONGEST_NAME];
+    for (int index = 0; index < forking->group_count; index++) {
+        if (strcmp(forking->group_parents[index], parent) != 0 || strcmp(forking->group_files[index], "cgroup.procs") != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/cgroup.subtree_control", parent);
+        snprintf(word, sizeof word, "+%s", forking->group_layers[index] + sizeof "cgroup." - 1);
+        write_to(path, word);
+    }
+}
+
+/* Another service on this machine removes the subtree that we share when nothing is in it. */
+static bool make_group(const struct forking *forking, const char *parent, const char *path)
+{
+    for (int tried = 0; tried < MAKE_TRIES; tried++) {
+        if (mkdir(path, 0755) == 0 || errno == EEXIST)
+            return true;
+        if (errno != ENOENT)
+            return false;
+        mkdir(parent, 0755);
+        turn_on_controllers(forking, parent);
+    }
+    return false;
+}
+
+static void enter_groups(const struct forking *forking, const struct order *order)
+{
+    char path[PATH];
+    for (int index = 0; index < forking->group_count; index++) {
+        const char *parent = forking->group_parents[index], *layer = forking->group_layers[index];
+        size_t size = (size_t)snprintf(path, sizeof path, "%s/%s", parent, order->name);
+        bool is_known = false;
+        for (int other = 0; other < index; other++)
+            is_known = is_known || strcmp(forking->group_parents[other], parent) == 0;
+        if (is_known)
+            continue;
+        if (!make_group(forking, parent, path))
+            fail(order, layer, "a control group cannot be made");
+        snprintf(path + size, sizeof path - size, "/%s", forking->group_files[index]);
+        if (!write_to(path, "0"))
+            fail(order, layer, "a control group cannot be entered");
+    }
+}
+
+static void enter_user_namespace(const struct forking *forking, const struct order *order)
+{
+    char map[64];
+    if (unshare(CLONE_NEWUSER) < 0)
+        fail(order, "user", "a user namespace cannot be made");
+    snprintf(map, sizeof map, "0 %u 1", forking->uid);
+    bool is_good = write_to("/proc/self/uid_map", map);
+    /* A nested namespace has the `deny` of its parent already. */
+    if (is_good)
+        write_to("/proc/self/setgroups", "deny");
+    snprintf(map, sizeof map, "0 %u 1", forking->gid);
+    if (!is_good || !write_to("/proc/self/gid_map", map))
+        fail(order, "user", "the ids of a user namespace cannot be mapped");
+}
+
+static void enter_namespaces(const struct forking *forking, const struct order *order)
+{
+    static const struct {
+        int flag;
+        const char *layer;
+    } kinds[] = {{CLONE_NEWNS, "mount"}, {CLONE_NEWIPC, "ipc"}, {CLONE_NEWUTS, "uts"}, {CLONE_NEWPID, "pid"}, {CLONE_NEWNET, "net"}};
+    int asked = forking->namespaces | (order->network != HOST_NETWORK ? CLONE_NEWNET : 0) |
+                (forking->makes_pid_namespace_inside ? CLONE_NEWPID : 0);
+    for (size_t index = 0; index < sizeof kinds / sizeof *kinds; index++) {
+        if ((asked & kinds[index].flag) && unshare(kinds[index].flag) < 0)
+            fail(order, kinds[index].layer, "a namespace cannot be made");
+    }
+}
+
+/* The user's process */
+
+static bool keep_every_capability(void)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct held[2];
+    if (syscall(SYS_capget, &header, held) < 0)
+        return false;
+    for (int word = 0; word < 2; word++) {
+        held[word].effective = held[word].permitted;
+        held[word].inheritable = 0;
+    }
+    return syscall(SYS_capset, &header, held) == 0;
+}
+
+static bool give_up_privileges(const struct forking *forking)
+{
+    if (forking->drops_capabilities) {
+        if (!keep_every_capability())
+            return false;
+        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+        for (unsigned long right = 0; right < 64; right++) {
+            if (prctl(PR_CAPBSET_DROP, right, 0, 0, 0) == 0)
+                continue;
+            /* The kernel has no more than those before. */
+            if (right > 0 && errno == EINVAL)
+                break;
+            return false;
+        }
+    }
+    return !forking->has_no_new_privileges || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+}
+
+static bool filter_calls(const struct forking *forking)
+{
+    struct sock_fprog program = {(unsigned short)(forking->filter_size / sizeof(struct sock_filter)), (struct sock_filter *)forking->filter};
+    /* Kernels before 4.17 do not know the flag. */
+    return forking->filter_size == 0 || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0 ||
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
+}
+
+/* `number` and these descriptors, in one message. */
+static bool send_number(int connection, int number, const int *descriptors, int count)
+{
+    union {
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr header;
+    } room;
+    struct iovec part = {&number, sizeof number};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (count > 0) {
+        message.msg_control = room.bytes;
+        message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
+        room.header = (struct cmsghdr){.cmsg_len = CMSG_LEN((size_t)count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&room.header), descriptors, (size_t)count * sizeof(int));
+    }
+    return sendmsg(connection, &message, MSG_NOSIGNAL) == (ssize_t)sizeof number;
+}
+
+/* A message of this size and the descriptors that came along: how many; -1 when there is none. */
+static int receive(int connection, void *data, size_t size, int *descriptors, int most)
+{
+    union {
+        char bytes[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
+        struct cmsghdr header;
+    } room;
+    struct iovec part = {data, size};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
+    ssize_t count;
+    do
+        count = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+    while (count < 0 && errno == EINTR);
+    if (count != (ssize_t)size)
+        return -1;
+    if (message.msg_controllen < sizeof(struct cmsghdr) || room.header.cmsg_type != SCM_RIGHTS)
+        return 0;
+    int found = (int)((room.header.cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    if (found > most)
+        return -1;
+    memcpy(descriptors, CMSG_DATA(&room.header), (size_t)found * sizeof(int));
+    return found;
+}
+
+/*
+ * A user namespace whose owner is `owner`: what the kernel counts by user it counts there (`user_limits`). The maps writes the native program,
+ * which is outside. False when it is not to be had, and everything is as it was.
+ */
+static bool enter_limits(int orders, unsigned owner)
+{
+    int about = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* The ids took the capabilities from what is effective, and some machines let only those with rights make one. */
+    if (about < 0 || syscall(SYS_setresuid, -1, owner, -1) < 0 || !keep_every_capability() || unshare(CLONE_NEWUSER) < 0) {
+        int number = errno;
+        close(about);
+        syscall(SYS_setresuid, 0, 0, 0);
+        if (!keep_every_capability() || !send_number(orders, number, NULL, 0))
+            _exit(1);
+        return false;
+    }
+    int given[] = {open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC), about}, mapped;
+    if (!send_number(orders, 0, given, 2) || receive(orders, &mapped, sizeof mapped, NULL, 0) < 0 || mapped != 0)
+        _exit(1);
+    syscall(SYS_setresuid, 0, 0, 0);
+    return true;
+}
+
+static void arrange(const int kept[KEPT])
+{
+    int moved[KEPT];
+    /* First out of the way, so that none is overwritten before it has moved. */
+    for (int index = 0; index < KEPT; index++)
+        moved[index] = fcntl(kept[index], F_DUPFD, 2 * KEPT);
+    for (int index = 0; index < KEPT; index++)
+        dup2(moved[index], index);
+    if (syscall(SYS_CLOSE_RANGE, KEPT, ~0U, 0) < 0) {
+        for (int descriptor = KEPT; descriptor < sysconf(_SC_OPEN_MAX); descriptor++)
+            close(descriptor);
+    }
+}
+
+/* From the fork to the moment when everything around it is there. What it inherits are the signals of the interpreter, which are the usual ones. */
+static void become_user(const struct forking *forking, int output, int listener, int orders)
+{
+    int owner, nothing;
+    prctl(PR_SET_NAME, "rookery: worker");
+    /* The program that makes the sandbox is done, but for this process; otherwise it has ended. */
+    if (receive(orders, &owner, sizeof owner, &nothing, 1) != 1)
+        _exit(0);
+    if (owner >= 0)
+        enter_limits(orders, (unsigned)owner);
+    setsid();
+    umask(022);
+    arrange((int[KEPT]){nothing, output, output, listener, orders});
+    if (!give_up_privileges(forking) || !filter_calls(forking))
+        _exit(1);
+}
+
+/* The first process */
+
+/* Goes on as the native program, which makes the sandbox (`src/making.c`). */
+_Noreturn static void become_program(const struct forking *forking, const struct order *order, const int descriptors[4], pid_t user)
+{
+    const int passed[] = {order->teller, order->tie, order->words, descriptors[0], descriptors[1], descriptors[2], descriptors[3]};
+    snprintf(told, sizeof told,
+             "{\"name\":\"%s\",\"network\":%d,\"user\":%d,\"program\":%d,\"control\":%d,\"teller\":%d,\"networkTie\":%d,"
+             "\"networkWords\":%d,\"orders\":%d,\"output\":%d,\"runtimeListener\":%d,\"outside\":%d}",
+             order->name, (int)order->network, (int)user, forking->program, order->control, order->teller, order->tie, order->words,
+             descriptors[0], descriptors[1], descriptors[2], descriptors[3]);
+    for (size_t index = 0; index < sizeof passed / sizeof *passed; index++)
+        pass_on(passed[index]);
+    execute(forking, order);
+    kill(user, SIGKILL);
+    _exit(1);
+}
+
+/* Returns in the user's process only. */
+static void become_worker(const struct forking *forking, const struct order *order)
+{
+    int orders[2], output[2], listener, outside = -1;
+    /* Of the network that the new one is tied to. */
+    if (order->network == OWN_NETWORK && order->teller < 0)
+        outside = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0);
+    enter_groups(forking, order);
+    if (forking->has_user_namespace)
+        enter_user_namespace(forking, order);
+    enter_namespaces(forking, order);
+    if (forking->makes_pid_namespace_inside) {
+        /* The first process of the namespace is the child. This one has done its part. */
+        pid_t first = vfork();
+        if (first < 0)
+            fail(order, "pid", "its first process cannot be made");
+        if (first > 0)
+            _exit(0);
+    }
+    listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (listener < 0 || pipe2(output, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, orders) < 0)
+        fail(order, "", "its sockets cannot be made");
+    pid_t user = fork();
+    if (user < 0)
+        fail(order, "", "the user's process cannot be made");
+    if (user == 0) {
+        close(order->control);
+        close(orders[0]);
+        become_user(forking, output[1], listener, orders[1]);
+        return;
+    }
+    close(output[1]);
+    become_program(forking, order, (int[4]){orders[0], output[0], listener, outside}, user);
+}
+
+/*
+ * The first process borrows this one's memory until it executes the program: so a worker costs one copy of the interpreter, that of the user's
+ * process. Nothing here may be changed that is needed afterwards.
+ */
+__attribute__((noinline)) static int borrow(const struct forking *forking, const struct order *order)
+{
+    volatile pid_t first = vfork();
+    if (first == 0)
+        become_worker(forking, order);
+    return first;
+}
+
+int fork_worker(const struct forking *forking, const struct order *order)
+{
+    sigset_t every, usual;
+    int own = forking->own_pid_namespace;
+    known = forking;
+    if (PyOS_BeforeFork)
+        PyOS_BeforeFork();
+    sigfillset(&every);
+    sigprocmask(SIG_BLOCK, &every, &usual);
+    int pid = own >= 0 && unshare(CLONE_NEWPID) < 0 ? -1 : borrow(forking, order);
+    if (pid == 0) {
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        if (PyOS_AfterFork_Child)
+            PyOS_AfterFork_Child();
+        else if (PyOS_AfterFork)
+            PyOS_AfterFork();
+        return 0;
+    }
+    if (own >= 0)
+        setns(own, CLONE_NEWPID);
+    sigprocmask(SIG_SETMASK, &usual, NULL);
+    if (PyOS_AfterFork_Parent)
+        PyOS_AfterFork_Parent();
+    return pid;
+}
+
+static void tell_ended(int connection)
+{
+    struct ended ended;
+    while ((ended.pid = waitpid(-1, &ended.status, WNOHANG)) > 0)
+        (void)!send(connection, &ended, sizeof ended, MSG_NOSIGNAL);
+}
+
+int serve_forks(const struct forking *forking, int connection)
+{
+    sigset_t children;
+    struct signalfd_siginfo drained;
+    sigemptyset(&children);
+    sigaddset(&children, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &children, NULL);
+    struct pollfd waits[] = {{connection, POLLIN, 0}, {signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), POLLIN, 0}};
+    for (;;) {
+        poll(waits, 2, -1);
+        if (waits[1].revents) {
+            while (read(waits[1].fd, &drained, sizeof drained) > 0)
+                ;
+            tell_ended(connection);
+        }
+        if (waits[0].revents == 0)
+            continue;
+        struct order order;
+        int given[MOST_DESCRIPTORS], *places[] = {&order.control, &order.teller, &order.tie, &order.words};
+        int count = receive(connection, &order, sizeof order, given, MOST_DESCRIPTORS);
+        if (count < 1)
+            return 1;
+        order.name[LONGEST_NAME - 1] = '\0';
+        for (int index = 0, next = 0; index < MOST_DESCRIPTORS; index++)
+            *places[index] = *places[index] >= 0 && next < count ? given[next++] : -1;
+        if (fork_worker(forking, &order) == 0)
+            return 0;
+        for (int index = 0; index < count; index++)
+            close(given[index]);
+    }
+}

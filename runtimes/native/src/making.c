@@ -1,0 +1,422 @@
+/* In the order in which it must happen: the host's files are in sight until the root is entered, which the start does. */
+#include "making.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "frames.h"
+#include "groups.h"
+#include "network.h"
+#include "reason.h"
+#include "rights.h"
+#include "root.h"
+#include "start.h"
+
+/* As `fork.h` numbers them. */
+enum { HOST_NETWORK, OWN_NETWORK, NO_NETWORK };
+
+enum {
+    BACKLOG = 64,
+    /* More than any end takes, so that a full disk has room for it. */
+    RESERVED_BYTES = 512,
+    LARGEST_STAT = 1024,
+    START_TIME_FIELD = 20,
+    /* No distribution gives these uids to anybody. */
+    FIRST_OWNER = 0x70000000,
+    MOST_PIDS = 1 << 22,
+    /* Services in containers count their processes each from 1. */
+    PID_NAMESPACES = 32,
+};
+
+static const char SOCKETS_NAME[] = "sock", SOCKET_NAME[] = "runtime.sock", CONTROL_NAME[] = "init.sock";
+
+/* What is the same for all workers, what is told of this one, and what the start will know. */
+static struct json facts, own;
+static struct buffer told;
+static int control;
+/* Of the directory that is made: what it is in, and its name; -1 before there is one. */
+static int workers = -1;
+static const char *name;
+
+static int own_number(const char *key)
+{
+    return (int)json_number(&own, key);
+}
+
+/* Failing */
+
+static void tell_failure(const char *layer, const char *sentence)
+{
+    struct buffer message = {0};
+    buffer_format(&message, "{\"failed\":");
+    json_write_bytes(&message, sentence);
+    buffer_format(&message, ",\"layer\":\"%s\",\"reason\":", layer);
+    json_write_bytes(&message, reason_of(errno));
+    buffer_add(&message, "}", 1);
+    (void)!send(control, message.data, message.size, MSG_NOSIGNAL);
+    buffer_free(&message);
+}
+
+static void remove_files(void)
+{
+    static const char *const files[] = {"sock/runtime.sock", "init.sock", "state.json", "exit.json.tmp"};
+    int directory = workers < 0 ? -1 : openat(workers, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return;
+    for (size_t index = 0; index < sizeof files / sizeof *files; index++)
+        unlinkat(directory, files[index], 0);
+    unlinkat(directory, SOCKETS_NAME, AT_REMOVEDIR);
+    unlinkat(workers, name, AT_REMOVEDIR);
+}
+
+/* Tells why, also the control plane when it already waits for this worker. `layer` (`layers.py`) is why; errno says more. */
+__attribute__((format(printf, 2, 3))) _Noreturn static void fail(const char *layer, const char *format, ...)
+{
+    struct buffer what = {0}, sentence = {0};
+    int number = errno;
+    va_list arguments;
+    va_start(arguments, format);
+    buffer_format_list(&what, format, arguments);
+    va_end(arguments);
+    buffer_format(&sentence, "the sandbox cannot be made: %s: %s", what.data, reason_of(number));
+    remove_files();
+    errno = number;
+    tell_failure(layer, sentence.data);
+    int connection = take_connection(control);
+    if (connection >= 0)
+        refuse(connection, code_of(number), "%s", sentence.data);
+    _exit(1);
+}
+
+/* Reading */
+
+static void read_facts(int descriptor, char *text)
+{
+    static struct buffer held;
+    struct stat about;
+    if (fstat(descriptor, &about) < 0)
+        _exit(1);
+    /* All workers have the same open file: its place in it belongs to nobody. */
+    char *room = buffer_room(&held, (size_t)about.st_size);
+    ssize_t count = pread(descriptor, room, (size_t)about.st_size, 0);
+    close(descriptor);
+    if (count != about.st_size)
+        _exit(1);
+    held.size = (size_t)count;
+    /* What the start will know begins with them; reading writes over the text. */
+    buffer_add(&told, held.data, held.size - 1);
+    if (!json_read(&facts, held.data, held.size) || !json_read(&own, text, strlen(text)))
+        _exit(1);
+}
+
+static bool has(const char *layer)
+{
+    return json_is_true(json_get(&facts, "layers"), layer);
+}
+
+static void tell_number(const char *key, long long number)
+{
+    buffer_format(&told, ",\"%s\":%lld", key, number);
+}
+
+/* Its directory on the host */
+
+static int open_directory(int parent, const char *path)
+{
+    return openat(parent, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Through the descriptor, so that the path is short enough for any data directory. */
+static bool listen_at(int listener, int directory, const char *file)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", directory, file);
+    return bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, BACKLOG) == 0;
+}
+
+static int make_directory(void)
+{
+    int instances = open_directory(AT_FDCWD, json_text(&facts, "instancesPath")), runtime = own_number("runtimeListener");
+    workers = open_directory(AT_FDCWD, json_text(&facts, "workersPath"));
+    if (workers < 0 || instances < 0 || mkdirat(workers, name, 0700) < 0)
+        fail("", "its directory");
+    int directory = open_directory(workers, name);
+    if (directory < 0 || mkdirat(directory, SOCKETS_NAME, 0700) < 0)
+        fail("", "its directory");
+    int sockets = open_directory(directory, SOCKETS_NAME), listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (sockets < 0 || listener < 0 || !listen_at(runtime, sockets, SOCKET_NAME) || !listen_at(listener, directory, CONTROL_NAME))
+        fail("", "its sockets");
+    tell_number("directory", directory);
+    tell_number("workers", workers);
+    tell_number("instances", instances);
+    tell_number("sockets", sockets);
+    tell_number("listener", listener);
+    tell_number("runtimeListener", runtime);
+    return directory;
+}
+
+static void write_file(int directory, const char *file, const char *data, size_t size)
+{
+    int descriptor = openat(directory, file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (descriptor < 0 || write(descriptor, data, size) != (ssize_t)size)
+        fail("", "%s", file);
+    close(descriptor);
+}
+
+/* What the kernel knows it by, as the host counts: its /proc is still the one in sight. */
+
+static int pid_on_host(void)
+{
+    char text[16] = {0};
+    if (readlink("/proc/self", text, sizeof text - 1) < 0)
+        fail("", "/proc/self");
+    return atoi(text);
+}
+
+static long long start_time(void)
+{
+    char text[LARGEST_STAT];
+    int descriptor = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t count = descriptor < 0 ? -1 : read(descriptor, text, sizeof text - 1);
+    close(descriptor);
+    text[count > 0 ? count : 0] = '\0';
+    /* Behind the name, which may have anything in it. */
+    char *field = strrchr(text, ')');
+    for (int index = 0; index < START_TIME_FIELD && field != NULL; index++)
+        field = strchr(field + 1, ' ');
+    if (field == NULL)
+        fail("", "/proc/self/stat");
+    return atoll(field);
+}
+
+/* Its network */
+
+static bool enter_network(int pid, char address[ADDRESS])
+{
+    const struct json *networks = json_get(&facts, "networks");
+    int kind = own_number("network"), teller = own_number("teller");
+    struct buffer why = {0};
+    bool is_there = kind == HOST_NETWORK;
+    if (kind == NO_NETWORK)
+        is_there = begin_loopback();
+    else if (kind == OWN_NETWORK && teller < 0)
+        is_there = tie_network(networks, own_number("outside"), address);
+    else if (kind == OWN_NETWORK)
+        is_there = await_passage(networks, pid, teller, own_number("networkWords"), &why);
+    for (size_t index = 0; index < why.size; index++) {
+        if (why.data[index] == '\n')
+            why.data[index] = index + 1 < why.size ? ';' : '\0';
+    }
+    if (!is_there && errno == EIO && teller >= 0)
+        fail("network", "%s has ended: %s", json_text(networks, "program"), why.size > 0 ? why.data : "without a word");
+    if (!is_there)
+        fail("network", "its network");
+    buffer_free(&why);
+    return kind == OWN_NETWORK;
+}
+
+/* The user's process waits in `become_user` of `runtimes/native/fork`. */
+
+static bool send_number(int connection, int number, int descriptor)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr header;
+    } room = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct iovec part = {&number, sizeof number};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (descriptor >= 0) {
+        memcpy(CMSG_DATA(&room.header), &descriptor, sizeof descriptor);
+        message.msg_control = room.bytes;
+        message.msg_controllen = sizeof room.bytes;
+    }
+    return sendmsg(connection, &message, MSG_NOSIGNAL) == (ssize_t)sizeof number;
+}
+
+/* Its user namespace, and its directory in /proc; false with its number when it could not make one. */
+static bool receive_namespace(int connection, int given[2], int *number)
+{
+    union {
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr header;
+    } room;
+    struct iovec part = {number, sizeof *number};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
+    ssize_t count;
+    do
+        count = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+    while (count < 0 && errno == EINTR);
+    if (count != (ssize_t)sizeof *number)
+        *number = EPIPE;
+    if (*number != 0 || message.msg_controllen < CMSG_LEN(2 * sizeof(int)))
+        return false;
+    memcpy(given, CMSG_DATA(&room.header), 2 * sizeof(int));
+    return true;
+}
+
+/* Every id is mapped to itself: files, signals and sockets are what they are without it. */
+static bool write_map(int about, const char *file)
+{
+    static const char every_id[] = "0 0 4294967295";
+    int map = openat(about, file, O_WRONLY | O_CLOEXEC);
+    bool is_written = map >= 0 && write(map, every_id, sizeof every_id - 1) > 0;
+    int number = errno;
+    close(map);
+    errno = number;
+    return is_written;
+}
+
+/* A uid for as long as this process lives. */
+static unsigned owner_of_limits(int pid)
+{
+    struct stat about;
+    if (stat("/proc/self/ns/pid", &about) < 0)
+        fail("user_limits", "/proc/self/ns/pid");
+    return FIRST_OWNER + (unsigned)(about.st_ino % PID_NAMESPACES * MOST_PIDS) + (unsigned)pid % MOST_PIDS;
+}
+
+/* Lets the user's process go on, in limits of its own where there are any. `lack`: why there are none though there should be, else NULL. */
+static void release_user(int pid, const char *root, const char **lack)
+{
+    char null[4096];
+    int orders = own_number("orders"), number, given[2];
+    int owner = has("user_limits") ? (int)owner_of_limits(pid) : -1;
+    /* The sandbox's own, which cannot be changed through the descriptor. */
+    snprintf(null, sizeof null, "%s/dev/null", root);
+    int nothing = open(null, O_RDONLY | O_CLOEXEC);
+    if (nothing < 0 || !send_number(orders, owner, nothing))
+        fail("", "the user's process");
+    close(nothing);
+    *lack = NULL;
+    if (owner < 0)
+        return;
+    if (!receive_namespace(orders, given, &number)) {
+        if (number == EPIPE)
+            fail("user_limits", "the user's process has ended");
+        *lack = reason_of(number);
+        return;
+    }
+    if (!write_map(given[1], "uid_map") || !write_map(given[1], "gid_map") || !send_number(orders, 0, -1))
+        fail("user_limits", "the ids of its user namespace");
+    close(given[1]);
+    tell_number("limitsNamespace", given[0]);
+    tell_number("limitsOwner", owner);
+}
+
+/* What others must know to find, judge and remove it. */
+static void write_state(int directory, int pid, const char *address, bool has_own_network, bool lacks_limits)
+{
+    struct buffer state = {0};
+    const struct json *groups = json_get(&facts, "groups");
+    buffer_format(&state, "{\"pid\":%d,\"startTime\":%lld,\"bootId\":\"%s\",\"groups\":{", pid, start_time(), json_text(&facts, "bootId"));
+    for (size_t index = 0; index < groups->count; index++) {
+        struct buffer path = {0};
+        const struct json *group = &groups->items[index];
+        buffer_format(&path, "%s/%s", json_text(group, "parent"), name);
+        buffer_format(&state, "%s\"%s\":", index ? "," : "", json_text(group, "controller"));
+        json_write_bytes(&state, path.data);
+        buffer_free(&path);
+    }
+    buffer_format(&state, "},\"groupVersions\":{");
+    for (size_t index = 0; index < groups->count; index++)
+        buffer_format(&state, "%s\"%s\":%d", index ? "," : "", json_text(&groups->items[index], "controller"),
+                      (int)json_number(&groups->items[index], "version"));
+    /* The old name of a zygote stays on the disk: earlier and later versions read this file. */
+    buffer_format(&state, "},\"launcher\":\"%s\",\"address\":", json_text(&facts, "zygote"));
+    buffer_format(&state, address[0] != '\0' ? "\"%s\"" : "null", address);
+    buffer_format(&state, ",\"hasOwnNetwork\":%s,\"lacks\":[%s]}", has_own_network ? "true" : "false", lacks_limits ? "\"user_limits\"" : "");
+    write_file(directory, "state.json", state.data, state.size);
+    /* As text: it is passed on. */
+    buffer_format(&told, ",\"state\":");
+    json_write_bytes(&told, state.data);
+    buffer_free(&state);
+}
+
+/* What the start does with layers, where it is only tried whether they hold here. */
+_Noreturn static void try_layers(const struct worker *worker)
+{
+    const struct sandbox *sandbox = &worker->sandbox;
+    const char *root = json_text(worker->facts, "root");
+    if (root[0] != '\0' && !enter_root(root))
+        fail("mount", "its root");
+    if (worker->limits_namespace >= 0 &&
+        (!enter_namespace_of((uid_t)json_number(worker->facts, "limitsOwner"), worker->limits_namespace) ||
+         !give_up_privileges(sandbox, json_is_true(worker->facts, "hasNoNewPrivs"))))
+        fail("user_limits", "its limits");
+    if (!keep_rights_of_init(sandbox))
+        fail("capabilities", "its capabilities");
+    if (!filter_as_told(worker->facts))
+        fail("seccomp", "its filter");
+    remove_files();
+    (void)!send(control, "{\"ready\":0}", 11, MSG_NOSIGNAL);
+    _exit(0);
+}
+
+void make_worker(struct worker *worker, int descriptor, char *text)
+{
+    char address[ADDRESS] = "";
+    const char *what, *lack;
+    read_facts(descriptor, text);
+    name = json_text(&own, "name");
+    control = own_number("control");
+    fcntl(control, F_SETFD, FD_CLOEXEC);
+    if (json_get(&own, "failed")->kind == JSON_STRING) {
+        errno = own_number("errno");
+        fail(json_text(&own, "layer"), "%s", json_text(&own, "failed"));
+    }
+    if (!has("pid"))
+        prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int pid = pid_on_host(), directory = make_directory();
+    bool has_own_network = enter_network(pid, address);
+    /* Before the root is made: afterwards the groups are out of reach. */
+    tell_limit_files(&told, json_get(&facts, "groups"), name);
+    const char *root = has("mount") ? json_text(&facts, "mountPoint") : "";
+    if (has("mount") && !build_root(json_get(&facts, "rootPlan"), root, has("proc"), &what))
+        fail(strstr(what, "/proc") != NULL ? "proc" : "mount", "%s", what);
+    release_user(pid, root, &lack);
+    worker->sandbox.has_capabilities = has("capabilities");
+    if ((!has("user_limits") || lack != NULL) && !give_up_privileges(&worker->sandbox, has("no_new_privs")))
+        fail("capabilities", "its capabilities");
+    write_state(directory, pid, address, has_own_network, lack != NULL);
+    static char reserved[RESERVED_BYTES];
+    memset(reserved, ' ', sizeof reserved);
+    write_file(directory, "exit.json.tmp", reserved, sizeof reserved);
+    buffer_format(&told, ",\"name\":\"%s\"", name);
+    tell_number("pid", pid);
+    tell_number("user", own_number("user"));
+    tell_number("control", control);
+    tell_number("orders", own_number("orders"));
+    tell_number("output", own_number("output"));
+    tell_number("program", own_number("program"));
+    tell_number("connection", -1);
+    tell_number("networkTie", own_number("networkTie"));
+    tell_number("networkWords", own_number("networkWords"));
+    buffer_format(&told, ",\"isIsolated\":%s,\"hasOwnNetwork\":%s,\"warnings\":[", own_number("network") == NO_NETWORK ? "true" : "false",
+                  has_own_network ? "true" : "false");
+    if (lack != NULL) {
+        /* An operator may forbid user namespaces later than the layers were found. */
+        struct buffer sentence = {0};
+        buffer_format(&sentence, "user_limits is not available here (%s): %s", lack, json_text(&facts, "lackOfLimits"));
+        json_write_bytes(&told, sentence.data);
+        buffer_free(&sentence);
+    }
+    buffer_add(&told, "]}", 2);
+    bool is_trial = json_is_true(&facts, "isTrial");
+    json_free(&facts);
+    json_free(&own);
+    if (!worker_read_from(worker, &told))
+        _exit(1);
+    if (is_trial)
+        try_layers(worker);
+}

@@ -1,0 +1,224 @@
+#include "root.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "restrict.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static const char *const DIRECTORIES[] = {"dev", "etc", "home", "mnt", "opt", "proc", "root", "run", "sys", "usr", "var", "var/lib", "var/log"};
+static const char *const OPEN_DIRECTORIES[] = {"dev/shm", "tmp", "var/tmp", "run/lock"};
+/* Where what is in a sandbox finds the programs, the libraries and the kernel. */
+static const char *const SYSTEM[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
+static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom", "tty"};
+static const char *const DEVICE_LINKS[][2] = {
+    {"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}};
+/* What container runtimes hide or protect: the parts of /proc that are the machine's, not the process's. */
+static const char *const PROC_READ_ONLY[] = {"bus", "fs", "irq", "mtrr", "sys", "sysrq-trigger"};
+static const char *const PROC_HIDDEN_FILES[] = {"config.gz", "interrupts",    "kallsyms", "kcore",       "keys",       "key-users",
+                                                "kmsg",      "latency_stats", "modules",  "sched_debug", "timer_list", "timer_stats"};
+static const char *const PROC_HIDDEN_DIRECTORIES[] = {"acpi", "asound", "dynamic_debug", "scsi"};
+/* Terminals of one sandbox. The kernel has a bound for all of the machine. */
+static const char TERMINALS[] = "newinstance,ptmxmode=0666,mode=620,max=256";
+enum { DEVICE_NAME = 32 };
+
+/* Where it is built. `path` is the last that something was done with, which a failure is about. */
+static const char *root;
+static char path[PATH_MAX];
+
+/* Of `name` in the root, which `in` leads to from there. */
+static const char *at(const char *in, const char *name)
+{
+    snprintf(path, sizeof path, "%s/%s%s", root, in, name);
+    return path;
+}
+
+static bool make(const char *in, const char *name)
+{
+    return mkdir(at(in, name), 0755) == 0 || errno == EEXIST;
+}
+
+/* `source`, with everything that is mounted below it, read-only at the same place inside. */
+static bool show(const char *source, const char *target)
+{
+    return mount(source, at("", target), NULL, MS_BIND | MS_REC, NULL) == 0 && restrict_mount(path, true);
+}
+
+static bool make_directories(void)
+{
+    for (size_t index = 0; index < COUNT(DIRECTORIES); index++) {
+        if (!make("", DIRECTORIES[index]))
+            return false;
+    }
+    for (size_t index = 0; index < COUNT(OPEN_DIRECTORIES); index++) {
+        if (!make("", OPEN_DIRECTORIES[index]) || chmod(path, 01777) < 0)
+            return false;
+    }
+    return symlink("/run", at("var/", "run")) == 0;
+}
+
+static bool show_system(void)
+{
+    char origin[DEVICE_NAME], target[PATH_MAX];
+    struct stat about;
+    if (!show("/usr", "usr"))
+        return false;
+    for (size_t index = 0; index < COUNT(SYSTEM); index++) {
+        snprintf(origin, sizeof origin, "/%s", SYSTEM[index]);
+        if (lstat(origin, &about) < 0)
+            continue;
+        if (S_ISLNK(about.st_mode)) {
+            ssize_t size = readlink(origin, target, sizeof target - 1);
+            if (size < 0)
+                return false;
+            target[size] = '\0';
+            if (symlink(target, at("", SYSTEM[index])) < 0)
+                return false;
+        } else if (S_ISDIR(about.st_mode) && (!make("", SYSTEM[index]) || !show(origin, SYSTEM[index]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* With all directories above it. */
+static bool make_all(const char *absolute)
+{
+    char part[PATH_MAX];
+    for (const char *end = strchr(absolute + 1, '/');; end = strchr(end + 1, '/')) {
+        size_t size = end == NULL ? strlen(absolute) : (size_t)(end - absolute);
+        if (size >= sizeof part) {
+            errno = ENAMETOOLONG;
+            return false;
+        }
+        memcpy(part, absolute, size);
+        part[size] = '\0';
+        if (!make("", part + 1))
+            return false;
+        if (end == NULL)
+            return true;
+    }
+}
+
+static bool show_more(const struct json *plan)
+{
+    const struct json *shown = json_get(plan, "shown");
+    for (size_t index = 0; index < shown->count; index++) {
+        const char *source = shown->items[index].text;
+        if (!make_all(source) || !show(source, source + 1))
+            return false;
+    }
+    return true;
+}
+
+/* Of this sandbox alone, below what is mounted there next: a descriptor. */
+static int write_resolvers(const char *text)
+{
+    int names = open(at("etc/", "resolv.conf"), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    if (names >= 0)
+        (void)!write(names, text, strlen(text));
+    return names;
+}
+
+static bool build_etc(const struct json *plan)
+{
+    const struct json *directories = json_get(plan, "etcDirectories"), *resolvers = json_get(plan, "resolvers");
+    char source[PATH_MAX];
+    struct stat about;
+    int names = resolvers->kind == JSON_STRING ? write_resolvers(resolvers->text) : -1;
+    if (mount(json_text(plan, "etc"), at("", "etc"), NULL, MS_BIND, NULL) < 0)
+        return false;
+    if (names >= 0) {
+        snprintf(source, sizeof source, "/proc/self/fd/%d", names);
+        bool is_done = stat(at("etc/", "resolv.conf"), &about) < 0 || mount(source, path, NULL, MS_BIND, NULL) == 0;
+        close(names);
+        if (!is_done)
+            return false;
+    }
+    for (size_t index = 0; index < directories->count; index++) {
+        snprintf(source, sizeof source, "/etc/%s", directories->items[index].text);
+        if (mount(source, at("etc/", directories->items[index].text), NULL, MS_BIND | MS_REC, NULL) < 0)
+            return false;
+    }
+    return restrict_mount(at("", "etc"), true);
+}
+
+static bool build_devices(void)
+{
+    char source[DEVICE_NAME];
+    for (size_t index = 0; index < COUNT(DEVICES); index++) {
+        int file = open(at("dev/", DEVICES[index]), O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
+        close(file);
+        snprintf(source, sizeof source, "/dev/%s", DEVICES[index]);
+        /* Devices work on a read-only mount; without it root inside could change the mode of the host's. */
+        if (file < 0 || mount(source, path, NULL, MS_BIND, NULL) < 0 ||
+            mount(NULL, path, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID, NULL) < 0)
+            return false;
+    }
+    for (size_t index = 0; index < COUNT(DEVICE_LINKS); index++) {
+        if (symlink(DEVICE_LINKS[index][1], at("dev/", DEVICE_LINKS[index][0])) < 0)
+            return false;
+    }
+    if (!make("dev/", "pts"))
+        return false;
+    /* Its own terminals, which are nobody else's. Where the machine forbids them there are none. */
+    if (mount("rookery", path, "devpts", MS_NOSUID | MS_NOEXEC, TERMINALS) < 0)
+        return rmdir(path) == 0;
+    return symlink("pts/ptmx", at("dev/", "ptmx")) == 0;
+}
+
+static bool build_proc(void)
+{
+    const unsigned long kept = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    char null[PATH_MAX];
+    struct stat about;
+    snprintf(null, sizeof null, "%s", at("dev/", "null"));
+    if (mount("proc", at("", "proc"), "proc", kept, NULL) < 0)
+        return false;
+    for (size_t index = 0; index < COUNT(PROC_READ_ONLY); index++) {
+        if (lstat(at("proc/", PROC_READ_ONLY[index]), &about) == 0 &&
+            (mount(path, path, NULL, MS_BIND, NULL) < 0 || mount(NULL, path, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | kept, NULL) < 0))
+            return false;
+    }
+    for (size_t index = 0; index < COUNT(PROC_HIDDEN_FILES); index++) {
+        if (lstat(at("proc/", PROC_HIDDEN_FILES[index]), &about) == 0 && mount(null, path, NULL, MS_BIND, NULL) < 0)
+            return false;
+    }
+    for (size_t index = 0; index < COUNT(PROC_HIDDEN_DIRECTORIES); index++) {
+        if (stat(at("proc/", PROC_HIDDEN_DIRECTORIES[index]), &about) == 0 && S_ISDIR(about.st_mode) &&
+            mount("rookery", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=0") < 0)
+            return false;
+    }
+    return true;
+}
+
+static bool hide(const struct json *plan)
+{
+    const struct json *hidden = json_get(plan, "hidden");
+    struct stat about;
+    for (size_t index = 0; index < hidden->count; index++) {
+        if (stat(at("", hidden->items[index].text + 1), &about) == 0 && S_ISDIR(about.st_mode) &&
+            mount("rookery", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=0,mode=0") < 0)
+            return false;
+    }
+    return true;
+}
+
+bool build_root(const struct json *plan, const char *where, bool own_proc, const char **what)
+{
+    root = where;
+    *what = path;
+    umask(022);
+    snprintf(path, sizeof path, "%s", root);
+    if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0 || mount("rookery", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755") < 0 ||
+        !make_directories() || !show_system() || !show_more(plan) || !build_etc(plan) || !build_devices())
+        return false;
+    return (!own_proc || build_proc()) && hide(plan);
+}
