@@ -1,7 +1,7 @@
 """One sandbox as a program of the operator's supervisord (see docs/supervisor.md).
 
-The program that supervisord starts is the *shim*: the parent of the sandbox's init. The end of the shim ends the sandbox,
-and the end of the sandbox ends the shim, with the same exit code. Like a zygote it never reads a start request: init
+The program that supervisord starts is the *shim*: the parent of the sandbox's first process. The end of the shim ends the sandbox,
+and the end of the sandbox ends the shim, with the same exit code. Like a zygote it never reads a start request: the first process
 does, over the connection that the shim has opened.
 """
 
@@ -15,41 +15,38 @@ import signal
 import socket
 import sys
 import time
-import traceback
 
 from rookery_runtime import unix_path
 
-from . import cgroups, etc, frames, layers, process, rehearsal, worker, syscalls, user_process, waiting
+from . import cgroups, command, etc, forking, frames, layers, process, rehearsal, syscalls, waiting, zygote
 from . import plan as plan_module
-from .failure import LayerFailure, StartFailure, code_of
 
 #: What the code may take to end when supervisord asks for it. The program's section gives it more before it kills.
 _GRACE_MS = 10000
 _LARGEST_CONFIG = 1 << 20
+_LARGEST_MESSAGE = 4096
 _READ_SECONDS = 10
 #: How long a sandbox without an instance may take to go.
 _ABANDON_SECONDS = 5
 _REMOVE_RETRY_SECONDS = 0.02
 _REMOVE_SECONDS = 2
+_NETWORKS = {"own": forking.OWN, "none": forking.NONE}
+_NO_NETWORK = "a network of its own is not possible on this machine: network namespaces are not available"
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-class BecomeSandbox(BaseException):
-    """Unwinds the shim's stack in its child."""
+class BecomeUser(BaseException):
+    """Unwinds the shim's stack in the user's process."""
 
-    def __init__(self, plan, ready, control, connection):
-        super(BecomeSandbox, self).__init__()
+    def __init__(self, plan):
+        super(BecomeUser, self).__init__()
         self.plan = plan
-        #: For the control plane, once the sandbox is made.
-        self.ready = ready
-        self.control = control
-        self.connection = connection
 
 
 def serve(address, program):
     """
     The life of the shim: reports to the control plane at `address`, makes a sandbox and ends with it. Never returns; raises
-    `BecomeSandbox` in the child that goes on as the sandbox.
+    `BecomeUser` in the user's process.
     """
     parent = os.getppid()
     # supervisord owns the life: nothing of it outlives supervisord, however that ends.
@@ -75,67 +72,32 @@ def serve(address, program):
         os._exit(1)
     if config is None:
         os._exit(0)
+    # Before the layers are tried: what that leaves behind is this process's to reap.
+    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     plan = _make_plan(config)
     plan.find_networks(config["layers"] is not None and config["layers"]["hasNetworks"])
     ready = _ready(plan)
-    syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     rehearsal.prepare(1)
     if hasattr(gc, "freeze"):
         gc.freeze()  # novm
     else:
         gc.collect()
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    shim = _Shim(plan, ours, parent)
-    maker = layers.fork_init(plan.layers)
-    if maker == 0:
-        shim.abandon()
-        raise BecomeSandbox(plan, ready, theirs, connection)
-    theirs.close()
-    connection.close()
-    shim.run(maker)
-
-
-def live(plan, ready, control, connection):
-    """The life of the sandbox, to its end; raises `BecomeUser` in the user's process."""
-    try:
-        try:
-            made = worker.prepare(plan, plan.name, control, connection)
-        except (LayerFailure, OSError) as failure:
-            frames.write_message(connection, {"failed": "the sandbox cannot be made: %s" % failure})
-            os._exit(1)
-        control.send(json.dumps({"ready": made.state["pid"]}).encode())
-        # From its answer on, the shim is the parent of this process.
-        if control.recv(16):
-            frames.write_message(connection, ready)
-            asked = _wait_for_request(connection, control)
-            if asked is not None:
-                _become(made, asked, control, connection)
-    except user_process.BecomeUser:
-        raise
-    except BaseException:
-        traceback.print_exc()
-    os._exit(1)
-
-
-def _become(made, asked, control, connection):
-    """From here on the end of the shim is the end of this process: the native program sees to that. Returns when it cannot be done."""
-    try:
-        if asked["network"] is not None:
-            made.enter_network(asked["network"])
-        made.become(control, connection)
-    except StartFailure as failure:
-        worker.refuse(connection, failure.code, failure.message)
-    except OSError as failure:
-        worker.refuse(connection, code_of(failure), "the sandbox cannot be made: %s" % failure)
+    _Shim(plan, connection, parent).run(ready)
 
 
 class _Shim:
-    def __init__(self, plan, control, parent):
+    def __init__(self, plan, connection, parent):
         self._plan = plan
-        self._control = control
+        #: To the control plane, until the sandbox has it.
+        self._connection = connection
         self._parent = parent
+        self._forks = forking.Forks(plan, is_supervised=True)
+        #: Of the sandbox: the shim's end of its pair, and its first process once it is made.
+        self._control = None
         self._first = None
         self._instance = None
+        #: What kept it from being made.
+        self._failure = None
         #: Over which init was asked to end.
         self._stops = []
         self._deadline = None
@@ -144,26 +106,62 @@ class _Shim:
         for number in _STOPS:
             signal.signal(number, self._on_stop)
 
-    def abandon(self):
-        """In the child."""
-        self._wake.close()
-        for number in _STOPS + (signal.SIGCHLD,):
-            signal.signal(number, signal.SIG_DFL)
-        self._control.close()
+    def run(self, ready):
+        """`ready`: for the control plane, once the sandbox is made."""
+        usual = forking.OWN if self._plan.networks.always else forking.HOST
+        self._make(usual)
+        if not self._until(lambda: self._first is not None):
+            self._tell({"failed": self._failure or "the sandbox cannot be made"})
+            self._end()
+        self._tell(ready)
+        asked = self._read_network()
+        if asked is not None:
+            self._give(usual if asked["network"] is None else _NETWORKS[asked["network"]], usual)
+        else:
+            self._abandon()
+        self._until(lambda: False)
+        self._end()
 
-    def run(self, maker):
-        if self._plan.layers.forks_twice():
-            # It has forked init, and ends.
-            os.waitpid(maker, 0)
+    def _make(self, network):
+        """Has a sandbox made. In its user's process it raises BecomeUser."""
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            pid = self._forks.fork(self._plan.name, network, theirs)
+            if pid == 0:
+                # Their descriptors are closed or others by now.
+                for held in (self._control, theirs, self._connection):
+                    held.detach()
+                self._wake.detach()
+                signal.set_wakeup_fd(-1)
+                command.reset_signals()
+                raise BecomeUser(self._plan)
+
+    def _give(self, network, usual):
+        """The request of the control plane is read by the sandbox, which is made again where it is in another network than is asked for."""
+        if network != usual:
+            if not self._plan.layers.has("net"):
+                self._refuse("failed_precondition", _NO_NETWORK)
+                return
+            self._abandon()
+            self._until(lambda: False)
+            self._remove()
+            self._first = None
+            self._make(network)
         try:
-            self._control.send(b"go")
+            zygote.hand_over(self._control, self._connection)
         except OSError:
-            # There is none: it could not be made, and has reported the reason to the control plane.
-            pass
+            self._refuse("internal", self._failure or "the sandbox cannot be made")
+            return
+        self._connection.close()
+
+    def _until(self, is_so):
+        """Hears what the sandbox says, and does what it must, until that is so. False when the sandbox has ended before."""
         poll = select.poll()
         poll.register(self._wake.fileno(), select.POLLIN)
         poll.register(self._control.fileno(), select.POLLIN)
-        while not self._reap():
+        while not is_so():
+            if self._reap():
+                return False
             for descriptor, _event in poll.poll(waiting.left_ms(self._deadline)):
                 if descriptor == self._wake.fileno():
                     self._wake.clear()
@@ -171,28 +169,71 @@ class _Shim:
                     poll.unregister(descriptor)
             if waiting.is_over(self._deadline):
                 self._kill()
-        self._end()
+        return True
 
     def _hear(self):
         """False at the end: the start is done, or there was none."""
         try:
-            data = self._control.recv(worker.LARGEST_MESSAGE)
+            data = self._control.recv(_LARGEST_MESSAGE)
         except OSError:
             data = b""
         if not data:
             return False
         message = json.loads(data.decode())
         self._first = message.get("ready", self._first)
+        if "failed" in message:
+            self._failure = message["failed"]
+            self._abandon()
         if "taken" in message:
             self._instance = message["taken"]
             self._plan.title.set("rookery: supervised %s" % self._instance)
         return True
 
+    def _read_network(self):
+        """What comes before the request: the network that it asks for. None when the control plane has gone, or the sandbox, or has to."""
+        poll = select.poll()
+        for one in (self._wake, self._control, self._connection):
+            poll.register(one.fileno(), select.POLLIN)
+        while True:
+            ready = [descriptor for descriptor, _event in poll.poll()]
+            if self._deadline is not None or self._control.fileno() in ready:
+                return None
+            if self._connection.fileno() in ready:
+                break
+            self._wake.clear()
+            if self._reap():
+                return None
+        try:
+            self._connection.settimeout(_READ_SECONDS)
+            asked = frames.read_message(self._connection)
+            self._connection.settimeout(None)
+        except (OSError, frames.FrameError):
+            return None
+        return asked
+
+    def _tell(self, message):
+        try:
+            frames.write_message(self._connection, message)
+        except OSError:
+            # Nobody waits for it any more.
+            pass
+
+    def _refuse(self, code, message):
+        self._tell({"ok": False, "code": code, "message": message})
+        self._abandon()
+
+    def _abandon(self):
+        """The sandbox sees that the pair is closed, and goes. It may be in the middle of a start: that is not undone."""
+        try:
+            self._control.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
     def _reap(self):
-        """True once init has ended. Others may be left to this one where there is no pid namespace."""
+        """True once the sandbox has ended. Others may be left to this one where there is no pid namespace."""
         ended = []
         has_children = waiting.reap(lambda pid, _status: ended.append(pid))
-        return not has_children or self._first in ended or (self._first is None and bool(ended))
+        return not has_children or self._first in ended
 
     def _on_stop(self, *_ignored):
         if self._instance is None:
@@ -224,13 +265,14 @@ class _Shim:
         directory = os.path.join(self._plan.instances, self._instance) if self._instance else None
         if directory is None or not os.path.isdir(directory):
             # Nobody else knows of it.
-            shutil.rmtree(os.path.join(self._plan.workers, self._plan.name), ignore_errors=True)
-            self._remove_groups()
+            self._remove()
             os._exit(0)
         os._exit(_exit_code(directory))
 
-    def _remove_groups(self):
-        paths = list(cgroups.paths_of(self._plan.layers.places, self._plan.name).values())
+    def _remove(self):
+        name = self._plan.name
+        shutil.rmtree(os.path.join(self._plan.workers, name), ignore_errors=True)
+        paths = list(cgroups.paths_of(self._plan.layers.places, name).values())
         waiting.until(lambda: cgroups.remove(paths), _REMOVE_SECONDS, _REMOVE_RETRY_SECONDS)
 
 
@@ -291,32 +333,6 @@ def _read_layers(known):
     held = layers.Layers(places, known["needsUser"])
     held.held, held.degraded = set(known["held"]), known["degraded"]
     return held
-
-
-def _wait_for_request(connection, control):
-    """What comes before the request: the network that it asks for. None when the control plane or the shim has gone first."""
-    poll = select.poll()
-    for one in (connection, control):
-        poll.register(one.fileno(), select.POLLIN)
-    poll.poll()
-    if _has_ended(control):
-        return None
-    try:
-        connection.settimeout(_READ_SECONDS)
-        asked = frames.read_message(connection)
-        connection.settimeout(None)
-    except (OSError, frames.FrameError):
-        return None
-    return asked
-
-
-def _has_ended(one):
-    try:
-        return one.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
 
 
 def _exit_code(directory):

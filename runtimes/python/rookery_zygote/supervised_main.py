@@ -18,13 +18,9 @@ def main():
 
     try:
         shim.serve(sys.argv[1], sys.argv[2])
-    except shim.BecomeSandbox as child:
-        arguments = (child.plan, child.ready, child.control, child.connection)
-    try:
-        shim.live(*arguments)
-    except user_process.BecomeUser as child:
-        arguments = (child.layers, child.title, child.descriptors, child.resident)
-    user_process.wait_for_orders(*arguments)
+    except shim.BecomeUser as child:
+        plan = child.plan
+    user_process.wait_for_orders(plan.layers, plan.title, plan.resident)
 
 
 if __name__ == "__main__":

@@ -320,7 +320,7 @@ async function fingerprintOf(pythonDir: string): Promise<string> {
   const hash = createHash('sha256');
   for (const name of ['rookery_zygote', 'rookery_runtime', 'rookery_zygote/bin']) {
     const directory = join(pythonDir, name);
-    for (const file of (await readdir(directory)).filter(entry => /\.py$|^init-/.test(entry)).sort()) {
+    for (const file of (await readdir(directory)).filter(entry => /\.py$|^(init|fork)-/.test(entry)).sort()) {
       hash.update(file).update(await readFile(join(directory, file)));
     }
   }
