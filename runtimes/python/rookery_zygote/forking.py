@@ -108,9 +108,9 @@ class Forks:
         the worker's end of a SEQPACKET pair. Fails with OSError.
         """
         order, given = self.order(name, network, control)
-        try:
-            pid = self._library.fork_worker(ctypes.byref(self._forking), ctypes.byref(order))
-        finally:
+        pid = self._library.fork_worker(ctypes.byref(self._forking), ctypes.byref(order))
+        # In the user's process those are closed already, and others may have their numbers.
+        if pid != 0:
             _close_passage(given)
         if pid < 0:
             raise OSError("a worker cannot be forked")
