@@ -411,6 +411,9 @@ int serve_forks(const struct forking *forking, int connection)
         }
         if (waits[0].revents == 0)
             continue;
+        /* Nobody is left who wants what was ordered. */
+        if (waits[0].revents & (POLLHUP | POLLERR))
+            return 1;
         struct order order;
         int given[MOST_DESCRIPTORS], *places[] = {&order.control, &order.teller, &order.tie, &order.words};
         int count = receive(connection, &order, sizeof order, given, MOST_DESCRIPTORS);

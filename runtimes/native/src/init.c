@@ -26,8 +26,6 @@ enum {
     MOST_WAYS = 512,
     REQUEST_SECONDS = 5,
     SEND_SECONDS = 2,
-    /* What the directory reserved for `exit.json`, so that a full disk has room for it (`directory.py`). */
-    RESERVED_BYTES = 512,
     OUTPUT = 0,
     WATCH = 1,
     LISTENER = 2,
@@ -226,19 +224,35 @@ static bool obey(int index)
     return goes_on;
 }
 
-/* Over what was reserved; spaces behind JSON are JSON. Whoever may be reading sees all of it or nothing. */
+/* Into the room behind the state, so that the object has it too. */
+static void publish_in_state(const struct buffer *ending)
+{
+    char text[CHUNK];
+    struct buffer whole = {0};
+    int file = openat(sandbox->directory, STATE_NAME, O_RDWR | O_CLOEXEC);
+    ssize_t size = file < 0 ? -1 : pread(file, text, sizeof text, 0), last = size - 1;
+    while (last >= 0 && text[last] != '}')
+        last--;
+    if (last >= 0 && (ssize_t)ending->size + 16 <= size - last) {
+        buffer_format(&whole, ",\"exit\":%.*s}", (int)ending->size, ending->data);
+        (void)!pwrite(file, whole.data, whole.size, last);
+    }
+    buffer_free(&whole);
+    close(file);
+}
+
+/* Whoever may be reading sees all of it or nothing. On a full disk those who wait hear of the end too, and who comes later finds it with the state. */
 static void publish(const struct buffer *ending)
 {
-    struct buffer content = {0};
-    buffer_format(&content, "%.*s%*s", (int)ending->size, ending->data,
-                  ending->size < RESERVED_BYTES ? (int)(RESERVED_BYTES - ending->size) : 0, "");
-    int descriptor = openat(sandbox->directory, "exit.json.tmp", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    bool is_whole = descriptor >= 0 && write(descriptor, content.data, content.size) == (ssize_t)content.size;
-    if (descriptor >= 0)
-        close(descriptor);
-    /* A full disk: those who wait still hear of the end. */
-    if (is_whole)
+    int file = openat(sandbox->directory, "exit.json.tmp", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    bool is_whole = file >= 0 && write(file, ending->data, ending->size) == (ssize_t)ending->size;
+    close(file);
+    if (is_whole) {
         renameat(sandbox->directory, "exit.json.tmp", sandbox->directory, "exit.json");
+        return;
+    }
+    unlinkat(sandbox->directory, "exit.json.tmp", 0);
+    publish_in_state(ending);
 }
 
 /* Nothing else runs when the end is reported. */

@@ -17,6 +17,7 @@
 
 #include "frames.h"
 #include "groups.h"
+#include "init.h"
 #include "network.h"
 #include "reason.h"
 #include "rights.h"
@@ -28,8 +29,6 @@ enum { HOST_NETWORK, OWN_NETWORK, NO_NETWORK };
 
 enum {
     BACKLOG = 64,
-    /* More than any end takes, so that a full disk has room for it. */
-    RESERVED_BYTES = 512,
     LARGEST_STAT = 1024,
     START_TIME_FIELD = 20,
     /* No distribution gives these uids to anybody. */
@@ -39,7 +38,7 @@ enum {
     PID_NAMESPACES = 32,
 };
 
-static const char SOCKETS_NAME[] = "sock", SOCKET_NAME[] = "runtime.sock", CONTROL_NAME[] = "init.sock";
+static const char CONTROL_NAME[] = "init.sock";
 
 /* What is the same for all workers, what is told of this one, and what the start will know. */
 static struct json facts, own;
@@ -70,13 +69,12 @@ static void tell_failure(const char *layer, const char *sentence)
 
 static void remove_files(void)
 {
-    static const char *const files[] = {"sock/runtime.sock", "init.sock", "state.json", "exit.json.tmp"};
+    const char *const files[] = {SOCKET_NAME, CONTROL_NAME, STATE_NAME};
     int directory = workers < 0 ? -1 : openat(workers, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return;
     for (size_t index = 0; index < sizeof files / sizeof *files; index++)
         unlinkat(directory, files[index], 0);
-    unlinkat(directory, SOCKETS_NAME, AT_REMOVEDIR);
     unlinkat(workers, name, AT_REMOVEDIR);
 }
 
@@ -151,27 +149,16 @@ static int make_directory(void)
     workers = open_directory(AT_FDCWD, json_text(&facts, "workersPath"));
     if (workers < 0 || instances < 0 || mkdirat(workers, name, 0700) < 0)
         fail("", "its directory");
-    int directory = open_directory(workers, name);
-    if (directory < 0 || mkdirat(directory, SOCKETS_NAME, 0700) < 0)
-        fail("", "its directory");
-    int sockets = open_directory(directory, SOCKETS_NAME), listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (sockets < 0 || listener < 0 || !listen_at(runtime, sockets, SOCKET_NAME) || !listen_at(listener, directory, CONTROL_NAME))
+    /* Few files: an inode of a disk is most of what they cost, and the files of a worker are a tenth of all that it costs. */
+    int directory = open_directory(workers, name), listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (directory < 0 || listener < 0 || !listen_at(runtime, directory, SOCKET_NAME) || !listen_at(listener, directory, CONTROL_NAME))
         fail("", "its sockets");
     tell_number("directory", directory);
     tell_number("workers", workers);
     tell_number("instances", instances);
-    tell_number("sockets", sockets);
     tell_number("listener", listener);
     tell_number("runtimeListener", runtime);
     return directory;
-}
-
-static void write_file(int directory, const char *file, const char *data, size_t size)
-{
-    int descriptor = openat(directory, file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (descriptor < 0 || write(descriptor, data, size) != (ssize_t)size)
-        fail("", "%s", file);
-    close(descriptor);
 }
 
 /* What the kernel knows it by, as the host counts: its /proc is still the one in sight. */
@@ -314,7 +301,6 @@ static void release_user(int pid, const char *root, const char **lack)
     tell_number("limitsOwner", owner);
 }
 
-/* What others must know to find, judge and remove it. */
 static void write_state(int directory, int pid, const char *address, bool has_own_network, bool lacks_limits)
 {
     struct buffer state = {0};
@@ -336,10 +322,15 @@ static void write_state(int directory, int pid, const char *address, bool has_ow
     buffer_format(&state, "},\"launcher\":\"%s\",\"address\":", json_text(&facts, "zygote"));
     buffer_format(&state, address[0] != '\0' ? "\"%s\"" : "null", address);
     buffer_format(&state, ",\"hasOwnNetwork\":%s,\"lacks\":[%s]}", has_own_network ? "true" : "false", lacks_limits ? "\"user_limits\"" : "");
-    write_file(directory, "state.json", state.data, state.size);
     /* As text: it is passed on. */
     buffer_format(&told, ",\"state\":");
     json_write_bytes(&told, state.data);
+    memset(buffer_room(&state, ROOM_FOR_ENDING), ' ', ROOM_FOR_ENDING);
+    state.size += ROOM_FOR_ENDING;
+    int file = openat(directory, STATE_NAME, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (file < 0 || write(file, state.data, state.size) != (ssize_t)state.size)
+        fail("", "%s", STATE_NAME);
+    close(file);
     buffer_free(&state);
 }
 
@@ -389,9 +380,6 @@ void make_worker(struct worker *worker, int descriptor, char *text)
     if ((!has("user_limits") || lack != NULL) && !give_up_privileges(&worker->sandbox, has("no_new_privs")))
         fail("capabilities", "its capabilities");
     write_state(directory, pid, address, has_own_network, lack != NULL);
-    static char reserved[RESERVED_BYTES];
-    memset(reserved, ' ', sizeof reserved);
-    write_file(directory, "exit.json.tmp", reserved, sizeof reserved);
     buffer_format(&told, ",\"name\":\"%s\"", name);
     tell_number("pid", pid);
     tell_number("user", own_number("user"));

@@ -29,8 +29,8 @@
 
 enum { READ_REQUEST_SECONDS = 10, LARGEST_MESSAGE = 64 };
 
-/* As `rookery_zygote/directory.py` names them. */
-static const char SOCKETS_NAME[] = "sock", SOCKET_NAME[] = "runtime.sock";
+/* The directory of the runtime's socket, which a program has inside. */
+static const char SOCKETS_NAME[] = "sock";
 /* Where a program that speaks the runtime protocol finds its socket; and the descriptor that it is on. */
 static const char INSIDE_SOCKETS[] = "/run/rookery", LISTENER[] = "3";
 
@@ -86,7 +86,8 @@ static bool unlink_all(int directory)
  */
 static void remove_directory(void)
 {
-    if (unlink_all(worker->sockets) && unlinkat(sandbox->directory, SOCKETS_NAME, AT_REMOVEDIR) == 0 && unlink_all(sandbox->directory))
+    bool is_empty = worker->sockets < 0 || (unlink_all(worker->sockets) && unlinkat(sandbox->directory, SOCKETS_NAME, AT_REMOVEDIR) == 0);
+    if (is_empty && unlink_all(sandbox->directory))
         unlinkat(parent, name, AT_REMOVEDIR);
 }
 
@@ -192,6 +193,14 @@ static void adopt_directory(void)
     parent = worker->instances;
     name = id->text;
     tell("taken", id);
+}
+
+/* A program sees the directory of its socket inside, and may put one of its own there. */
+static void make_sockets(void)
+{
+    must(mkdirat(sandbox->directory, SOCKETS_NAME, 0700) == 0, "the directory of its socket");
+    worker->sockets = openat(sandbox->directory, SOCKETS_NAME, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    must(worker->sockets >= 0 && renameat(sandbox->directory, SOCKET_NAME, worker->sockets, SOCKET_NAME) == 0, "its socket");
 }
 
 static struct json *find_item(struct json *object, const char *key)
@@ -593,6 +602,8 @@ static void prepare(void)
     receive_request();
     read_request();
     adopt_directory();
+    if (is_program)
+        make_sockets();
     take_warnings();
     check_fit();
     find_user();

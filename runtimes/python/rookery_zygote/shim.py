@@ -337,11 +337,18 @@ def _read_layers(known):
 
 def _exit_code(directory):
     """As the sandbox ended; 137 when it could not say how."""
-    try:
-        with open(os.path.join(directory, "exit.json")) as source:
-            told = json.load(source)
-    except (OSError, ValueError):
+    # Where the disk was full it stands behind the state.
+    told = _read(directory, "exit.json") or (_read(directory, "state.json") or {}).get("exit")
+    if told is None:
         return 137
     if told["code"] is not None:
         return told["code"]
     return 128 + getattr(signal, told["signal"] or "", signal.SIGKILL)
+
+
+def _read(directory, name):
+    try:
+        with open(os.path.join(directory, name)) as source:
+            return json.load(source)
+    except (OSError, ValueError):
+        return None

@@ -39,6 +39,8 @@ export interface SandboxStateFile {
   readonly hasOwnNetwork?: boolean;
   /** Layers that the zygote's other sandboxes have. */
   readonly lacks?: readonly string[];
+  /** How it ended, where there was no room for `exit.json`. */
+  readonly exit?: ExitResult;
 }
 
 /** Whether it reaches out of a network of its own. */
@@ -49,6 +51,7 @@ export function hasOwnNetwork({
   return told ?? typeof address === 'string';
 }
 
+const SOCKETS = 'sock';
 /** Handles of which drivers are of this kind. */
 const DRIVERS: ReadonlySet<string> = new Set<SandboxType>(['process', 'supervisor']);
 
@@ -58,11 +61,13 @@ export function makeHandle(
   directory: string,
   state: SandboxStateFile | null,
 ): SandboxHandle {
+  // Programs have a directory for it, which they see inside.
+  const sockets = join(directory, SOCKETS);
   return {
     version: 1,
     driver,
     instanceId,
-    endpoint: { kind: 'unix', path: join(directory, 'sock', 'runtime.sock') },
+    endpoint: { kind: 'unix', path: join(existsSync(sockets) ? sockets : directory, 'runtime.sock') },
     data: { directory, ...state },
   };
 }
@@ -97,11 +102,13 @@ export async function readState(directory: string): Promise<SandboxStateFile | n
 
 /** How the sandbox ended as it said itself; null when it has not. Fails with `unavailable` when it cannot be read now. */
 export async function readExit(directory: string): Promise<ExitResult | null> {
-  return (await readJson(join(directory, 'exit.json'))) as ExitResult | null;
+  const told = (await readJson(join(directory, 'exit.json'))) as ExitResult | null;
+  // On a full disk it has written this over the room behind its state.
+  return told ?? (await readState(directory))?.exit ?? null;
 }
 
 /** What a sandbox's directory has beside its state. */
-const OWN_FILES = ['exit.json', 'exit.json.tmp', 'init.sock', 'log', 'sock/runtime.sock'];
+const OWN_FILES = ['exit.json', 'exit.json.tmp', 'init.sock', 'log', 'runtime.sock', 'sock/runtime.sock'];
 
 /**
  * Removes what each sandbox has in its directory, but for what tells its groups. All at once: walking through it takes seven times as
@@ -111,7 +118,8 @@ export async function removeOwnFiles(directory: string): Promise<void> {
   // To look is much cheaper than to have another thread find out that there is nothing.
   const paths = OWN_FILES.map(name => join(directory, name)).filter(path => existsSync(path));
   await Promise.allSettled(paths.map(path => unlink(path)));
-  await rmdir(join(directory, 'sock')).catch(() => undefined);
+  const sockets = join(directory, SOCKETS);
+  if (existsSync(sockets)) await rmdir(sockets).catch(() => undefined);
 }
 
 /** The last of them: by it a server after this one finds what is left. Never rejects. */
