@@ -217,7 +217,9 @@ export class Agents implements AgentInstances {
   }
 
   async delete(tenant: string, id: string, graceMs: number | null, stages?: Stages): Promise<void> {
-    const record = await this.#record(tenant, id);
+    const runs = this.#instances.isBeingRecorded(id);
+    const found = await this.#known(tenant, id);
+    const record: InstanceRecord = runs && found.status === 'CREATING' ? { ...found, status: 'RUNNING' } : found;
     const before = this.#operations.of(id);
     if (before?.kind === 'delete' || !isAllowed(record.status, 'end')) throw instanceNotFound(id);
     if (record.nodeId !== this.#options.nodeId) return await this.#deleteLost(record);
@@ -611,6 +613,11 @@ export class Agents implements AgentInstances {
   /** Fails with `not_found` when it does not exist or is another tenant's. */
   async #record(tenant: string, id: string): Promise<InstanceRecord> {
     await this.#instances.recorded(id);
+    return await this.#known(tenant, id);
+  }
+
+  /** The same as storage has it now. */
+  async #known(tenant: string, id: string): Promise<InstanceRecord> {
     const record = await this.#find(id);
     if (record === null || record.tenant !== tenant) throw instanceNotFound(id);
     return record;

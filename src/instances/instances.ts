@@ -175,6 +175,16 @@ export class Instances {
     await endsWithin(Promise.all([this.#records.settleAll(), ...rows]), RECORDED_MS);
   }
 
+  /**
+   * Whether it is about to be written that this instance runs. That write has begun then, and what is written from now on comes behind it: who
+   * changes the row need not wait for it.
+   */
+  isBeingRecorded(id: string): boolean {
+    if (!this.#records.isWaiting(id)) return false;
+    void this.#records.settle(id);
+    return true;
+  }
+
   /** Stops looking for instances of an earlier server. Returns how many of this kind were still looked for; they live on. */
   async settle(kind: OwnerKind): Promise<number> {
     this.#isStopping = true;

@@ -36,3 +36,9 @@ test('nothing found is undefined after so many looks, and what fails comes throu
   expect(looks).toBe(3);
   await expect(poll(3, 1, () => Promise.reject(new Error('own')))).rejects.toThrow('own');
 });
+
+test('pauses between looks may grow; they are as many', async () => {
+  let looks = 0;
+  expect(await poll(4, { firstMs: 1, longestMs: 2 }, async () => void ++looks)).toBeUndefined();
+  expect(looks).toBe(4);
+});

@@ -20,17 +20,17 @@ export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
 }
 
 /**
- * What `look` finds, asked again every `pauseMs` while it finds nothing; undefined when it has found nothing `tries` times. Fails when
- * `look` does. For what comes in a moment and tells nobody: it keeps the process alive.
+ * What `look` finds, asked again every `pauses` milliseconds while it finds nothing; undefined when it has found nothing `tries` times. Fails
+ * when `look` does. For what comes in a moment and tells nobody: it keeps the process alive.
  */
 export async function poll<T>(
   tries: number,
-  pauseMs: number,
+  pauses: number | Backoff,
   look: () => Promise<T | undefined>,
 ): Promise<T | undefined> {
   for (let tried = 1; ; tried++) {
     const found = await look();
     if (found !== undefined || tried >= tries) return found;
-    await delay(pauseMs);
+    await delay(typeof pauses === 'number' ? pauses : backoffMs(pauses, tried));
   }
 }

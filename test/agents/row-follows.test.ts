@@ -11,11 +11,14 @@ const KEY = { key: 'k', requestHash: 'h' };
 /** A database whose writes of one kind fail, or are answered late. */
 function faulty(kind: 'InsertQueryNode' | 'UpdateQueryNode') {
   const seen = new WeakSet<object>();
-  const faults = { fails: false, answers: Promise.resolve(), count: 0 };
+  const faults = { fails: false, failsOnce: false, answers: Promise.resolve(), count: 0 };
   const plugin: KyselyPlugin = {
     transformQuery: ({ node, queryId }) => {
       if (node.kind !== kind) return node;
-      if (faults.fails) throw unavailable('the disk is full, on demand');
+      if (faults.fails || faults.failsOnce) {
+        faults.failsOnce = false;
+        throw unavailable('the disk is full, on demand');
+      }
       seen.add(queryId);
       faults.count += 1;
       return node;
@@ -148,6 +151,27 @@ describe('that an agent runs', () => {
     harness.driver.kill(g);
     await vi.waitFor(async () => expect((await harness.agents.get(TENANT, g)).status).toBe('FAILED'));
     expect(harness.driver.runningIds.toSorted()).toEqual([a, b, c, d, f].toSorted());
+  });
+
+  test('comes before its end in what is told, also when that follows at once', async () => {
+    const kinds: string[] = [];
+    await using harness = await Harness.open({ changed: ({ kind }) => void kinds.push(kind) });
+    const id = await harness.create('a');
+    await harness.agents.delete(TENANT, id, null);
+    expect(kinds).toEqual(['created', 'ready', 'stopping', 'ended']);
+    expect(await rows(harness)).toEqual([]);
+    expect(harness.driver.instanceIds).toEqual([]);
+  });
+
+  test('need not be written for its end', async () => {
+    const { plugin, faults } = faulty('UpdateQueryNode');
+    await using harness = await Harness.open({ plugins: [plugin] });
+    const id = await harness.create('a');
+    faults.failsOnce = true;
+    await harness.agents.delete(TENANT, id, null);
+    expect(faults.failsOnce).toBe(false);
+    expect(await rows(harness)).toEqual([]);
+    expect(harness.driver.instanceIds).toEqual([]);
   });
 
   test('is written later when the disk was full', async () => {

@@ -19,6 +19,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
+import { readHandle } from '../../src/sandbox/host/handle.ts';
+import { isAlive } from '../../src/sandbox/host/kernel.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
 import { call, initOf, isError } from '../suites/sandbox-driver.ts';
 import { ProcessFixture } from './process-fixture.ts';
@@ -75,6 +77,22 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await driver.wait(one.handle)).toMatchObject({ code: 0 });
     await driver.remove(one.handle);
     expect(await driver.inspect(one.handle)).toEqual({ state: 'gone' });
+  });
+
+  test('when a remove answers nothing is left, also right behind a stop: no process, no group, no directory', async () => {
+    const all = await Promise.all(Array.from({ length: 4 }, () => startWith('leave_children')));
+    await Promise.all(
+      all.map(async ({ handle, channel }, index) => {
+        await call(channel, {});
+        if (index > 0) await driver.stop(handle, index === 1 ? 0 : 10_000);
+        await driver.remove(handle);
+        const { init, directory, groups } = readHandle(handle);
+        if (init === null) throw new Error('a sandbox that has started has an init');
+        expect(isAlive(init)).toBe(false);
+        expect([directory, ...Object.values(groups.paths)].filter(path => existsSync(path))).toEqual([]);
+      }),
+    );
+    expect(await driver.list()).toEqual([]);
   });
 
   test('a new zygote takes the place of one that was killed', async () => {

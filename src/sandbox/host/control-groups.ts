@@ -6,9 +6,15 @@ import { isAbsent } from '../../lib/system-errors.ts';
 import type { SandboxStats } from '../driver.ts';
 import { killPid } from './kernel.ts';
 
-const REMOVE_TRIES = 150;
+/** Three seconds. */
+const REMOVE_TRIES = 155;
+const REMOVE_PAUSES = { firstMs: 1, longestMs: 20 };
+/** A process that has just closed its files is out of its groups a moment later: for so long they are tried without a pause. */
+const LEAVING_MS = 1;
 const REMOVE_INTERVAL_MS = 20;
-const KILL_TRIES = 50;
+const KILL_TRIES = 55;
+/** One that was killed is gone a moment later. */
+const KILL_PAUSES = REMOVE_PAUSES;
 const SWEEP_TRIES = 25;
 
 /** The control groups of one sandbox: `{memory, cpu, pids}` → directory, and which version of the interface each has. */
@@ -19,8 +25,11 @@ export interface ControlGroups {
 
 /** Removes them. False when a process in them does not end. */
 export async function removeGroups(groups: ControlGroups): Promise<boolean> {
-  const paths = Object.values(groups.paths);
-  return (await poll(REMOVE_TRIES, REMOVE_INTERVAL_MS, () => areRemoved(paths))) === true;
+  // With version 2 it is one directory for all.
+  const paths = [...new Set(Object.values(groups.paths))];
+  const untilMs = performance.now() + LEAVING_MS;
+  while (performance.now() < untilMs) if (await areRemoved(paths)) return true;
+  return (await poll(REMOVE_TRIES, REMOVE_PAUSES, () => areRemoved(paths))) === true;
 }
 
 /**
@@ -58,7 +67,7 @@ async function areRemoved(paths: readonly string[]): Promise<true | undefined> {
 export async function killGroups(groups: ControlGroups): Promise<void> {
   const [path] = Object.values(groups.paths);
   if (path === undefined) return;
-  await poll(KILL_TRIES, REMOVE_INTERVAL_MS, async () => {
+  await poll(KILL_TRIES, KILL_PAUSES, async () => {
     const pids = processesIn(path);
     for (const pid of pids) killPid(Number(pid));
     return pids.length === 0 ? true : undefined;

@@ -38,7 +38,7 @@ import {
   removeState,
   type SandboxStateFile,
 } from './handle.ts';
-import { awaitExit, connectInit, endSandbox, recordKilled, type Watch } from './init.ts';
+import { askToEnd, connectInit, endSandbox, recordKilled, type Told, type Watch, watchInit } from './init.ts';
 import { isAlive, waitForEnd } from './kernel.ts';
 import { readLogs } from './logs.ts';
 import { CHOSEN_NETWORK_SENTENCE, type NetworkOptions, sharedNetworkSentence } from './network.ts';
@@ -81,6 +81,10 @@ export abstract class HostDriver implements SandboxDriver {
   readonly #exits = new Map<string, Promise<ExitResult>>();
   /** Of sandboxes that run. */
   readonly #watches = new Map<string, Watch>();
+  /** Those with a pid namespace of their own: when their init says that all has ended, it has. */
+  readonly #enclosed = new WeakSet<Watch>();
+  /** Inits that have said so when they were stopped, and may not be gone yet. */
+  readonly #leaving = new Map<string, Told>();
   readonly #closing = new AbortController();
   readonly #ports: SandboxPorts;
   readonly #removals: Removals;
@@ -116,25 +120,45 @@ export abstract class HostDriver implements SandboxDriver {
 
   async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
     const sandbox = await this.#complete(readHandle(handle));
-    await endSandbox(sandbox, graceMs, this.#watchOf(handle));
+    const watch = this.#watchOf(handle);
+    if (watch === null || !this.#enclosed.has(watch)) return await endSandbox(sandbox, graceMs, watch);
+    const told = await askToEnd(watch, graceMs);
+    if (told === null) return await endSandbox(sandbox, 0, this.#watchOf(handle));
+    if (this.#watchOf(handle) === watch) this.#leaving.set(handle.instanceId, told);
   }
 
   async remove(handle: SandboxHandle, cleared?: () => void): Promise<void> {
     const sandbox = await this.#complete(readHandle(handle));
     this.#ports.close(handle.instanceId);
     this.#disk.drop(handle.instanceId);
-    await endSandbox(sandbox, 0, this.#watchOf(handle));
-    const [groupsGone] = await Promise.all([removeGroups(sandbox.groups), removeOwnFiles(sandbox.directory)]);
+    const groupsGone = await this.#clear(sandbox);
     if (groupsGone) cleared?.();
     await removeState(sandbox.directory);
     // A program had a directory in it to write to.
     await this.#removals.remove(sandbox.directory);
+    // Out of its groups, it is gone in a few instructions more.
+    if (sandbox.init !== null) await waitForEnd(sandbox.init, DYING_MS);
     this.#exits.delete(handle.instanceId);
     if (!groupsGone) {
       throw unavailable(
         `control groups of ${handle.instanceId} are still in use: ${Object.values(sandbox.groups.paths).join(', ')}`,
       );
     }
+  }
+
+  /** Ends what runs in it still, and removes its groups and what is known to be in its directory. False: groups are left. */
+  async #clear(sandbox: ProcessSandbox): Promise<boolean> {
+    const { instanceId, groups, directory } = sandbox;
+    const watch = this.#watches.get(instanceId) ?? null;
+    const leaving = this.#leaving.get(instanceId);
+    if (leaving === undefined) await endSandbox(sandbox, 0, watch);
+    // Init writes nothing any more once it has told the end, and its namespaces take as long to end as the files to be removed.
+    const emptied = leaving?.closed ?? Promise.resolve();
+    const [groupsGone] = await Promise.all([emptied.then(() => removeGroups(groups)), removeOwnFiles(directory)]);
+    // Nothing is in a group that could be removed: init is not either.
+    const isGone = leaving === undefined || (groupsGone && Object.keys(groups.paths).length > 0);
+    if (!isGone) await endSandbox(sandbox, 0, watch);
+    return groupsGone;
   }
 
   async inspect(handle: SandboxHandle): Promise<SandboxState> {
@@ -229,6 +253,7 @@ export abstract class HostDriver implements SandboxDriver {
     this.#closing.abort();
     for (const { connection } of this.#watches.values()) connection.close();
     this.#watches.clear();
+    this.#leaving.clear();
     this.#exits.clear();
     this.#ports.closeAll();
     this.#disk.close();
@@ -264,18 +289,27 @@ export abstract class HostDriver implements SandboxDriver {
     await this.remove(this.handleOf(instanceId, await readState(directory)));
   }
 
-  /** A connection to init, which will tell the end over it; from here on it is closed here. */
-  protected watch(handle: SandboxHandle, connection: FrameSocket): Promise<ExitResult> {
+  /**
+   * A connection to init, which will tell the end over it; from here on it is closed here. `isEnclosed`: its sandbox is known to have a pid namespace of
+   * its own.
+   */
+  protected watch(handle: SandboxHandle, connection: FrameSocket, isEnclosed = false): Promise<ExitResult> {
     connection.unref();
     const { instanceId } = handle;
-    const ended = awaitExit(connection, readHandle(handle), this.#closing.signal).finally(() => {
-      if (this.#watches.get(instanceId)?.connection === connection) this.#watches.delete(instanceId);
+    const { told, ended: seen } = watchInit(connection, readHandle(handle), this.#closing.signal);
+    const ended = seen.finally(() => {
+      if (this.#watches.get(instanceId)?.connection === connection) {
+        this.#watches.delete(instanceId);
+        this.#leaving.delete(instanceId);
+      }
       this.#disk.drop(instanceId);
       connection.close();
     });
     ended.catch(() => this.#exits.delete(instanceId));
     this.#exits.set(instanceId, ended);
-    this.#watches.set(instanceId, { connection, ended });
+    const watch = { connection, told, ended };
+    if (isEnclosed) this.#enclosed.add(watch);
+    this.#watches.set(instanceId, watch);
     return ended;
   }
 

@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { unavailable } from '../../core/error.ts';
-import { endsWithin } from '../../lib/deadline.ts';
+import { endsWithin, within } from '../../lib/deadline.ts';
 import type { ExitResult } from '../driver.ts';
 import { hasOomKill, killGroups } from './control-groups.ts';
 import { FrameSocket } from './frame-socket.ts';
@@ -21,25 +21,46 @@ export function connectInit(sandbox: ProcessSandbox): Promise<FrameSocket> {
   return FrameSocket.connect(join(sandbox.directory, CONTROL_SOCKET));
 }
 
+/** A connection that init closes when it ends. */
+export interface Watch {
+  readonly connection: FrameSocket;
+  /** What init says when all has ended but itself; null: it has ended without a word. */
+  readonly told: Promise<Told | null>;
+  readonly ended: Promise<ExitResult>;
+}
+
+/** Init has said how its sandbox has ended, and is on its way out. */
+export interface Told {
+  readonly exit: ExitResult;
+  /** It closes the connection as it ends: who looks before that has to look again. Never rejects. */
+  readonly closed: Promise<unknown>;
+}
+
 /**
- * Waits on a connection that was asked to tell the end. Fails with `unavailable`: at once when the connection ends after `closing` has aborted,
- * since that says nothing of the sandbox, and a look at each of hundreds would take the time of who closes.
+ * Waits on a connection that was asked to tell the end. `ended` fails with `unavailable`: at once when the connection ends after `closing` has
+ * aborted, since that says nothing of the sandbox, and a look at each of hundreds would take the time of who closes.
  */
-export async function awaitExit(
-  connection: FrameSocket,
-  sandbox: ProcessSandbox,
-  closing: AbortSignal,
-): Promise<ExitResult> {
+export function watchInit(connection: FrameSocket, sandbox: ProcessSandbox, closing: AbortSignal): Watch {
+  const told = hearExit(connection);
+  const ended = told.then(async said => {
+    if (said === null) return await findExit(sandbox, closing);
+    await said.closed;
+    await waitForInit(sandbox);
+    return said.exit;
+  });
+  return { connection, told, ended };
+}
+
+async function hearExit(connection: FrameSocket): Promise<Told | null> {
   for (;;) {
     const message = await connection.nextMessage();
-    if (message === null) break;
-    if (message.exit !== undefined) {
-      // It closes the connection as it ends: who looks before that has to look again.
-      await endsWithin(connection.drain(), END_MARGIN_MS);
-      await waitForInit(sandbox);
-      return message.exit as ExitResult;
-    }
+    if (message === null) return null;
+    if (message.exit === undefined) continue;
+    return { exit: message.exit as ExitResult, closed: endsWithin(connection.drain(), END_MARGIN_MS) };
   }
+}
+
+async function findExit(sandbox: ProcessSandbox, closing: AbortSignal): Promise<ExitResult> {
   if (closing.aborted) throw unavailable(`nobody watches ${sandbox.instanceId} any more`);
   const exit = await readExit(sandbox.directory);
   if (exit !== null) return exit;
@@ -62,12 +83,6 @@ export async function recordKilled(sandbox: ProcessSandbox): Promise<ExitResult>
   return exit;
 }
 
-/** A connection that init closes when it ends. */
-export interface Watch {
-  readonly connection: FrameSocket;
-  readonly ended: Promise<unknown>;
-}
-
 /**
  * Ends a sandbox: SIGTERM to the runtime, after `graceMs` SIGKILL. Returns when nothing of it runs. `watch`: where there is one, it is asked
  * over that. `cause`: the reason that is given for its end. Fails with `unavailable`.
@@ -75,7 +90,7 @@ export interface Watch {
 export async function endSandbox(
   sandbox: ProcessSandbox,
   graceMs: number,
-  watch: Watch | null,
+  watch: Pick<Watch, 'connection' | 'ended'> | null,
   cause?: string,
 ): Promise<void> {
   const { init } = sandbox;
@@ -86,15 +101,23 @@ export async function endSandbox(
       await endsWithin(told.ended, graceMs + END_MARGIN_MS).catch(() => undefined);
       if (watch === null) told.connection.close();
     }
-    killProcess(init);
-    if (!(await waitForEnd(init, KILL_TIMEOUT_MS))) {
+    if (killProcess(init) && !(await waitForEnd(init, KILL_TIMEOUT_MS))) {
       throw unavailable(`the sandbox of ${sandbox.instanceId} does not end: process ${init.pid}`);
     }
   }
   await killGroups(sandbox.groups);
 }
 
-async function newWatch(sandbox: ProcessSandbox): Promise<Watch> {
+/**
+ * The same over `watch`, for a sandbox with a pid namespace of its own: returns as soon as init has said that nothing but itself is left of it, which
+ * is a moment before it is gone. Null: it has not said so in time, and has to be ended.
+ */
+export async function askToEnd({ connection, told }: Watch, graceMs: number): Promise<Told | null> {
+  connection.send({ op: 'stop', graceMs });
+  return await within(told, graceMs + END_MARGIN_MS, 'init has not told the end in time').catch(() => null);
+}
+
+async function newWatch(sandbox: ProcessSandbox) {
   const connection = await connectInit(sandbox);
   return { connection, ended: connection.drain() };
 }

@@ -24,9 +24,11 @@ export async function waitForEnd(name: processes.ProcessName, timeoutMs: number)
   return true;
 }
 
-/** Sends SIGKILL when it is still that process. */
-export function killProcess(name: processes.ProcessName): void {
-  if (isAlive(name)) killPid(name.pid);
+/** Sends SIGKILL when it is still that process. False when it has ended. */
+export function killProcess(name: processes.ProcessName): boolean {
+  if (!isAlive(name)) return false;
+  killPid(name.pid);
+  return true;
 }
 
 export function killPid(pid: number): void {

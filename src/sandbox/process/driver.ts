@@ -200,7 +200,7 @@ export class ProcessDriver extends HostDriver {
     const handle = this.handleOf(spec.instanceId, file);
     // The connection of the start goes on as the one that tells the end.
     this.#starting.delete(connection);
-    this.watch(handle, connection);
+    this.watch(handle, connection, isolationOf(spec, zygote, file).includes('pid'));
     const { uid, warnings, stages } = answer as Pick<Started, 'uid' | 'warnings' | 'stages'>;
     return { handle, file, uid, warnings, stages };
   }

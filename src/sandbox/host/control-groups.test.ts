@@ -1,0 +1,25 @@
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { removeGroups } from './control-groups.ts';
+
+// A directory with another one in it is refused as a group is that a process has not left yet.
+test('a group is removed as soon as nothing is in it any more, also when one directory is that of all controllers', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-groups-'));
+  const [one, two] = ['one', 'two'].map(name => join(directory, name)) as [string, string];
+  const inside = join(one, 'inside');
+  for (const path of [inside, two]) mkdirSync(path, { recursive: true });
+  try {
+    const removed = removeGroups({ paths: { memory: one, cpu: one, pids: two }, versions: {} });
+    await expect.poll(() => existsSync(two)).toBe(false);
+    expect(existsSync(one)).toBe(true);
+    rmSync(inside, { recursive: true });
+    expect(await removed).toBe(true);
+    expect(existsSync(one)).toBe(false);
+    // Again, it is a success.
+    expect(await removeGroups({ paths: { memory: one, pids: two }, versions: {} })).toBe(true);
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+});
