@@ -22,8 +22,11 @@ export interface Waiter {
   readonly sinceMs: number;
   /** Slots that it needs on one instance. */
   readonly slots: number;
-  readonly settle: (outcome: Lease | Error) => void;
+  /** Does nothing once it waits no more: a set that changes with every call keeps what it held, and this leads to the whole call. */
+  settle: (outcome: Lease | Error) => void;
 }
+
+const SETTLED = (): void => undefined;
 
 /** The service of a group, as the group sees it. */
 export interface GroupOwner {
@@ -122,8 +125,9 @@ export class Group {
         ? this.#slotForSession(waiter.session, waiter.sinceMs, false)
         : this.#slotForPlain(waiter.sinceMs);
       if (lease) {
+        const { settle } = waiter;
         this.#leave(waiter);
-        waiter.settle(lease);
+        settle(lease);
       } else if (!bound) {
         // Nobody behind it may take what it waits for, or a large request would wait for ever.
         blocked = true;
@@ -136,8 +140,9 @@ export class Group {
   failWaiting(error: Error): void {
     for (const waiter of [...this.#waiting]) {
       if (this.#isBound(waiter.session)) continue;
+      const { settle } = waiter;
       this.#leave(waiter);
-      waiter.settle(error);
+      settle(error);
     }
   }
 
@@ -229,6 +234,7 @@ export class Group {
 
   #leave(waiter: Waiter): boolean {
     if (!this.#waiting.delete(waiter)) return false;
+    waiter.settle = SETTLED;
     if (waiter.session) this.#waitingForSession -= 1;
     return true;
   }
