@@ -33,6 +33,15 @@ export interface LoadResult {
   readonly refusedP99Micros?: number;
 }
 
+/**
+ * One buffer for all connections, taken from before the next read begins. Node would else make 64 KiB for each answer, and the generator shares
+ * the processors with what it measures.
+ */
+const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024);
+const HEAD_END = Buffer.from('\r\n\r\n');
+const LENGTH = /content-length: *(\d+)/i;
+const CLOSES = /connection: close/i;
+
 function percentile(sorted: readonly number[], share: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
 }
@@ -61,7 +70,18 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
 
   const caller = () =>
     new Promise<void>(resolve => {
-      const socket = connect({ host: hostname, port: Number(port), noDelay: true });
+      const socket = connect({
+        host: hostname,
+        port: Number(port),
+        noDelay: true,
+        onread: {
+          buffer: READ_BUFFER,
+          callback: (bytes, buffer) => {
+            take((buffer as Buffer).subarray(0, bytes));
+            return true;
+          },
+        },
+      });
       let sentAt = 0;
       let rest: Buffer | undefined;
       let isDone = false;
@@ -86,13 +106,14 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
       socket.on('connect', () => {
         if (begins.push(send) === request.connections) begin();
       });
-      socket.on('data', chunk => {
+      const take = (chunk: Buffer): void => {
+        if (isDone) return;
         const answer = rest === undefined ? chunk : Buffer.concat([rest, chunk]);
-        const headEnd = answer.indexOf('\r\n\r\n');
-        const head = headEnd < 0 ? '' : answer.toString('latin1', 0, headEnd).toLowerCase();
-        const lengthAt = head.indexOf('content-length:') + 'content-length:'.length;
-        if (headEnd < 0 || answer.length < headEnd + 4 + Number.parseInt(head.slice(lengthAt, lengthAt + 12), 10)) {
-          rest = answer;
+        const headEnd = answer.indexOf(HEAD_END);
+        const head = headEnd < 0 ? '' : answer.toString('latin1', 0, headEnd);
+        if (headEnd < 0 || answer.length < headEnd + HEAD_END.length + Number(LENGTH.exec(head)?.[1])) {
+          // The buffer is written over with the next read.
+          rest = Buffer.from(answer);
           return;
         }
         rest = undefined;
@@ -102,7 +123,7 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
           return;
         }
         const status = Number(head.slice(9, 12));
-        const closes = head.includes('connection: close');
+        const closes = CLOSES.test(head);
         const tookMicros = (now - sentAt) * 1000;
         if (status >= 200 && status < 300) ok.push(tookMicros);
         else if (status === 429 || status === 503) refused.push(tookMicros);
@@ -110,7 +131,7 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
         if (closes) finish();
         else if ((status === 429 || status === 503) && request.refusedPauseMs) setTimeout(send, request.refusedPauseMs);
         else send();
-      });
+      };
       socket.on('error', () => {
         failed += 1;
         finish();

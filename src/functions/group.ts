@@ -2,6 +2,7 @@ import { SERVICE_CODES } from '../core/codes.ts';
 import { resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
 import type { GroupKey, ServicePolicy, SessionRequest } from './policy.ts';
 import type { Replica, ServiceInstance, Session } from './replica.ts';
+import { type InLine, WaitingLine } from './waiting-line.ts';
 
 /** A slot on an instance, taken by one call until `release`. */
 export interface Lease {
@@ -17,7 +18,7 @@ export interface Lease {
   release(outcome: 'done' | 'replace'): void;
 }
 
-export interface Waiter {
+export interface Waiter extends InLine<Waiter> {
   readonly session: SessionRequest | undefined;
   readonly sinceMs: number;
   /** Slots that it needs on one instance. */
@@ -52,7 +53,7 @@ export class Group {
   readonly replicas: Replica[] = [];
   readonly sessions = new Map<string, Session>();
   readonly #owner: GroupOwner;
-  readonly #waiting = new Set<Waiter>();
+  readonly #waiting = new WaitingLine<Waiter>();
   /** Of those that wait: who asks for a session. With none of them nobody has to be looked at twice. */
   #waitingForSession = 0;
 
@@ -77,8 +78,7 @@ export class Group {
   }
 
   get oldestWaitingSinceMs(): number | undefined {
-    for (const waiter of this.#waiting) return waiter.sinceMs;
-    return undefined;
+    return this.#waiting.first?.sinceMs;
   }
 
   /** Instances that count against the maximum: everything that is not gone. */
@@ -102,8 +102,16 @@ export class Group {
 
   /** Waits for a slot until it is granted, failed, or called off. */
   wait(session: SessionRequest | undefined, sinceMs: number, settle: Waiter['settle']): Waiter {
-    const waiter: Waiter = { session, sinceMs, slots: this.#slotsOf(session), settle };
-    this.#waiting.add(waiter);
+    const waiter: Waiter = {
+      session,
+      sinceMs,
+      slots: this.#slotsOf(session),
+      settle,
+      isInLine: false,
+      before: undefined,
+      behind: undefined,
+    };
+    this.#waiting.join(waiter);
     if (session) this.#waitingForSession += 1;
     return waiter;
   }
@@ -115,7 +123,9 @@ export class Group {
   /** Gives free slots to those who wait, oldest first. */
   serve(): void {
     let blocked = false;
-    for (const waiter of this.#waiting) {
+    let behind: Waiter | undefined;
+    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = behind) {
+      behind = waiter.behind;
       const bound = this.#isBound(waiter.session);
       if (blocked && !bound) continue;
       const lease = waiter.session
@@ -134,7 +144,9 @@ export class Group {
 
   /** Ends the wait of everybody who is not bound to a living instance. */
   failWaiting(error: Error): void {
-    for (const waiter of [...this.#waiting]) {
+    let behind: Waiter | undefined;
+    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = behind) {
+      behind = waiter.behind;
       if (this.#isBound(waiter.session)) continue;
       this.#leave(waiter);
       waiter.settle(error);
@@ -147,7 +159,8 @@ export class Group {
     if (this.#waitingForSession === 0 && dueMs === null) return Math.ceil(this.#waiting.size / concurrency);
     let slots = 0;
     const sessions = new Map<string, { kept: number; calls: number }>();
-    for (const { session, sinceMs, slots: wanted } of this.#waiting) {
+    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = waiter.behind) {
+      const { session, sinceMs, slots: wanted } = waiter;
       if (dueMs !== null && sinceMs > dueMs) break;
       if (session === undefined) slots += 1;
       else if (!this.#isBound(session)) {
@@ -228,14 +241,16 @@ export class Group {
   }
 
   #leave(waiter: Waiter): boolean {
-    if (!this.#waiting.delete(waiter)) return false;
+    if (!this.#waiting.leave(waiter)) return false;
     if (waiter.session) this.#waitingForSession -= 1;
     return true;
   }
 
   #hasUnbound(): boolean {
     if (this.#waitingForSession === 0) return this.#waiting.size > 0;
-    for (const waiter of this.#waiting) if (!this.#isBound(waiter.session)) return true;
+    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = waiter.behind) {
+      if (!this.#isBound(waiter.session)) return true;
+    }
     return false;
   }
 

@@ -59,5 +59,15 @@ export interface ServiceClock {
 
 export const SYSTEM_CLOCK: ServiceClock = {
   now: () => performance.now(),
-  after: (ms, fire) => (ms < MAX_TIMER_MS ? afterLazily(ms, fire) : afterMs(ms, fire)),
+  after: (ms, fire) => (ms < MAX_TIMER_MS ? afterBriefly(ms, fire) : afterMs(ms, fire)),
 };
+
+/** What is called off is let go of at once, whoever still has the timer: a call that waited leads to its request and its answer. */
+function afterBriefly(ms: number, fire: () => void): () => void {
+  let due: (() => void) | undefined = fire;
+  const cancel = afterLazily(ms, () => due?.());
+  return () => {
+    due = undefined;
+    cancel();
+  };
+}

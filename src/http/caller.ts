@@ -1,24 +1,32 @@
 import type { ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** The part of `AbortSignal` that is used, for the path of every call: listening to a real one costs as much as the rest of a call's bookkeeping. */
+/**
+ * The part of `AbortSignal` that is used, for the path of every call: listening to a real one costs as much as the rest of a call's bookkeeping.
+ * A list and no `Set`: a set that lives long and changes with every call keeps calls that are over from being collected.
+ */
 export class CallerSignal {
   aborted = false;
   readonly reason = undefined;
-  readonly #listeners = new Set<() => void>();
+  #listeners: (() => void)[] = [];
 
   addEventListener(_type: 'abort', listener: () => void): void {
-    this.#listeners.add(listener);
+    if (!this.#listeners.includes(listener)) this.#listeners.push(listener);
   }
 
   removeEventListener(_type: 'abort', listener: () => void): void {
-    this.#listeners.delete(listener);
+    const at = this.#listeners.lastIndexOf(listener);
+    if (at < 0) return;
+    // Nearly always it is the only one.
+    if (at === this.#listeners.length - 1) this.#listeners.pop();
+    else this.#listeners.splice(at, 1);
   }
 
   abort(): void {
     this.aborted = true;
-    for (const listener of [...this.#listeners]) listener();
-    this.#listeners.clear();
+    const told = this.#listeners;
+    this.#listeners = [];
+    for (const listener of told) listener();
   }
 }
 

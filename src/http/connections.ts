@@ -3,13 +3,19 @@ import type { Socket } from 'node:net';
 import { LIMITS } from '../core/limits.ts';
 import { addressGroup } from './remote-address.ts';
 
+/** Of a connection on which a request has come. */
+interface Activity {
+  isBusy: boolean;
+}
+
 /**
  * The connections of a server, so that closing it waits for running requests and for nothing else. Node waits for connections
  * that never sent a request (browsers and pools open some in advance) and for those that were busy when the close began.
  */
 export class Connections {
   readonly #open = new Set<Socket>();
-  readonly #busy = new WeakSet<Socket>();
+  /** Looked up with every request and never changed by one: a weak set that is makes each collection of garbage look at all of it. */
+  readonly #activity = new WeakMap<Socket, Activity>();
   /** Requests that came before the answers of those before them. */
   readonly #pipelined = new WeakMap<Socket, number>();
   readonly #ofAddress = new Map<string, number>();
@@ -73,18 +79,21 @@ export class Connections {
 
   /** A request has arrived on it. */
   requestBegan(socket: Socket): void {
-    this.#busy.add(socket);
+    const activity = this.#activity.get(socket);
+    if (activity === undefined) this.#activity.set(socket, { isBusy: true });
+    else activity.isBusy = true;
   }
 
   /** Its answer has been written. */
   requestEnded(socket: Socket): void {
-    this.#busy.delete(socket);
+    const activity = this.#activity.get(socket);
+    if (activity !== undefined) activity.isBusy = false;
     if (this.#closing && this.#open.has(socket)) socket.destroySoon();
   }
 
   /** From now on every connection ends as soon as no request runs on it. */
   closeIdle(): void {
     this.#closing = true;
-    for (const socket of this.#open) if (!this.#busy.has(socket)) socket.destroySoon();
+    for (const socket of this.#open) if (this.#activity.get(socket)?.isBusy !== true) socket.destroySoon();
   }
 }

@@ -17,6 +17,7 @@ import {
 } from './decoder.ts';
 import { encodeFrame, type Frame } from './frames.ts';
 import { OpenCall } from './open-call.ts';
+import { OpenCalls } from './open-calls.ts';
 import {
   type CallError,
   type CallHeader,
@@ -89,10 +90,10 @@ export class Channel {
   readonly #control: ControlLink;
   readonly #dropPayload: (callId: number) => void;
   readonly #batch: CallBatch;
-  readonly #pending = new Map<number, OpenCall>();
+  readonly #pending = new OpenCalls();
   /** Calls that were given up here and not yet answered there: they still hold a slot in the runtime. */
   readonly #abandoned = new Map<number, OpenCall>();
-  #nextCallId = 1;
+  readonly #isAbandoned = (callId: number) => this.#abandoned.has(callId);
   #isClosed = false;
   #resolveClosed!: () => void;
   /** Why it ended, once it has. */
@@ -220,9 +221,8 @@ export class Channel {
         reject(invalidRequest(`headers of ${headerBytes} bytes exceed the limit of ${MAX_CALL_HEADER_BYTES}`));
         return;
       }
-      const callId = this.#nextCallId;
-      this.#nextCallId = callId === 0xffff_ffff ? 1 : callId + 1;
-      this.#pending.set(callId, new OpenCall(callId, call, this.#owner, resolve, reject));
+      const callId = this.#pending.nextId(this.#isAbandoned);
+      this.#pending.add(new OpenCall(callId, call, this.#owner, resolve, reject));
       this.#batch.add(callId, header, headerBytes, call.body);
     });
   }
@@ -292,8 +292,7 @@ export class Channel {
     this.#isClosed = true;
     if (why !== null) this.#closedBecause = why;
     const error = new ChannelClosed(this.#closedBecause);
-    for (const pending of this.#pending.values()) pending.fail(error);
-    this.#pending.clear();
+    for (const pending of this.#pending.removeAll()) pending.fail(error);
     const abandoned = [...this.#abandoned.values()];
     this.#abandoned.clear();
     for (const call of abandoned) call.onLateEnd?.();
@@ -309,7 +308,7 @@ export class Channel {
   #abandon(callId: number, reason: Cancel['reason']): void {
     const pending = this.#pending.get(callId);
     if (this.#isClosed || !pending) return;
-    this.#pending.delete(callId);
+    this.#pending.remove(pending);
     this.#abandoned.set(callId, pending);
     this.#dropPayload(callId);
     this.#cancel(callId, reason);
@@ -351,7 +350,7 @@ export class Channel {
     }
     // Before the call is taken from those that wait: what breaks off here fails it with them.
     const outcome = type === FRAME.RESULT ? decodeResult(payload) : failureOf(payload);
-    this.#pending.delete(callId);
+    this.#pending.remove(pending);
     pending.settle(outcome);
   }
 

@@ -21,16 +21,17 @@ interface CallOwner {
 /** A call that was sent and not answered yet: its time, its caller, and whoever waits for it. */
 export class OpenCall implements Timed {
   readonly id: number;
-  readonly onChunk: Call['onChunk'];
-  readonly onLateEnd: Call['onLateEnd'];
+  onChunk: Call['onChunk'];
+  /** Undefined also once it was answered. */
+  onLateEnd: Call['onLateEnd'] | undefined;
   /** CHUNK payload that it may send yet; null when it is no stream. */
   #creditBytes: number | null;
-  readonly #signal: Call['signal'];
+  #signal: Call['signal'];
   readonly #timeoutMs: number;
   readonly #owner: CallOwner;
-  readonly #resolve: (outcome: CallOutcome) => void;
-  readonly #reject: (error: Error) => void;
-  readonly #onAbort: (() => void) | undefined;
+  #resolve: (outcome: CallOutcome) => void;
+  #reject: (error: Error) => void;
+  #onAbort: (() => void) | undefined;
   timer: NodeJS.Timeout | undefined;
   dueMs = 0;
   /** Behind the timer that runs. */
@@ -74,13 +75,16 @@ export class OpenCall implements Timed {
   }
 
   settle(outcome: CallOutcome): void {
+    const resolve = this.#resolve;
     this.#end();
-    this.#resolve(outcome);
+    this.onLateEnd = undefined;
+    resolve(outcome);
   }
 
   fail(error: Error): void {
+    const reject = this.#reject;
     this.#end();
-    this.#reject(error);
+    reject(error);
   }
 
   timePassed(): void {
@@ -103,8 +107,19 @@ export class OpenCall implements Timed {
     this.fail(unavailable('the caller went away'));
   }
 
+  /**
+   * Lets go of everything too. Tables that live long and change with every call keep what was in them when they were last made anew, until
+   * the next collection of the whole heap: this call, and with it all that it leads to, the request and its answer.
+   */
   #end(): void {
     stopTimer(this);
     if (this.#onAbort) this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#onAbort = undefined;
+    this.#signal = undefined;
+    this.onChunk = undefined;
+    this.#resolve = NOBODY;
+    this.#reject = NOBODY;
   }
 }
+
+const NOBODY = (): void => undefined;
