@@ -5,14 +5,19 @@ export interface Timed {
   /** Of `startTimer` and `stopTimer` alone. */
   timer: NodeJS.Timeout | undefined;
   dueMs: number;
+  /** Neighbours among the young, oldest first; undefined: it is none of them. */
+  before?: Timed | undefined;
+  after?: Timed | undefined;
   timePassed(): void;
 }
 
 /** How long what has begun waits for a timer of its own. */
 const LOOK_MS = 1000;
 
-/** Those that have none yet. */
-const young = new Set<Timed>();
+/** Those that have none yet: a ring through this one. */
+const young: Timed = { timer: undefined, dueMs: 0, timePassed() {} };
+young.before = young;
+young.after = young;
 let isLooking = false;
 
 /**
@@ -25,7 +30,11 @@ export function startTimer(timed: Timed, ms: number): void {
     return;
   }
   timed.dueMs = performance.now() + ms;
-  young.add(timed);
+  const last = young.before as Timed;
+  timed.before = last;
+  timed.after = young;
+  last.after = timed;
+  young.before = timed;
   if (isLooking) return;
   isLooking = true;
   setTimeout(look, LOOK_MS).unref();
@@ -37,15 +46,27 @@ export function goOn(timed: Timed, ms: number): void {
 }
 
 export function stopTimer(timed: Timed): void {
-  if (timed.timer === undefined) young.delete(timed);
+  if (timed.timer === undefined) leave(timed);
   else clearTimeout(timed.timer);
+}
+
+/** Its neighbours find each other; it leads to nobody any more. */
+function leave(timed: Timed): void {
+  const { before, after } = timed;
+  if (before === undefined || after === undefined) return;
+  before.after = after;
+  after.before = before;
+  timed.before = undefined;
+  timed.after = undefined;
 }
 
 function look(): void {
   isLooking = false;
   const nowMs = performance.now();
-  for (const timed of young) goOn(timed, Math.max(0, Math.ceil(timed.dueMs - nowMs)));
-  young.clear();
+  for (let timed = young.after as Timed; timed !== young; timed = young.after as Timed) {
+    leave(timed);
+    goOn(timed, Math.max(0, Math.ceil(timed.dueMs - nowMs)));
+  }
 }
 
 /** One function for all timers: none pays for a closure. */
@@ -55,7 +76,7 @@ function pass(timed: Timed): void {
 
 /** `startTimer` for who has no object of its own; the returned function cancels it. */
 export function afterLazily(ms: number, fire: () => void): () => void {
-  const timed: Timed = { timer: undefined, dueMs: 0, timePassed: fire };
+  const timed: Timed = { timer: undefined, dueMs: 0, before: undefined, after: undefined, timePassed: fire };
   startTimer(timed, ms);
   return () => stopTimer(timed);
 }

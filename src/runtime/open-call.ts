@@ -34,6 +34,8 @@ export class OpenCall implements Timed {
   #onAbort: (() => void) | undefined;
   timer: NodeJS.Timeout | undefined;
   dueMs = 0;
+  before: Timed | undefined;
+  after: Timed | undefined;
   /** Behind the timer that runs. */
   #leftMs: number;
 
