@@ -95,7 +95,6 @@ export class Zygotes {
   readonly #serving = new Map<string, Serving>();
   #fingerprint: Promise<string> | undefined;
   readonly #groupParents = new Set<string>();
-  #hasLostOne = false;
   #isClosed = false;
 
   constructor(options: ZygoteOptions) {
@@ -168,7 +167,7 @@ export class Zygotes {
     }
     await Promise.allSettled(controls.map(retire));
     // Zygotes that were killed could not report the groups of their workers.
-    if (this.#hasLostOne) await sweepGroups(this.#groupParents);
+    await sweepGroups(this.#groupParents);
   }
 
   #watch(version: string, zygote: Zygote): void {
@@ -177,7 +176,6 @@ export class Zygotes {
       zygote.control.close();
       this.#forget(zygote);
       if (this.#isClosed) return;
-      this.#hasLostOne = true;
       this.#options.logger.warn({ version, pid: zygote.hello.pid, frame: frame?.toString() }, 'a zygote has ended');
     });
   }
