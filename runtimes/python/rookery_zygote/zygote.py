@@ -26,6 +26,8 @@ _REMOVE_TRIES = 250
 #: After so many workers in a row that could not be made, none is made until somebody asks for one.
 _MOST_FAILURES = 3
 _ETC_REFRESH_SECONDS = 1.0
+#: How long after a start the next worker is made, while half of them are there: what was started loads its code and answers a call meanwhile.
+_REFILL_SECONDS = 0.015
 #: Of a message of a worker.
 _LARGEST_MESSAGE = 4096
 
@@ -56,6 +58,8 @@ class Zygote:
         self._removals = {}
         self._counter = 0
         self._failures = 0
+        #: When the next worker is made while there are enough.
+        self._refill_at = 0
         self._retired = False
         self._terminated = False
         self._idle_since = None
@@ -162,15 +166,16 @@ class Zygote:
             _send(connection, {"ok": False, "code": "failed_precondition", "message": message})
             return
         # Ready ones first; one that is being made is still faster than a new one.
-        waiting = [one for one in self._workers.values() if not one.handed_over and one.asked == asked]
-        waiting.sort(key=lambda one: one.pid is None)
-        for candidate in waiting + [None]:
+        ready = [one for one in self._workers.values() if not one.handed_over and one.asked == asked]
+        ready.sort(key=lambda one: one.pid is None)
+        for candidate in ready + [None]:
             chosen = candidate
             try:
                 if chosen is None:
                     chosen = self._make_worker(asked)
                 hand_over(chosen.control, connection)
                 chosen.handed_over = True
+                self._refill_at = time.monotonic() + _REFILL_SECONDS
                 return
             except OSError as error:
                 if candidate is None:
@@ -243,19 +248,21 @@ class Zygote:
     def _refill(self):
         if self._retired or self._failures >= _MOST_FAILURES:
             return
-        waiting = sum(1 for one in self._workers.values() if not one.handed_over)
-        if waiting >= self._config["spares"]:
+        ready = sum(1 for one in self._workers.values() if not one.handed_over)
+        if ready >= self._config["spares"]:
             return
-        # Making a worker takes the machine's mount and group locks, which a start needs too: it goes first, as long as
-        # the next one finds a worker.
-        if waiting and waiting < len(self._workers):
+        # Making a worker takes the machine's mount lock, which a start needs too: it goes first, as long as the next one finds a worker.
+        if ready and ready < len(self._workers):
+            return
+        # So do its first moments, which want the same processors.
+        if 2 * ready >= self._config["spares"] and not waiting.is_over(self._refill_at):
             return
         # One for each turn of the loop: a start that comes meanwhile does not wait for all of them.
         try:
             self._make_worker()
         except OSError:
             self._failures += 1
-        if waiting + 1 < self._config["spares"]:
+        if ready + 1 < self._config["spares"]:
             self._wake.nudge()
 
     def _make_worker(self, asked=None):
@@ -380,6 +387,8 @@ class Zygote:
     def _time_left(self):
         if self._removals:
             return _REMOVE_RETRY_SECONDS
+        if not waiting.is_over(self._refill_at):
+            return self._refill_at - time.monotonic()
         if self._controls or self._running or self._retired:
             return -1
         return max(0.0, self._idle_since + self._config["idleExitMs"] / 1000.0 - time.monotonic())
