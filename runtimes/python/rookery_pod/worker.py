@@ -91,6 +91,5 @@ def main():
     title = process.Title()
     title.set("rookery: worker")
     rookery_runtime.after_fork()
-    rehearsal.prepare(1)
-    rehearsal.rehearse()
+    rehearsal.prepare(2)
     user_process.obey(Layers(), title, lambda channel: channel.send(b"r"))

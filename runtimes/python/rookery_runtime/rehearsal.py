@@ -2,9 +2,11 @@
 A session of the runtime with itself, in one thread: what every instance does until it has answered its first call. For zygotes: the
 interpreter adapts code and classes to what they are used for, and each instance would else do that in pages of its own.
 """
+import signal
 import socket
+import sys
 
-from . import protocol
+from . import interrupt, process, protocol
 from .calls import InitRequest
 from .runtime import Runtime
 
@@ -14,7 +16,10 @@ _SECONDS = 60
 
 
 def rehearse(init):
-    """Loads what `init` names, the members of an INIT, and calls it. Leaves no descriptor; whoever asks forgets the modules."""
+    """
+    Loads what `init` names, the members of an INIT, and calls it; in the main thread. Leaves no descriptor; whoever asks forgets the modules.
+    """
+    _take_over()
     client, accepted = socket.socketpair()
     # Nobody connects to it.
     listener, other = socket.socketpair()
@@ -36,6 +41,21 @@ def rehearse(init):
             runtime.reader.wait()
         finally:
             runtime.discard()
+
+
+def _take_over():
+    """What `Runtime.run` begins with, and back: but for the signals that end the process, which may come."""
+    held = {name: getattr(sys, name) for name in ('argv', 'orig_argv') if hasattr(sys, name)}
+    main, handler = sys.modules['__main__'], signal.getsignal(interrupt.SIGNAL)
+    try:
+        process.make_main_module()
+        process.read_environment()
+        interrupt.install()
+    finally:
+        sys.modules['__main__'] = main
+        for name, value in held.items():
+            setattr(sys, name, value)
+        signal.signal(interrupt.SIGNAL, handler)
 
 
 def _last(runtime, handler):

@@ -3,9 +3,9 @@ Makes immortal what a zygote has loaded (PEP 683, CPython 3.12 and later): refer
 instance that uses it writes to none of the pages that it shares with all others: about a third of the private memory of an instance.
 """
 
+import _io
 import ctypes
 import gc
-import io
 import socket
 import sys
 import types
@@ -13,8 +13,9 @@ import types
 _Count = ctypes.c_uint32
 #: Counts from here on are those of immortal objects.
 _IMMORTAL = 1 << 31
-#: What closes or ends something with its last reference.
-_MORTAL = (io.IOBase, socket.socket, types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+#: What closes or ends something with its last reference. None is an abstract class: one that is asked about a type asks all its subclasses,
+#: which throws out of the interpreter's cache of attributes what every instance looks up.
+_MORTAL = (_io._IOBase, socket.socket, types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 #: What leads to nothing.
 _LEAVES = frozenset((str, bytes, int, float))
 #: What a collector is not told of, since none of it leads back.

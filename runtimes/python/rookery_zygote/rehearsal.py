@@ -1,16 +1,17 @@
-"""Does the first steps of every instance once in each worker, before anybody waits for it.
+"""Does in the zygote, before it forks, what every instance does: as far as that can be done and taken back.
 
-A forked process pays for the first write to each page, and the interpreter writes wherever it runs. Loading a handler costs
-twice as much without this.
+A forked process pays for the first write to each page. The interpreter writes when code runs for the first times, when an attribute is
+looked up for the first time, and when a module is first asked for: all of that is then there already.
 """
 
 import importlib
-import json
 import os
+import socket
 import sys
 
 import rookery_runtime
-from rookery_runtime import entry, values
+
+from . import frames, user_process
 
 _CODE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rehearsed")
 _NAME = "rookery_rehearsed.handler"
@@ -35,39 +36,42 @@ _INIT = {
 }
 
 
+#: What an instance is told, in the shape of what the native program writes.
+_ORDERS = {
+    "instanceId": "rehearsal",
+    "identity": {"uid": 0, "gid": 0, "groups": [0], "set": True, "map": False},
+    "limits": {"memoryMb": 512, "maxOpenFiles": 1024, "maxProcesses": 64},
+    "env": {"A": "b"},
+    "workingDir": "/",
+    "secret": "rehearsal",
+    "init": _INIT,
+}
+
+
 def prepare(times=_SESSIONS):
-    """In the parent of all that rehearse: whole sessions, so many times. The modules that an agent needs are there before any fork."""
+    """Whole sessions, so many times. Leaves nothing behind; the modules that an agent needs are there before any fork."""
     for _ in range(times):
-        _forgetting(rookery_runtime.rehearse, _INIT)
+        _read_orders()
+        user_process.set_environment(dict(os.environ))
+        _load_and_call()
     # Once for all, since it writes to each finder: what is mounted later is looked at, whatever its directory's time is.
     importlib.invalidate_caches()
 
 
-def _load_agent():
-    entry.prepare_path(_CODE)
-    handler = entry.adapt_handler(entry.load(_NAME, _CODE, "handler"), _NAME)
-    event = values.decode(b'{"a": [1, "b"]}')
-    values.encode(handler(event, None))
+def _read_orders():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        frames.write_message(ours, _ORDERS)
+        frames.read_message(theirs)
 
 
-def _forgetting(run, *arguments):
-    """Runs what loads the agent, and forgets it."""
+def _load_and_call():
     path, writes = list(sys.path), sys.dont_write_bytecode
     sys.dont_write_bytecode = True
     try:
-        run(*arguments)
+        rookery_runtime.rehearse(_INIT)
     finally:
         sys.dont_write_bytecode = writes
         sys.path[:] = path
         sys.path_importer_cache.pop(_CODE, None)
         sys.modules.pop(_NAME.split(".")[0], None)
-
-
-def rehearse():
-    """The same in a worker, and what else an instance does. Leaves nothing behind but pages that are this process's own."""
-    try:
-        _forgetting(_load_agent)
-    except Exception:
-        # A mount of an instance that did not wait for this may be above its files. They save time and are not needed.
-        pass
-    json.loads('{"env": {"A": "b"}, "limits": [1, null]}')

@@ -12,7 +12,7 @@ import traceback
 
 import rookery_runtime
 
-from . import command, frames, rehearsal, syscalls
+from . import command, frames, syscalls
 from . import layers as layers_module
 
 #: The runtime's listening socket in the user's process.
@@ -55,7 +55,6 @@ def wait_for_orders(layers, title, resident):
             become(layers, resident.identity, resident.limits)
             command.run(resident.argv, resident.environment, "/")
         rookery_runtime.after_fork()
-        rehearsal.rehearse()
     except BaseException as error:
         _fail(error)
     # Only a nested user namespace, which the filter forbids, may have to be made yet.
@@ -125,7 +124,7 @@ def _run_python(orders, title, listener, runtime):
     error = None
     try:
         command.enter_directory(orders["workingDir"])
-        _set_environment(orders["env"])
+        set_environment(orders["env"])
         title.set("rookery: %s" % orders["instanceId"])
         secret, server, init = orders["secret"], orders.get("server"), orders.get("init")
         orders.clear()
@@ -153,13 +152,13 @@ def _run_bridge(orders, title):
     command.enter_directory(orders["workingDir"])
     env = orders["env"]
     own = {name: env.pop(name) for name in ("ROOKERY_RUNTIME_SOCKET", "ROOKERY_RUNTIME_SECRET")}
-    _set_environment(env)
+    set_environment(env)
     title.set("rookery: %s" % orders["instanceId"])
     gc.enable()
     program_bridge.serve(own["ROOKERY_RUNTIME_SOCKET"], own["ROOKERY_RUNTIME_SECRET"], orders["argv"], own)
 
 
-def _set_environment(env):
+def set_environment(env):
     """Not by `update`, which asks for the kinds of mappings that there are."""
     for name in list(os.environ):
         del os.environ[name]

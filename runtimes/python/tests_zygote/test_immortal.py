@@ -54,6 +54,28 @@ class Immortal(unittest.TestCase):
         )
         self.assertEqual(said, ["ended", "closed"])
 
+    def test_it_asks_no_abstract_class_which_would_empty_the_cache_that_instances_find_attributes_in(self):
+        said = self.run_code(
+            """
+            import abc, io
+            asked = []
+            class Meta(abc.ABCMeta):
+                def __subclasscheck__(cls, kind):
+                    asked.append(kind)
+                    return abc.ABCMeta.__subclasscheck__(cls, kind)
+            class Asks(io.IOBase, metaclass=Meta):
+                pass
+            class Open(io.RawIOBase):
+                pass
+            sys.kept = Open()
+            before = immortal._count_of(sys.kept)
+            immortal.make_modules_immortal()
+            print(len(asked), immortal._count_of(sys.kept) - before)
+            print([kind.__name__ for kind in immortal._MORTAL if type(kind) is not type])
+            """
+        )
+        self.assertEqual(said, ["0", "0", "[]"])
+
     def test_modules_go_on_working_and_the_interpreter_ends_as_any(self):
         said = self.run_code(
             """
