@@ -275,7 +275,8 @@ describe('the process driver', { timeout: 120_000 }, () => {
       '    pass',
       'else:',
       '    os.kill(pid, 9)',
-      '    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)',
+      "    while open('/proc/%d/stat' % pid).read().rpartition(')')[2].split()[0] != 'Z':",
+      '        pass',
     ].join('\n');
     const killOnce = (pid: string) => `exec(${JSON.stringify(program)}, {'pid': ${pid}})`;
     writeFileSync(source, change(readFileSync(source, 'utf8'), killOnce));
@@ -300,18 +301,23 @@ describe('the process driver', { timeout: 120_000 }, () => {
     [
       'a zygote that is killed right behind its hand-over of a start: the start goes on without it',
       'zygote.py',
-      (source, killOnce) => source.replace(/^( *)(worker\.hand_over\(.*\))$/m, `$1$2\n$1${killOnce(ITSELF)}`),
+      (source, killOnce) => source.replace(/^( *)(hand_over\(chosen\.control, .*\))$/m, `$1$2\n$1${killOnce(ITSELF)}`),
     ],
     [
       'a user’s process that is killed before it has its orders: the start goes on with another one',
-      'init.py',
-      (source, killOnce) => source.replace(/^( *)(os\.close\(nothing\))$/m, `$1$2\n$1${killOnce('self._user')}`),
+      'user_process.py',
+      // Its first breath of Python: it has just been forked, and its worker may not be ready yet.
+      (source, killOnce) => source.replace(/^( *)(rookery_runtime\.after_fork\(\))$/m, `$1${killOnce(ITSELF)}\n$1$2`),
     ],
     [
       'a user’s process that is killed while its worker waits: the start goes on with another one',
-      'worker.py',
+      'zygote.py',
+      // It is the child of the process that gets the start.
       (source, killOnce) =>
-        source.replace(/^( *)(plan\.program\.become\(.*\))$/m, `$1${killOnce('self.first._user')}\n$1$2`),
+        source.replace(
+          /^( *)(hand_over\(chosen\.control, .*\))$/m,
+          `$1if chosen.pid: ${killOnce('process.descendants(chosen.pid)[0]')}\n$1$2`,
+        ),
     ],
   ])('%s', async (_, file, change) => {
     await withKilled(file, change, async own => {

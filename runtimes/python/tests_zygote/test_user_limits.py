@@ -1,13 +1,13 @@
 """What the kernel counts by user: each sandbox of a service that is root is in a user namespace whose owner is nobody else's."""
-import copy
 import fcntl
 import json
 import os
+import signal
 import socket
 import struct
 import unittest
 
-from rookery_zygote import forking, syscalls
+from rookery_zygote import forking, layers, syscalls
 
 from forked import Forked, children, link
 
@@ -39,6 +39,11 @@ def owner_of(pid):
         return struct.unpack('I', fcntl.ioctl(descriptor, _GET_OWNER_UID, b'\0' * 4))[0]
     finally:
         os.close(descriptor)
+
+
+def state_of(pid):
+    with open('/proc/%d/stat' % pid) as source:
+        return source.read().rpartition(')')[2].split()[0]
 
 
 class UserLimits(Forked):
@@ -96,9 +101,9 @@ class UserLimits(Forked):
             # Of this namespace only.
             with open('/proc/sys/user/max_user_namespaces', 'w') as limit:
                 limit.write('0')
-            # Neither is there the right to all else that is the host's.
-            made = self.changed('pid')
-            made.root = copy.copy(self.plan.root)
+            made = self.changed()
+            # Made here: this process may not go back to its pid namespace.
+            made.layers = layers.Layers(self.plan.layers.places, needs_user=False)
             worker = self.fork(forking.Forks(made), lambda: os.read(4, 65536))
             worker.ready()
             return [self.state_of(worker)['lacks'], worker.start()]
@@ -108,12 +113,12 @@ class UserLimits(Forked):
         self.assertEqual(len(answer['warnings']), 1)
         self.assertRegex(answer['warnings'][0], r'^user_limits is not available here \([^)]+\): all sandboxes of one user share ')
 
-    def test_a_users_process_that_has_ended_is_no_worker(self):
-        # It reads its orders before it makes its namespace, which is too early for a signal from here: a root takes its time.
+    def test_a_users_process_that_has_ended_is_an_end_without_an_answer(self):
         worker = self.fork(self.make_forks())
-        first = worker.ready()
-        (user,) = children(first)
-        os.kill(user, 9)
+        (user,) = children(worker.ready())
+        os.kill(user, signal.SIGKILL)
+        # A kill takes effect in its own time. Nobody reaps it until it is waited for.
+        self.wait_for(lambda: state_of(user) == 'Z', 'it lives on')
         self.assertIsNone(worker.start())
 
     def in_user_namespace(self, call):
