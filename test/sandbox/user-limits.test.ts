@@ -233,7 +233,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
       const command = ['-B', '-c', wrapper, process.execPath, '--import', 'tsx', program];
       const env = { ...process.env, PYTHONPATH: join(import.meta.dirname, '../../runtimes/python') };
       const said = execFileSync('python3', command, { env, encoding: 'utf8' });
-      const sentence = /user_limits is not available here \(unshare: [^)]+\): all sandboxes of one user share /;
+      const sentence = /user_limits is not available here \([^)]+\): all sandboxes of one user share /;
       expect(
         said
           .trim()

@@ -3,7 +3,6 @@ import copy
 import errno
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -82,8 +81,6 @@ class Forked(unittest.TestCase):
         self.addCleanup(self.check_nothing_is_left)
         self.fifo = os.path.join(self.base, 'told')
         os.mkfifo(self.fifo)
-        self.told = os.open(self.fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        self.addCleanup(os.close, self.told)
 
     @staticmethod
     def on_alarm(*_ignored):
@@ -171,16 +168,10 @@ class Forked(unittest.TestCase):
         return life
 
     def heard(self):
-        """What the next one tells. Whoever told has nothing open any more."""
-        said = b''
-        poll = select.poll()
-        poll.register(self.told, select.POLLIN)
-        while True:
-            self.assertTrue(poll.poll(SECONDS * 1000), 'nothing is told')
-            part = os.read(self.told, 65536)
-            said += part
-            if not part and said:
-                return json.loads(said.decode())
+        """What one tells, that by then has nothing more open for it. Only one may be about to."""
+        # Opening waits for it; and so does it for this test.
+        with open(self.fifo) as source:
+            return json.loads(source.read())
 
     def kill(self, first, worker):
         """As the machine does it. Whoever ordered it removes what it leaves."""

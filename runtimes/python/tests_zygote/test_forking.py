@@ -159,6 +159,28 @@ class Workers(Forked):
         self.wait_for(lambda: os.path.exists(os.path.join(self.plan.instances, 'one', 'exit.json')), 'it does not end')
 
 
+    def test_the_limits_of_its_groups_are_written_in_the_order_in_which_the_kernel_takes_them(self):
+        worker = self.fork(self.make_forks())
+        worker.ready()
+        answer = worker.start(memoryMb=64, cpuMillis=1500, maxProcesses=8)
+        self.assertEqual((answer['ok'], [one for one in answer['warnings'] if 'limit' in one]), (True, []))
+        expected = {
+            'memory': {'memory.limit_in_bytes': str(64 << 20), 'memory.memsw.limit_in_bytes': str(64 << 20), 'memory.max': str(64 << 20)},
+            'cpu': {'cpu.cfs_period_us': '100000', 'cpu.cfs_quota_us': '150000', 'cpu.max': '150000 100000'},
+            'pids': {'pids.max': '9'},
+        }
+        for controller, path in cgroups.paths_of(self.plan.layers.places, worker.name).items():
+            found = {}
+            for name in expected[controller]:
+                # Swap is not counted everywhere, and each version has names of its own.
+                if os.path.exists(os.path.join(path, name)):
+                    with open(os.path.join(path, name)) as source:
+                        found[name] = source.read().strip()
+            self.assertTrue(found)
+            self.assertEqual(found, {name: expected[controller][name] for name in found})
+        self.wait_for(lambda: os.path.exists(os.path.join(self.plan.instances, 'one', 'exit.json')), 'it does not end')
+
+
 class Failures(Forked):
     def with_group(self, parent):
         made = self.changed()
@@ -384,7 +406,9 @@ class Zygotes(Forked):
     def groups_of(self, zygote):
         found = []
         for place in self.plan.layers.places.values():
-            found += [name for name in os.listdir(place.parent) if name.startswith('rktest-%d-' % zygote.pid)]
+            # The last zygote removes the parent too.
+            names = os.listdir(place.parent) if os.path.isdir(place.parent) else []
+            found += [name for name in names if name.startswith('rktest-%d-' % zygote.pid)]
         return found
 
     def stats(self, control):
@@ -408,6 +432,16 @@ class Zygotes(Forked):
         self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
 
     def test_one_that_nobody_needs_leaves_nothing(self):
+        zygote = self.start_zygote(idleExitMs=60000)
+        control = self.connect('control')
+        frames.read_message(control)
+        self.wait_for(lambda: self.stats(control)['spares'] == 2, 'no worker gets ready')
+        frames.write_message(control, {'op': 'retire'})
+        self.wait_for_all(zygote)
+        self.assertEqual(zygote.wait(), 0)
+        self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
+
+    def test_one_that_ends_while_it_makes_workers_leaves_nothing(self):
         zygote = self.start_zygote()
         self.wait_for_all(zygote)
         self.assertEqual(zygote.wait(), 0)
