@@ -380,12 +380,19 @@ class Zygotes(Forked):
         self.run_dir = config['runDir']
         # It says on 3 that it serves. All of its processes have 1.
         command = ['sh', '-c', 'exec "$0" -B -I "$1" "$2" 3>&1', sys.executable, os.path.join(PACKAGE, '__main__.py'), ' ' * 100]
-        zygote = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.words = os.path.join(self.base, 'words')
+        with open(self.words, 'w') as words:
+            zygote = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=words)
         self.addCleanup(self.end_zygote, zygote)
         zygote.stdin.write(json.dumps(config).encode())
         zygote.stdin.close()
-        self.assertEqual(json.loads(zygote.stdout.readline().decode()), {'state': 'ready'})
+        self.assertEqual(zygote.stdout.readline(), b'{"state": "ready"}\n', self.said())
         return zygote
+
+    def said(self):
+        """On its standard error."""
+        with open(self.words) as source:
+            return source.read()
 
     def end_zygote(self, zygote):
         zygote.kill()
@@ -453,6 +460,7 @@ class Zygotes(Forked):
         os.kill(server, signal.SIGKILL)
         self.assertEqual(zygote.wait(), 1)
         self.wait_for_all(zygote)
+        self.assertEqual(self.said(), 'the fork server has ended\n')
 
     def test_a_start_of_a_sandbox_that_cannot_be_made_is_refused_and_nothing_is_left(self):
         if not self.plan.layers.has('mount'):
@@ -469,6 +477,7 @@ class Zygotes(Forked):
         self.assertEqual((answer['ok'], answer['code'], answer['message']), (
             False, 'internal', 'the sandbox cannot be made: %s: %s' % (os.path.join(self.run_dir, 'root') + shown, NO_SUCH),
         ))
+        self.assertEqual(self.said(), answer['message'] + '\n')
         self.wait_for(lambda: self.groups_of(zygote) == [], 'groups are left')
         self.assertEqual(os.listdir(os.path.join(self.run_dir, 'spares')), [])
         # One for which there is what it shows.
