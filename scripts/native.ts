@@ -1,4 +1,4 @@
-/** The native program of the sandboxes (`runtimes/native`): whether it is there, and whether it is what its source says. */
+/** What is native of the sandboxes (`runtimes/native`): whether it is there, and whether it is what its sources say. */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { machine, tmpdir } from 'node:os';
@@ -10,17 +10,26 @@ const BUILD = join(NATIVE, 'build.sh');
 const BIN = join(ROOT, 'runtimes/python/rookery_zygote/bin');
 /** Those that are in the repository. */
 const MACHINES = ['x86_64', 'aarch64'];
+const SOURCES = ['src', 'fork'];
+/** Of both: the first process of a sandbox, and the library that forks it. */
+const OPTIONS = ['-std=c11', '-D_GNU_SOURCE', '-Os', '-s'];
 
 /** What the sources say now, as `build.sh` writes it. */
 function fingerprint(): string {
   const hash = createHash('sha256');
-  const source = join(NATIVE, 'src');
-  const files = readdirSync(source);
-  for (const ending of ['.c', '.h']) {
-    for (const name of files.filter(file => file.endsWith(ending)).sort())
-      hash.update(readFileSync(join(source, name)));
-  }
+  for (const path of SOURCES.flatMap(directory => ['.c', '.h'].flatMap(ending => filesOf(directory, ending))))
+    hash.update(readFileSync(path));
   return hash.update(readFileSync(BUILD)).digest('hex');
+}
+
+/** Paths, in the order of their names. */
+function filesOf(directory: string, ending: string): readonly string[] {
+  const names = readdirSync(join(NATIVE, directory)).filter(name => name.endsWith(ending));
+  return names.sort().map(name => join(NATIVE, directory, name));
+}
+
+function namesFor(machineName: string): readonly string[] {
+  return [`init-${machineName}`, `fork-${machineName}.so`];
 }
 
 /** What is wrong, as text; `''` when nothing is. */
@@ -43,11 +52,10 @@ export async function findOtherNative(): Promise<string> {
   try {
     const { code, output } = await run('sh', [BUILD], { capture: true, env: { OUT: built } });
     if (code !== 0) return output;
-    const other = MACHINES.filter(name => {
-      const file = `init-${name}`;
-      return !readFileSync(join(built, file)).equals(readFileSync(join(BIN, file)));
-    });
-    return other.map(name => `init-${name} is not what the sources of runtimes/native give\n`).join('');
+    const other = MACHINES.flatMap(namesFor).filter(
+      name => !readFileSync(join(built, name)).equals(readFileSync(join(BIN, name))),
+    );
+    return other.map(name => `${name} is not what the sources of runtimes/native give\n`).join('');
   } finally {
     rmSync(built, { recursive: true, force: true });
   }
@@ -55,14 +63,16 @@ export async function findOtherNative(): Promise<string> {
 
 /** On a machine for which none comes along. Says how to get one where there is no compiler; everything else works without it. */
 export async function buildMissingNative(): Promise<void> {
-  const program = join(BIN, `init-${machine()}`);
-  if (process.platform !== 'linux' || existsSync(program)) return;
-  const source = join(NATIVE, 'src');
-  const files = readdirSync(source).filter(file => file.endsWith('.c'));
-  const options = ['-std=c11', '-D_GNU_SOURCE', '-Os', '-static', '-s', '-o', program];
-  const { code } = await run('cc', [...options, ...files.map(file => join(source, file))]);
-  if (code === 0) return;
-  console.log(
-    `there is no first process of sandboxes for ${machine()} yet: install a C compiler (gcc), and build again`,
-  );
+  if (process.platform !== 'linux') return;
+  const [program = '', library = ''] = namesFor(machine()).map(name => join(BIN, name));
+  const isBuilt =
+    (await build(program, ['-static'], filesOf('src', '.c'))) &&
+    (await build(library, ['-shared', '-fPIC'], filesOf('fork', '.c')));
+  if (isBuilt) return;
+  console.log(`what starts sandboxes is not there for ${machine()} yet: install a C compiler (gcc), and build again`);
+}
+
+/** Nothing where the file is there. */
+async function build(path: string, options: readonly string[], sources: readonly string[]): Promise<boolean> {
+  return existsSync(path) || (await run('cc', [...OPTIONS, ...options, '-o', path, ...sources])).code === 0;
 }

@@ -211,25 +211,24 @@ try {
 }
 `,
       );
-      // In a user namespace where all ids are the host's: its limits hold for nobody else.
+      // In a user namespace where all ids are the host's: its limits hold for nobody else. The parent, which is outside, maps them.
       const wrapper = `
 import os, sys
 from rookery_zygote import syscalls
-made, mapped = os.pipe(), os.pipe()
+told, tell = os.pipe()
+mapped, done = os.pipe()
 child = os.fork()
 if child == 0:
     syscalls.unshare(syscalls.CLONE_NEWUSER)
-    os.write(made[1], b'.')
-    os.read(mapped[0], 1)
-    os._exit(0)
-os.read(made[0], 1)
+    os.write(tell, b'.')
+    os.read(mapped, 1)
+    os.execv(sys.argv[1], sys.argv[1:])
+os.read(told, 1)
 for name in ('uid_map', 'gid_map'):
-    with open('/proc/%d/%s' % (child, name), 'w') as target:
-        target.write('0 0 4294967295')
-syscalls.setns(os.open('/proc/%d/ns/user' % child, os.O_RDONLY))
-os.write(mapped[1], b'.')
-os.waitpid(child, 0)
-os.execv(sys.argv[1], sys.argv[1:])
+    with open('/proc/%d/%s' % (child, name), 'w') as ids:
+        ids.write('0 0 4294967295')
+os.write(done, b'.')
+sys.exit(os.waitpid(child, 0)[1] != 0)
 `;
       const command = ['-B', '-c', wrapper, process.execPath, '--import', 'tsx', program];
       const env = { ...process.env, PYTHONPATH: join(import.meta.dirname, '../../runtimes/python') };

@@ -1,5 +1,6 @@
 """A native program that waits for its instance, without layers: what the tests of its start and of its life share."""
 import array
+import json
 import os
 import shutil
 import socket
@@ -11,6 +12,33 @@ from rookery_zygote import frames, native, syscalls
 SECONDS = 30
 POLICY = {'closed': ['/data', '/run/docker', '/run/docker.sock', '/var/lib/docker'], 'allow': None}
 ID = 'one'
+
+
+def request(**changed):
+    """Of a start."""
+    asked = {
+        'instanceId': ID, 'command': {'kind': 'python', 'version': '3'}, 'secret': 'hidden', 'init': None, 'user': '',
+        'env': {'A': 'b'}, 'workingDir': '/', 'mounts': [], 'platformMounts': [], 'survivesCaller': False, 'cpuMillis': 1500,
+        'memoryMb': 64, 'maxProcesses': 8, 'maxOpenFiles': 256, 'network': 'host', 'policy': POLICY, 'requireIsolation': False,
+    }
+    asked.update(changed)
+    return asked
+
+
+def execute(facts, descriptors, limits):
+    """
+    This process becomes the native program, with all that one knows of a sandbox that is made (`worker.c`), and where in its table of descriptors
+    those are that it goes on with (`limits`: of files, by their names). Never returns.
+    """
+    program = native.Program().fileno()
+    descriptors = dict(descriptors, program=program)
+    files = [{'name': name, 'file': descriptor} for name, descriptor in limits]
+    about = native.memory_file(json.dumps(dict(facts, limits=files, **descriptors)).encode())
+    for descriptor in [about] + list(descriptors.values()) + [descriptor for _name, descriptor in limits]:
+        if descriptor >= 0:
+            os.set_inheritable(descriptor, True)
+    # As long as what it shows later may be.
+    os.execve(program, ['rookery: worker'.ljust(96), str(about)], {})
 
 
 class Starting(unittest.TestCase):
@@ -97,24 +125,18 @@ class Starting(unittest.TestCase):
         }
         descriptors.update({name: os.open(path, os.O_RDONLY) for name, path in directories.items()})
         descriptors.update(listener=self.listener.fileno(), connection=-1, oomKills=-1, limitsNamespace=-1, networkTie=-1, networkWords=-1)
-        native.Program().become(about, descriptors, [(name, os.open(path, os.O_WRONLY)) for name, path in limits])
+        execute(about, descriptors, [(name, os.open(path, os.O_WRONLY)) for name, path in limits])
 
     def ask(self, **changed):
         """The answer to a start."""
         if self.init is None:
             self.begin()
-        request = {
-            'instanceId': ID, 'command': {'kind': 'python', 'version': '3'}, 'secret': 'hidden', 'init': None, 'user': '',
-            'env': {'A': 'b'}, 'workingDir': '/', 'mounts': [], 'platformMounts': [], 'survivesCaller': False, 'cpuMillis': 1500,
-            'memoryMb': 64, 'maxProcesses': 8, 'maxOpenFiles': 256, 'network': 'host', 'policy': POLICY, 'requireIsolation': False,
-        }
-        request.update(changed)
         self.connection, theirs = socket.socketpair()
         self.addCleanup(self.connection.close)
         self.connection.settimeout(SECONDS)
         with theirs:
             self.control.sendmsg([b's'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [theirs.fileno()]))])
-        frames.write_message(self.connection, request)
+        frames.write_message(self.connection, request(**changed))
         return frames.read_message(self.connection)
 
     def refused(self, **changed):

@@ -3,7 +3,6 @@ import os
 import shutil
 import tempfile
 import unittest
-from unittest import mock
 
 from rookery_zygote import cgroups
 
@@ -62,50 +61,17 @@ class Places(unittest.TestCase):
         self.assertEqual(cgroups.find_places('/no/such/file', '/no/such/file'), {})
 
 
-class Groups(unittest.TestCase):
-    def test_a_subtree_that_another_service_has_removed_is_made_again(self):
-        parent = os.path.join(tempfile.mkdtemp(prefix='rookery-cgroups-'), 'rookery')
-        self.addCleanup(shutil.rmtree, os.path.dirname(parent))
-        written = []
-        with mock.patch.object(cgroups, '_write', lambda path, text: written.append(path)):
-            cgroups.create_and_join({'cpu': cgroups.Place(1, parent), 'pids': cgroups.Place(1, parent)}, 'one')
-            os.rmdir(os.path.join(parent, 'one'))
-            os.rmdir(parent)
-            cgroups.create_and_join({'cpu': cgroups.Place(1, parent)}, 'two')
-        self.assertEqual(written, [os.path.join(parent, name, 'cgroup.procs') for name in ('one', 'two')])
-
-    def test_a_group_that_is_there_already_is_an_error(self):
-        parent = tempfile.mkdtemp(prefix='rookery-cgroups-')
-        self.addCleanup(shutil.rmtree, parent)
-        os.mkdir(os.path.join(parent, 'one'))
-        with self.assertRaises(FileExistsError):
-            cgroups.create_and_join({'cpu': cgroups.Place(1, parent)}, 'one')
-
-
-class Limits(unittest.TestCase):
+class Counts(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.mkdtemp(prefix='rookery-limits-')
         self.addCleanup(shutil.rmtree, self.root)
 
-    def test_limit_files_are_opened_in_the_order_in_which_they_must_be_written(self):
-        group = os.path.join(self.root, 'memory', 'one')
-        os.makedirs(group)
-        for name in ('memory.memsw.limit_in_bytes', 'memory.limit_in_bytes', 'memory.other'):
-            open(os.path.join(group, name), 'w').close()
-        places = {'memory': cgroups.Place(1, os.path.dirname(group)), 'pids': cgroups.Place(1, os.path.join(self.root, 'none'))}
-        found = cgroups.open_limit_files(places, 'one')
-        for _name, descriptor in found:
-            os.close(descriptor)
-        self.assertEqual([name for name, _descriptor in found], ['memory.limit_in_bytes', 'memory.memsw.limit_in_bytes'])
-
     def test_kills_for_want_of_memory_are_counted_in_both_versions(self):
-        for version, name in ((1, 'memory.oom_control'), (2, 'memory.events')):
-            group = os.path.join(self.root, str(version), 'one')
-            os.makedirs(group)
-            with open(os.path.join(group, name), 'w') as target:
+        for name in ('memory.oom_control', 'memory.events'):
+            path = os.path.join(self.root, name)
+            with open(path, 'w') as target:
                 target.write('oom_kill_disable 0\nunder_oom 0\noom 5\noom_kill 2\n')
-            places = {'memory': cgroups.Place(version, os.path.dirname(group))}
-            descriptor = cgroups.oom_kills_file(places, 'one')
+            descriptor = os.open(path, os.O_RDONLY)
             self.assertEqual(cgroups.read_oom_kills(descriptor), 2)
             os.close(descriptor)
         self.assertEqual(cgroups.read_oom_kills(None), 0)

@@ -1,7 +1,6 @@
 """Doing without a layer of isolation."""
 import os
 import unittest
-import unittest.mock
 
 from rookery_zygote import cgroups, layers, syscalls
 
@@ -32,37 +31,7 @@ class Layers(unittest.TestCase):
 
 
 @unittest.skipUnless(layers.is_privileged(), 'not root')
-class ForkInit(unittest.TestCase):
-    def told(self, held, fork):
-        """What `held` makes of a child: its pid as it counts itself, and whether the parent knows it by that one."""
-        receiver, sender = os.pipe()
-        child = fork(held)
-        if child == 0:
-            os.write(sender, str(os.getpid()).encode())
-            os._exit(0)
-        os.close(sender)
-        os.waitpid(child, 0)
-        with os.fdopen(receiver) as source:
-            return int(source.read()), child
-
-    def test_each_child_is_the_first_of_a_pid_namespace_of_its_own_and_other_children_are_not(self):
-        held = layers.Layers({}, needs_user=False)
-        before = os.readlink('/proc/self/ns/pid_for_children')
-        for _ in range(2):
-            itself, here = self.told(held, layers.fork_init)
-            self.assertEqual(itself, 1)
-            self.assertNotEqual(here, 1)
-            self.assertEqual(os.readlink('/proc/self/ns/pid_for_children'), before)
-            itself, here = self.told(held, lambda _held: os.fork())
-            self.assertEqual(itself, here)
-
-    def test_a_fork_that_fails_leaves_nothing_behind(self):
-        held = layers.Layers({}, needs_user=False)
-        before = os.readlink('/proc/self/ns/pid_for_children')
-        with unittest.mock.patch('os.fork', side_effect=OSError(11, 'no')):
-            self.assertRaises(OSError, layers.fork_init, held)
-        self.assertEqual(os.readlink('/proc/self/ns/pid_for_children'), before)
-
+class Twice(unittest.TestCase):
     def test_a_process_that_may_not_return_to_its_own_namespace_forks_twice(self):
         self.assertFalse(layers.Layers({}, needs_user=False).forks_twice())
         self.assertTrue(layers.Layers({}, needs_user=True).forks_twice())
@@ -74,8 +43,31 @@ class ForkInit(unittest.TestCase):
             os._exit(layers.Layers({}, needs_user=False).forks_twice())
         self.assertEqual(os.waitpid(child, 0)[1] >> 8, 1)
 
-    def test_without_a_pid_namespace_it_is_a_fork(self):
-        held = layers.Layers({}, needs_user=False)
+    def test_without_a_pid_namespace_it_forks_once(self):
+        held = layers.Layers({}, needs_user=True)
         held.drop('pid', 'Operation not permitted')
-        itself, here = self.told(held, layers.fork_init)
-        self.assertEqual(itself, here)
+        self.assertFalse(held.forks_twice())
+
+
+class Finding(unittest.TestCase):
+    def find(self, *failures):
+        left = [{'layer': layer, 'reason': 'No such device'} for layer in failures]
+        tried = []
+
+        def try_all(held):
+            tried.append(set(held.held))
+            return left.pop(0) if left else None
+
+        return layers.find(['ipc'], try_all), tried
+
+    def test_all_that_is_not_switched_off_is_tried_until_what_is_left_works(self):
+        held, tried = self.find('seccomp', 'uts')
+        self.assertEqual([sorted(before - after) for before, after in zip(tried, tried[1:])], [['seccomp'], ['uts']])
+        self.assertTrue(all(layer not in held.held for layer in ('ipc', 'seccomp', 'uts')))
+        sentences = [layers.sentence(layer, 'No such device') for layer in ('seccomp', 'uts')]
+        self.assertEqual([one for one in held.degraded if 'No such device' in one], sentences)
+        self.assertIn(layers.sentence('ipc', 'switched off by a setting'), held.degraded)
+
+
+if __name__ == '__main__':
+    unittest.main()

@@ -2,18 +2,23 @@
 import os
 import shutil
 import socket
+import struct
 import tempfile
 import unittest
 
-from rookery_zygote import layers, network, network_names, network_rules, user_network
+from rookery_zygote import forking, frames, layers, network, network_names, network_rules, user_network
+
+from forked import Forked
 
 
 class Addresses(unittest.TestCase):
-    def test_the_first_is_the_hosts_and_none_is_the_networks_own_or_the_last(self):
+    def test_the_native_program_is_told_the_range_and_which_is_the_hosts(self):
         addresses = network.Range("10.213.7.9/24")
-        self.assertEqual(socket.inet_ntoa(addresses.gateway), "10.213.7.1")
-        found = {addresses.any() - addresses.first for _ in range(5000)}
-        self.assertEqual((min(found), max(found)), (2, 254))
+        networks = network.Networks(None)
+        networks.range = addresses
+        facts = networks.facts()
+        found = [socket.inet_ntoa(struct.pack(">I", facts[name])) for name in ("first", "gateway", "last")]
+        self.assertEqual(found, ["10.213.7.0", "10.213.7.1", "10.213.7.255"])
 
     def test_a_range_that_the_host_routes_elsewhere_is_refused(self):
         with open("/proc/net/route") as table:
@@ -30,7 +35,7 @@ class Addresses(unittest.TestCase):
 
     def test_without_a_range_there_are_none(self):
         networks = network.Networks(None)
-        networks.find(None)
+        networks.find(None, lambda: self.fail("there is nothing to try"))
         self.assertEqual((networks.always, networks.missing is None), (False, False))
         networks.release()
 
@@ -66,27 +71,40 @@ class Names(unittest.TestCase):
         self.assertIn("resolve no names", network_names.warnings(networks, usual, missing)[0])
 
 
-class PassingProgram(unittest.TestCase):
-    def test_output_of_the_program_is_no_end_and_its_end_reports_all_output(self):
-        directory = tempfile.mkdtemp()
-        self.addCleanup(shutil.rmtree, directory)
-        program = os.path.join(directory, "program")
-        with open(program, "w") as target:
-            target.write("#!/bin/sh\necho a warning >&2\nsleep 0.3\necho the cause >&2\nexit 1\n")
-        os.chmod(program, 0o755)
-        found = user_network.UserNetwork(network.Range("10.213.0.0/16"), program)
+class PassingProgram(Forked):
+    """In a user namespace, as where the service is an ordinary user's."""
 
-        def enter():
-            passage = user_network.Passage(found)
-            if os.geteuid() != 0:
-                layers.enter_user_namespace(os.geteuid(), os.getegid(), 0, 0)
-            passage.enter()
-
-        with self.assertRaises(OSError) as failed:
-            network._in_child(enter)
-        if "ermitted" in str(failed.exception) or "ermission" in str(failed.exception):
+    def setUp(self):
+        super(PassingProgram, self).setUp()
+        self.made = self.changed()
+        self.made.layers = layers.Layers(dict(self.plan.layers.places), needs_user=True)
+        self.made.networks = network.Networks({"range": "10.213.0.0/16", "always": True, "setForwarding": False})
+        self.made.networks.range = network.Range("10.213.0.0/16")
+        if forking.try_worker(self.made, self.made.layers) is not None:
             self.skipTest("this machine forbids namespaces")
-        self.assertIn("program has ended: a warning; the cause", str(failed.exception))
+
+    def with_program(self, path):
+        self.made.networks.of_user = user_network.UserNetwork(self.made.networks.range, path)
+        self.made.networks.missing = None
+        return self.make_forks(self.made)
+
+    def test_output_of_the_program_is_no_end_and_its_end_reports_all_output(self):
+        program = os.path.join(self.base, "program")
+        go_on = os.path.join(self.base, "go on")
+        os.mkfifo(go_on)
+        with open(program, "w") as target:
+            target.write("#!/bin/sh\necho a warning >&2\nread go <'%s'\necho the cause >&2\nexit 1\n" % go_on)
+        os.chmod(program, 0o755)
+        worker = self.fork(self.with_program(program), asked=forking.OWN)
+        waiting = worker.hand_over()
+        self.addCleanup(waiting.close)
+        # Opening waits for the program, which has said something by then.
+        with open(go_on, "w") as target:
+            target.write("on\n")
+        said = worker.hear()
+        self.assertEqual(said["layer"], "network")
+        self.assertIn("program has ended: a warning; the cause", said["failed"])
+        self.assertEqual(frames.read_message(waiting)["message"], said["failed"])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ import unittest
 import warnings
 
 from rookery_zygote import network, network_names, network_rules, syscalls
-from rookery_zygote.network_link import Netlink
+
+import network_link
+from network_link import Netlink
 
 RANGE = "10.231.0.0/16"
 HOST, WORLD = "198.51.100.1", "198.51.100.2"
@@ -167,7 +169,7 @@ class Rules(unittest.TestCase):
         self._connect_container(inner, container)
 
         def inside():
-            own = network.enter(addresses)
+            own = network_link.enter(addresses)
             _answer(8080)
             inner.here.sendall(own.encode())
             _assert_reachable(WORLD, 81)

@@ -1,132 +1,156 @@
-"""Namespaces that a child makes for itself and its parent."""
+"""What the kernel counts by user: each sandbox of a service that is root is in a user namespace whose owner is nobody else's."""
+import fcntl
+import json
 import os
+import signal
+import socket
+import struct
 import unittest
 
-from rookery_zygote import syscalls, user_limits
+from rookery_zygote import forking, layers, syscalls
 
+from forked import Forked, children, link
 
-def in_child(call):
-    """What `call` returns in a child, as a text; `<its error>` when it fails."""
-    receiver, sender = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            said = str(call())
-        except OSError as error:
-            said = '<%s>' % (error.strerror or error)
-        finally:
-            os.write(sender, said.encode())
-            os._exit(0)
-    os.close(sender)
-    with os.fdopen(receiver) as source:
-        said = source.read()
-    os.waitpid(child, 0)
-    return said
-
-
-def offered(use, in_maker=lambda: None):
-    """What `use` returns in a process that has taken the namespace that its child made; `in_maker` is done in the child."""
-    def take():
-        offer = user_limits.Offer(os.getpid())
-        child = os.fork()
-        if child == 0:
-            try:
-                offer.make()
-                in_maker()
-            finally:
-                os._exit(0)
-        try:
-            return use(offer.take())
-        finally:
-            os.waitpid(child, 0)
-
-    return in_child(take)
+FIRST_OWNER, MOST_PIDS = 0x70000000, 1 << 22
+#: The last uids have a meaning for the kernel and for distributions.
+LAST_OWNER = 0x7FFE0000
+_GET_OWNER_UID = 0xB704
+EVERY_ID = [['0', '0', '4294967295'] * 2, [0, 0, 0], [0, 0, 0], [5, 7]]
 
 
 def ids():
     with open('/proc/self/uid_map') as uids, open('/proc/self/gid_map') as gids:
         maps = uids.read().split() + gids.read().split()
     os.setgroups([5, 7])
-    return maps, os.getresuid(), os.getresgid(), os.getgroups()
+    return [maps, os.getresuid(), os.getresgid(), os.getgroups()]
 
 
-EVERY_ID = "(['0', '0', '4294967295', '0', '0', '4294967295'], (0, 0, 0), (0, 0, 0), [5, 7])"
+def fails(call, *arguments):
+    try:
+        call(*arguments)
+    except OSError:
+        return True
+    return False
 
 
-@unittest.skipUnless(os.geteuid() == 0, 'not root')
-class UserLimits(unittest.TestCase):
-    def test_every_id_is_mapped_to_itself_and_nobody_else_is_its_owner(self):
-        def use(namespace):
-            namespace.enter()
-            return ids()
+def owner_of(pid):
+    descriptor = os.open('/proc/%d/ns/user' % pid, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return struct.unpack('I', fcntl.ioctl(descriptor, _GET_OWNER_UID, b'\0' * 4))[0]
+    finally:
+        os.close(descriptor)
 
-        self.assertEqual(offered(use), EVERY_ID)
 
-    def test_the_one_that_made_it_is_in_it_with_no_right_on_the_host(self):
-        receiver, sender = os.pipe()
+def state_of(pid):
+    with open('/proc/%d/stat' % pid) as source:
+        return source.read().rpartition(')')[2].split()[0]
 
-        def tell():
+
+class UserLimits(Forked):
+    def setUp(self):
+        super(UserLimits, self).setUp()
+        if not self.plan.layers.has('user_limits'):
+            self.skipTest('this machine forbids user namespaces')
+
+    def state_of(self, worker):
+        with open(os.path.join(self.plan.workers, worker.name, 'state.json')) as source:
+            return json.load(source)
+
+    def test_every_id_is_mapped_to_itself(self):
+        self.fork(self.make_forks(), self.tell(ids)).ready()
+        self.assertEqual(self.heard(), EVERY_ID)
+
+    def test_the_users_process_has_every_right_there_and_none_on_the_host(self):
+        test = os.getpid()
+
+        def try_all():
             with open('/proc/self/status') as status:
-                held = [line.split()[1] for line in status if line.startswith(('CapEff', 'CapPrm'))]
-            try:
-                syscalls.setns(host, syscalls.CLONE_NEWUTS)
-                reaches = True
-            except OSError:
-                reaches = False
-            os.write(sender, ('%s %s %d %s' % (ids(), set(held) == {'%016x' % 0}, reaches, os.stat('/proc/self/ns/user').st_ino)).encode())
+                held = {line.split()[1] for line in status if line.startswith(('CapEff', 'CapPrm'))}
+            # All of these are the host's.
+            return [
+                held == {'%016x' % 0}, fails(os.open, '/proc/%d/ns/uts' % test, os.O_RDONLY), fails(socket.sethostname, 'other'),
+                fails(syscalls.mount, 'test', '/tmp', 'tmpfs'),
+            ]
 
-        def use(namespace):
-            told = os.read(receiver, 4096).decode()
-            return '%s %s' % (told, os.fstat(namespace.descriptor).st_ino)
+        # The filter would refuse some of it as well.
+        self.fork(self.make_forks(self.changed('seccomp')), self.tell(try_all)).ready()
+        self.assertEqual(self.heard(), [False, True, True, True])
 
-        host = os.open('/proc/self/ns/uts', os.O_RDONLY)
-        self.addCleanup(os.close, host)
-        said, made, taken = offered(use, tell).rsplit(' ', 2)
-        self.assertEqual(said, EVERY_ID + ' False 0')
-        self.assertEqual(made, taken)
-        os.close(receiver)
-        os.close(sender)
+    def test_its_first_process_is_outside_until_it_starts_something(self):
+        worker = self.fork(self.make_forks(), self.tell(lambda: int(os.readlink('/proc/self'))))
+        first, user = worker.ready(), self.heard()
+        self.assertEqual(link(first, 'user'), link('self', 'user'))
+        self.assertNotEqual(link(user, 'user'), link('self', 'user'))
 
-    def test_two_are_not_the_same(self):
-        def use(namespace):
-            return os.fstat(namespace.descriptor).st_ino
+    def test_two_are_not_the_same_and_owners_of_processes_that_live_differ(self):
+        forks = self.make_forks()
+        found, owners = set(), set()
+        for _ in range(3):
+            first = self.fork(forks).ready()
+            (user,) = children(first)
+            found.add(link(user, 'user'))
+            owners.add(owner_of(user))
+            # One for each pid that there can be: those of two processes that live differ.
+            expected = FIRST_OWNER + os.stat('/proc/%d/ns/pid' % first).st_ino % 32 * MOST_PIDS + first % MOST_PIDS
+            self.assertEqual(owner_of(user), expected)
+        self.assertEqual((len(found), len(owners)), (3, 3))
+        self.assertLess(FIRST_OWNER + 32 * MOST_PIDS, LAST_OWNER)
 
-        def both(namespace):
-            return os.fstat(namespace.descriptor).st_ino, offered(use)
-
-        self.assertEqual(len(set(offered(both).strip('()').replace("'", '').split(', '))), 2)
-
-    def test_owners_of_processes_that_live_differ(self):
-        owners = {user_limits._owner(pid) for pid in range(1, 1 << 16, 7)}
-        self.assertEqual(len(owners), len(range(1, 1 << 16, 7)))
-        self.assertGreaterEqual(min(owners), 0x70000000)
-        self.assertLess(user_limits._owner((1 << 22) - 1), 0x7FFE0000)
-
-    def test_where_the_machine_forbids_it_the_parent_hears_why(self):
-        def take():
-            syscalls.unshare(syscalls.CLONE_NEWUSER)
-            return offered(lambda namespace: 'taken')
-
-        # Of a user namespace that knows no id, and so no owner.
-        self.assertEqual(in_child(take), '<Invalid argument>')
-
+    def test_where_the_machine_forbids_it_the_worker_goes_on_and_says_so(self):
         def forbidden():
             # Of this namespace only.
-            syscalls.unshare(syscalls.CLONE_NEWUSER)
             with open('/proc/sys/user/max_user_namespaces', 'w') as limit:
                 limit.write('0')
-            return offered(lambda namespace: 'taken')
+            made = self.changed()
+            # Made here: this process may not go back to its pid namespace.
+            made.layers = layers.Layers(self.plan.layers.places, needs_user=False)
+            worker = self.fork(forking.Forks(made), lambda: os.read(4, 65536))
+            worker.ready()
+            return [self.state_of(worker)['lacks'], worker.start()]
 
-        self.assertRegex(in_child(forbidden), '^<.+>$')
+        lacks, answer = self.in_user_namespace(forbidden)
+        self.assertEqual((lacks, answer['ok']), (['user_limits'], True))
+        self.assertEqual(len(answer['warnings']), 1)
+        self.assertRegex(answer['warnings'][0], r'^user_limits is not available here \([^)]+\): all sandboxes of one user share ')
 
-    def test_neither_waits_for_the_other_that_has_ended(self):
-        def taken():
-            offer = user_limits.Offer(os.getpid())
-            if os.fork() == 0:
+    def test_a_users_process_that_has_ended_is_an_end_without_an_answer(self):
+        worker = self.fork(self.make_forks())
+        (user,) = children(worker.ready())
+        os.kill(user, signal.SIGKILL)
+        # A kill takes effect in its own time. Nobody reaps it until it is waited for.
+        self.wait_for(lambda: state_of(user) == 'Z', 'it lives on')
+        self.assertIsNone(worker.start())
+
+    def in_user_namespace(self, call):
+        """What `call` returns in a process for which every id is there, but no right of the host's."""
+        told, teller = os.pipe()
+        may_go, mapped = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = None
+            try:
+                syscalls.unshare(syscalls.CLONE_NEWUSER)
+                os.write(teller, b'.')
+                os.read(may_go, 1)
+                said = call()
+            except BaseException as error:
+                said = '%s: %s' % (type(error).__name__, error)
+            finally:
+                os.write(teller, json.dumps(said).encode())
                 os._exit(0)
-            return offer.take()
+        os.close(teller)
+        self.assertEqual(os.read(told, 1), b'.')
+        for name in ('uid_map', 'gid_map'):
+            with open('/proc/%d/%s' % (child, name), 'w') as target:
+                target.write('0 0 4294967295')
+        os.write(mapped, b'.')
+        with os.fdopen(told) as source:
+            said = source.read()
+        os.waitpid(child, 0)
+        os.close(may_go)
+        os.close(mapped)
+        return json.loads(said)
 
-        self.assertEqual(in_child(taken), '<its maker has ended>')
 
-        # Here the parent is the child itself, which lets go of that end.
-        self.assertEqual(in_child(lambda: user_limits.Offer(os.getpid()).make()), '<Broken pipe>')
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,215 @@
+"""Real workers, forked as a zygote and a shim do it: what the tests of that and of their limits share."""
+import copy
+import errno
+import json
+import os
+import shutil
+import signal
+import socket
+import tempfile
+import unittest
+
+from rookery_zygote import cgroups, forking, frames, layers, network, plan, process, syscalls, waiting
+from starting import SECONDS, request
+
+IS_PRIVILEGED = layers.is_privileged()
+
+
+class Untitled:
+    """This process keeps what it shows."""
+
+    def set(self, text):
+        pass
+
+
+def wait_for_the_end():
+    """The life of a user's process that does nothing: its orders end with its first process."""
+    os.read(4, 1)
+
+
+class Worker:
+    """As whoever ordered it knows it."""
+
+    def __init__(self, name, control):
+        self.name = name
+        self.control = control
+        control.settimeout(SECONDS)
+
+    def hear(self):
+        data = self.control.recv(4096)
+        return json.loads(data.decode()) if data else None
+
+    def ready(self):
+        """The pid of its first process."""
+        said = self.hear()
+        if said is None or 'ready' not in said:
+            raise AssertionError('no worker: %s' % said)
+        return said['ready']
+
+    def hand_over(self):
+        """What somebody who wants the worker has of it."""
+        ours, theirs = socket.socketpair()
+        ours.settimeout(SECONDS)
+        with theirs:
+            self.control.sendmsg([b's'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, theirs.fileno().to_bytes(4, 'little'))])
+        return ours
+
+    def start(self, **changed):
+        """The answer to a start."""
+        with self.hand_over() as connection:
+            frames.write_message(connection, request(**changed))
+            return frames.read_message(connection)
+
+
+@unittest.skipUnless(IS_PRIVILEGED, 'not root')
+class Forked(unittest.TestCase):
+    """Leaves nothing, and fails when a worker did."""
+
+    def setUp(self):
+        self.base = os.path.realpath(tempfile.mkdtemp(prefix='rookery-forking-'))
+        self.addCleanup(shutil.rmtree, self.base)
+        self.count = 0
+        self.names = []
+        # Orphans, where the first process is the child of one that makes it.
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+        self.addCleanup(syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 0)
+        # What waits for a process that does not end would wait for ever.
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, self.on_alarm))
+        self.addCleanup(signal.alarm, 0)
+        signal.alarm(2 * SECONDS)
+        self.plan = self.make_plan()
+        self.addCleanup(self.check_nothing_is_left)
+        self.fifo = os.path.join(self.base, 'told')
+        os.mkfifo(self.fifo)
+
+    @staticmethod
+    def on_alarm(*_ignored):
+        raise AssertionError('it hangs')
+
+    def make_plan(self):
+        config = {
+            'name': 'rktest', 'runDir': os.path.join(self.base, 'run'), 'dataDir': os.path.join(self.base, 'data'), 'disable': [],
+            'hostPaths': [], 'logBytes': 1000, 'logFiles': 3,
+        }
+        return plan.Plan(config, Untitled())
+
+    def changed(self, *dropped, **attributes):
+        """The plan without these layers, and with these attributes."""
+        made = copy.copy(self.plan)
+        made.layers = copy.deepcopy(self.plan.layers)
+        for layer in dropped:
+            made.layers.drop(layer, 'a test')
+        for name, value in attributes.items():
+            setattr(made, name, value)
+        return made
+
+    def with_networks(self, made):
+        """With networks of the kind that has its other end on the host; its packets get nowhere."""
+        made.networks = network.Networks({'range': '10.231.0.0/16', 'always': False, 'setForwarding': False})
+        made.networks.range = network.Range('10.231.0.0/16')
+        made.networks.missing = None
+        return made
+
+    def make_forks(self, made=None):
+        forks = forking.Forks(made or self.plan)
+        self.addCleanup(forks.close)
+        return forks
+
+    def next_name(self):
+        # As of a zygote: what a killed test leaves, the next zygote removes.
+        self.count += 1
+        self.names.append('rktest-%d-%d' % (os.getpid(), self.count))
+        return self.names[-1]
+
+    def fork(self, forks, life=wait_for_the_end, asked=forking.HOST):
+        """`life`: of the user's process."""
+        name = self.next_name()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(ours.close)
+        with theirs:
+            pid = forks.fork(name, asked, theirs)
+            if pid == 0:
+                live(life)
+        return Worker(name, ours)
+
+    def start_server(self, life=wait_for_the_end, made=None):
+        try:
+            server = forking.start_server(made or self.plan)
+        except forking.BecomeServer as child:
+            # `live` returns in the user's processes.
+            live(lambda: (forking.live(child.plan, child.forks, child.connection), life()))
+        self.addCleanup(self.end_server, server)
+        return server
+
+    @staticmethod
+    def end_server(server):
+        if server.fileno() != -1:
+            server.close()
+
+    def order(self, server, asked=forking.HOST):
+        name = self.next_name()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(ours.close)
+        with theirs:
+            server.order(name, asked, theirs)
+        return Worker(name, ours)
+
+    def tell(self, call):
+        """A life that tells this test what `call` returns, or how it fails, and then does nothing."""
+        def life():
+            try:
+                said = call()
+            except OSError as error:
+                said = errno.errorcode.get(error.errno, str(error))
+            with open(self.fifo, 'w') as target:
+                target.write(json.dumps(said) + '\n')
+            wait_for_the_end()
+
+        return life
+
+    def heard(self):
+        """What one tells, that by then has nothing more open for it. Only one may be about to."""
+        # Opening waits for it; and so does it for this test.
+        with open(self.fifo) as source:
+            return json.loads(source.read())
+
+    def kill(self, first, worker):
+        """As the machine does it. Whoever ordered it removes what it leaves."""
+        os.kill(first, signal.SIGKILL)
+        shutil.rmtree(os.path.join(self.plan.workers, worker.name))
+
+    def wait_for(self, is_so, what):
+        self.assertTrue(waiting.until(is_so, SECONDS, 0.005), what)
+
+    def check_nothing_is_left(self):
+        """All workers have been given up by now: their pairs are closed."""
+        try:
+            self.wait_for(lambda: not waiting.reap(lambda *_ignored: None), 'processes are left')
+        finally:
+            for pid in process.descendants(os.getpid()):
+                process.kill(pid)
+        paths = [path for name in self.names for path in cgroups.paths_of(self.plan.layers.places, name).values()]
+        self.wait_for(lambda: cgroups.remove(paths), 'groups are left')
+        self.assertEqual(os.listdir(self.plan.workers), [])
+        with open('/proc/self/mountinfo') as mounts:
+            self.assertNotIn(self.base, mounts.read())
+
+
+def live(life):
+    """In a process that is no test any more. Never returns."""
+    code = 1
+    try:
+        life()
+        code = 0
+    except BaseException as error:
+        os.write(2, ('%s: %s\n' % (type(error).__name__, error)).encode())
+    finally:
+        os._exit(code)
+
+
+def children(pid):
+    return sorted(child for child, parent in process.parents().items() if parent == pid)
+
+
+def link(pid, kind):
+    return os.readlink('/proc/%s/ns/%s' % (pid, kind))

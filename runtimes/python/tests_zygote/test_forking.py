@@ -1,0 +1,503 @@
+"""How workers are forked: in which namespaces and groups they are, how their ends and their failures are told, and that nothing is left."""
+import copy
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import unittest
+
+from rookery_zygote import cgroups, forking, frames, layers, native, process
+
+from forked import Forked, children, link
+from starting import SECONDS, request
+
+NO_SUCH = 'No such file or directory'
+PACKAGE = os.path.dirname(os.path.abspath(forking.__file__))
+
+
+def pid_on_host():
+    """Where the host's /proc is still in sight."""
+    return int(os.readlink('/proc/self'))
+
+
+def ids_of_itself():
+    return [os.getpid(), pid_on_host()]
+
+
+class Workers(Forked):
+    """Forked by this process, as a shim does it."""
+
+    def test_its_first_process_is_the_first_of_a_new_pid_namespace_and_other_children_are_not(self):
+        before = link('self', 'pid_for_children')
+        forks = self.make_forks()
+        found = []
+        for _ in range(2):
+            first = self.fork(forks).ready()
+            with open('/proc/%d/status' % first) as status:
+                numbers = [line.split()[1:] for line in status if line.startswith('NSpid:')][0]
+            self.assertEqual(numbers[-1], '1')
+            found.append(link(first, 'pid'))
+            self.assertEqual(link('self', 'pid_for_children'), before)
+            receiver, sender = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(sender, str(os.getpid()).encode())
+                os._exit(0)
+            os.waitpid(child, 0)
+            self.assertEqual(os.read(receiver, 16), str(child).encode())
+            os.close(receiver)
+            os.close(sender)
+        self.assertEqual(len(set(found + [before])), 3)
+
+    def test_the_users_process_is_its_only_child_and_has_five_descriptors(self):
+        held = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
+        os.set_inheritable(held[3], True)
+        worker = self.fork(self.make_forks(), self.tell(ids_of_itself))
+        first = worker.ready()
+        inside, user = self.heard()
+        self.assertEqual((children(first), inside), ([user], 2))
+        self.assertEqual(sorted(os.listdir('/proc/%d/fd' % user)), ['0', '1', '2', '3', '4'])
+        modes = [os.stat('/proc/%d/fd/%d' % (user, number)) for number in range(5)]
+        self.assertEqual(modes[0].st_rdev, os.stat(os.devnull).st_rdev)
+        self.assertEqual([stat.S_IFMT(about.st_mode) for about in modes[1:]], [stat.S_IFIFO, stat.S_IFIFO, stat.S_IFSOCK, stat.S_IFSOCK])
+        self.assertEqual(modes[1].st_ino, modes[2].st_ino)
+        for descriptor in held:
+            os.close(descriptor)
+
+    def test_it_is_in_namespaces_and_groups_of_its_own(self):
+        worker = self.fork(self.make_forks(), self.tell(pid_on_host))
+        first, user = worker.ready(), self.heard()
+        for name, kind in (('mount', 'mnt'), ('ipc', 'ipc'), ('uts', 'uts'), ('pid', 'pid')):
+            if self.plan.layers.has(name):
+                self.assertNotEqual(link(first, kind), link('self', kind))
+                self.assertEqual(link(first, kind), link(user, kind))
+        # That of the host was ordered.
+        self.assertEqual(link(first, 'net'), link('self', 'net'))
+        for path in cgroups.paths_of(self.plan.layers.places, worker.name).values():
+            with open(os.path.join(path, 'cgroup.procs')) as members:
+                self.assertEqual(sorted(int(line) for line in members), sorted([first, user]))
+
+    def test_a_network_without_a_way_out_has_loopback(self):
+        if not self.plan.layers.has('net'):
+            self.skipTest('this machine forbids namespaces')
+
+        def reach():
+            with socket.socket() as listener:
+                listener.bind(('127.0.0.1', 0))
+                listener.listen(1)
+                socket.create_connection(listener.getsockname(), SECONDS).close()
+            return [name for _index, name in socket.if_nameindex()]
+
+        first = self.fork(self.make_forks(), self.tell(reach), forking.NONE).ready()
+        self.assertNotEqual(link(first, 'net'), link('self', 'net'))
+        self.assertIn('lo', self.heard())
+
+    def test_a_network_with_a_way_out_has_the_address_that_its_state_tells(self):
+        if not self.plan.layers.has('net'):
+            self.skipTest('this machine forbids namespaces')
+        made = self.with_networks(self.changed())
+        worker = self.fork(self.make_forks(made), self.tell(lambda: [name for _index, name in socket.if_nameindex()]), forking.OWN)
+        worker.ready()
+        self.assertIn('eth0', self.heard())
+        state = self.state_of(worker)
+        self.assertEqual((state['hasOwnNetwork'], state['address'].startswith('10.231.')), (True, True))
+        # The other end goes with it, a moment later.
+        name = 'rk%02x%02x%02x%02x' % tuple(int(part) for part in state['address'].split('.'))
+        self.assertIn(name, [found for _index, found in socket.if_nameindex()])
+        worker.control.close()
+        self.wait_for(lambda: name not in [found for _index, found in socket.if_nameindex()], 'its interface is left')
+
+    def state_of(self, worker):
+        with open(os.path.join(self.plan.workers, worker.name, 'state.json')) as source:
+            return json.load(source)
+
+    def test_its_state_tells_what_others_find_and_remove_it_by(self):
+        worker = self.fork(self.make_forks())
+        first = worker.ready()
+        places = self.plan.layers.places
+        self.assertEqual(self.state_of(worker), {
+            'pid': first, 'startTime': process.start_time(first), 'bootId': process.boot_id(), 'launcher': 'rktest', 'address': None,
+            'groups': cgroups.paths_of(places, worker.name), 'groupVersions': {name: place.version for name, place in places.items()},
+            'hasOwnNetwork': False, 'lacks': [],
+        })
+
+    def test_without_a_pid_namespace_it_is_a_child_like_others(self):
+        worker = self.fork(self.make_forks(self.changed('pid')), self.tell(ids_of_itself))
+        first = worker.ready()
+        inside, user = self.heard()
+        self.assertEqual((inside, children(first), link(first, 'pid')), (user, [user], link('self', 'pid')))
+        self.assertIn(first, children(os.getpid()))
+
+    def test_in_a_user_namespace_the_first_process_is_made_by_one_that_goes(self):
+        held = layers.Layers(dict(self.plan.layers.places), needs_user=True)
+        made = self.changed()
+        made.layers = held
+        self.assertIsNone(forking.try_worker(made, held))
+        worker = self.fork(self.make_forks(made), self.tell(ids_of_itself))
+        first = worker.ready()
+        self.assertEqual(self.heard()[0], 2)
+        self.assertNotEqual(link(first, 'user'), link('self', 'user'))
+        self.assertNotEqual(link(first, 'pid'), link('self', 'pid'))
+        self.assertEqual(link('self', 'pid_for_children'), link('self', 'pid'))
+
+    def test_this_process_goes_on_with_the_signals_that_it_had(self):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        self.addCleanup(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        self.fork(self.make_forks(), self.tell(lambda: [int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, [])])).ready()
+        self.assertEqual(signal.pthread_sigmask(signal.SIG_BLOCK, []), set(before) | {signal.SIGUSR1})
+        self.assertEqual(self.heard(), [])
+
+    def test_a_worker_starts_what_it_is_asked_for(self):
+        worker = self.fork(self.make_forks())
+        worker.ready()
+        answer = worker.start()
+        self.assertTrue(answer['ok'], answer)
+        self.assertEqual(worker.hear(), {'taken': 'one'})
+        self.wait_for(lambda: os.path.exists(os.path.join(self.plan.instances, 'one', 'exit.json')), 'it does not end')
+
+
+    def test_the_limits_of_its_groups_are_written_in_the_order_in_which_the_kernel_takes_them(self):
+        worker = self.fork(self.make_forks())
+        worker.ready()
+        answer = worker.start(memoryMb=64, cpuMillis=1500, maxProcesses=8)
+        self.assertEqual((answer['ok'], [one for one in answer['warnings'] if 'limit' in one]), (True, []))
+        expected = {
+            'memory': {'memory.limit_in_bytes': str(64 << 20), 'memory.memsw.limit_in_bytes': str(64 << 20), 'memory.max': str(64 << 20)},
+            'cpu': {'cpu.cfs_period_us': '100000', 'cpu.cfs_quota_us': '150000', 'cpu.max': '150000 100000'},
+            'pids': {'pids.max': '9'},
+        }
+        for controller, path in cgroups.paths_of(self.plan.layers.places, worker.name).items():
+            found = {}
+            for name in expected[controller]:
+                # Swap is not counted everywhere, and each version has names of its own.
+                if os.path.exists(os.path.join(path, name)):
+                    with open(os.path.join(path, name)) as source:
+                        found[name] = source.read().strip()
+            self.assertTrue(found)
+            self.assertEqual(found, {name: expected[controller][name] for name in found})
+        self.wait_for(lambda: os.path.exists(os.path.join(self.plan.instances, 'one', 'exit.json')), 'it does not end')
+
+
+class Failures(Forked):
+    def with_group(self, parent):
+        made = self.changed()
+        made.layers.places['cpu'] = cgroups.Place(1, parent)
+        made.layers.held.add('cgroup.cpu')
+        return made
+
+    def with_missing_path(self):
+        missing = os.path.join(self.base, 'missing')
+        made = self.changed(root=copy.copy(self.plan.root))
+        made.root.shown = [missing]
+        return made, missing
+
+    def test_a_group_that_cannot_be_made_is_a_layer_with_a_name(self):
+        made = self.with_group('/proc/none/rookery')
+        said = forking.try_worker(made, made.layers)
+        self.assertEqual((said['layer'], said['reason']), ('cgroup.cpu', NO_SUCH))
+
+    def test_a_group_that_cannot_be_entered_too(self):
+        # Groups are made there, and have no files.
+        parent = os.path.join(self.base, 'groups')
+        os.mkdir(parent)
+        made = self.with_group(parent)
+        said = forking.try_worker(made, made.layers)
+        self.assertEqual((said['layer'], said['reason']), ('cgroup.cpu', NO_SUCH))
+        self.assertEqual(os.listdir(parent), [])
+
+    def test_a_root_with_a_path_that_is_missing_is_one(self):
+        if not self.plan.layers.has('mount'):
+            self.skipTest('this machine forbids mounts')
+        made, missing = self.with_missing_path()
+        said = forking.try_worker(made, made.layers)
+        self.assertEqual((said['layer'], said['reason']), ('mount', NO_SUCH))
+        self.assertIn(missing, said['failed'])
+
+    def test_what_is_no_layers_fault_is_an_error(self):
+        made = self.changed(workers=os.path.join(self.base, 'none'))
+        with self.assertRaises(OSError) as failed:
+            forking.try_worker(made, made.layers)
+        self.assertIn('its directory: ' + NO_SUCH, str(failed.exception))
+
+    def test_who_waits_for_one_that_fails_is_told_and_nothing_is_left(self):
+        for made in (self.with_group('/proc/none/rookery'), self.with_missing_path()[0]):
+            worker = self.fork(self.make_forks(made))
+            waiting = worker.hand_over()
+            self.addCleanup(waiting.close)
+            said = worker.hear()
+            answer = frames.read_message(waiting)
+            self.assertEqual((answer['ok'], answer['code'], answer['message']), (False, 'internal', said['failed']))
+            self.assertTrue(answer['message'].startswith('the sandbox cannot be made: '))
+            # It ends although its pair is still open; its groups are whoever ordered it, its directory is its own.
+            self.assertIsNone(worker.hear())
+            self.check_nothing_is_left()
+
+    def test_a_first_process_that_cannot_be_executed_leaves_nothing(self):
+        class Nothing(object):
+            def fileno(self):
+                return nothing
+
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self.addCleanup(os.close, nothing)
+        worker = self.fork(self.make_forks(self.changed(program=Nothing())))
+        self.assertIsNone(worker.hear())
+        self.check_nothing_is_left()
+
+    def test_a_subtree_that_another_service_has_removed_is_made_again(self):
+        places = self.plan.layers.places
+        if not places:
+            self.skipTest('this machine has no control groups')
+        controller, place = sorted(places.items())[0]
+        made = self.changed()
+        made.layers.places = {controller: cgroups.Place(place.version, os.path.join(place.parent, 'rktest-%d' % os.getpid()))}
+        worker = self.fork(self.make_forks(made))
+        worker.ready()
+        (path,) = cgroups.paths_of(made.layers.places, worker.name).values()
+        self.assertTrue(os.path.isdir(path))
+        worker.control.close()
+        self.wait_for(lambda: cgroups.remove([path]) and cgroups.remove([os.path.dirname(path)]), 'groups are left')
+
+
+class Servers(Forked):
+    """Forked by a process of their own, as a zygote has it."""
+
+    def end_of(self, server, first):
+        """Others may be told of before: those that make a first process."""
+        for _ in range(4):
+            if server.ended() == first:
+                return
+        self.fail('the end of %d was not told' % first)
+
+    def test_it_outlives_what_it_forks_and_tells_of_each_end(self):
+        server = self.start_server()
+        (itself,) = children(os.getpid())
+        for _ in range(3):
+            worker = self.order(server)
+            first = worker.ready()
+            self.assertEqual(children(itself), [first])
+            self.kill(first, worker)
+            self.end_of(server, first)
+        worker = self.order(server)
+        first = worker.ready()
+        worker.control.close()
+        self.end_of(server, first)
+        self.assertEqual(children(os.getpid()), [itself])
+
+    def test_it_returns_in_the_users_processes_only(self):
+        server = self.start_server(self.tell(ids_of_itself))
+        (itself,) = children(os.getpid())
+        for _ in range(2):
+            first = self.order(server).ready()
+            inside, user = self.heard()
+            self.assertEqual((inside, children(first)), (2, [user]))
+            self.assertEqual(sorted(os.listdir('/proc/%d/fd' % user)), ['0', '1', '2', '3', '4'])
+        self.assertEqual(len(children(itself)), 2)
+
+    def test_it_stays_in_its_own_pid_namespace(self):
+        server = self.start_server()
+        (itself,) = children(os.getpid())
+        firsts = [self.order(server).ready() for _ in range(2)]
+        self.assertEqual({link(itself, 'pid'), link(itself, 'pid_for_children')}, {link('self', 'pid')})
+        self.assertEqual(len({link(first, 'pid') for first in firsts} | {link('self', 'pid')}), 3)
+
+    def test_without_a_pid_namespace_too(self):
+        server = self.start_server(self.tell(ids_of_itself), self.changed('pid'))
+        worker = self.order(server)
+        first = worker.ready()
+        inside, user = self.heard()
+        self.assertEqual((inside, link(first, 'pid')), (user, link('self', 'pid')))
+        os.kill(user, signal.SIGKILL)
+        worker.control.close()
+        self.end_of(server, first)
+
+    def test_in_a_user_namespace_too(self):
+        made = self.changed()
+        made.layers = layers.Layers(dict(self.plan.layers.places), needs_user=True)
+        server = self.start_server(made=made)
+        worker = self.order(server)
+        first = worker.ready()
+        worker.control.close()
+        self.end_of(server, first)
+
+    def test_it_goes_on_when_a_worker_fails(self):
+        made = self.changed(root=copy.copy(self.plan.root))
+        here = os.path.join(self.base, 'here')
+        os.mkdir(here)
+        made.root.shown = [here]
+        server = self.start_server(made=made)
+        os.rmdir(here)
+        failed = self.order(server)
+        waiting = failed.hand_over()
+        self.addCleanup(waiting.close)
+        self.assertEqual(failed.hear()['layer'], 'mount')
+        self.assertIn(here, frames.read_message(waiting)['message'])
+        self.assertIsNotNone(server.ended())
+        os.mkdir(here)
+        self.order(server).ready()
+
+    def test_it_keeps_no_descriptor_of_what_it_has_forked(self):
+        server = self.start_server()
+        (itself,) = children(os.getpid())
+        self.order(server).ready()
+        before = sorted(os.listdir('/proc/%d/fd' % itself))
+        for _ in range(3):
+            self.order(server).ready()
+        self.assertEqual(sorted(os.listdir('/proc/%d/fd' % itself)), before)
+
+    def test_it_ends_with_the_other_side_and_so_do_workers_that_wait(self):
+        server = self.start_server()
+        (itself,) = children(os.getpid())
+        worker = self.order(server)
+        first = worker.ready()
+        # Waits for it.
+        server.close()
+        self.assertIsNone(process.start_time(itself))
+        # The worker waits for whoever has its pair.
+        self.assertIsNotNone(process.start_time(first))
+        worker.control.close()
+        os.waitpid(first, 0)
+
+    def test_its_own_end_is_told(self):
+        server = self.start_server()
+        (itself,) = children(os.getpid())
+        os.kill(itself, signal.SIGKILL)
+        self.assertIsNone(server.ended())
+
+
+class Zygotes(Forked):
+    """The whole program, as the server starts it."""
+
+    def start_zygote(self, **changed):
+        config = {
+            'name': 'rktest', 'runDir': os.path.join(self.base, 'zygote'), 'dataDir': os.path.join(self.base, 'data'), 'disable': [],
+            'hostPaths': [], 'logBytes': 1000, 'logFiles': 3, 'spares': 2, 'idleExitMs': 0, 'network': None, 'resident': None,
+        }
+        config.update(changed)
+        os.makedirs(config['runDir'], exist_ok=True)
+        self.run_dir = config['runDir']
+        # It says on 3 that it serves. All of its processes have 1.
+        command = ['sh', '-c', 'exec "$0" -B -I "$1" "$2" 3>&1', sys.executable, os.path.join(PACKAGE, '__main__.py'), ' ' * 100]
+        self.words = os.path.join(self.base, 'words')
+        with open(self.words, 'w') as words:
+            zygote = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=words)
+        self.addCleanup(self.end_zygote, zygote)
+        zygote.stdin.write(json.dumps(config).encode())
+        zygote.stdin.close()
+        self.assertEqual(zygote.stdout.readline(), b'{"state": "ready"}\n', self.said())
+        return zygote
+
+    def said(self):
+        """On its standard error."""
+        with open(self.words) as source:
+            return source.read()
+
+    def end_zygote(self, zygote):
+        zygote.kill()
+        zygote.wait()
+        zygote.stdout.close()
+
+    def wait_for_all(self, zygote):
+        """Returns when none of its processes has the pipe any more."""
+        self.assertEqual(zygote.stdout.read(), b'')
+
+    def connect(self, kind):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.addCleanup(connection.close)
+        connection.settimeout(SECONDS)
+        connection.connect(os.path.join(self.run_dir, 'rktest.%s.sock' % kind))
+        return connection
+
+    def groups_of(self, zygote):
+        found = []
+        for place in self.plan.layers.places.values():
+            # The last zygote removes the parent too.
+            names = os.listdir(place.parent) if os.path.isdir(place.parent) else []
+            found += [name for name in names if name.startswith('rktest-%d-' % zygote.pid)]
+        return found
+
+    def stats(self, control):
+        frames.write_message(control, {'op': 'stats'})
+        return frames.read_message(control)
+
+    def test_a_zygote_that_is_killed_takes_its_fork_server_and_its_waiting_workers_along(self):
+        zygote = self.start_zygote(idleExitMs=60000)
+        control = self.connect('control')
+        frames.read_message(control)
+        self.wait_for(lambda: self.stats(control)['spares'] == 2, 'no worker gets ready')
+        (server,) = children(zygote.pid)
+        firsts = children(server)
+        self.assertEqual(len(firsts), 2)
+        zygote.kill()
+        zygote.wait()
+        self.wait_for_all(zygote)
+        # What it has left the next one removes.
+        again = self.start_zygote(spares=0)
+        self.wait_for_all(again)
+        self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
+
+    def test_one_that_nobody_needs_leaves_nothing(self):
+        zygote = self.start_zygote(idleExitMs=60000)
+        control = self.connect('control')
+        frames.read_message(control)
+        self.wait_for(lambda: self.stats(control)['spares'] == 2, 'no worker gets ready')
+        frames.write_message(control, {'op': 'retire'})
+        self.wait_for_all(zygote)
+        self.assertEqual(zygote.wait(), 0)
+        self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
+
+    def test_one_that_ends_while_it_makes_workers_leaves_nothing(self):
+        zygote = self.start_zygote()
+        self.wait_for_all(zygote)
+        self.assertEqual(zygote.wait(), 0)
+        self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
+
+    def test_one_whose_fork_server_has_ended_ends_too(self):
+        zygote = self.start_zygote(idleExitMs=60000)
+        (server,) = children(zygote.pid)
+        os.kill(server, signal.SIGKILL)
+        self.assertEqual(zygote.wait(), 1)
+        self.wait_for_all(zygote)
+        self.assertEqual(self.said(), 'the fork server has ended\n')
+
+    def test_a_start_of_a_sandbox_that_cannot_be_made_is_refused_and_nothing_is_left(self):
+        if not self.plan.layers.has('mount'):
+            self.skipTest('this machine forbids mounts')
+        shown = os.path.join(self.base, 'shown')
+        os.mkdir(shown)
+        zygote = self.start_zygote(spares=0, idleExitMs=60000, hostPaths=[shown])
+        control = self.connect('control')
+        frames.read_message(control)
+        os.rmdir(shown)
+        start = self.connect('start')
+        frames.write_message(start, request())
+        answer = frames.read_message(start)
+        self.assertEqual((answer['ok'], answer['code'], answer['message']), (
+            False, 'internal', 'the sandbox cannot be made: %s: %s' % (os.path.join(self.run_dir, 'root') + shown, NO_SUCH),
+        ))
+        self.assertEqual(self.said(), answer['message'] + '\n')
+        self.wait_for(lambda: self.groups_of(zygote) == [], 'groups are left')
+        self.assertEqual(os.listdir(os.path.join(self.run_dir, 'spares')), [])
+        # One for which there is what it shows.
+        os.mkdir(shown)
+        start = self.connect('start')
+        frames.write_message(start, request(command={'kind': 'exec', 'argv': ['/bin/true']}))
+        self.assertTrue(frames.read_message(start)['ok'])
+
+
+class Libraries(unittest.TestCase):
+    def test_one_that_is_missing_says_how_it_is_made(self):
+        before, native.syscalls.MACHINE = native.syscalls.MACHINE, 'none'
+        try:
+            with self.assertRaises(OSError) as missing:
+                native.library()
+        finally:
+            native.syscalls.MACHINE = before
+        self.assertIn('fork-none.so', str(missing.exception))
+        self.assertIn('npm run build', str(missing.exception))
+
+
+if __name__ == '__main__':
+    unittest.main()
