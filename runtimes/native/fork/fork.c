@@ -99,7 +99,7 @@ static void turn_on_controllers(const struct forking *forking, const char *paren
 static bool make_group(const struct forking *forking, const char *parent, const char *path)
 {
     for (int tried = 0; tried < MAKE_TRIES; tried++) {
-        if (mkdir(path, 0755) == 0 || errno == EEXIST)
+        if (mkdir(path, 0755) == 0)
             return true;
         if (errno != ENOENT)
             return false;

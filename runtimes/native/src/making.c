@@ -55,13 +55,13 @@ static int own_number(const char *key)
 
 /* Failing */
 
-static void tell_failure(const char *layer, const char *sentence)
+static void tell_failure(const char *layer, const char *sentence, const char *reason)
 {
     struct buffer message = {0};
     buffer_format(&message, "{\"failed\":");
     json_write_bytes(&message, sentence);
     buffer_format(&message, ",\"layer\":\"%s\",\"reason\":", layer);
-    json_write_bytes(&message, reason_of(errno));
+    json_write_bytes(&message, reason);
     buffer_add(&message, "}", 1);
     (void)!send(control, message.data, message.size, MSG_NOSIGNAL);
     buffer_free(&message);
@@ -87,10 +87,12 @@ __attribute__((format(printf, 2, 3))) _Noreturn static void fail(const char *lay
     va_start(arguments, format);
     buffer_format_list(&what, format, arguments);
     va_end(arguments);
-    buffer_format(&sentence, "the sandbox cannot be made: %s: %s", what.data, reason_of(number));
+    buffer_format(&sentence, number == 0 ? "the sandbox cannot be made: %s" : "the sandbox cannot be made: %s: %s", what.data, reason_of(number));
+    /* It holds the ends of pairs that this process has, and would keep others waiting. */
+    if (json_get(&own, "user")->kind == JSON_NUMBER)
+        kill(own_number("user"), SIGKILL);
     remove_files();
-    errno = number;
-    tell_failure(layer, sentence.data);
+    tell_failure(layer, sentence.data, number == 0 ? what.data : reason_of(number));
     int connection = take_connection(control);
     if (connection >= 0)
         refuse(connection, code_of(number), "%s", sentence.data);
@@ -189,6 +191,17 @@ static long long start_time(void)
 
 /* Its network */
 
+/* The last words of the program that passes on; each line of them is a part of the sentence. */
+_Noreturn static void fail_with_words(const char *program, struct buffer *words)
+{
+    struct buffer said = {0};
+    buffer_add(words, "", 1);
+    for (char *line = strtok(words->data, "\n"); line != NULL; line = strtok(NULL, "\n"))
+        buffer_format(&said, "%s%s", said.size > 0 ? "; " : "", line);
+    errno = 0;
+    fail("network", "%s has ended: %s", program, said.size > 0 ? said.data : "without a word");
+}
+
 static bool enter_network(int pid, char address[ADDRESS])
 {
     const struct json *networks = json_get(&facts, "networks");
@@ -201,12 +214,8 @@ static bool enter_network(int pid, char address[ADDRESS])
         is_there = tie_network(networks, own_number("outside"), address);
     else if (kind == OWN_NETWORK)
         is_there = await_passage(networks, pid, teller, own_number("networkWords"), &why);
-    for (size_t index = 0; index < why.size; index++) {
-        if (why.data[index] == '\n')
-            why.data[index] = index + 1 < why.size ? ';' : '\0';
-    }
     if (!is_there && errno == EIO && teller >= 0)
-        fail("network", "%s has ended: %s", json_text(networks, "program"), why.size > 0 ? why.data : "without a word");
+        fail_with_words(json_text(networks, "program"), &why);
     if (!is_there)
         fail("network", "its network");
     buffer_free(&why);

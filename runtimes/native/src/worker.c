@@ -10,7 +10,7 @@
 
 enum { CHUNK = 16384 };
 
-/* What it may show, as long as `rookery_zygote/native.py` makes it. */
+/* What it may show, as long as `runtimes/native/fork` makes it. */
 static const char TITLE_ROOM[] = "rookery: worker                                                                                 ";
 
 #define FIELD(name, field) {name, offsetof(struct worker, field)}

@@ -1,9 +1,16 @@
 """What is the same for all sandboxes of one zygote."""
 
+import fcntl
 import os
+import struct
 import sys
 
 from . import etc, forking, identity, layers, native, network, process, resident, root
+
+#: Of <linux/fs.h>.
+_GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
+_FLAGS = struct.Struct("@l")
+_TOP_DIRECTORY = 0x20000
 
 
 class Plan:
@@ -25,6 +32,7 @@ class Plan:
         self.workers = os.path.join(run, "spares")
         for path in (self.instances, self.workers, mount_point):
             os.makedirs(path, mode=0o700, exist_ok=True)
+        _spread_below(self.workers)
         self.etc = template or etc.EtcTemplate(os.path.join(run, "etc-" + self.name))
         shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
         self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
@@ -42,3 +50,19 @@ class Plan:
     def _try_network(self):
         failure = forking.try_worker(self, self.layers, forking.OWN)
         return None if failure is None else failure["reason"]
+
+
+def _spread_below(path):
+    """
+    Tells ext4 that the directories below have nothing to do with each other. Each gets its inodes elsewhere then; else all are where those of others
+    were removed a moment before, and without a journal the file system looks past each of these: a fifth of all that a worker costs.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        (flags,) = _FLAGS.unpack(fcntl.ioctl(descriptor, _GET_FLAGS, _FLAGS.pack(0)))
+        fcntl.ioctl(descriptor, _SET_FLAGS, _FLAGS.pack(flags | _TOP_DIRECTORY))
+    except OSError:
+        # Other file systems know no such flag.
+        pass
+    finally:
+        os.close(descriptor)

@@ -23,6 +23,9 @@ _LARGEST_REQUEST = 65536
 #: Groups can be removed only a moment after their last process has ended.
 _REMOVE_RETRY_SECONDS = 0.02
 _REMOVE_TRIES = 250
+#: How long workers may take to end that nobody wants.
+_END_SECONDS = 2
+_LOOK_SECONDS = 0.002
 #: After so many workers in a row that could not be made, none is made until somebody asks for one.
 _MOST_FAILURES = 3
 _ETC_REFRESH_SECONDS = 1.0
@@ -416,8 +419,12 @@ class Zygote:
             self._plan.etc.refresh()
 
     def _close(self):
-        for one in list(self._workers.values()):
+        for one in self._workers.values():
             one.control.close()
+        self._forks.close()
+        # Whom it had forked is this process's to wait for. Those that were being made see only then that nobody wants them.
+        waiting.until(lambda: not waiting.reap(lambda *_ignored: None), _END_SECONDS, _LOOK_SECONDS)
+        for one in self._workers.values():
             self._remove_worker(one.name)
         # Nothing is heard of them any more.
         self._workers.clear()
@@ -431,7 +438,6 @@ class Zygote:
                 os.unlink("%s.%s.sock" % (self._config["name"], kind), dir_fd=self._directory)
             except OSError:
                 pass
-        self._forks.close()
         self._plan.etc.remove()
         self._plan.networks.release()
         self._lock.remove()
