@@ -51,22 +51,24 @@ static void execute(const struct forking *forking, const struct order *order)
 {
     const int passed[] = {forking->program, forking->facts, order->control};
     char *arguments[] = {title, facts, told, NULL}, *environment[] = {NULL};
+    sigset_t none;
     memset(title, ' ', TITLE_SPACE);
     memcpy(title, "rookery: worker", 15);
     snprintf(facts, sizeof facts, "%d", forking->facts);
     for (size_t index = 0; index < sizeof passed / sizeof *passed; index++)
         pass_on(passed[index]);
+    /* The mask is that of its children too. */
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     syscall(SYS_execveat, forking->program, "", arguments, environment, AT_EMPTY_PATH);
 }
 
-static const struct forking *known;
-
 /* The native program tells whoever wants the worker why there is none: that may have to be waited for, and here nobody may wait. */
-_Noreturn static void fail(const struct order *order, const char *layer, const char *what)
+_Noreturn static void fail(const struct forking *forking, const struct order *order, const char *layer, const char *what)
 {
     snprintf(told, sizeof told, "{\"name\":\"%s\",\"control\":%d,\"failed\":\"%s\",\"layer\":\"%s\",\"errno\":%d}", order->name,
              order->control, what, layer, errno);
-    execute(known, order);
+    execute(forking, order);
     _exit(1);
 }
 
@@ -121,10 +123,10 @@ static void enter_groups(const struct forking *forking, const struct order *orde
         if (is_known)
             continue;
         if (!make_group(forking, parent, path))
-            fail(order, layer, "a control group cannot be made");
+            fail(forking, order, layer, "a control group cannot be made");
         snprintf(path + size, sizeof path - size, "/%s", forking->group_files[index]);
         if (!write_to(path, "0"))
-            fail(order, layer, "a control group cannot be entered");
+            fail(forking, order, layer, "a control group cannot be entered");
     }
 }
 
@@ -132,7 +134,7 @@ static void enter_user_namespace(const struct forking *forking, const struct ord
 {
     char map[64];
     if (unshare(CLONE_NEWUSER) < 0)
-        fail(order, "user", "a user namespace cannot be made");
+        fail(forking, order, "user", "a user namespace cannot be made");
     snprintf(map, sizeof map, "0 %u 1", forking->uid);
     bool is_good = write_to("/proc/self/uid_map", map);
     /* A nested namespace has the `deny` of its parent already. */
@@ -140,7 +142,7 @@ static void enter_user_namespace(const struct forking *forking, const struct ord
         write_to("/proc/self/setgroups", "deny");
     snprintf(map, sizeof map, "0 %u 1", forking->gid);
     if (!is_good || !write_to("/proc/self/gid_map", map))
-        fail(order, "user", "the ids of a user namespace cannot be mapped");
+        fail(forking, order, "user", "the ids of a user namespace cannot be mapped");
 }
 
 static void enter_namespaces(const struct forking *forking, const struct order *order)
@@ -153,7 +155,7 @@ static void enter_namespaces(const struct forking *forking, const struct order *
                 (forking->makes_pid_namespace_inside ? CLONE_NEWPID : 0);
     for (size_t index = 0; index < sizeof kinds / sizeof *kinds; index++) {
         if ((asked & kinds[index].flag) && unshare(kinds[index].flag) < 0)
-            fail(order, kinds[index].layer, "a namespace cannot be made");
+            fail(forking, order, kinds[index].layer, "a namespace cannot be made");
     }
 }
 
@@ -327,16 +329,16 @@ static void become_worker(const struct forking *forking, const struct order *ord
         /* The first process of the namespace is the child. This one has done its part. */
         pid_t first = vfork();
         if (first < 0)
-            fail(order, "pid", "its first process cannot be made");
+            fail(forking, order, "pid", "its first process cannot be made");
         if (first > 0)
             _exit(0);
     }
     listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (listener < 0 || pipe2(output, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, orders) < 0)
-        fail(order, "", "its sockets cannot be made");
+        fail(forking, order, "", "its sockets cannot be made");
     pid_t user = fork();
     if (user < 0)
-        fail(order, "", "the user's process cannot be made");
+        fail(forking, order, "", "the user's process cannot be made");
     if (user == 0) {
         close(order->control);
         close(orders[0]);
@@ -363,7 +365,6 @@ int fork_worker(const struct forking *forking, const struct order *order)
 {
     sigset_t every, usual;
     int own = forking->own_pid_namespace;
-    known = forking;
     if (PyOS_BeforeFork)
         PyOS_BeforeFork();
     sigfillset(&every);
