@@ -28,6 +28,7 @@ enum {
     MOST_DESCRIPTORS = 4,
     /* Where the user's process has its descriptors in the end: nothing, output twice, the runtime's listener, the orders. */
     KEPT = 5,
+    MOST_OPEN = 4096,
     SYS_CLOSE_RANGE = 436,
 };
 
@@ -36,6 +37,17 @@ extern void PyOS_BeforeFork(void) __attribute__((weak));
 extern void PyOS_AfterFork_Parent(void) __attribute__((weak));
 extern void PyOS_AfterFork_Child(void) __attribute__((weak));
 extern void PyOS_AfterFork(void) __attribute__((weak));
+
+/* Of glibc, where it knows what they are about: where the kernel tells the thread its processor, from its own place on. */
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const unsigned __rseq_size __attribute__((weak));
+#ifdef __aarch64__
+enum { RSEQ_SIGNATURE = 0xd428bc00 };
+#else
+enum { RSEQ_SIGNATURE = 0x53053053 };
+#endif
+/* The kernel knows no smaller one. */
+enum { SMALLEST_RSEQ = 32 };
 
 /* What the native program is executed with. */
 static char title[TITLE_SPACE + 1], facts[16], told[TOLD];
@@ -63,12 +75,21 @@ static void execute(const struct forking *forking, const struct order *order)
     syscall(SYS_execveat, forking->program, "", arguments, environment, AT_EMPTY_PATH);
 }
 
+/* For where no native program can: whoever waits for the worker hears nothing but its end. */
+static void tell_failure(const struct order *order, const char *layer, const char *what)
+{
+    char said[TOLD];
+    int size = snprintf(said, sizeof said, "{\"failed\":\"the sandbox cannot be made: %s: %m\",\"layer\":\"%s\",\"reason\":\"%m\"}", what, layer);
+    (void)!send(order->control, said, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 /* The native program tells whoever wants the worker why there is none: that may have to be waited for, and here nobody may wait. */
 _Noreturn static void fail(const struct forking *forking, const struct order *order, const char *layer, const char *what)
 {
     snprintf(told, sizeof told, "{\"name\":\"%s\",\"control\":%d,\"failed\":\"%s\",\"layer\":\"%s\",\"errno\":%d}", order->name,
              order->control, what, layer, errno);
     execute(forking, order);
+    tell_failure(order, "", "the native program cannot be executed");
     _exit(1);
 }
 
@@ -161,7 +182,8 @@ static void enter_namespaces(const struct forking *forking, const struct order *
 
 /* The user's process */
 
-static bool keep_every_capability(void)
+/* `held_any`: whether there are some. */
+static bool keep_every_capability(bool *held_any)
 {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct held[2];
@@ -171,14 +193,17 @@ static bool keep_every_capability(void)
         held[word].effective = held[word].permitted;
         held[word].inheritable = 0;
     }
+    *held_any = held[0].permitted != 0 || held[1].permitted != 0;
     return syscall(SYS_capset, &header, held) == 0;
 }
 
 static bool give_up_privileges(const struct forking *forking)
 {
-    if (forking->drops_capabilities) {
-        if (!keep_every_capability())
-            return false;
+    bool has_some;
+    if (forking->drops_capabilities && !keep_every_capability(&has_some))
+        return false;
+    /* Who has none may not give up more, and needs not. */
+    if (forking->drops_capabilities && has_some) {
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
         for (unsigned long right = 0; right < 64; right++) {
             if (prctl(PR_CAPBSET_DROP, right, 0, 0, 0) == 0)
@@ -248,13 +273,14 @@ static int receive(int connection, void *data, size_t size, int *descriptors, in
  */
 static bool enter_limits(int orders, unsigned owner)
 {
+    bool has_some;
     int about = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* The ids took the capabilities from what is effective, and some machines let only those with rights make one. */
-    if (about < 0 || syscall(SYS_setresuid, -1, owner, -1) < 0 || !keep_every_capability() || unshare(CLONE_NEWUSER) < 0) {
+    if (about < 0 || syscall(SYS_setresuid, -1, owner, -1) < 0 || !keep_every_capability(&has_some) || unshare(CLONE_NEWUSER) < 0) {
         int number = errno;
         close(about);
         syscall(SYS_setresuid, 0, 0, 0);
-        if (!keep_every_capability() || !send_number(orders, number, NULL, 0))
+        if (!keep_every_capability(&has_some) || !send_number(orders, number, NULL, 0))
             _exit(1);
         return false;
     }
@@ -271,18 +297,31 @@ static void arrange(const int kept[KEPT])
     /* First out of the way, so that none is overwritten before it has moved. */
     for (int index = 0; index < KEPT; index++)
         moved[index] = fcntl(kept[index], F_DUPFD, 2 * KEPT);
-    for (int index = 0; index < KEPT; index++)
-        dup2(moved[index], index);
+    for (int index = 0; index < KEPT; index++) {
+        if (moved[index] < 0 || dup2(moved[index], index) < 0)
+            _exit(1);
+    }
+    /* Kernels before 5.9 do not have the call; the fork server has only the first of its table. */
     if (syscall(SYS_CLOSE_RANGE, KEPT, ~0U, 0) < 0) {
-        for (int descriptor = KEPT; descriptor < sysconf(_SC_OPEN_MAX); descriptor++)
+        for (int descriptor = KEPT; descriptor < MOST_OPEN; descriptor++)
             close(descriptor);
     }
+}
+
+/* Who is forked by a process that has borrowed its memory is not told its processor any more, and its libc believes that it is. */
+static void restart_rseq(void)
+{
+    if (&__rseq_size == NULL || __rseq_size == 0)
+        return;
+    unsigned size = __rseq_size < SMALLEST_RSEQ ? SMALLEST_RSEQ : __rseq_size;
+    syscall(SYS_rseq, (char *)__builtin_thread_pointer() + __rseq_offset, size, 0, RSEQ_SIGNATURE);
 }
 
 /* From the fork to the moment when everything around it is there. What it inherits are the signals of the interpreter, which are the usual ones. */
 static void become_user(const struct forking *forking, int output, int listener, int orders)
 {
     int owner, nothing;
+    restart_rseq();
     prctl(PR_SET_NAME, "rookery: worker");
     /* The program that makes the sandbox is done, but for this process; otherwise it has ended. */
     if (receive(orders, &owner, sizeof owner, &nothing, 1) != 1)
@@ -310,6 +349,7 @@ _Noreturn static void become_program(const struct forking *forking, const struct
     for (size_t index = 0; index < sizeof passed / sizeof *passed; index++)
         pass_on(passed[index]);
     execute(forking, order);
+    tell_failure(order, "", "the native program cannot be executed");
     kill(user, SIGKILL);
     _exit(1);
 }
@@ -388,11 +428,18 @@ int fork_worker(const struct forking *forking, const struct order *order)
     return pid;
 }
 
-static void tell_ended(int connection)
+/* False when some are not told yet: the other side reads too little, and here nobody may wait for that, since it may be waiting too. */
+static bool tell_ended(int connection)
 {
-    struct ended ended;
-    while ((ended.pid = waitpid(-1, &ended.status, WNOHANG)) > 0)
-        (void)!send(connection, &ended, sizeof ended, MSG_NOSIGNAL);
+    for (;;) {
+        siginfo_t about = {0};
+        if (waitid(P_ALL, 0, &about, WEXITED | WNOHANG | WNOWAIT) < 0 || about.si_pid == 0)
+            return true;
+        int pid = about.si_pid;
+        if (send(connection, &pid, sizeof pid, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EAGAIN)
+            return false;
+        waitpid(pid, NULL, 0);
+    }
 }
 
 int serve_forks(const struct forking *forking, int connection)
@@ -405,16 +452,14 @@ int serve_forks(const struct forking *forking, int connection)
     struct pollfd waits[] = {{connection, POLLIN, 0}, {signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), POLLIN, 0}};
     for (;;) {
         poll(waits, 2, -1);
-        if (waits[1].revents) {
-            while (read(waits[1].fd, &drained, sizeof drained) > 0)
-                ;
-            tell_ended(connection);
-        }
-        if (waits[0].revents == 0)
-            continue;
+        while (read(waits[1].fd, &drained, sizeof drained) > 0)
+            ;
+        waits[0].events = tell_ended(connection) ? POLLIN : POLLIN | POLLOUT;
         /* Nobody is left who wants what was ordered. */
         if (waits[0].revents & (POLLHUP | POLLERR))
             return 1;
+        if (!(waits[0].revents & POLLIN))
+            continue;
         struct order order;
         int given[MOST_DESCRIPTORS], *places[] = {&order.control, &order.teller, &order.tie, &order.words};
         int count = receive(connection, &order, sizeof order, given, MOST_DESCRIPTORS);
@@ -423,8 +468,11 @@ int serve_forks(const struct forking *forking, int connection)
         order.name[LONGEST_NAME - 1] = '\0';
         for (int index = 0, next = 0; index < MOST_DESCRIPTORS; index++)
             *places[index] = *places[index] >= 0 && next < count ? given[next++] : -1;
-        if (fork_worker(forking, &order) == 0)
+        int pid = fork_worker(forking, &order);
+        if (pid == 0)
             return 0;
+        if (pid < 0)
+            tell_failure(&order, "", "a worker cannot be forked");
         for (int index = 0; index < count; index++)
             close(given[index]);
     }

@@ -1,7 +1,7 @@
 /*
  * What an interpreter calls to fork the workers of its zygote (`rookery_zygote/forking.py`). A library of its own, without a libc: what it
- * needs is there in every process that loads it, whichever libc that has. Python runs neither before nor between the forks, so the memory
- * that all instances share stays as it was.
+ * needs is there in every process that loads it, whichever libc that has. Of Python nothing runs between the forks but what the interpreter does at
+ * each, so the memory that all instances share stays as it was.
  */
 #ifndef FORK_H
 #define FORK_H
@@ -50,12 +50,8 @@ int fork_worker(const struct forking *forking, const struct order *order);
 
 /*
  * Forks the workers that are ordered over this SEQPACKET connection (a `struct order` whose descriptors come along), and tells over it which
- * children have ended (`struct ended`). Returns 0 in the user's processes, 1 when the other side has gone.
+ * children have ended (the pid of each, an int). Returns 0 in the user's processes, 1 when the other side has gone.
  */
 int serve_forks(const struct forking *forking, int connection);
-
-struct ended {
-    int pid, status;
-};
 
 #endif

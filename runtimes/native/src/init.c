@@ -246,11 +246,9 @@ static void publish(const struct buffer *ending)
 {
     int file = openat(sandbox->directory, "exit.json.tmp", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     bool is_whole = file >= 0 && write(file, ending->data, ending->size) == (ssize_t)ending->size;
-    close(file);
-    if (is_whole) {
-        renameat(sandbox->directory, "exit.json.tmp", sandbox->directory, "exit.json");
+    is_whole = close(file) == 0 && is_whole;
+    if (is_whole && renameat(sandbox->directory, "exit.json.tmp", sandbox->directory, "exit.json") == 0)
         return;
-    }
     unlinkat(sandbox->directory, "exit.json.tmp", 0);
     publish_in_state(ending);
 }

@@ -217,7 +217,7 @@ static bool enter_network(int pid, char address[ADDRESS])
     if (!is_there && errno == EIO && teller >= 0)
         fail_with_words(json_text(networks, "program"), &why);
     if (!is_there)
-        fail("network", "its network");
+        fail(kind == NO_NETWORK ? "net" : "network", "its network");
     buffer_free(&why);
     return kind == OWN_NETWORK;
 }
@@ -385,6 +385,11 @@ void make_worker(struct worker *worker, int descriptor, char *text)
     if (has("mount") && !build_root(json_get(&facts, "rootPlan"), root, has("proc"), &what))
         fail(strstr(what, "/proc") != NULL ? "proc" : "mount", "%s", what);
     release_user(pid, root, &lack);
+    bool is_trial = json_is_true(&facts, "isTrial");
+    if (is_trial && lack != NULL) {
+        errno = 0;
+        fail("user_limits", "%s", lack);
+    }
     worker->sandbox.has_capabilities = has("capabilities");
     if ((!has("user_limits") || lack != NULL) && !give_up_privileges(&worker->sandbox, has("no_new_privs")))
         fail("capabilities", "its capabilities");
@@ -409,7 +414,6 @@ void make_worker(struct worker *worker, int descriptor, char *text)
         buffer_free(&sentence);
     }
     buffer_add(&told, "]}", 2);
-    bool is_trial = json_is_true(&facts, "isTrial");
     json_free(&facts);
     json_free(&own);
     if (!worker_read_from(worker, &told))

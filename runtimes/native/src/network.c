@@ -18,7 +18,7 @@ enum {
     TIES = 64,
     READY_MS = 10000,
     LOOK_MS = 2,
-    LONGEST_WORDS = 2048,
+    LONGEST_WORDS = 512,
     ROUTES = 65536,
 };
 static const char INSIDE[] = "eth0";

@@ -43,8 +43,18 @@ bool keep_rights_of_init(const struct sandbox *sandbox)
     return !sandbox->has_capabilities || keep(RIGHT(CAP_KILL) | RIGHT(CAP_SETGID) | RIGHT(CAP_SETUID));
 }
 
+static bool has_some(void)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct held[2];
+    return syscall(SYS_capget, &header, held) < 0 || held[0].permitted != 0 || held[1].permitted != 0;
+}
+
 static bool drop_bounding(void)
 {
+    /* Who has none may not give up more, and needs not. */
+    if (!has_some())
+        return true;
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     for (unsigned long right = 0; right < 64; right++) {
         if (prctl(PR_CAPBSET_DROP, right, 0, 0, 0) < 0)

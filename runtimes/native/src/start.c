@@ -562,8 +562,8 @@ static void enter_namespace_of_user(void)
     json_write(&told, facts);
     /* Goes on behind the last fact. Of two of one name the last counts. */
     told.size--;
-    buffer_format(&told, ",\"connection\":%d,\"warnings\":[%.*s]", sandbox->connection, (int)warnings.size,
-                  warnings.size ? warnings.data : "");
+    buffer_format(&told, ",\"connection\":%d,\"sockets\":%d,\"warnings\":[%.*s]", sandbox->connection, worker->sockets,
+                  (int)warnings.size, warnings.size ? warnings.data : "");
     add_value(&told, "request", &request);
     add_identity(&told);
     buffer_add(&told, "}", 1);

@@ -2,6 +2,7 @@
 that makes each sandbox is told of all of them (`runtimes/native/src/making.c`)."""
 
 import ctypes
+import itertools
 import json
 import os
 import socket
@@ -12,13 +13,16 @@ from . import cgroups, command, native, process, sandbox, seccomp, syscalls, use
 #: As `network` in `fork.h` numbers them: that of the host, one that reaches out, one with loopback only.
 HOST, OWN, NONE = range(3)
 
-_LARGEST_MESSAGE = 4096
+#: Of what a worker says.
+LARGEST_MESSAGE = 65536
 #: A group goes a moment after its last process.
 _REMOVE_SECONDS = 2
 _LOOK_SECONDS = 0.001
 _MOST_GROUPS = 3
 _LONGEST_NAME = 128
-_ENDED = struct.Struct("@ii")
+#: Names are not used again: what is left of one that was killed would be in the way of the next.
+_TRIALS = itertools.count(1)
+_PID = struct.Struct("@i")
 _GROUP_FILES = {
     # A process of one thread that moves itself this way waits for nobody. The other file has a lock that is the whole machine's, and to take it
     # means to wait for all processors: 2 ms, now and then 20.
@@ -158,10 +162,10 @@ class Server:
     def ended(self):
         """The pid of the next child that has ended; None when the server itself has."""
         try:
-            data = self._connection.recv(_ENDED.size)
+            data = self._connection.recv(_PID.size)
         except OSError:
             data = b""
-        return _ENDED.unpack(data)[0] if data else None
+        return _PID.unpack(data)[0] if data else None
 
     def close(self):
         self._connection.close()
@@ -203,7 +207,7 @@ def live(plan, forks, connection):
 
 def try_worker(plan, held, network=HOST):
     """Makes one that ends when everything works. The layer that does not and why, or None. Fails with OSError where it is no layer's fault."""
-    name = "probe-%d" % os.getpid()
+    name = "probe-%d-%d" % (os.getpid(), next(_TRIALS))
     forks = Forks(plan, held, is_trial=True)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
@@ -212,18 +216,26 @@ def try_worker(plan, held, network=HOST):
             if pid == 0:
                 os._exit(0)
             theirs.close()
-            data = ours.recv(_LARGEST_MESSAGE)
+            data = ours.recv(LARGEST_MESSAGE)
         os.waitpid(pid, 0)
     finally:
         forks.close()
         paths = cgroups.paths_of(held.places, name).values()
         waiting.until(lambda: cgroups.remove(paths), _REMOVE_SECONDS, _LOOK_SECONDS)
-    said = json.loads(data.decode()) if data else {"failed": "the trial ended without a word", "layer": "mount", "reason": "no reason"}
+    said = read_words(data) or {"failed": "the trial ended without a word", "layer": "mount", "reason": "no reason"}
     if "failed" not in said:
         return None
     if said["layer"] == "":
         raise OSError(said["failed"])
     return said
+
+
+def read_words(data):
+    """The message of a worker; None for what is none."""
+    try:
+        return json.loads(data.decode("utf-8", "replace"))
+    except ValueError:
+        return None
 
 
 def _close_passage(given):

@@ -38,7 +38,7 @@ class Plan:
         self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
         self.resident = None
         self.networks = network.Networks(config.get("network"))
-        self.layers = held or layers.find(config["disable"], lambda tried: forking.try_worker(self, tried))
+        self.layers = held or layers.find(config["disable"], self._try_layers)
         self.resident = resident.find(config.get("resident"), self.layers, self.root_identity)
 
     def find_networks(self, has_found=False):
@@ -46,6 +46,9 @@ class Plan:
         self.networks.find(self.layers, self._try_network, has_found)
         if self.networks.of_user is not None:
             self.root.name_server = self.networks.of_user.name_server
+
+    def _try_layers(self, tried):
+        return forking.try_worker(self, tried, forking.NONE if tried.has("net") else forking.HOST)
 
     def _try_network(self):
         failure = forking.try_worker(self, self.layers, forking.OWN)

@@ -20,11 +20,11 @@ from rookery_runtime import unix_path
 
 from . import cgroups, command, etc, forking, frames, layers, process, rehearsal, syscalls, waiting, zygote
 from . import plan as plan_module
+from .failure import code_of
 
 #: What the code may take to end when supervisord asks for it. The program's section gives it more before it kills.
 _GRACE_MS = 10000
 _LARGEST_CONFIG = 1 << 20
-_LARGEST_MESSAGE = 4096
 _READ_SECONDS = 10
 #: How long a sandbox without an instance may take to go.
 _ABANDON_SECONDS = 5
@@ -132,8 +132,9 @@ class _Shim:
                 for held in (self._control, theirs, self._connection):
                     held.detach()
                 self._wake.detach()
-                signal.set_wakeup_fd(-1)
                 command.reset_signals()
+                for number in _STOPS:
+                    signal.signal(number, signal.SIG_DFL)
                 raise BecomeUser(self._plan)
 
     def _give(self, network, usual):
@@ -146,7 +147,14 @@ class _Shim:
             self._until(lambda: False)
             self._remove()
             self._first = None
-            self._make(network)
+            if self._deadline is not None:
+                # Asked to end meanwhile.
+                return
+            try:
+                self._make(network)
+            except OSError as error:
+                self._refuse(code_of(error), "the sandbox cannot be made: %s" % error)
+                return
         try:
             zygote.hand_over(self._control, self._connection)
         except OSError:
@@ -174,12 +182,11 @@ class _Shim:
     def _hear(self):
         """False at the end: the start is done, or there was none."""
         try:
-            data = self._control.recv(_LARGEST_MESSAGE)
+            message = forking.read_words(self._control.recv(forking.LARGEST_MESSAGE))
         except OSError:
-            data = b""
-        if not data:
+            message = None
+        if message is None:
             return False
-        message = json.loads(data.decode())
         self._first = message.get("ready", self._first)
         if "failed" in message:
             self._failure = message["failed"]

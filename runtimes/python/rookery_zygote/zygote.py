@@ -31,9 +31,6 @@ _MOST_FAILURES = 3
 _ETC_REFRESH_SECONDS = 1.0
 #: How long after a start the next worker is made, while half of them are there: what was started loads its code and answers a call meanwhile.
 _REFILL_SECONDS = 0.015
-#: Of a message of a worker.
-_LARGEST_MESSAGE = 4096
-
 #: The sockets of starts, and the networks that their workers are in; None: the usual one.
 _STARTS = {"start": None, "start-own": forking.OWN, "start-none": forking.NONE}
 
@@ -286,13 +283,12 @@ class Zygote:
 
     def _hear_worker(self, one):
         try:
-            data = one.control.recv(_LARGEST_MESSAGE)
+            message = forking.read_words(one.control.recv(forking.LARGEST_MESSAGE))
         except OSError:
-            data = b""
-        if not data:
+            message = None
+        if message is None:
             self._forget_worker(one)
             return
-        message = json.loads(data.decode())
         if "ready" in message:
             one.pid = message["ready"]
             self._failures = 0
@@ -391,7 +387,7 @@ class Zygote:
         if self._removals:
             return _REMOVE_RETRY_SECONDS
         if not waiting.is_over(self._refill_at):
-            return self._refill_at - time.monotonic()
+            return max(0.0, self._refill_at - time.monotonic())
         if self._controls or self._running or self._retired:
             return -1
         return max(0.0, self._idle_since + self._config["idleExitMs"] / 1000.0 - time.monotonic())
@@ -459,7 +455,7 @@ def _give_up(one):
 
 def _log(text):
     try:
-        os.write(2, ("%s\n" % text).encode())
+        os.write(2, ("%s\n" % text).encode("utf-8", "replace"))
     except OSError:
         # A full disk, which may be what this is about.
         pass

@@ -173,6 +173,36 @@ class Forked(unittest.TestCase):
         with open(self.fifo) as source:
             return json.loads(source.read())
 
+    def in_user_namespace(self, call):
+        """What `call` returns in a process for which every id is there, but no right of the host's."""
+        told, teller = os.pipe()
+        may_go, mapped = os.pipe()
+        child = os.fork()
+        if child == 0:
+            said = None
+            try:
+                syscalls.unshare(syscalls.CLONE_NEWUSER)
+                os.write(teller, b'.')
+                os.read(may_go, 1)
+                said = call()
+            except BaseException as error:
+                said = '%s: %s' % (type(error).__name__, error)
+            finally:
+                os.write(teller, json.dumps(said).encode())
+                os._exit(0)
+        os.close(teller)
+        self.assertEqual(os.read(told, 1), b'.')
+        for name in ('uid_map', 'gid_map'):
+            with open('/proc/%d/%s' % (child, name), 'w') as target:
+                target.write('0 0 4294967295')
+        os.write(mapped, b'.')
+        with os.fdopen(told) as source:
+            said = source.read()
+        os.waitpid(child, 0)
+        os.close(may_go)
+        os.close(mapped)
+        return json.loads(said)
+
     def kill(self, first, worker):
         """As the machine does it. Whoever ordered it removes what it leaves."""
         os.kill(first, signal.SIGKILL)

@@ -50,7 +50,7 @@ class Starting(unittest.TestCase):
         self.directory = os.path.join(self.base, 'instances', ID)
         self.waiting = os.path.join(self.base, 'workers', 'worker')
         self.root = os.path.join(self.base, 'root')
-        for path in (os.path.join(self.waiting, 'sock'), os.path.dirname(self.directory), self.root):
+        for path in (self.waiting, os.path.dirname(self.directory), self.root):
             os.makedirs(path)
         self.init = None
 
@@ -61,7 +61,7 @@ class Starting(unittest.TestCase):
         self.control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         orders, self.orders = socket.socketpair()
         self.listener = self.listen(os.path.join(self.waiting, 'init.sock'))
-        runtime = self.listen(os.path.join(self.waiting, 'sock', 'runtime.sock'))
+        runtime = self.listen(os.path.join(self.waiting, 'runtime.sock'))
         self.init = os.fork()
         if self.init == 0:
             try:
@@ -121,7 +121,6 @@ class Starting(unittest.TestCase):
         about.update(facts)
         directories = {
             'directory': self.waiting, 'workers': os.path.dirname(self.waiting), 'instances': os.path.dirname(self.directory),
-            'sockets': os.path.join(self.waiting, 'sock'),
         }
         descriptors.update({name: os.open(path, os.O_RDONLY) for name, path in directories.items()})
         descriptors.update(listener=self.listener.fileno(), connection=-1, oomKills=-1, limitsNamespace=-1, networkTie=-1, networkWords=-1)

@@ -1,5 +1,6 @@
 """How workers are forked: in which namespaces and groups they are, how their ends and their failures are told, and that nothing is left."""
 import copy
+import ctypes
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import unittest
 
-from rookery_zygote import cgroups, forking, frames, layers, native, process
+from rookery_zygote import cgroups, forking, frames, layers, native, process, syscalls
 
 from forked import Forked, children, link
 from starting import SECONDS, request
@@ -66,6 +67,26 @@ class Workers(Forked):
         self.assertEqual(modes[1].st_ino, modes[2].st_ino)
         for descriptor in held:
             os.close(descriptor)
+
+    def test_the_kernel_tells_it_on_which_processor_it_is(self):
+        """As in any other process: a C library believes so, and whatever counts for each processor with it."""
+        libc = ctypes.CDLL(None)
+        number = {'x86_64': 309, 'aarch64': 168}.get(syscalls.MACHINE)
+        if number is None or len(os.sched_getaffinity(0)) < 2:
+            self.skipTest('there is one processor, or this machine is not known here')
+
+        def processors():
+            found = []
+            for wanted in sorted(os.sched_getaffinity(0)) * 2:
+                os.sched_setaffinity(0, [wanted])
+                real = ctypes.c_uint()
+                libc.syscall(ctypes.c_long(number), ctypes.byref(real), None, None)
+                found.append([wanted, real.value, libc.sched_getcpu()])
+            return found
+
+        self.fork(self.make_forks(), self.tell(processors)).ready()
+        for wanted, real, told in self.heard():
+            self.assertEqual((real, told), (wanted, wanted))
 
     def test_it_is_in_namespaces_and_groups_of_its_own(self):
         worker = self.fork(self.make_forks(), self.tell(pid_on_host))
@@ -216,6 +237,19 @@ class Failures(Forked):
         self.assertEqual((said['layer'], said['reason']), ('mount', NO_SUCH))
         self.assertIn(missing, said['failed'])
 
+    def test_networks_and_limits_that_a_machine_forbids_are_some(self):
+        for layer, setting in (('net', 'max_net_namespaces'), ('user_limits', 'max_user_namespaces')):
+            def tried():
+                # Of this namespace only.
+                with open('/proc/sys/user/' + setting, 'w') as limit:
+                    limit.write('0')
+                made = self.changed()
+                # Made here: this process may not go back to its pid namespace.
+                made.layers = layers.Layers(self.plan.layers.places, needs_user=False)
+                return made._try_layers(made.layers)['layer']
+
+            self.assertEqual(self.in_user_namespace(tried), layer)
+
     def test_what_is_no_layers_fault_is_an_error(self):
         made = self.changed(workers=os.path.join(self.base, 'none'))
         with self.assertRaises(OSError) as failed:
@@ -243,6 +277,7 @@ class Failures(Forked):
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self.addCleanup(os.close, nothing)
         worker = self.fork(self.make_forks(self.changed(program=Nothing())))
+        self.assertIn('the native program cannot be executed: Permission denied', worker.hear()['failed'])
         self.assertIsNone(worker.hear())
         self.check_nothing_is_left()
 
@@ -337,6 +372,19 @@ class Servers(Forked):
         self.assertIsNotNone(server.ended())
         os.mkdir(here)
         self.order(server).ready()
+
+    def test_it_reads_orders_also_while_nobody_reads_what_has_ended(self):
+        # Each has a first process that is made by one that goes: its end is told at once.
+        made = self.changed()
+        made.layers = layers.Layers({}, needs_user=True)
+        # So many that the ends alone would fill the pair. There is no such program: a worker ends as soon as it begins.
+        made.program = open(os.devnull)
+        self.addCleanup(made.program.close)
+        server = self.start_server(made=made)
+        for _ in range(700):
+            self.order(server).control.close()
+        for _ in range(700):
+            self.assertIsNotNone(server.ended())
 
     def test_it_keeps_no_descriptor_of_what_it_has_forked(self):
         server = self.start_server()

@@ -37,12 +37,12 @@ export async function removeGroups(groups: ControlGroups): Promise<boolean> {
  * lives cannot be removed, and is its owner's; those of workers that are just ending are tried again for a moment.
  */
 export async function sweepGroups(parents: Iterable<string>): Promise<void> {
-  for (const parent of parents) {
-    await poll(SWEEP_TRIES, REMOVE_INTERVAL_MS, async () => {
+  const sweep = (parent: string) =>
+    poll(SWEEP_TRIES, REMOVE_INTERVAL_MS, async () => {
       const names = (await readdir(parent).catch(() => [])).filter(isLeft);
       return await areRemoved(names.map(name => join(parent, name)));
     });
-  }
+  await Promise.all(Array.from(parents, sweep));
 }
 
 /** `<zygote>-<pid>-<number>` */
