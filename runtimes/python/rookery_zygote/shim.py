@@ -229,10 +229,12 @@ class _Shim:
         self._tell({"ok": False, "code": code, "message": message})
         self._abandon()
 
-    def _abandon(self):
-        """The sandbox sees that the pair is closed, and goes. It may be in the middle of a start: that is not undone."""
+    def _abandon(self, how=socket.SHUT_WR):
+        """The sandbox, if there is one, sees that the pair is closed, and goes. It may be in the middle of a start: that is not undone."""
+        if self._control is None:
+            return
         try:
-            self._control.shutdown(socket.SHUT_WR)
+            self._control.shutdown(how)
         except OSError:
             pass
 
@@ -244,11 +246,7 @@ class _Shim:
 
     def _on_stop(self, *_ignored):
         if self._instance is None:
-            # The sandbox sees that the pair is closed, and goes.
-            try:
-                self._control.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+            self._abandon(socket.SHUT_RDWR)
             self._deadline = time.monotonic() + _ABANDON_SECONDS
             return
         ended = os.getppid() != self._parent
