@@ -12,6 +12,8 @@ const BIN = join(ROOT, 'runtimes/python/rookery_zygote/bin');
 const MACHINES = ['x86_64', 'aarch64'];
 const SOURCES = ['src', 'fork'];
 /** Of both: the first process of a sandbox, and the library that forks it. */
+/** What the program and the library share. */
+const SHARED = join(NATIVE, 'src/kernel.c');
 const OPTIONS = ['-std=c11', '-D_GNU_SOURCE', '-Os', '-s'];
 
 /** What the sources say now, as `build.sh` writes it. */
@@ -67,7 +69,7 @@ export async function buildMissingNative(): Promise<void> {
   const [program = '', library = ''] = namesFor(machine()).map(name => join(BIN, name));
   const isBuilt =
     (await build(program, ['-static'], filesOf('src', '.c'))) &&
-    (await build(library, ['-shared', '-fPIC'], filesOf('fork', '.c')));
+    (await build(library, ['-shared', '-fPIC'], [...filesOf('fork', '.c'), SHARED]));
   if (isBuilt) return;
   console.log(`what starts sandboxes is not there for ${machine()} yet: install a C compiler (gcc), and build again`);
 }

@@ -16,7 +16,9 @@ for machine in ${*:-x86_64 aarch64}; do
     options="-target $machine-linux-musl -std=c11 -D_GNU_SOURCE -Os -Wall -Wextra -Wno-deprecated-non-prototype"
     (cd src && python3 -m ziglang cc $options -static -s -o "$bin/init-$machine" ./*.c)
     # Linked to nothing: what it needs of a libc is there in every process that loads it.
-    python3 -m ziglang cc $options -fPIC -c -o "$object/fork.o" fork/fork.c
-    python3 -m ziglang ld.lld -shared -s -o "$bin/fork-$machine.so" "$object/fork.o"
+    for name in fork/fork src/kernel; do
+        python3 -m ziglang cc $options -fPIC -fvisibility=hidden -c -o "$object/${name#*/}.o" "$name.c"
+    done
+    python3 -m ziglang ld.lld -shared -s -o "$bin/fork-$machine.so" "$object/fork.o" "$object/kernel.o"
 done
 LC_ALL=C sh -c 'cat src/*.c src/*.h fork/*.c fork/*.h build.sh' | sha256sum | cut -d ' ' -f 1 >"$bin/SOURCES"

@@ -2,9 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,12 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../src/kernel.h"
+
 enum {
     TITLE_SPACE = 96,
     TOLD = 1024,
     PATH = 4096,
     MAKE_TRIES = 5,
-    MOST_DESCRIPTORS = 4,
     /* Where the user's process has its descriptors in the end: nothing, output twice, the runtime's listener, the orders. */
     KEPT = 5,
     MOST_OPEN = 4096,
@@ -91,18 +89,6 @@ _Noreturn static void fail(const struct forking *forking, const struct order *or
     execute(forking, order);
     tell_failure(order, "", "the native program cannot be executed");
     _exit(1);
-}
-
-static bool write_to(const char *path, const char *text)
-{
-    int descriptor = open(path, O_WRONLY | O_CLOEXEC);
-    if (descriptor < 0)
-        return false;
-    bool is_written = write(descriptor, text, strlen(text)) > 0;
-    int number = errno;
-    close(descriptor);
-    errno = number;
-    return is_written;
 }
 
 /* Version 2 counts in the children of a group what is turned on for them there. */
@@ -182,110 +168,24 @@ static void enter_namespaces(const struct forking *forking, const struct order *
 
 /* The user's process */
 
-/* `held_any`: whether there are some. */
-static bool keep_every_capability(bool *held_any)
-{
-    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct held[2];
-    if (syscall(SYS_capget, &header, held) < 0)
-        return false;
-    for (int word = 0; word < 2; word++) {
-        held[word].effective = held[word].permitted;
-        held[word].inheritable = 0;
-    }
-    *held_any = held[0].permitted != 0 || held[1].permitted != 0;
-    return syscall(SYS_capset, &header, held) == 0;
-}
-
-static bool give_up_privileges(const struct forking *forking)
-{
-    bool has_some;
-    if (forking->drops_capabilities && !keep_every_capability(&has_some))
-        return false;
-    /* Who has none may not give up more, and needs not. */
-    if (forking->drops_capabilities && has_some) {
-        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-        for (unsigned long right = 0; right < 64; right++) {
-            if (prctl(PR_CAPBSET_DROP, right, 0, 0, 0) == 0)
-                continue;
-            /* The kernel has no more than those before. */
-            if (right > 0 && errno == EINVAL)
-                break;
-            return false;
-        }
-    }
-    return !forking->has_no_new_privileges || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
-}
-
-static bool filter_calls(const struct forking *forking)
-{
-    struct sock_fprog program = {(unsigned short)(forking->filter_size / sizeof(struct sock_filter)), (struct sock_filter *)forking->filter};
-    /* Kernels before 4.17 do not know the flag. */
-    return forking->filter_size == 0 || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0 ||
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
-}
-
-/* `number` and these descriptors, in one message. */
-static bool send_number(int connection, int number, const int *descriptors, int count)
-{
-    union {
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
-        struct cmsghdr header;
-    } room;
-    struct iovec part = {&number, sizeof number};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (count > 0) {
-        message.msg_control = room.bytes;
-        message.msg_controllen = CMSG_SPACE((size_t)count * sizeof(int));
-        room.header = (struct cmsghdr){.cmsg_len = CMSG_LEN((size_t)count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-        memcpy(CMSG_DATA(&room.header), descriptors, (size_t)count * sizeof(int));
-    }
-    return sendmsg(connection, &message, MSG_NOSIGNAL) == (ssize_t)sizeof number;
-}
-
-/* A message of this size and the descriptors that came along: how many; -1 when there is none. */
-static int receive(int connection, void *data, size_t size, int *descriptors, int most)
-{
-    union {
-        char bytes[CMSG_SPACE(MOST_DESCRIPTORS * sizeof(int))];
-        struct cmsghdr header;
-    } room;
-    struct iovec part = {data, size};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
-    ssize_t count;
-    do
-        count = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
-    while (count < 0 && errno == EINTR);
-    if (count != (ssize_t)size)
-        return -1;
-    if (message.msg_controllen < sizeof(struct cmsghdr) || room.header.cmsg_type != SCM_RIGHTS)
-        return 0;
-    int found = (int)((room.header.cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    if (found > most)
-        return -1;
-    memcpy(descriptors, CMSG_DATA(&room.header), (size_t)found * sizeof(int));
-    return found;
-}
-
 /*
  * A user namespace whose owner is `owner`: what the kernel counts by user it counts there (`user_limits`). The maps writes the native program,
  * which is outside. False when it is not to be had, and everything is as it was.
  */
 static bool enter_limits(int orders, unsigned owner)
 {
-    bool has_some;
     int about = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* The ids took the capabilities from what is effective, and some machines let only those with rights make one. */
-    if (about < 0 || syscall(SYS_setresuid, -1, owner, -1) < 0 || !keep_every_capability(&has_some) || unshare(CLONE_NEWUSER) < 0) {
+    if (about < 0 || syscall(SYS_setresuid, -1, owner, -1) < 0 || !keep_capabilities(EVERY_CAPABILITY) || unshare(CLONE_NEWUSER) < 0) {
         int number = errno;
         close(about);
         syscall(SYS_setresuid, 0, 0, 0);
-        if (!keep_every_capability(&has_some) || !send_number(orders, number, NULL, 0))
+        if (!keep_capabilities(EVERY_CAPABILITY) || !send_with(orders, &number, sizeof number, NULL, 0))
             _exit(1);
         return false;
     }
-    int given[] = {open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC), about}, mapped;
-    if (!send_number(orders, 0, given, 2) || receive(orders, &mapped, sizeof mapped, NULL, 0) < 0 || mapped != 0)
+    int given[] = {open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC), about}, made = 0, mapped;
+    if (!send_with(orders, &made, sizeof made, given, 2) || receive_with(orders, &mapped, sizeof mapped, NULL, 0) < 0 || mapped != 0)
         _exit(1);
     syscall(SYS_setresuid, 0, 0, 0);
     return true;
@@ -324,14 +224,15 @@ static void become_user(const struct forking *forking, int output, int listener,
     restart_rseq();
     prctl(PR_SET_NAME, "rookery: worker");
     /* The program that makes the sandbox is done, but for this process; otherwise it has ended. */
-    if (receive(orders, &owner, sizeof owner, &nothing, 1) != 1)
+    if (receive_with(orders, &owner, sizeof owner, &nothing, 1) != 1)
         _exit(0);
     if (owner >= 0)
         enter_limits(orders, (unsigned)owner);
     setsid();
     umask(022);
     arrange((int[KEPT]){nothing, output, output, listener, orders});
-    if (!give_up_privileges(forking) || !filter_calls(forking))
+    bool is_alone = drop_privileges(forking->drops_capabilities, forking->has_no_new_privileges);
+    if (!is_alone || (forking->filter_size > 0 && !filter_calls(forking->filter, forking->filter_size)))
         _exit(1);
 }
 
@@ -461,12 +362,12 @@ int serve_forks(const struct forking *forking, int connection)
         if (!(waits[0].revents & POLLIN))
             continue;
         struct order order;
-        int given[MOST_DESCRIPTORS], *places[] = {&order.control, &order.teller, &order.tie, &order.words};
-        int count = receive(connection, &order, sizeof order, given, MOST_DESCRIPTORS);
+        int given[MOST_PASSED], *places[] = {&order.control, &order.teller, &order.tie, &order.words};
+        int count = receive_with(connection, &order, sizeof order, given, MOST_PASSED);
         if (count < 1)
             return 1;
         order.name[LONGEST_NAME - 1] = '\0';
-        for (int index = 0, next = 0; index < MOST_DESCRIPTORS; index++)
+        for (int index = 0, next = 0; index < MOST_PASSED; index++)
             *places[index] = *places[index] >= 0 && next < count ? given[next++] : -1;
         int pid = fork_worker(forking, &order);
         if (pid == 0)

@@ -8,6 +8,9 @@
 
 #include <stddef.h>
 
+/* What the library shows to who loads it. */
+#define SHOWN __attribute__((visibility("default")))
+
 enum { MOST_GROUPS = 3, LONGEST_NAME = 128 };
 
 /* Which network a worker is in: the host's, one that reaches out, one that does not. */
@@ -46,12 +49,12 @@ struct order {
  * program has made the sandbox. Elsewhere the pid of the worker's first process, as it is known here; -1 when it cannot be made. What goes
  * wrong afterwards the control connection tells.
  */
-int fork_worker(const struct forking *forking, const struct order *order);
+SHOWN int fork_worker(const struct forking *forking, const struct order *order);
 
 /*
  * Forks the workers that are ordered over this SEQPACKET connection (a `struct order` whose descriptors come along), and tells over it which
  * children have ended (the pid of each, an int). Returns 0 in the user's processes, 1 when the other side has gone.
  */
-int serve_forks(const struct forking *forking, int connection);
+SHOWN int serve_forks(const struct forking *forking, int connection);
 
 #endif

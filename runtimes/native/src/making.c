@@ -18,6 +18,7 @@
 #include "frames.h"
 #include "groups.h"
 #include "init.h"
+#include "kernel.h"
 #include "network.h"
 #include "reason.h"
 #include "rights.h"
@@ -226,39 +227,16 @@ static bool enter_network(int pid, char address[ADDRESS])
 
 static bool send_number(int connection, int number, int descriptor)
 {
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr header;
-    } room = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
-    struct iovec part = {&number, sizeof number};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (descriptor >= 0) {
-        memcpy(CMSG_DATA(&room.header), &descriptor, sizeof descriptor);
-        message.msg_control = room.bytes;
-        message.msg_controllen = sizeof room.bytes;
-    }
-    return sendmsg(connection, &message, MSG_NOSIGNAL) == (ssize_t)sizeof number;
+    return send_with(connection, &number, sizeof number, &descriptor, descriptor >= 0 ? 1 : 0);
 }
 
 /* Its user namespace, and its directory in /proc; false with its number when it could not make one. */
 static bool receive_namespace(int connection, int given[2], int *number)
 {
-    union {
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
-        struct cmsghdr header;
-    } room;
-    struct iovec part = {number, sizeof *number};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
-    ssize_t count;
-    do
-        count = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
-    while (count < 0 && errno == EINTR);
-    if (count != (ssize_t)sizeof *number)
+    int count = receive_with(connection, number, sizeof *number, given, 2);
+    if (count < 0)
         *number = EPIPE;
-    if (*number != 0 || message.msg_controllen < CMSG_LEN(2 * sizeof(int)))
-        return false;
-    memcpy(given, CMSG_DATA(&room.header), 2 * sizeof(int));
-    return true;
+    return count == 2 && *number == 0;
 }
 
 /* Every id is mapped to itself: files, signals and sockets are what they are without it. */

@@ -1,21 +1,16 @@
 #include "rights.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define RIGHT(number) (UINT64_C(1) << (number))
+#include "kernel.h"
 
 enum {
     /* Queued signals and timers; bytes of POSIX message queues. */
@@ -23,64 +18,14 @@ enum {
     MOST_QUEUE_BYTES = 409600,
 };
 
-/* These of what is permitted, and nothing for what is executed. */
-static bool keep(uint64_t rights)
-{
-    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct held[2];
-    if (syscall(SYS_capget, &header, held) < 0)
-        return false;
-    for (int word = 0; word < 2; word++) {
-        held[word].permitted &= (uint32_t)(rights >> (32 * word));
-        held[word].effective = held[word].permitted;
-        held[word].inheritable = 0;
-    }
-    return syscall(SYS_capset, &header, held) == 0;
-}
-
 bool keep_rights_of_init(const struct sandbox *sandbox)
 {
-    return !sandbox->has_capabilities || keep(RIGHT(CAP_KILL) | RIGHT(CAP_SETGID) | RIGHT(CAP_SETUID));
-}
-
-static bool has_some(void)
-{
-    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    struct __user_cap_data_struct held[2];
-    return syscall(SYS_capget, &header, held) < 0 || held[0].permitted != 0 || held[1].permitted != 0;
-}
-
-static bool drop_bounding(void)
-{
-    /* Who has none may not give up more, and needs not. */
-    if (!has_some())
-        return true;
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    for (unsigned long right = 0; right < 64; right++) {
-        if (prctl(PR_CAPBSET_DROP, right, 0, 0, 0) < 0)
-            /* The kernel has no more than those before. */
-            return right > 0 && errno == EINVAL;
-    }
-    return true;
+    return !sandbox->has_capabilities || keep_capabilities(CAPABILITY(CAP_KILL) | CAPABILITY(CAP_SETGID) | CAPABILITY(CAP_SETUID));
 }
 
 bool give_up_privileges(const struct sandbox *sandbox, bool has_no_new_privs)
 {
-    if (sandbox->has_capabilities && (!keep(UINT64_MAX) || !drop_bounding()))
-        return false;
-    return !has_no_new_privs || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
-}
-
-static bool write_to(const char *path, const char *text)
-{
-    int descriptor = open(path, O_WRONLY | O_CLOEXEC);
-    if (descriptor < 0)
-        return false;
-    bool is_written = write(descriptor, text, strlen(text)) > 0;
-    int number = errno;
-    close(descriptor);
-    errno = number;
-    return is_written;
+    return drop_privileges(sandbox->has_capabilities, has_no_new_privs);
 }
 
 bool enter_user_namespace(uid_t uid, gid_t gid)
@@ -107,14 +52,6 @@ bool enter_namespace_of(uid_t owner, int namespace)
 {
     /* What its owner may without any right on the host. As system calls: libc would look for other threads. */
     return syscall(SYS_setresuid, -1, owner, -1) == 0 && setns(namespace, CLONE_NEWUSER) == 0 && syscall(SYS_setresuid, 0, 0, 0) == 0;
-}
-
-bool filter_calls(const void *filter, size_t size)
-{
-    struct sock_fprog program = {(unsigned short)(size / sizeof(struct sock_filter)), (struct sock_filter *)filter};
-    /* Kernels before 4.17 do not know the flag. */
-    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW, &program) == 0 ||
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
 }
 
 /* Soft and hard, and never above what is allowed. */
@@ -151,7 +88,7 @@ bool become_user(const struct sandbox *sandbox)
                               syscall(SYS_setresgid, sandbox->gid, sandbox->gid, sandbox->gid) < 0 ||
                               syscall(SYS_setresuid, sandbox->uid, sandbox->uid, sandbox->uid) < 0))
         return false;
-    if (sandbox->has_capabilities && !keep(0))
+    if (sandbox->has_capabilities && !keep_capabilities(0))
         return false;
     return sandbox->has_pid || prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
 }

@@ -14,8 +14,6 @@ bool give_up_privileges(const struct sandbox *sandbox, bool has_no_new_privs);
 bool enter_user_namespace(uid_t uid, gid_t gid);
 /* A namespace whose owner is that uid, which nobody else has: what the kernel counts by user it counts there. Of the host's rights nothing stays. */
 bool enter_namespace_of(uid_t owner, int namespace);
-/* The filter of system calls as the kernel takes it. */
-bool filter_calls(const void *filter, size_t size);
 /* The user's limits and ids, and no capability. */
 bool become_user(const struct sandbox *sandbox);
 /* Nobody inside may look into this process, whoever they are. */

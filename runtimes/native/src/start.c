@@ -21,6 +21,7 @@
 #include "frames.h"
 #include "groups.h"
 #include "identity.h"
+#include "kernel.h"
 #include "mounts.h"
 #include "processes.h"
 #include "reason.h"
@@ -145,22 +146,9 @@ __attribute__((format(printf, 1, 2))) static void warn(const char *format, ...)
 
 int take_connection(int control)
 {
-    char data[LARGEST_MESSAGE];
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr header;
-    } room;
-    struct iovec part = {data, sizeof data};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof room.bytes};
-    ssize_t count;
-    do
-        count = recvmsg(control, &message, MSG_CMSG_CLOEXEC);
-    while (count < 0 && errno == EINTR);
-    struct cmsghdr *header = count > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    int connection = -1;
-    if (header != NULL && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS)
-        memcpy(&connection, CMSG_DATA(header), sizeof connection);
-    return connection;
+    char asked;
+    int connection;
+    return receive_with(control, &asked, sizeof asked, &connection, 1) == 1 ? connection : -1;
 }
 
 /* The zygote or the shim may be no more. An instance does not need it. */

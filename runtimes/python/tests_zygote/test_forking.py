@@ -525,6 +525,8 @@ class Zygotes(Forked):
         self.assertEqual((answer['ok'], answer['code'], answer['message']), (
             False, 'internal', 'the sandbox cannot be made: %s: %s' % (os.path.join(self.run_dir, 'root') + shown, NO_SUCH),
         ))
+        # The zygote hears of it beside whoever waits.
+        self.wait_for(lambda: self.said() != '', 'it says nothing')
         self.assertEqual(self.said(), answer['message'] + '\n')
         self.wait_for(lambda: self.groups_of(zygote) == [], 'groups are left')
         self.assertEqual(os.listdir(os.path.join(self.run_dir, 'spares')), [])
