@@ -36,6 +36,8 @@ interface Running {
   readonly submission: JobSubmission;
   readonly cron: Cron;
   readonly packages: readonly string[];
+  /** The last of its moments that this node is deciding. */
+  last: Promise<void>;
 }
 
 /** How far back a node looks that takes the schedules over: longer than it takes to notice that the one before is dead. */
@@ -149,10 +151,15 @@ export class JobSchedules {
     const submission = readJobSubmission(JSON.parse(row.submission), 'job');
     const cron = new Cron(row.cron, { timezone: row.timezone, unref: true }, self => {
       const at = self.currentRun() ?? new Date();
-      if (this.#options.node.cluster?.isHeld() !== false) void this.#submit(row, submission, at);
+      const { cluster } = this.#options.node;
+      if (cluster?.isHeld() === false) return;
+      // What was due before comes first, and this moment with it: once it is decided, an earlier one counts as decided too.
+      if (cluster !== null && this.#heldSinceMs === null) void this.#holdIfMine(true);
+      else void this.#inOrder(running, () => this.#submit(running, at));
     });
     const packages = packagesOf(submission.spec.runtimeEnv).map(name => `${row.tenant}/${name}`);
-    this.#running.set(key, { row, submission, cron, packages });
+    const running: Running = { row, submission, cron, packages, last: Promise.resolve() };
+    this.#running.set(key, running);
   }
 
   #forget(key: string): void {
@@ -166,17 +173,27 @@ export class JobSchedules {
     if (!isHeld) this.#heldSinceMs = null;
     if (!isHeld || this.#heldSinceMs !== null) return;
     this.#heldSinceMs = Date.now();
-    for (const running of this.#running.values()) await this.#catchUp(running);
+    await Promise.all(Array.from(this.#running.values(), running => this.#catchUp(running)));
+  }
+
+  /** The moments of a schedule are decided in their order. */
+  #inOrder(running: Running, decide: () => Promise<void>): Promise<void> {
+    running.last = running.last.then(decide);
+    return running.last;
   }
 
   /** Submits what was due before this node knew that it is to do so. */
-  async #catchUp({ row, submission, cron }: Running): Promise<void> {
+  #catchUp(running: Running): Promise<void> {
+    const { row, cron } = running;
     const nowMs = Date.now();
-    let at = cron.nextRun(new Date(Math.max(row.decided_until_ms, row.created_at_ms, nowMs - TAKEOVER_MS)));
-    for (; at !== null && at.getTime() <= nowMs; at = cron.nextRun(at)) await this.#submit(row, submission, at);
+    return this.#inOrder(running, async () => {
+      let at = cron.nextRun(new Date(Math.max(row.decided_until_ms, row.created_at_ms, nowMs - TAKEOVER_MS)));
+      for (; at !== null && at.getTime() <= nowMs; at = cron.nextRun(at)) await this.#submit(running, at);
+    });
   }
 
-  async #submit(row: JobScheduleTable, submission: JobSubmission, at: Date): Promise<void> {
+  /** Never rejects. */
+  async #submit({ row, submission }: Running, at: Date): Promise<void> {
     const { jobs, log } = this.#options;
     const { tenant } = row;
     try {
