@@ -356,7 +356,7 @@ class Zygote:
         """Removes what killed zygotes have left: their files, and groups and directories of workers, whose names tell its pid."""
         lockfile.sweep(self._config["runDir"])
         for parent in self._group_parents() + [self._plan.workers]:
-            for name in os.listdir(parent):
+            for name in _names_in(parent):
                 fields = name.split("-")
                 if len(fields) < 3 or not fields[-2].isdigit() or process.start_time(fields[-2]) is not None:
                     continue
@@ -451,6 +451,14 @@ def _give_up(one):
     """No start is handed over to this worker any more: without one it ends."""
     one.handed_over = True
     one.control.shutdown(socket.SHUT_WR)
+
+
+def _names_in(directory):
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        # Another service on this machine removes the subtree of groups that we share when nothing is in it.
+        return []
 
 
 def _log(text):
