@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../fork/fork.h"
 #include "frames.h"
 #include "groups.h"
 #include "init.h"
@@ -24,9 +25,6 @@
 #include "rights.h"
 #include "root.h"
 #include "start.h"
-
-/* As `fork.h` numbers them. */
-enum { HOST_NETWORK, OWN_NETWORK, NO_NETWORK };
 
 enum {
     BACKLOG = 64,

@@ -10,6 +10,8 @@ import struct
 
 from . import network_rules, user_network
 
+#: Of a start that asks for one where there is none.
+IMPOSSIBLE = "a network of its own is not possible on this machine: network namespaces are not available"
 _ONLY_ROOT = "only root can tie a network to that of the host"
 
 

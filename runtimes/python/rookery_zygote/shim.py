@@ -19,6 +19,7 @@ import time
 from rookery_runtime import unix_path
 
 from . import cgroups, command, etc, forking, frames, layers, process, rehearsal, syscalls, waiting, zygote
+from . import network as networks
 from . import plan as plan_module
 from .failure import code_of
 
@@ -31,7 +32,6 @@ _ABANDON_SECONDS = 5
 _REMOVE_RETRY_SECONDS = 0.02
 _REMOVE_SECONDS = 2
 _NETWORKS = {"own": forking.OWN, "none": forking.NONE}
-_NO_NETWORK = "a network of its own is not possible on this machine: network namespaces are not available"
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -141,7 +141,7 @@ class _Shim:
         """The request of the control plane is read by the sandbox, which is made again where it is in another network than is asked for."""
         if network != usual:
             if not self._plan.layers.has("net"):
-                self._refuse("failed_precondition", _NO_NETWORK)
+                self._refuse("failed_precondition", networks.IMPOSSIBLE)
                 return
             self._abandon()
             self._until(lambda: False)

@@ -6,17 +6,6 @@ import os
 import platform
 import struct
 
-MS_RDONLY = 0x1
-MS_NOSUID = 0x2
-MS_NODEV = 0x4
-MS_NOEXEC = 0x8
-MS_REMOUNT = 0x20
-MS_BIND = 0x1000
-MS_REC = 0x4000
-MS_PRIVATE = 0x40000
-MS_SLAVE = 0x80000
-MNT_DETACH = 2
-
 CLONE_NEWNS = 0x20000
 CLONE_NEWUTS = 0x4000000
 CLONE_NEWIPC = 0x8000000
@@ -35,20 +24,9 @@ PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 
-CAP_KILL = 5
-CAP_SETGID = 6
-CAP_SETUID = 7
-
-_MOUNT_ATTR_RDONLY = 0x1
-_MOUNT_ATTR_NOSUID = 0x2
-_MOUNT_ATTR_NODEV = 0x4
-_AT_EMPTY_PATH = 0x1000
-_AT_RECURSIVE = 0x8000
-_SYS_MOUNT_SETATTR = 442
 _LINUX_CAPABILITY_VERSION_3 = 0x20080522
 
 MACHINE = platform.machine()
-_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}.get(MACHINE)
 SYS_SECCOMP = {"x86_64": 317, "aarch64": 277}.get(MACHINE)
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -59,63 +37,6 @@ def _check(result, what):
         number = ctypes.get_errno()
         raise OSError(number, "%s: %s" % (what, os.strerror(number)))
     return result
-
-
-def _bytes(text):
-    return None if text is None else os.fsencode(text)
-
-
-def mount(source, target, kind=None, flags=0, data=None):
-    _check(
-        LIBC.mount(_bytes(source), _bytes(target), _bytes(kind), ctypes.c_ulong(flags), _bytes(data)),
-        "mount %s" % target,
-    )
-
-
-def umount_detached(target):
-    _check(LIBC.umount2(_bytes(target), MNT_DETACH), "umount %s" % target)
-
-
-def bind(source, target):
-    """`source`, with everything that is mounted below it, also at `target`."""
-    mount(source, target, None, MS_BIND | MS_REC)
-
-
-def restrict_mount(target, readonly):
-    """Makes the mount at `target` and all below it nosuid, nodev and, when asked, read-only."""
-    attributes = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | (_MOUNT_ATTR_RDONLY if readonly else 0)
-    request = struct.pack("=QQQQ", attributes, 0, 0, 0)
-    result = LIBC.syscall(
-        ctypes.c_long(_SYS_MOUNT_SETATTR),
-        ctypes.c_int(-100),
-        _bytes(target),
-        ctypes.c_uint(_AT_RECURSIVE),
-        request,
-        ctypes.c_size_t(len(request)),
-    )
-    if result == 0:
-        return
-    # Kernels before 5.12 do not have the call: then mount by mount, keeping the flags that each one has.
-    for path in _mounts_below(os.path.realpath(target)):
-        flags = os.statvfs(path).f_flag & (MS_NOEXEC | MS_NOSUID | MS_NODEV | MS_RDONLY)
-        flags |= MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (MS_RDONLY if readonly else 0)
-        mount(None, path, None, flags)
-
-
-def _mounts_below(path):
-    found = []
-    with open("/proc/self/mountinfo", "rb") as table:
-        for line in table:
-            point = os.fsdecode(line.split()[4].decode("unicode_escape").encode("latin-1"))
-            if point == path or point.startswith(path.rstrip("/") + "/"):
-                found.append(point)
-    return found or [path]
-
-
-def pivot_root(new, old):
-    if _SYS_PIVOT_ROOT is None:
-        raise OSError(38, "pivot_root: not known for %s" % MACHINE)
-    _check(LIBC.syscall(ctypes.c_long(_SYS_PIVOT_ROOT), _bytes(new), _bytes(old)), "pivot_root")
 
 
 def unshare(flags):
@@ -156,12 +77,11 @@ def drop_bounding_capabilities():
             _check(-1, "drop capability %d" % capability.value)
 
 
-def keep_capabilities(capabilities, inherited=()):
-    """Effective and permitted become these, as far as they were permitted; a program of root's that is executed has those that are inherited."""
-    held = permitted_capabilities()
-    kept, passed_on = held & _set_of(capabilities), held & _set_of(inherited)
+def keep_capabilities(capabilities):
+    """Effective and permitted become these, as far as they were permitted; what is executed has none."""
+    kept = permitted_capabilities() & _set_of(capabilities)
     low, high = kept & 0xFFFFFFFF, kept >> 32
-    words = struct.pack("=6I", low, low, passed_on & 0xFFFFFFFF, high, high, passed_on >> 32)
+    words = struct.pack("=6I", low, low, 0, high, high, 0)
     _check(LIBC.capset(_CAPABILITY_HEADER, words), "capset")
 
 

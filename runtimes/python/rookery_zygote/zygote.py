@@ -15,7 +15,7 @@ import struct
 import sys
 import time
 
-from . import cgroups, forking, frames, immortal, layers, lockfile, network_names, plan, process, rehearsal, syscalls, waiting
+from . import cgroups, forking, frames, immortal, layers, lockfile, network, network_names, plan, process, rehearsal, syscalls, waiting
 
 _BACKLOG = 4096
 _MOST_CONTROL_CONNECTIONS = 64
@@ -162,8 +162,7 @@ class Zygote:
     def _start(self, connection, asked):
         """Gives the connection to a worker; from here on the zygote has no part in the start."""
         if asked is not None and not self._plan.layers.has("net"):
-            message = "a network of its own is not possible on this machine: network namespaces are not available"
-            _send(connection, {"ok": False, "code": "failed_precondition", "message": message})
+            _send(connection, {"ok": False, "code": "failed_precondition", "message": network.IMPOSSIBLE})
             return
         # Ready ones first; one that is being made is still faster than a new one.
         ready = [one for one in self._workers.values() if not one.handed_over and one.asked == asked]
@@ -268,11 +267,11 @@ class Zygote:
     def _make_worker(self, asked=None):
         self._counter += 1
         name = "%s-%d-%d" % (self._config["name"], os.getpid(), self._counter)
-        network = (forking.OWN if self._plan.networks.always else forking.HOST) if asked is None else asked
+        kind = (forking.OWN if self._plan.networks.always else forking.HOST) if asked is None else asked
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
-                self._forks.order(name, network, theirs)
+                self._forks.order(name, kind, theirs)
             except OSError:
                 ours.close()
                 raise

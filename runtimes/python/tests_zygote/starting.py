@@ -1,5 +1,6 @@
 """A native program that waits for its instance, without layers: what the tests of its start and of its life share."""
 import array
+import ctypes
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import unittest
 from rookery_zygote import frames, native, syscalls
 
 SECONDS = 30
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
 POLICY = {'closed': ['/data', '/run/docker', '/run/docker.sock', '/var/lib/docker'], 'allow': None}
 ID = 'one'
 
@@ -39,6 +41,14 @@ def execute(facts, descriptors, limits):
             os.set_inheritable(descriptor, True)
     # As long as what it shows later may be.
     os.execve(program, ['rookery: worker'.ljust(96), str(about)], {})
+
+
+def mount(source, target, kind=None, flags=0, data=None):
+    """Fails with OSError."""
+    texts = [text and os.fsencode(text) for text in (source, target, kind, data)]
+    if syscalls.LIBC.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, 'mount %s: %s' % (target, os.strerror(number)))
 
 
 class Starting(unittest.TestCase):
@@ -71,8 +81,8 @@ class Starting(unittest.TestCase):
                 os.close(self.code)
                 if root:
                     syscalls.unshare(syscalls.CLONE_NEWNS)
-                    syscalls.mount(None, '/', None, syscalls.MS_REC | syscalls.MS_PRIVATE)
-                    syscalls.mount('test', self.root, 'tmpfs', 0, 'mode=755')
+                    mount(None, '/', None, _MS_REC | _MS_PRIVATE)
+                    mount('test', self.root, 'tmpfs', 0, 'mode=755')
                     self.furnish(self.root)
                 self.become(root, limits, facts, code, {
                     'output': output, 'outputWriter': os.dup(output), 'control': control.fileno(), 'orders': orders.fileno(),

@@ -10,6 +10,7 @@ import unittest
 from rookery_zygote import forking, layers, syscalls
 
 from forked import Forked, children, link
+from starting import mount
 
 FIRST_OWNER, MOST_PIDS = 0x70000000, 1 << 22
 #: The last uids have a meaning for the kernel and for distributions.
@@ -69,7 +70,7 @@ class UserLimits(Forked):
             # All of these are the host's.
             return [
                 held == {'%016x' % 0}, fails(os.open, '/proc/%d/ns/uts' % test, os.O_RDONLY), fails(socket.sethostname, 'other'),
-                fails(syscalls.mount, 'test', '/tmp', 'tmpfs'),
+                fails(mount, 'test', '/tmp', 'tmpfs'),
             ]
 
         # The filter would refuse some of it as well.
