@@ -1,4 +1,3 @@
-import { execFile } from 'node:child_process';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { renameSync } from 'node:fs';
 import { mkdir, readdir, rename, stat, utimes, writeFile } from 'node:fs/promises';
@@ -10,6 +9,7 @@ import type { Command } from '../instances/command.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { Ledger } from '../instances/ledger.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
+import { execFile } from '../lib/child-process.ts';
 import { withDeadline } from '../lib/deadline.ts';
 import { sharedController } from '../lib/linked-signal.ts';
 import type { Removals } from '../lib/removals.ts';

@@ -1,7 +1,7 @@
-import { execFile } from 'node:child_process';
 import { stat } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import type { MountSpec } from '../core/mount.ts';
+import { execFile } from '../lib/child-process.ts';
 
 const run = promisify(execFile);
 const ASK_TIMEOUT_MS = 10_000;

@@ -1,10 +1,10 @@
-import { execFile } from 'node:child_process';
 import { open, realpath } from 'node:fs/promises';
 import { delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import type { Environment } from '../core/environment.ts';
 import { unavailable } from '../core/error.ts';
 import type { MountSpec } from '../core/mount.ts';
+import { execFile } from '../lib/child-process.ts';
 
 const run = promisify(execFile);
 const ASK_TIMEOUT_MS = 20_000;

@@ -24,16 +24,19 @@ async function serve(io: Io, options: Readonly<Record<string, unknown>>): Promis
   const config = await loadConfigOrExplain(io, options);
   // Whoever makes a file here says its mode, and users of sandboxes read some: what the shell before us takes from modes is not for those.
   process.umask(0o022);
-  const [{ createLogger }, { createServer }, { runServer }, { createServiceManager }] = await Promise.all([
-    import('../telemetry/logger.ts'),
-    import('../server.ts'),
-    import('./run-server.ts'),
-    import('./service-manager.ts'),
-  ]);
+  const [{ serveFirst }, { createLogger }, { createServer }, { runServer }, { createServiceManager }] =
+    await Promise.all([
+      import('../lib/priority.ts'),
+      import('../telemetry/logger.ts'),
+      import('../server.ts'),
+      import('./run-server.ts'),
+      import('./service-manager.ts'),
+    ]);
   const { isTerminal } = io.err;
   const hasColours = isTerminal && !io.environment.NO_COLOR;
   const format = config.log.format === 'auto' ? (isTerminal ? 'pretty' : 'json') : config.log.format;
   const logger = createLogger({ level: config.log.level, format, hasColours });
+  serveFirst();
   const server = await openServer(createServer, config, logger);
   try {
     return await runServer(server, {

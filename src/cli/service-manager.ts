@@ -1,5 +1,5 @@
-import { execFile } from 'node:child_process';
 import type { Environment } from '../core/environment.ts';
+import { execFile } from '../lib/child-process.ts';
 
 export type ServiceState = 'READY=1' | 'STOPPING=1';
 

@@ -1,6 +1,6 @@
-import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { readSecretKeys, SECRET_KEY_RULE } from '../core/secret-key.ts';
+import { execFile } from '../lib/child-process.ts';
 import { checkPrivate, readWhole } from './secret-file.ts';
 import type { Values } from './settings.ts';
 

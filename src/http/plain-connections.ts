@@ -47,6 +47,9 @@ export class PlainConnections<R> {
       if (feed === undefined || others.length > 0) return;
       this.#connections.set(socket, new PlainConnection(socket, feed, this.#host, this.#heads, keepAliveSeconds));
     });
+    this.#server.on('timeout', socket => {
+      if (!this.#connections.get(socket)?.isBusy) socket.destroy();
+    });
   }
 
   /** `node:http` has read a request. */
@@ -73,7 +76,6 @@ class PlainConnection<R> {
   #bodyLeft = 0;
   /** A request that was read here is not answered yet. */
   #isRunning = false;
-  #hasLeft = false;
   /** What came meanwhile. */
   #held: Buffer[] = [];
   #heldBytes = 0;
@@ -95,6 +97,15 @@ class PlainConnection<R> {
     this.#keepAliveSeconds = keepAliveSeconds;
     socket.off('data', feed);
     socket.on('data', this.#onData);
+  }
+
+  /**
+   * Whether it is not its next request that it waits for. The time for which `node:http` lets a connection wait runs from the last bytes in
+   * either direction; it is not stopped for each request, which would cost a timer that outlives small collections of garbage. How long a
+   * call takes has a bound of its own, and how long a reader may take nothing (`UnreadAnswers`).
+   */
+  get isBusy(): boolean {
+    return this.#isRunning || this.#socket.writableLength > 0;
   }
 
   began(response: ServerResponse): void {
@@ -158,32 +169,18 @@ class PlainConnection<R> {
   #take(head: PlainHead, route: R, chunk: Buffer): boolean {
     const socket = this.#socket;
     const body = head.bodyBytes === 0 ? undefined : chunk.subarray(head.headBytes);
-    const idleMs = socket.timeout ?? 0;
-    const answer = new PlainAnswer(socket, this.#keepAliveSeconds, () => this.#answered(idleMs));
+    const answer = new PlainAnswer(socket, this.#keepAliveSeconds, this.#answered);
     this.#isRunning = true;
-    // That it waits for its next request has a bound, how long a call takes has one of its own.
-    socket.setTimeout(0);
     if (this.#host.takePlain(new PlainRequest(head, socket, body), answer, route)) return true;
     this.#isRunning = false;
-    socket.setTimeout(idleMs);
     return false;
   }
 
-  #answered(idleMs: number): void {
+  readonly #answered = (): void => {
     this.#isRunning = false;
-    const socket = this.#socket;
-    if (socket.destroyed) return;
-    if (socket.writableLength === 0) socket.setTimeout(idleMs);
-    // How long its reader may take nothing of it has a bound of its own (`UnreadAnswers`).
-    else if (socket.writable) socket.write('', () => this.#flushed(idleMs));
     // Behind all that is to be done for the answer.
-    if (this.#heldBytes > 0) process.nextTick(() => this.#release());
-  }
-
-  #flushed(idleMs: number): void {
-    const isWaiting = !this.#isRunning && !this.#hasLeft && this.#response?.socket === null;
-    if (isWaiting) this.#socket.setTimeout(idleMs);
-  }
+    if (this.#heldBytes > 0 && !this.#socket.destroyed) process.nextTick(() => this.#release());
+  };
 
   #release(): void {
     const chunk = Buffer.concat(this.#held);
@@ -227,7 +224,6 @@ class PlainConnection<R> {
 
   /** `node:http` has the connection for good. */
   #leave(chunk?: Buffer): void {
-    this.#hasLeft = true;
     this.#socket.off('data', this.#onData);
     this.#socket.on('data', this.#feed);
     if (chunk !== undefined) this.#feed(chunk);

@@ -1,8 +1,8 @@
-import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, realpathSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Environment } from '../core/environment.ts';
+import { execFileSync } from '../lib/child-process.ts';
 
 const VERSION_TIMEOUT_MS = 5_000;
 const JVM_DIRECTORY = '/usr/lib/jvm';

@@ -1,9 +1,9 @@
-import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Environment } from '../core/environment.ts';
+import { execFileSync } from '../lib/child-process.ts';
 
 /** The oldest major version that the runtime is for. */
 export const OLDEST_NODE = 20;

@@ -1,7 +1,7 @@
-import { type ChildProcess, spawn } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';
 import type { Environment } from '../../core/environment.ts';
 import { unavailable } from '../../core/error.ts';
+import { type ChildProcess, spawn } from '../../lib/child-process.ts';
 import { within } from '../../lib/deadline.ts';
 import { wordsOf } from '../host/child-words.ts';
 import { Interpreters } from '../host/interpreters.ts';

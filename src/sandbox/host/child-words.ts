@@ -1,6 +1,6 @@
-import type { ChildProcess } from 'node:child_process';
 import type { Readable } from 'node:stream';
 import { messageOf, unavailable } from '../../core/error.ts';
+import type { ChildProcess } from '../../lib/child-process.ts';
 
 const MAX_CHARS = 64 * 1024;
 

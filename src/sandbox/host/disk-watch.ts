@@ -1,7 +1,7 @@
-import { execFile } from 'node:child_process';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../core/error.ts';
+import { execFile } from '../../lib/child-process.ts';
 import { Rounds } from '../../lib/rounds.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxSpec } from '../driver.ts';

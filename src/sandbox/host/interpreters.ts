@@ -1,4 +1,3 @@
-import { execFile } from 'node:child_process';
 import { constants } from 'node:fs';
 import { access, readdir } from 'node:fs/promises';
 import { homedir } from 'node:os';
@@ -6,6 +5,7 @@ import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
 import type { Environment } from '../../core/environment.ts';
 import { failedPrecondition } from '../../core/error.ts';
+import { execFile } from '../../lib/child-process.ts';
 
 const run = promisify(execFile);
 const ASK_TIMEOUT_MS = 10_000;

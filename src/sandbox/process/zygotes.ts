@@ -1,11 +1,10 @@
-import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Environment } from '../../core/environment.ts';
 import { messageOf, unavailable } from '../../core/error.ts';
-
 import { LIMITS } from '../../core/limits.ts';
+import { spawn } from '../../lib/child-process.ts';
 import { within } from '../../lib/deadline.ts';
 import { openFilesLimit } from '../../lib/open-files-limit.ts';
 import { isTaken } from '../../lib/system-errors.ts';

@@ -1,0 +1,49 @@
+import { execFileSync } from 'node:child_process';
+import { getPriority, setPriority } from 'node:os';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+
+const HERE = import.meta.dirname;
+
+/** What a process that serves says of itself, and of a child of each kind. */
+const SERVES = `
+import { promisify } from 'node:util';
+import { getPriority } from 'node:os';
+import { serveFirst } from ${JSON.stringify(join(HERE, 'priority.ts'))};
+import { execFile, execFileSync, spawn } from ${JSON.stringify(join(HERE, 'child-process.ts'))};
+const ASK = ['-p', 'require("node:os").getPriority()'];
+const own = { didChange: serveFirst(), before: getPriority() };
+const spawned = spawn(process.execPath, ASK).stdout.setEncoding('utf8').toArray();
+const called = new Promise((resolve, reject) => {
+  execFile(process.execPath, ASK, (error, out) => (error ? reject(error) : resolve(out)));
+});
+const promised = promisify(execFile)(process.execPath, ASK).then(({ stdout }) => stdout);
+const children = [await spawned, await called, await promised, execFileSync(process.execPath, ASK, { encoding: 'utf8' })];
+console.log(JSON.stringify({ ...own, after: getPriority(), children: children.map(Number) }));
+`;
+
+function served(nice: number): unknown {
+  const argv = ['-n', String(nice), process.execPath, '--import', 'tsx', '--input-type=module', '-e', SERVES];
+  return JSON.parse(execFileSync('nice', argv, { encoding: 'utf8' }));
+}
+
+/** Whether this process may be before others, and is itself as usual. */
+function mayComeFirst(): boolean {
+  if (getPriority() !== 0) return false;
+  try {
+    setPriority(-1);
+    setPriority(0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+test.runIf(mayComeFirst())('the thread that serves comes first, and what it starts is as usual', () => {
+  expect(served(0)).toEqual({ didChange: true, before: -10, after: -10, children: [0, 0, 0, 0] });
+});
+
+test('who has started the service with a priority of its own keeps it', () => {
+  const nice = Math.min(19, getPriority() + 1);
+  expect(served(1)).toEqual({ didChange: false, before: nice, after: nice, children: [nice, nice, nice, nice] });
+});
