@@ -485,8 +485,11 @@ static void add_program(struct buffer *target)
     buffer_free(&socket);
 }
 
-/* Facts for the user's process. It knows nothing else of this instance. False when it has ended. */
-static bool give_orders(void)
+/*
+ * Facts for the user's process. It knows nothing else of this instance. Nothing of the request has run when there is nobody to obey them: an end
+ * without an answer, and the control plane asks again.
+ */
+static void give_orders(void)
 {
     struct buffer orders = {0};
     buffer_format(&orders, "{\"instanceId\":");
@@ -513,9 +516,18 @@ static bool give_orders(void)
         explicit_bzero(secret->text, secret->size);
     explicit_bzero(orders.data, orders.size);
     buffer_free(&orders);
+    if (!is_sent)
+        end_without_memory();
+}
+
+/* The word to go. Where the user's process has ended since it had its orders, its log says why. */
+static void let_go(void)
+{
+    /* A program that waits knows only orders. */
+    if (json_get(facts, "resident")->kind != JSON_OBJECT)
+        (void)!send(worker->orders, "g", 1, MSG_NOSIGNAL);
     close(worker->orders);
     close(worker->runtime_listener);
-    return is_sent;
 }
 
 /* False when the caller has gone. */
@@ -595,6 +607,9 @@ static void prepare(void)
     take_warnings();
     check_fit();
     find_user();
+    /* The interpreter prepares for the code while its root is made. A program may begin at once: it has its orders last. */
+    if (!is_program)
+        give_orders();
     mount_all();
     if (json_get(command, "deployDir")->kind == JSON_STRING)
         check_deployed(command, &user, sandbox->sets_ids);
@@ -622,9 +637,9 @@ void start_instance(struct worker *told)
     close_to_others();
     if (is_given_up())
         end_unused();
-    /* Nothing of the request has run when there is nobody to obey it: an end without an answer, and the control plane asks again. */
-    if (!give_orders())
-        end_without_memory();
+    if (is_program)
+        give_orders();
+    let_go();
     /* Where its caller has just gone, the user's code may have begun. */
     if (!answer() && !json_is_true(&request, "survivesCaller"))
         end_unused();

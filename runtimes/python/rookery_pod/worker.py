@@ -81,6 +81,7 @@ class Worker:
         """Fails with OSError when it is no more."""
         self._channel.settimeout(_HAND_OVER_SECONDS)
         frames.write_message(self._channel, orders)
+        self._channel.sendall(user_process.GO)
         self._channel.close()
 
 

@@ -17,8 +17,9 @@ from . import layers as layers_module
 
 #: The runtime's listening socket in the user's process.
 LISTENER = 3
-#: Where its orders come from.
+#: Where its orders come from, and behind them the word to go.
 ORDERS = 4
+GO = b"g"
 
 #: Queued signals and timers; bytes of POSIX message queues.
 _MOST_PENDING_SIGNALS = 1024
@@ -62,7 +63,11 @@ def wait_for_orders(layers, title, resident):
 
 
 def obey(layers, title, tell=None, is_filtered=True):
-    """Waits for the orders and becomes what they say; `tell(channel)` is called before. Never returns."""
+    """
+    Waits for the orders, prepares what they say, and does it at the word to go; `tell(channel)` is called before. Never returns.
+
+    The sandbox may still be in the making when the orders come: until the word, nothing of the user's runs and no file is looked at.
+    """
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, LISTENER)
         # What most of them want. It accepts nobody before it has a secret.
@@ -71,13 +76,22 @@ def obey(layers, title, tell=None, is_filtered=True):
             if tell is not None:
                 tell(channel)
             orders = frames.read_message(channel)
-        if orders is None:
-            os._exit(0)
-        become(layers, orders["identity"], orders["limits"])
+            if orders is None:
+                os._exit(0)
+            # With processes of its own the sandbox has nobody else of the user's yet, who could reach into a process that still sees the host's files.
+            becomes_early = layers.has("pid")
+            if becomes_early:
+                become(layers, orders["identity"], orders["limits"])
+            if "argv" in orders or orders.get("server") is not None:
+                runtime.discard()
+            if "argv" not in orders:
+                _prepare_python(orders, title)
+            if channel.recv(1) != GO:
+                os._exit(0)
+        if not becomes_early:
+            become(layers, orders["identity"], orders["limits"])
         if not is_filtered:
             layers_module.filter_calls(layers)
-        if "argv" in orders or orders.get("server") is not None:
-            runtime.discard()
         if "argv" in orders:
             listener.detach()
             if not orders["keepsListener"]:
@@ -87,7 +101,7 @@ def obey(layers, title, tell=None, is_filtered=True):
             command.run(orders["argv"], orders["env"], orders["workingDir"])
     except BaseException as error:
         _fail(error)
-    _run_python(orders, title, listener, runtime)
+    _run_python(orders, listener, runtime)
 
 
 def _fail(error):
@@ -119,20 +133,24 @@ def become(layers, identity, limits):
         syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _run_python(orders, title, listener, runtime):
+def _prepare_python(orders, title):
+    """What this interpreter needs to know of the instance."""
+    set_environment(orders["env"])
+    title.set("rookery: %s" % orders["instanceId"])
+    # As in `Runtime.run`.
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
+    os.set_inheritable(LISTENER, False)
+
+
+def _run_python(orders, listener, runtime):
     """Serves calls until the runtime is stopped, then ends the process."""
     error = None
     try:
         command.enter_directory(orders["workingDir"])
-        set_environment(orders["env"])
-        title.set("rookery: %s" % orders["instanceId"])
         secret, server, init = orders["secret"], orders.get("server"), orders.get("init")
         orders.clear()
-        # As in `Runtime.run`.
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-        _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
         gc.enable()
-        os.set_inheritable(LISTENER, False)
         if server is None:
             runtime.run(secret, init)
         else:
