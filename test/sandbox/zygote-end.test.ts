@@ -1,5 +1,14 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
@@ -9,6 +18,9 @@ import { ProcessFixture } from './process-fixture.ts';
 import { commandLine, pidOf, pids, zygoteTitles } from './zygote-processes.ts';
 
 const WAIT_MS = 30_000;
+/** Where the kernel counts the processes of groups, version 1. */
+const PIDS_GROUP = '/sys/fs/cgroup/pids';
+const HAS_PIDS_GROUP = existsSync(`${PIDS_GROUP}/cgroup.procs`) && process.getuid?.() === 0;
 /** Longer than any test waits: a zygote that is seen to end was asked to. */
 const NEVER_IDLE = { zygoteIdleExitMs: 600_000 };
 
@@ -104,6 +116,28 @@ describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () =
       execFileSync('umount', ['-l', disk]);
       rmSync(disk, { recursive: true });
     }
+  });
+
+  test.runIf(HAS_PIDS_GROUP)('end although no worker could be forked, and who waits is told why', async () => {
+    const own = new ProcessFixture(NEVER_IDLE);
+    const group = mkdtempSync(`${PIDS_GROUP}/rookery-test-`);
+    const forkServer = () => {
+      const title = zygoteOf(own).title.replace('zygote', 'fork server');
+      return String(pids().find(pid => commandLine(pid) === title));
+    };
+    let usual = '';
+    await withFailedWorkers(
+      own,
+      () => {
+        const pid = forkServer();
+        const line = readFileSync(`/proc/${pid}/cgroup`, 'utf8').match(/:pids:(.*)$/m);
+        usual = join(PIDS_GROUP, line?.[1] ?? '');
+        writeFileSync(join(group, 'pids.max'), '1');
+        writeFileSync(join(group, 'cgroup.procs'), pid);
+      },
+      () => writeFileSync(join(usual, 'cgroup.procs'), forkServer()),
+    );
+    rmdirSync(group);
   });
 
   test('end although one was killed while several starts waited for it', async () => {

@@ -44,6 +44,23 @@ class _Worker:
         self.pid = None
         self.instance = None
         self.handed_over = False
+        #: Who waits for it although it is not made yet; and why it could not be made.
+        self.waiting = None
+        self.lack = None
+
+    def be_waited_for(self, connection):
+        """Somebody has to be told when there is no worker who could."""
+        if self.pid is None:
+            self.waiting = connection.dup()
+
+    def be_made(self, lack=None):
+        """It answers for itself from now on, or `lack` says why there is nobody who does."""
+        if self.waiting is None:
+            return
+        with self.waiting:
+            if lack is not None:
+                _refuse(self.waiting, lack)
+        self.waiting = None
 
 
 class Zygote:
@@ -174,12 +191,12 @@ class Zygote:
                     chosen = self._make_worker(asked)
                 hand_over(chosen.control, connection)
                 chosen.handed_over = True
+                chosen.be_waited_for(connection)
                 self._refill_at = time.monotonic() + _REFILL_SECONDS
                 return
             except OSError as error:
                 if candidate is None:
-                    message = "no sandbox can be started: %s" % (error.strerror or error)
-                    _send(connection, {"ok": False, "code": "unavailable", "message": message})
+                    _refuse(connection, "no sandbox can be started: %s" % (error.strerror or error))
 
     def _accept_control(self):
         try:
@@ -290,15 +307,18 @@ class Zygote:
             return
         if "ready" in message:
             one.pid = message["ready"]
+            one.be_made()
             self._failures = 0
         elif "taken" in message:
             one.instance = message["taken"]
+            one.be_made()
             # One that ended so soon that it was reaped before this was heard would be waited for for ever.
             if process.start_time(one.pid) is not None:
                 self._running[one.pid] = one
         elif "failed" in message:
             self._failures += 1
-            _log(message["failed"])
+            one.lack = message["failed"]
+            _log(one.lack)
             # It waits for whoever may have been handed over to it, to tell them too.
             _give_up(one)
 
@@ -308,6 +328,7 @@ class Zygote:
         self._epoll.unregister(descriptor)
         one.control.close()
         del self._workers[descriptor]
+        one.be_made(one.lack)
         if one.instance is None:
             if one.pid is None and not one.handed_over:
                 self._failures += 1
@@ -444,6 +465,10 @@ class Zygote:
 def hand_over(control, connection):
     """Gives a connection of the control plane to the worker at the other end (`start.c` takes it). Fails with OSError when that is no more."""
     control.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", connection.fileno()))])
+
+
+def _refuse(connection, message):
+    _send(connection, {"ok": False, "code": "unavailable", "message": message})
 
 
 def _give_up(one):
