@@ -105,7 +105,14 @@ class PlainConnection<R> {
    * call takes has a bound of its own, and how long a reader may take nothing (`UnreadAnswers`).
    */
   get isBusy(): boolean {
-    return this.#isRunning || this.#socket.writableLength > 0;
+    return this.#isRunning || this.#socket.writableLength > 0 || this.#hasOwnTime();
+  }
+
+  /** Whoever answers by `node:http` has set a time and acts at its end. */
+  #hasOwnTime(): boolean {
+    const response = this.#response;
+    if (response === undefined || response.socket === null) return false;
+    return response.listenerCount('timeout') + response.req.listenerCount('timeout') > 0;
   }
 
   began(response: ServerResponse): void {

@@ -1,6 +1,6 @@
-import { randomUUID } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { LIMITS } from '../core/limits.ts';
+import { newRequestId } from '../lib/request-id.ts';
 import { parseTraceparent } from '../telemetry/traceparent.ts';
 import { headerText } from './answer.ts';
 
@@ -11,8 +11,8 @@ export function traceIdOf(headers: IncomingHttpHeaders): string {
   const sent = headers['x-trace-id'] || headers['x-request-id'];
   if (typeof sent !== 'string' || sent === '') {
     const { traceparent } = headers;
-    if (traceparent === undefined) return randomUUID();
-    return parseTraceparent(traceparent as string)?.traceId ?? randomUUID();
+    if (traceparent === undefined) return newRequestId();
+    return parseTraceparent(traceparent as string)?.traceId ?? newRequestId();
   }
   const cut = sent.length > LIMITS.traceIdChars ? sent.slice(0, LIMITS.traceIdChars) : sent;
   // It is sent back as a header, and written into the log.

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import type { FastifyInstance } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
 import { invalidRequest, loggable, ServiceError } from '../../core/error.ts';
@@ -7,6 +6,7 @@ import { LIMITS } from '../../core/limits.ts';
 import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
 import { isJson } from '../../lib/json-bytes.ts';
+import { newRequestId } from '../../lib/request-id.ts';
 import type { CallOutcome } from '../../runtime/channel.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
 import type { Span, Tracer } from '../../telemetry/tracer.ts';
@@ -63,7 +63,7 @@ function invoke(exchange: Exchange, instanceId: string, { instances, tracer, inv
     header: {
       traceId: exchange.traceId,
       traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent, exchange.traceId)),
-      requestId: randomUUID(),
+      requestId: newRequestId(),
       headers: forwardedHeaders(headers),
     },
     body,

@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto';
 import type { FastifyInstance } from 'fastify';
 import { SERVICE_CODES } from '../../core/codes.ts';
 import { invalidRequest, ServiceError } from '../../core/error.ts';
@@ -12,6 +11,7 @@ import { ServedElsewhere } from '../../functions/served-functions.ts';
 import { Exchange, SMALL_ANSWER_BYTES } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
 import { isJson } from '../../lib/json-bytes.ts';
+import { newRequestId } from '../../lib/request-id.ts';
 import { STREAM_CREDIT_BYTES } from '../../runtime/channel.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
 import type { Tracer } from '../../telemetry/tracer.ts';
@@ -130,7 +130,7 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
   const header = {
     traceId: exchange.traceId,
     traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent, exchange.traceId)),
-    requestId: randomUUID(),
+    requestId: newRequestId(),
     headers: forwardedHeaders(headers),
     ...(asked.session ? { sessionId: asked.session.id } : {}),
   };

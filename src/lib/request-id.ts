@@ -1,0 +1,41 @@
+import { randomFillSync } from 'node:crypto';
+
+const MADE_AT_ONCE = 128;
+const BYTES = 16;
+const CHARS = 36;
+const DASH = 0x2d;
+const DIGITS = Buffer.from('0123456789abcdef', 'latin1');
+/** A dash stands before these bytes. */
+const BEHIND_DASHES = [4, 6, 8, 10];
+
+const bytes = Buffer.allocUnsafeSlow(MADE_AT_ONCE * BYTES);
+const chars = Buffer.allocUnsafeSlow(MADE_AT_ONCE * CHARS);
+let ids = '';
+let at = 0;
+
+/**
+ * A random UUID (version 4, RFC 9562) for one request. It is cut out of the text of many, so it should not outlive its request by long. The
+ * one of `node:crypto` is put together from twenty pieces of text, and two of them were a seventh of all garbage of a warm call.
+ */
+export function newRequestId(): string {
+  if (at === ids.length) makeMore();
+  at += CHARS;
+  return ids.slice(at - CHARS, at);
+}
+
+function makeMore(): void {
+  randomFillSync(bytes);
+  let to = 0;
+  for (let from = 0; from < bytes.length; from += BYTES) {
+    bytes[from + 6] = ((bytes[from + 6] as number) & 0x0f) | 0x40;
+    bytes[from + 8] = ((bytes[from + 8] as number) & 0x3f) | 0x80;
+    for (let index = 0; index < BYTES; index += 1) {
+      if (BEHIND_DASHES.includes(index)) chars[to++] = DASH;
+      const byte = bytes[from + index] as number;
+      chars[to++] = DIGITS[byte >> 4] as number;
+      chars[to++] = DIGITS[byte & 0x0f] as number;
+    }
+  }
+  ids = chars.toString('latin1');
+  at = 0;
+}
