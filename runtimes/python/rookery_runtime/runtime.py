@@ -61,6 +61,7 @@ class Runtime(object):
         self._init_answer = None
         self._settling = threading.Lock()
         self._pid = os.getpid()
+        self._is_armed = False
         self._flush_stdout, self._flush_stderr = process.make_standard_streams()
         self.control = Control(self, listener)
 
@@ -74,10 +75,10 @@ class Runtime(object):
         for descriptor in self.reader.descriptors():
             os.close(descriptor)
 
-    def run(self, secret, init=None):
-        """Serves until it is asked to stop, and ends the process. `secret` and `init` as in `serve`."""
+    def arm(self):
+        """The part of `run` that needs nothing to be known or there yet: earlier, where there is time. In the main thread."""
+        self._is_armed = True
         process.make_main_module()
-        process.read_environment()
         interrupt.install()
         self._pid = os.getpid()
         # `signal` makes members of enumerations of what it takes and gives: more code than all of this.
@@ -88,6 +89,12 @@ class Runtime(object):
         register_at_fork = getattr(os, 'register_at_fork', None)  # Python 3.7
         if register_at_fork is not None:
             register_at_fork(after_in_child=self._close_in_child)
+
+    def run(self, secret, init=None):
+        """Serves until it is asked to stop, and ends the process. `secret` and `init` as in `serve`."""
+        if not self._is_armed:
+            self.arm()
+        process.read_environment()
         self.control.open(secret)
         self.control.start()
         if init is None:

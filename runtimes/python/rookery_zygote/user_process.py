@@ -82,10 +82,12 @@ def obey(layers, title, tell=None, is_filtered=True):
             becomes_early = layers.has("pid")
             if becomes_early:
                 become(layers, orders["identity"], orders["limits"])
-            if "argv" in orders or orders.get("server") is not None:
-                runtime.discard()
             if "argv" not in orders:
                 _prepare_python(orders, title)
+            if "argv" in orders or orders.get("server") is not None:
+                runtime.discard()
+            else:
+                runtime.arm()
             if channel.recv(1) != GO:
                 os._exit(0)
         if not becomes_early:
