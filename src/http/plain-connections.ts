@@ -48,7 +48,7 @@ export class PlainConnections<R> {
       this.#connections.set(socket, new PlainConnection(socket, feed, this.#host, this.#heads, keepAliveSeconds));
     });
     this.#server.on('timeout', socket => {
-      if (!this.#connections.get(socket)?.isBusy) socket.destroy();
+      if (!this.#connections.get(socket)?.isBusy && !hasTimeOfItsOwn(socket)) socket.destroy();
     });
   }
 
@@ -105,14 +105,7 @@ class PlainConnection<R> {
    * call takes has a bound of its own, and how long a reader may take nothing (`UnreadAnswers`).
    */
   get isBusy(): boolean {
-    return this.#isRunning || this.#socket.writableLength > 0 || this.#hasOwnTime();
-  }
-
-  /** Whoever answers by `node:http` has set a time and acts at its end. */
-  #hasOwnTime(): boolean {
-    const response = this.#response;
-    if (response === undefined || response.socket === null) return false;
-    return response.listenerCount('timeout') + response.req.listenerCount('timeout') > 0;
+    return this.#isRunning || this.#socket.writableLength > 0;
   }
 
   began(response: ServerResponse): void {
@@ -235,6 +228,12 @@ class PlainConnection<R> {
     this.#socket.on('data', this.#feed);
     if (chunk !== undefined) this.#feed(chunk);
   }
+}
+
+/** Whoever answers by `node:http` has set a time and acts at its end. Asked of the socket, as `node:http` does before it asks its server. */
+function hasTimeOfItsOwn(socket: Socket): boolean {
+  const { _httpMessage: answer } = socket as Socket & { readonly _httpMessage?: ServerResponse | null };
+  return answer != null && answer.listenerCount('timeout') > 0;
 }
 
 function startsWith(bytes: Buffer, beginning: Buffer): boolean {

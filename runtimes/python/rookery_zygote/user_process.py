@@ -78,8 +78,9 @@ def obey(layers, title, tell=None, is_filtered=True):
             orders = frames.read_message(channel)
             if orders is None:
                 os._exit(0)
-            # With processes of its own the sandbox has nobody else of the user's yet, who could reach into a process that still sees the host's files.
-            becomes_early = layers.has("pid")
+            # With processes of its own the sandbox has nobody else of the user's yet, who could reach into a process that still sees the host's
+            # files. Mapping ids makes a namespace, which the kernel refuses in the moment when the root changes.
+            becomes_early = layers.has("pid") and not orders["identity"]["map"]
             if becomes_early:
                 become(layers, orders["identity"], orders["limits"])
             if "argv" not in orders:
@@ -139,7 +140,7 @@ def _prepare_python(orders, title):
     """What this interpreter needs to know of the instance."""
     set_environment(orders["env"])
     title.set("rookery: %s" % orders["instanceId"])
-    # As in `Runtime.run`.
+    # As in `Runtime.arm`.
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
     os.set_inheritable(LISTENER, False)

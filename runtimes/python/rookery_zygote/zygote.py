@@ -18,6 +18,7 @@ import time
 from . import cgroups, forking, frames, immortal, layers, lockfile, network, network_names, plan, process, rehearsal, syscalls, waiting
 
 _BACKLOG = 4096
+_REFUSED_BYTES = 64 * 1024
 _MOST_CONTROL_CONNECTIONS = 64
 _LARGEST_REQUEST = 65536
 #: Groups can be removed only a moment after their last process has ended.
@@ -51,16 +52,16 @@ class _Worker:
     def be_waited_for(self, connection):
         """Somebody has to be told when there is no worker who could."""
         if self.pid is None:
-            self.waiting = connection.dup()
+            try:
+                self.waiting = connection.dup()
+            except OSError:  # no descriptor is left: it hears only that the connection ends
+                pass
 
-    def be_made(self, lack=None):
-        """It answers for itself from now on, or `lack` says why there is nobody who does."""
-        if self.waiting is None:
-            return
-        with self.waiting:
-            if lack is not None:
-                _refuse(self.waiting, lack)
-        self.waiting = None
+    def answers(self):
+        """For itself, from now on."""
+        if self.waiting is not None:
+            self.waiting.close()
+            self.waiting = None
 
 
 class Zygote:
@@ -71,6 +72,8 @@ class Zygote:
         self._directory = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._controls = {}
         self._workers = {}
+        #: Starts that were refused, whose callers have not left yet.
+        self._refused = {}
         self._running = {}
         self._removals = {}
         self._counter = 0
@@ -166,6 +169,8 @@ class Zygote:
             self._hear_worker(self._workers[descriptor])
         elif descriptor in self._controls:
             self._serve_control(descriptor)
+        elif descriptor in self._refused:
+            self._hear_refused(descriptor)
 
     def _accept_starts(self, listener, asked):
         while True:
@@ -179,7 +184,7 @@ class Zygote:
     def _start(self, connection, asked):
         """Gives the connection to a worker; from here on the zygote has no part in the start."""
         if asked is not None and not self._plan.layers.has("net"):
-            _send(connection, {"ok": False, "code": "failed_precondition", "message": network.IMPOSSIBLE})
+            self._refuse(connection, network.IMPOSSIBLE, "failed_precondition")
             return
         # Ready ones first; one that is being made is still faster than a new one.
         ready = [one for one in self._workers.values() if not one.handed_over and one.asked == asked]
@@ -196,7 +201,44 @@ class Zygote:
                 return
             except OSError as error:
                 if candidate is None:
-                    _refuse(connection, "no sandbox can be started: %s" % (error.strerror or error))
+                    self._refuse(connection, self._why_not(chosen, error))
+
+    def _why_not(self, made, error):
+        """Why a worker that was just ordered, None where even that failed, cannot have a start."""
+        if made is not None and isinstance(error, (BrokenPipeError, ConnectionResetError)):
+            # It could not be forked and is gone already: its last words say more.
+            self._hear_worker(made)
+            if made.lack is not None:
+                return made.lack
+        return "no sandbox can be started: %s" % (error.strerror or error)
+
+    def _refuse(self, connection, message, code="unavailable"):
+        """
+        Tells it, and then reads what it says until it leaves: closed with its request unread the connection would be reset, and whoever is still
+        writing that would lose the answer.
+        """
+        _send(connection, {"ok": False, "code": code, "message": message})
+        try:
+            connection.shutdown(socket.SHUT_WR)
+            kept = connection.dup()
+        except OSError:
+            return
+        kept.setblocking(False)
+        self._refused[kept.fileno()] = kept
+        self._epoll.register(kept.fileno(), select.EPOLLIN)
+
+    def _hear_refused(self, descriptor):
+        connection = self._refused[descriptor]
+        try:
+            if connection.recv(_REFUSED_BYTES):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        del self._refused[descriptor]
+        self._epoll.unregister(descriptor)
+        connection.close()
 
     def _accept_control(self):
         try:
@@ -298,20 +340,17 @@ class Zygote:
         return made
 
     def _hear_worker(self, one):
-        try:
-            message = forking.read_words(one.control.recv(forking.LARGEST_MESSAGE))
-        except OSError:
-            message = None
+        message = _last_words(one.control)
         if message is None:
             self._forget_worker(one)
             return
         if "ready" in message:
             one.pid = message["ready"]
-            one.be_made()
+            one.answers()
             self._failures = 0
         elif "taken" in message:
             one.instance = message["taken"]
-            one.be_made()
+            one.answers()
             # One that ended so soon that it was reaped before this was heard would be waited for for ever.
             if process.start_time(one.pid) is not None:
                 self._running[one.pid] = one
@@ -328,7 +367,9 @@ class Zygote:
         self._epoll.unregister(descriptor)
         one.control.close()
         del self._workers[descriptor]
-        one.be_made(one.lack)
+        if one.waiting is not None and one.lack is not None:
+            self._refuse(one.waiting, one.lack)
+        one.answers()
         if one.instance is None:
             if one.pid is None and not one.handed_over:
                 self._failures += 1
@@ -467,8 +508,17 @@ def hand_over(control, connection):
     control.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", connection.fileno()))])
 
 
-def _refuse(connection, message):
-    _send(connection, {"ok": False, "code": "unavailable", "message": message})
+def _last_words(control):
+    """What a worker says next; None when it has ended."""
+    for _ in range(2):
+        try:
+            return forking.read_words(control.recv(forking.LARGEST_MESSAGE))
+        except ConnectionResetError:
+            # It has ended without having read a start: the kernel tells that first, and its words afterwards.
+            continue
+        except OSError:
+            break
+    return None
 
 
 def _give_up(one):
