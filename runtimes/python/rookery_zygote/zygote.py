@@ -18,6 +18,7 @@ import time
 from . import cgroups, forking, frames, immortal, layers, lockfile, network, network_names, plan, process, rehearsal, syscalls, waiting
 
 _BACKLOG = 4096
+#: Of a request that was refused, read at once and thrown away.
 _REFUSED_BYTES = 64 * 1024
 _MOST_CONTROL_CONNECTIONS = 64
 _LARGEST_REQUEST = 65536
@@ -57,8 +58,8 @@ class _Worker:
             except OSError:  # no descriptor is left: it hears only that the connection ends
                 pass
 
-    def answers(self):
-        """For itself, from now on."""
+    def drop_waiting(self):
+        """It answers for itself, or nobody does."""
         if self.waiting is not None:
             self.waiting.close()
             self.waiting = None
@@ -346,11 +347,11 @@ class Zygote:
             return
         if "ready" in message:
             one.pid = message["ready"]
-            one.answers()
+            one.drop_waiting()
             self._failures = 0
         elif "taken" in message:
             one.instance = message["taken"]
-            one.answers()
+            one.drop_waiting()
             # One that ended so soon that it was reaped before this was heard would be waited for for ever.
             if process.start_time(one.pid) is not None:
                 self._running[one.pid] = one
@@ -369,7 +370,7 @@ class Zygote:
         del self._workers[descriptor]
         if one.waiting is not None and one.lack is not None:
             self._refuse(one.waiting, one.lack)
-        one.answers()
+        one.drop_waiting()
         if one.instance is None:
             if one.pid is None and not one.handed_over:
                 self._failures += 1
