@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -28,6 +29,8 @@ enum {
     KEPT = 5,
     MOST_OPEN = 4096,
     SYS_CLOSE_RANGE = 436,
+    /* MADV_POPULATE_WRITE */
+    POPULATE_WRITE = 23,
 };
 
 /* Of the interpreter: what belongs to a fork. Python 3.6 has less of it. */
@@ -217,6 +220,16 @@ static void restart_rseq(void)
     syscall(SYS_rseq, (char *)__builtin_thread_pointer() + __rseq_offset, size, 0, RSEQ_SIGNATURE);
 }
 
+/* What is not there any more, or may not be written to, stays as it is. Kernels before 5.14 do not know how. */
+static void copy_pages(const struct forking *forking)
+{
+    for (size_t index = 0; index < forking->run_count; index++) {
+        const struct run *run = &forking->runs[index];
+        if (madvise(run->start, run->size, POPULATE_WRITE) < 0 && errno == EINVAL)
+            return;
+    }
+}
+
 /* From the fork to the moment when everything around it is there. What it inherits are the signals of the interpreter, which are the usual ones. */
 static void become_user(const struct forking *forking, int output, int listener, int orders)
 {
@@ -234,6 +247,7 @@ static void become_user(const struct forking *forking, int output, int listener,
     bool is_alone = drop_privileges(forking->drops_capabilities, forking->has_no_new_privileges);
     if (!is_alone || (forking->filter_size > 0 && !filter_calls(forking->filter, forking->filter_size)))
         _exit(1);
+    copy_pages(forking);
 }
 
 /* The first process */

@@ -16,6 +16,12 @@ enum { MOST_GROUPS = 3, LONGEST_NAME = 128 };
 /* Which network a worker is in: the host's, one that reaches out, one that does not. */
 enum network { HOST_NETWORK, OWN_NETWORK, NO_NETWORK };
 
+/* Of this process's memory. */
+struct run {
+    void *start;
+    size_t size;
+};
+
 /* What is the same for every worker. */
 struct forking {
     /* Descriptors: the native program, and what it is told of all workers. */
@@ -34,6 +40,9 @@ struct forking {
     int drops_capabilities, has_no_new_privileges;
     const void *filter;
     size_t filter_size;
+    /* What the user's process will write to: it has pages of its own there before it is asked for. */
+    const struct run *runs;
+    size_t run_count;
 };
 
 /* One worker. */

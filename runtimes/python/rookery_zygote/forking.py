@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 
-from . import cgroups, command, native, process, sandbox, seccomp, syscalls, user_process, waiting
+from . import cgroups, command, native, prefault, process, sandbox, seccomp, syscalls, user_process, waiting
 
 #: As `network` in `fork.h` numbers them: that of the host, one that reaches out, one with loopback only.
 HOST, OWN, NONE = range(3)
@@ -51,7 +51,15 @@ class _Forking(ctypes.Structure):
         ("has_no_new_privileges", ctypes.c_int),
         ("filter", ctypes.c_char_p),
         ("filter_size", ctypes.c_size_t),
+        ("runs", ctypes.c_void_p),
+        ("run_count", ctypes.c_size_t),
     ]
+
+
+class _Run(ctypes.Structure):
+    """`struct run`."""
+
+    _fields_ = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t)]
 
 
 class _Order(ctypes.Structure):
@@ -105,6 +113,11 @@ class Forks:
     def descriptors(self):
         """What forks need of the table of descriptors."""
         return [held for held in (self._plan.program.fileno(), self._facts, self._own_pid_namespace) if held != -1]
+
+    def copy_early(self, runs):
+        """What user's processes copy before anybody asks for them (`prefault.find`)."""
+        self._runs = (_Run * len(runs))(*runs)
+        self._forking.runs, self._forking.run_count = ctypes.addressof(self._runs), len(runs)
 
     def fork(self, name, network, control):
         """
@@ -201,6 +214,8 @@ def live(plan, forks, connection):
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     command.reset_signals()
     plan.title.set("rookery: fork server %s" % plan.name)
+    if plan.resident is None:
+        forks.copy_early(prefault.find(plan.layers, plan.title, plan.root_identity))
     if forks.serve(connection):
         os._exit(0)
 

@@ -17,7 +17,8 @@ _CODE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rehearsed")
 _NAME = "rookery_rehearsed.handler"
 #: After eight runs an interpreter has adapted the code that it runs.
 _SESSIONS = 9
-_INIT = {
+#: Of the code that comes with the zygote.
+INIT = {
     "codePath": _CODE,
     "handler": _NAME,
     "initializer": "",
@@ -35,16 +36,15 @@ _INIT = {
     "cpuMillis": 1000,
 }
 
-
 #: What an instance is told, in the shape of what the native program writes.
-_ORDERS = {
+ORDERS = {
     "instanceId": "rehearsal",
     "identity": {"uid": 0, "gid": 0, "groups": [0], "set": True, "map": False},
     "limits": {"memoryMb": 512, "maxOpenFiles": 1024, "maxProcesses": 64},
     "env": {"A": "b"},
     "workingDir": "/",
     "secret": "rehearsal",
-    "init": _INIT,
+    "init": INIT,
 }
 
 
@@ -61,7 +61,7 @@ def prepare(times=_SESSIONS):
 def _read_orders():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        frames.write_message(ours, _ORDERS)
+        frames.write_message(ours, ORDERS)
         frames.read_message(theirs)
 
 
@@ -69,7 +69,7 @@ def _load_and_call():
     path, writes = list(sys.path), sys.dont_write_bytecode
     sys.dont_write_bytecode = True
     try:
-        rookery_runtime.rehearse(_INIT)
+        rookery_runtime.rehearse(INIT)
     finally:
         sys.dont_write_bytecode = writes
         sys.path[:] = path

@@ -1,0 +1,65 @@
+"""What a worker copies before anybody asks for it: the pages that an instance writes to, as a scout has found them."""
+import os
+import platform
+import re
+import unittest
+
+from rookery_zygote import prefault, process, rehearsal
+
+from forked import Forked, Untitled
+
+PAGE = os.sysconf('SC_PAGESIZE')
+#: With `MADV_POPULATE_WRITE`.
+COPIES_EARLY = tuple(int(number) for number in re.findall(r'\d+', platform.release())[:2]) >= (5, 14)
+#: Of an instance: far below what it has, and far above what it may write.
+FEW, MANY = 100, 3000
+
+
+def pages_of(runs):
+    return {address for start, size in runs for address in range(start, start + size, PAGE)}
+
+
+class Prefault(Forked):
+    def setUp(self):
+        super(Prefault, self).setUp()
+        rehearsal.prepare(1)
+        self.descriptors = os.listdir('/proc/self/fd')
+
+    def find(self, identity):
+        return prefault.find(self.plan.layers, Untitled(), identity)
+
+    def check_it_left_nothing(self):
+        self.assertEqual(os.listdir('/proc/self/fd'), self.descriptors)
+        self.assertEqual(process.descendants(os.getpid()), [])
+
+    def test_a_scout_says_what_it_has_written_and_leaves_nothing(self):
+        runs = self.find(self.plan.root_identity)
+        self.check_it_left_nothing()
+        for start, size in runs:
+            self.assertEqual((start % PAGE, size % PAGE), (0, 0))
+        pages = pages_of(runs)
+        self.assertTrue(FEW < len(pages) < MANY, len(pages))
+        self.assertEqual(sum(size for _start, size in runs), len(pages) * PAGE)
+
+    def test_without_a_scout_there_is_nothing_to_copy(self):
+        self.assertEqual(self.find(None), [])
+        self.check_it_left_nothing()
+
+    @unittest.skipUnless(COPIES_EARLY, 'this kernel cannot copy pages before they are written to')
+    def test_a_worker_has_pages_of_its_own_there_and_bears_with_what_is_not_there(self):
+        pages = pages_of(self.find(self.plan.root_identity))
+
+        def missing(runs):
+            forks = self.make_forks()
+            forks.copy_early(runs)
+            self.fork(forks, self.tell(prefault.runs)).ready()
+            return len(pages - pages_of(self.heard()))
+
+        late = missing([])
+        early = missing([(PAGE, PAGE)] + sorted((page, PAGE) for page in pages))
+        self.assertLess(early, len(pages) // 10)
+        self.assertLess(early, late // 2)
+
+
+if __name__ == '__main__':
+    unittest.main()
