@@ -1,4 +1,4 @@
-/* How a sandbox has ended, as `exit.json` and everybody who waits are told. */
+/* How a sandbox has ended, as its files and everybody who waits are told. */
 #ifndef ENDING_H
 #define ENDING_H
 

@@ -224,8 +224,8 @@ static bool obey(int index)
     return goes_on;
 }
 
-/* Into the room behind the state, so that the object has it too. */
-static void publish_in_state(const struct buffer *ending)
+/* False where there is not enough room behind the state. */
+static bool publish_in_state(const struct buffer *ending)
 {
     char text[CHUNK];
     struct buffer whole = {0};
@@ -233,24 +233,24 @@ static void publish_in_state(const struct buffer *ending)
     ssize_t size = file < 0 ? -1 : pread(file, text, sizeof text, 0), last = size - 1;
     while (last >= 0 && text[last] != '}')
         last--;
-    if (last >= 0 && (ssize_t)ending->size + 16 <= size - last) {
+    bool has_room = last >= 0 && (ssize_t)ending->size + 16 <= size - last;
+    if (has_room) {
         buffer_format(&whole, ",\"exit\":%.*s}", (int)ending->size, ending->data);
-        (void)!pwrite(file, whole.data, whole.size, last);
+        has_room = pwrite(file, whole.data, whole.size, last) == (ssize_t)whole.size;
     }
     buffer_free(&whole);
     close(file);
+    return has_room;
 }
 
-/* Whoever may be reading sees all of it or nothing. On a full disk those who wait hear of the end too, and who comes later finds it with the state. */
-static void publish(const struct buffer *ending)
+/* Whoever may be reading sees all of it or nothing. */
+static void publish_beside_state(const struct buffer *ending)
 {
     int file = openat(sandbox->directory, "exit.json.tmp", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     bool is_whole = file >= 0 && write(file, ending->data, ending->size) == (ssize_t)ending->size;
     is_whole = close(file) == 0 && is_whole;
-    if (is_whole && renameat(sandbox->directory, "exit.json.tmp", sandbox->directory, "exit.json") == 0)
-        return;
-    unlinkat(sandbox->directory, "exit.json.tmp", 0);
-    publish_in_state(ending);
+    if (!is_whole || renameat(sandbox->directory, "exit.json.tmp", sandbox->directory, "exit.json") < 0)
+        unlinkat(sandbox->directory, "exit.json.tmp", 0);
 }
 
 /* Nothing else runs when the end is reported. */
@@ -261,7 +261,11 @@ _Noreturn static void end(void)
     while (pump())
         ;
     write_ending(&ending, sandbox, user_status, cause);
-    publish(&ending);
+    if (!publish_in_state(&ending))
+        publish_beside_state(&ending);
+    /* Nobody answers there any more; who removes the sandbox has less to do. */
+    unlinkat(sandbox->directory, CONTROL_NAME, 0);
+    unlinkat(sandbox->directory, SOCKET_NAME, 0);
     for (int index = FIRST_CONNECTION; index < waits_count; index++) {
         if (hears_end[index])
             send_format(waits[index].fd, "{\"exit\":%.*s}", (int)ending.size, ending.data);

@@ -8,6 +8,16 @@
 
 #include "json.h"
 
+/* In its directory: the socket of the runtime, which a program has in a directory of its own below it, and that of init. */
+#define SOCKET_NAME "runtime.sock"
+#define CONTROL_NAME "init.sock"
+/*
+ * What others must know to find, judge and remove it: one JSON object, behind which there is room for how it ended. A file of its own for that would
+ * be one more to make and to remove, and a full disk has no place for it.
+ */
+#define STATE_NAME "state.json"
+enum { ROOM_FOR_ENDING = 512 };
+
 struct sandbox {
     /* Texts of names and values. */
     const struct json *env;

@@ -4,9 +4,6 @@
 
 #include "worker.h"
 
-/* Of the runtime's socket, in the instance's directory; or in a directory of its own below it, where a program may put another one. */
-#define SOCKET_NAME "runtime.sock"
-
 /* Waits for the request and does it; ends the process where there is none, or where it cannot be done. */
 void start_instance(struct worker *worker);
 

@@ -11,6 +11,7 @@ import signal
 import socket
 import struct
 
+import rookery_runtime
 from rookery_runtime import protocol
 
 from . import frames, rehearsal, user_process
@@ -103,7 +104,9 @@ def _ask(layers, title, identity):
         if scout == 0:
             _live(layers, title, listener.detach(), theirs.detach(), (client.detach(), ours.detach()))
         try:
+            # With its end all of it is over.
             theirs.close()
+            listener.close()
             with ours:
                 frames.write_message(ours, orders)
                 ours.sendall(user_process.GO)
@@ -120,7 +123,9 @@ def _live(layers, title, listener, orders, others):
     moved = [os.dup(listener), os.dup(orders)]
     for descriptor, place in zip(moved, (user_process.LISTENER, user_process.ORDERS)):
         os.dup2(descriptor, place)
-    user_process.wait_for_orders(layers, title, None)
+    rookery_runtime.after_fork()
+    # Nobody's code runs here, and where the filter comes last only a worker may put it on itself.
+    user_process.obey(layers, title)
 
 
 def _call(client, secret, init):

@@ -342,7 +342,6 @@ def _read_layers(known):
 
 def _exit_code(directory):
     """As the sandbox ended; 137 when it could not say how."""
-    # Where the disk was full it stands behind the state.
     told = _read(directory, "exit.json") or (_read(directory, "state.json") or {}).get("exit")
     if told is None:
         return 137

@@ -31,6 +31,13 @@ def ids_of_itself():
 class Workers(Forked):
     """Forked by this process, as a shim does it."""
 
+    def wait_for_exit(self):
+        def has_ended():
+            with open(os.path.join(self.plan.instances, 'one', 'state.json')) as state:
+                return '"exit"' in state.read()
+
+        self.wait_for(has_ended, 'it does not end')
+
     def test_its_first_process_is_the_first_of_a_new_pid_namespace_and_other_children_are_not(self):
         before = link('self', 'pid_for_children')
         forks = self.make_forks()
@@ -177,7 +184,9 @@ class Workers(Forked):
         answer = worker.start()
         self.assertTrue(answer['ok'], answer)
         self.assertEqual(worker.hear(), {'taken': 'one'})
-        self.wait_for(lambda: os.path.exists(os.path.join(self.plan.instances, 'one', 'exit.json')), 'it does not end')
+        self.wait_for_exit()
+        # The end stands with the state, and where nobody listens any more there are no sockets.
+        self.wait_for(lambda: os.listdir(os.path.join(self.plan.instances, 'one')) == ['state.json'], 'files are left')
 
 
     def test_the_limits_of_its_groups_are_written_in_the_order_in_which_the_kernel_takes_them(self):
@@ -199,7 +208,7 @@ class Workers(Forked):
                         found[name] = source.read().strip()
             self.assertTrue(found)
             self.assertEqual(found, {name: expected[controller][name] for name in found})
-        self.wait_for(lambda: os.path.exists(os.path.join(self.plan.instances, 'one', 'exit.json')), 'it does not end')
+        self.wait_for_exit()
 
 
 class Failures(Forked):

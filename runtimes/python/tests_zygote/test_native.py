@@ -34,6 +34,7 @@ class Started(Starting):
 
     def told_end(self):
         told = frames.read_message(self.connection)['exit']
+        # There is no state here that would have room for it.
         with open(os.path.join(self.directory, 'exit.json')) as source:
             self.assertEqual(json.load(source), told)
         return told

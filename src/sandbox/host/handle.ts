@@ -39,7 +39,7 @@ export interface SandboxStateFile {
   readonly hasOwnNetwork?: boolean;
   /** Layers that the zygote's other sandboxes have. */
   readonly lacks?: readonly string[];
-  /** How it ended, where there was no room for `exit.json`. */
+  /** How it ended; in `exit.json` where there was no room for that here, or where somebody else found it out. */
   readonly exit?: ExitResult;
 }
 
@@ -103,7 +103,6 @@ export async function readState(directory: string): Promise<SandboxStateFile | n
 /** How the sandbox ended as it said itself; null when it has not. Fails with `unavailable` when it cannot be read now. */
 export async function readExit(directory: string): Promise<ExitResult | null> {
   const told = (await readJson(join(directory, 'exit.json'))) as ExitResult | null;
-  // On a full disk it has written this over the room behind its state.
   return told ?? (await readState(directory))?.exit ?? null;
 }
 
@@ -128,20 +127,23 @@ export async function removeState(directory: string): Promise<void> {
 }
 
 async function readJson(path: string): Promise<unknown> {
-  let text: string;
-  try {
-    // Most have not ended: asking first costs a quarter of an error.
-    if (!existsSync(path)) return null;
-    // At once: a few hundred bytes that are in memory. A read by another thread has five steps, and costs ten times as much.
-    text = readFileSync(path, 'utf8');
-  } catch (error) {
-    if (isAbsent(error)) return null;
-    throw unavailable(`${path} cannot be read: ${messageOf(error)}`, { cause: error });
+  // The second time for one that is just being written over.
+  for (let tried = 0; tried < 2; tried++) {
+    let text: string;
+    try {
+      // Most have not ended: asking first costs a quarter of an error.
+      if (!existsSync(path)) return null;
+      // At once: a few hundred bytes that are in memory. A read by another thread has five steps, and costs ten times as much.
+      text = readFileSync(path, 'utf8');
+    } catch (error) {
+      if (isAbsent(error)) return null;
+      throw unavailable(`${path} cannot be read: ${messageOf(error)}`, { cause: error });
+    }
+    try {
+      return JSON.parse(text);
+    } catch {
+      // Also room that was set aside, or a write that a full disk cut off.
+    }
   }
-  try {
-    return JSON.parse(text);
-  } catch {
-    // Room that was set aside, or a write that a full disk cut off.
-    return null;
-  }
+  return null;
 }
