@@ -1,8 +1,8 @@
 """Which pages every instance writes to until it has answered its first call: a worker copies them while nobody waits for it (`copy_pages` in
 `runtimes/native/fork/fork.c`), where the instance would else copy each in a fault of its own.
 
-A process with the memory of all workers, a *scout*, lives the life of an instance and says in its first answer what it has written. All workers
-are forks of the same process, so what it wrote they write too.
+A process with the memory of all workers, a *scout*, lives the life of an instance and is looked at when it has answered. All workers are forks of
+the same process, so what it wrote they write too.
 """
 
 import json
@@ -22,8 +22,6 @@ _ENTRY = struct.Struct("@Q")
 _IS_OWN, _IS_OF_FILE, _IS_PRESENT = 1 << 56, 1 << 61, 1 << 63
 #: A bound for a machine that stands still.
 _SECONDS = 10
-_HANDLER = "rookery_rehearsed.pages"
-_MOST_RESULT_BYTES = 1 << 20
 
 
 def find(layers, title, identity):
@@ -49,10 +47,10 @@ def find(layers, title, identity):
     return [tuple(run) for run in json.loads(said.decode())] if said else []
 
 
-def runs():
-    """What this process does not share with the one that forked it any more, as [address, bytes]. Fails with OSError where the kernel does not say."""
+def runs(pid):
+    """What a process does not share with the one that forked it any more, as [address, bytes]. Fails with OSError where the kernel does not say."""
     found = []
-    with open("/proc/self/maps") as maps, open("/proc/self/pagemap", "rb", 0) as pages:
+    with open("/proc/%s/maps" % pid) as maps, open("/proc/%s/pagemap" % pid, "rb", 0) as pages:
         for line in maps:
             place, rights = line.split(None, 2)[:2]
             if rights[1] != "w" or rights[3] != "p":
@@ -89,10 +87,9 @@ def _why_not(error):
 
 
 def _ask(layers, title, identity):
-    """Has a scout live, as its client."""
+    """Has a scout live, as its client, and looks at it."""
     secret = os.urandom(16).hex()
-    init = dict(rehearsal.INIT, handler=_HANDLER, maxResultBytes=_MOST_RESULT_BYTES)
-    orders = dict(rehearsal.ORDERS, secret=secret, init=init, identity=user_process.plain_identity(identity, layers))
+    orders = dict(rehearsal.ORDERS, secret=secret, identity=user_process.plain_identity(identity, layers))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         # Without a file. Who connects there knows no secret.
         listener.bind("\0rookery-%s" % os.urandom(16).hex())
@@ -110,7 +107,8 @@ def _ask(layers, title, identity):
             with ours:
                 frames.write_message(ours, orders)
                 ours.sendall(user_process.GO)
-            return _call(client, secret, init)
+            _call(client, secret)
+            return runs(scout)
         finally:
             _end(scout, os.kill)
 
@@ -128,14 +126,13 @@ def _live(layers, title, listener, orders, others):
     user_process.obey(layers, title)
 
 
-def _call(client, secret, init):
+def _call(client, secret):
     hello = {"version": protocol.VERSION, "secret": secret, "client": "rehearsal", "role": "data"}
-    client.sendall(protocol.json_frame(protocol.HELLO, 0, hello) + protocol.json_frame(protocol.INIT, 0, init))
+    client.sendall(protocol.json_frame(protocol.HELLO, 0, hello) + protocol.json_frame(protocol.INIT, 0, rehearsal.INIT))
     for expected in (protocol.HELLO_OK, protocol.INIT_OK):
         _expect(client, expected)
     client.sendall(protocol.frame(protocol.CALL, 1, b"\0\2{}null"))
-    # Behind the time that it took.
-    return json.loads(_expect(client, protocol.RESULT)[4:].decode())
+    _expect(client, protocol.RESULT)
 
 
 def _expect(client, kind):
@@ -143,7 +140,6 @@ def _expect(client, kind):
     payload = _receive(client, size + 4 - protocol.HEADER_BYTES)
     if found != kind:
         raise ValueError("a frame of type %d and not %d: %s" % (found, kind, payload.decode("utf-8", "replace")))
-    return payload
 
 
 def _receive(client, size):

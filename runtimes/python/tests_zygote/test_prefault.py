@@ -52,7 +52,7 @@ class Prefault(Forked):
         def missing(runs):
             forks = self.make_forks()
             forks.copy_early(runs)
-            self.fork(forks, self.tell(prefault.runs)).ready()
+            self.fork(forks, self.tell(lambda: prefault.runs('self'))).ready()
             return len(pages - pages_of(self.heard()))
 
         late = missing([])
