@@ -220,14 +220,11 @@ static void restart_rseq(void)
     syscall(SYS_rseq, (char *)__builtin_thread_pointer() + __rseq_offset, size, 0, RSEQ_SIGNATURE);
 }
 
-/* What is not there any more, or may not be written to, stays as it is. Kernels before 5.14 do not know how. */
+/* Fails for what is not there any more or may not be written to, and everywhere before Linux 5.14: the user's process copies those itself. */
 static void copy_pages(const struct forking *forking)
 {
-    for (size_t index = 0; index < forking->run_count; index++) {
-        const struct run *run = &forking->runs[index];
-        if (madvise(run->start, run->size, POPULATE_WRITE) < 0 && errno == EINVAL)
-            return;
-    }
+    for (size_t index = 0; index < forking->run_count; index++)
+        madvise(forking->runs[index].start, forking->runs[index].size, POPULATE_WRITE);
 }
 
 /* From the fork to the moment when everything around it is there. What it inherits are the signals of the interpreter, which are the usual ones. */

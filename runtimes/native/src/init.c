@@ -239,8 +239,7 @@ static bool publish_in_state(const struct buffer *ending)
         has_room = pwrite(file, whole.data, whole.size, last) == (ssize_t)whole.size;
     }
     buffer_free(&whole);
-    close(file);
-    return has_room;
+    return close(file) == 0 && has_room;
 }
 
 /* Whoever may be reading sees all of it or nothing. */

@@ -37,7 +37,6 @@ enum {
     PID_NAMESPACES = 32,
 };
 
-
 /* What is the same for all workers, what is told of this one, and what the start will know. */
 static struct json facts, own;
 static struct buffer told;

@@ -215,7 +215,7 @@ def live(plan, forks, connection):
     command.reset_signals()
     plan.title.set("rookery: fork server %s" % plan.name)
     if plan.resident is None:
-        forks.copy_early(prefault.find(plan.layers, plan.title, plan.root_identity))
+        forks.copy_early(prefault.find(plan))
     if forks.serve(connection):
         os._exit(0)
 

@@ -10,41 +10,92 @@ import os
 import signal
 import socket
 import struct
+import sys
 
 import rookery_runtime
 from rookery_runtime import protocol
 
-from . import frames, rehearsal, user_process
+from . import frames, process, rehearsal, user_process
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 _ENTRY = struct.Struct("@Q")
 #: Of the kernel's Documentation/admin-guide/mm/pagemap.rst: bits of an entry, which are there without rights too.
 _IS_OWN, _IS_OF_FILE, _IS_PRESENT = 1 << 56, 1 << 61, 1 << 63
-#: A bound for a machine that stands still.
-_SECONDS = 10
+#: A bound for a machine that stands still: no start is served before.
+_SECONDS = 3
+#: In the machine's own namespaces the user's processes may be many already.
+_LIMITS = dict(rehearsal.ORDERS["limits"], maxProcesses=1 << 20)
 
 
-def find(layers, title, identity):
+def find(plan):
     """
     As (address, bytes), in the process that workers will be forked from. Empty where the kernel does not say, or when something goes wrong: then
     instances copy for themselves. Leaves no process and no descriptor.
     """
+    # The scout is in no sandbox. Without one of these code that runs as the same user could reach into it.
+    if not any(map(plan.layers.has, ("pid", "user", "user_limits"))):
+        return []
+    try:
+        return [tuple(run) for run in _hear(plan)]
+    except Exception as error:
+        _log(error)
+        return []
+
+
+def _hear(plan):
+    """What the client says; a third process, since pages that it writes to are not the scout's alone: this one has them still."""
     ours, theirs = socket.socketpair()
     with ours:
-        # A third process is the client: what it writes to is not the scout's alone, since this one has it still.
-        client = os.fork()
-        if client == 0:
-            ours.close()
-            _tell(theirs, lambda: _ask(layers, title, identity))
-        theirs.close()
+        with theirs:
+            client = os.fork()
+            if client == 0:
+                ours.close()
+                _tell(theirs, plan)
+            # Here too, whoever is first: it is ended with the scout as one.
+            _lead(client)
         ours.settimeout(_SECONDS)
         try:
             said = frames.read(ours)
-        except (OSError, frames.FrameError) as error:
-            said = None
-            os.write(2, _why_not(error))
-        _end(client, os.killpg)
-    return [tuple(run) for run in json.loads(said.decode())] if said else []
+        finally:
+            os.killpg(client, signal.SIGKILL)
+            _reap(client)
+    return json.loads(said.decode()) if said else []
+
+
+def _tell(connection, plan):
+    """The life of the client. Never returns."""
+    try:
+        _lead(os.getpid())
+        connection.sendall(frames.packed(json.dumps(_ask(plan)).encode()))
+    except Exception as error:
+        _log(error)
+    finally:
+        os._exit(0)
+
+
+def _lead(pid):
+    try:
+        os.setpgid(pid, pid)
+    except OSError:
+        # It has ended.
+        pass
+
+
+def _reap(group):
+    """A scout whose client was killed is this process's."""
+    while True:
+        try:
+            os.waitpid(-group, 0)
+        except ChildProcessError:
+            return
+
+
+def _log(error):
+    try:
+        os.write(2, ("pages are not copied beforehand: %s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace"))
+    except OSError:
+        # A full disk.
+        pass
 
 
 def runs(pid):
@@ -58,48 +109,32 @@ def runs(pid):
             start, end = (int(number, 16) for number in place.split("-"))
             pages.seek(start // _PAGE * _ENTRY.size)
             entries = pages.read((end - start) // _PAGE * _ENTRY.size)
+            # Of one mapping, since the next one may go.
+            run = None
             for offset in range(0, len(entries), _ENTRY.size):
                 (entry,) = _ENTRY.unpack_from(entries, offset)
                 if entry & (_IS_PRESENT | _IS_OWN | _IS_OF_FILE) != _IS_PRESENT | _IS_OWN:
+                    run = None
                     continue
-                address = start + offset // _ENTRY.size * _PAGE
-                if found and sum(found[-1]) == address:
-                    found[-1][1] += _PAGE
-                else:
-                    found.append([address, _PAGE])
+                if run is None:
+                    run = [start + offset // _ENTRY.size * _PAGE, 0]
+                    found.append(run)
+                run[1] += _PAGE
     return found
 
 
-def _tell(connection, find_runs):
-    """The life of the client. Never returns."""
-    try:
-        # With the scout it is ended as one.
-        os.setsid()
-        connection.sendall(frames.packed(json.dumps(find_runs()).encode()))
-    except Exception as error:
-        os.write(2, _why_not(error))
-    finally:
-        os._exit(0)
-
-
-def _why_not(error):
-    return ("pages are not copied beforehand: %s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace")
-
-
-def _ask(layers, title, identity):
+def _ask(plan):
     """Has a scout live, as its client, and looks at it."""
     secret = os.urandom(16).hex()
-    orders = dict(rehearsal.ORDERS, secret=secret, identity=user_process.plain_identity(identity, layers))
+    identity = user_process.plain_identity(plan.root_identity, plan.layers)
+    orders = dict(rehearsal.ORDERS, secret=secret, identity=identity, limits=_LIMITS)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        # Without a file. Who connects there knows no secret.
-        listener.bind("\0rookery-%s" % os.urandom(16).hex())
-        listener.listen(1)
         client.settimeout(_SECONDS)
-        client.connect(listener.getsockname())
+        _connect(listener, client, plan.workers)
         ours, theirs = socket.socketpair()
         scout = os.fork()
         if scout == 0:
-            _live(layers, title, listener.detach(), theirs.detach(), (client.detach(), ours.detach()))
+            _live(plan, listener.detach(), theirs.detach())
         try:
             # With its end all of it is over.
             theirs.close()
@@ -110,20 +145,36 @@ def _ask(layers, title, identity):
             _call(client, secret)
             return runs(scout)
         finally:
-            _end(scout, os.kill)
+            os.kill(scout, signal.SIGKILL)
+            os.waitpid(scout, 0)
 
 
-def _live(layers, title, listener, orders, others):
+def _connect(listener, client, directory):
+    """Where nobody else may look, and for this moment only."""
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = "/proc/self/fd/%d/scout-%d" % (held, os.getpid())
+    try:
+        listener.bind(path)
+        try:
+            listener.listen(1)
+            client.connect(path)
+        finally:
+            os.unlink(path)
+    finally:
+        os.close(held)
+
+
+def _live(plan, listener, orders):
     """The scout. Never returns."""
-    for descriptor in others:
-        os.close(descriptor)
     # Out of the way first.
     moved = [os.dup(listener), os.dup(orders)]
     for descriptor, place in zip(moved, (user_process.LISTENER, user_process.ORDERS)):
         os.dup2(descriptor, place)
+    process.close_all_but([0, 1, 2, user_process.LISTENER, user_process.ORDERS])
+    sys.dont_write_bytecode = True
     rookery_runtime.after_fork()
     # Nobody's code runs here, and where the filter comes last only a worker may put it on itself.
-    user_process.obey(layers, title)
+    user_process.obey(plan.layers, plan.title)
 
 
 def _call(client, secret):
@@ -150,13 +201,3 @@ def _receive(client, size):
             raise EOFError("the scout has ended")
         data += more
     return data
-
-
-def _end(pid, kill):
-    try:
-        kill(pid, signal.SIGKILL)
-    except OSError:
-        # It has ended.
-        pass
-    os.waitpid(pid, 0)
-

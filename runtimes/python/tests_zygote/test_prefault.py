@@ -1,12 +1,14 @@
 """What a worker copies before anybody asks for it: the pages that an instance writes to, as a scout has found them."""
+import errno
 import os
 import platform
 import re
+import signal
 import unittest
 
 from rookery_zygote import prefault, process, rehearsal
 
-from forked import Forked, Untitled
+from forked import Forked
 
 PAGE = os.sysconf('SC_PAGESIZE')
 #: With `MADV_POPULATE_WRITE`.
@@ -25,15 +27,12 @@ class Prefault(Forked):
         rehearsal.prepare(1)
         self.descriptors = os.listdir('/proc/self/fd')
 
-    def find(self, identity):
-        return prefault.find(self.plan.layers, Untitled(), identity)
-
     def check_it_left_nothing(self):
         self.assertEqual(os.listdir('/proc/self/fd'), self.descriptors)
         self.assertEqual(process.descendants(os.getpid()), [])
 
     def test_a_scout_says_what_it_has_written_and_leaves_nothing(self):
-        runs = self.find(self.plan.root_identity)
+        runs = prefault.find(self.plan)
         self.check_it_left_nothing()
         for start, size in runs:
             self.assertEqual((start % PAGE, size % PAGE), (0, 0))
@@ -42,12 +41,32 @@ class Prefault(Forked):
         self.assertEqual(sum(size for _start, size in runs), len(pages) * PAGE)
 
     def test_without_a_scout_there_is_nothing_to_copy(self):
-        self.assertEqual(self.find(None), [])
+        self.assertEqual(prefault.find(self.changed(root_identity=None)), [])
         self.check_it_left_nothing()
+
+    def test_a_scout_that_stands_still_is_ended_with_its_client(self):
+        self.addCleanup(setattr, prefault, '_SECONDS', prefault._SECONDS)
+        self.addCleanup(setattr, prefault.user_process, 'obey', prefault.user_process.obey)
+        prefault._SECONDS = 0.2
+        prefault.user_process.obey = lambda *_ignored: signal.pause()
+        self.assertEqual(prefault.find(self.plan), [])
+        self.check_it_left_nothing()
+
+    def test_a_scout_that_cannot_be_forked_is_done_without(self):
+        def fork():
+            raise OSError(errno.EAGAIN, 'no process is left')
+
+        self.addCleanup(setattr, os, 'fork', os.fork)
+        os.fork = fork
+        self.assertEqual(prefault.find(self.plan), [])
+        self.check_it_left_nothing()
+
+    def test_where_code_of_the_same_user_could_reach_into_it_there_is_no_scout(self):
+        self.assertEqual(prefault.find(self.changed('pid', 'user', 'user_limits')), [])
 
     @unittest.skipUnless(COPIES_EARLY, 'this kernel cannot copy pages before they are written to')
     def test_a_worker_has_pages_of_its_own_there_and_bears_with_what_is_not_there(self):
-        pages = pages_of(self.find(self.plan.root_identity))
+        pages = pages_of(prefault.find(self.plan))
 
         def missing(runs):
             forks = self.make_forks()
