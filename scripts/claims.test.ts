@@ -8,7 +8,10 @@ type Test = readonly [title: string, status: string, ...ancestors: string[]];
 
 function report(file: string, ...tests: Test[]): VitestReport {
   const assertionResults = tests.map(([title, status, ...ancestorTitles]) => ({ title, status, ancestorTitles }));
-  return { testResults: [{ name: `/work/${file}`, status: 'passed', startTime: 0, endTime: 0, assertionResults }] };
+  return {
+    testResults: [{ name: `/work/${file}`, status: 'passed', startTime: 0, endTime: 0, assertionResults }],
+    errors: [],
+  };
 }
 
 test('a claim is a line of a table with the file of its test and words of its title', () => {
@@ -83,7 +86,10 @@ describe('a claim', () => {
       'skipped',
       'x [skipped, docker: none]',
     ]);
-    const all = (...reports: VitestReport[]) => ({ testResults: reports.flatMap(each => each.testResults) });
+    const all = (...reports: VitestReport[]) => ({
+      testResults: reports.flatMap(each => each.testResults),
+      errors: [],
+    });
     expect(judgeClaims([SUITE], all(passed, cannot), [])).toEqual({ notShown: [], failures: [] });
     expect(judgeClaims([SUITE], all(passed, missing), []).notShown).toEqual([
       'claim not shown on this machine: Files stay inside (docker: none)',

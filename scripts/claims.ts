@@ -22,6 +22,12 @@ export interface VitestReport {
       readonly title: string;
     }[];
   }[];
+  /** What `errors-reporter.ts` adds: errors that no test caught, as an unhandled rejection is one. They fail the run. */
+  readonly errors: readonly {
+    /** The absolute path of the file that ran then; null when none is known. */
+    readonly file: string | null;
+    readonly text: string;
+  }[];
 }
 
 /** What a run says of the claims. */

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
 import { judgeClaims, readClaims, type VitestReport } from './claims.ts';
 import { ARGUMENTS, bin, ROOT, run } from './command.ts';
+import { ERRORS_FILE } from './errors-reporter.ts';
 import { findInterpreters } from './pythons.ts';
 import { filesToRunAgain, MOST_FILES, settle } from './second-run.ts';
 import { readUnittest, type Tally } from './unittest-summary.ts';
@@ -22,6 +23,8 @@ const TEMPORARY = { TMPDIR: temporary, ROOKERY_TEST_KEPT_DIR: process.env.ROOKER
 chmodSync(temporary, 0o1777);
 const MOST_LINES_OF_LEFT = 20;
 const total = { passed: 0, failed: 0, skipped: 0 };
+/** What must not be looked for in a long log: it stands right before the last line. */
+const lastWords: string[] = [];
 const PYTHON_ROOT = join(ROOT, 'runtimes/python');
 
 function add(tally: Tally): void {
@@ -30,18 +33,21 @@ function add(tally: Tally): void {
   total.skipped += tally.skipped;
 }
 
+function endWith(sentence: string): void {
+  lastWords.push(sentence);
+}
+
 /** Null: Vitest wrote no report. */
-async function vitest(
-  reportFile: string,
-  args: readonly string[],
-): Promise<{ code: number; report: VitestReport | null }> {
-  const { code } = await run(
-    bin('vitest'),
-    ['run', '--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`, ...args],
-    { env: { ROOKERY_TEST_BUILT: '1', ...TEMPORARY } },
-  );
+async function vitest(name: string, args: readonly string[]): Promise<{ code: number; report: VitestReport | null }> {
+  const [resultsFile, errorsFile] = [join(scratch, `${name}.json`), join(scratch, `${name}-errors.json`)];
+  const reporters = ['default', 'json', join(ROOT, 'scripts/errors-reporter.ts')].map(each => `--reporter=${each}`);
+  const { code } = await run(bin('vitest'), ['run', ...reporters, `--outputFile.json=${resultsFile}`, ...args], {
+    env: { ROOKERY_TEST_BUILT: '1', [ERRORS_FILE]: errorsFile, ...TEMPORARY },
+  });
+  const read = <T>(path: string) => JSON.parse(readFileSync(path, 'utf8')) as T;
   try {
-    return { code, report: JSON.parse(readFileSync(reportFile, 'utf8')) as VitestReport };
+    const { testResults } = read<Pick<VitestReport, 'testResults'>>(resultsFile);
+    return { code, report: { testResults, errors: read<VitestReport['errors']>(errorsFile) } };
   } catch {
     return { code, report: null };
   }
@@ -49,13 +55,13 @@ async function vitest(
 
 /** The whole suite shares two cores: a test that fails among all others is judged by a run of its file alone, and named if that passes. */
 async function vitestTwice(): Promise<{ code: number; report: VitestReport | null }> {
-  const first = await vitest(join(scratch, 'vitest.json'), ARGUMENTS);
+  const first = await vitest('all', ARGUMENTS);
   const again = first.report === null || ARGUMENTS.length > 0 ? [] : filesToRunAgain(first.report);
   if (first.report === null || again.length === 0) return first;
-  const second = await vitest(join(scratch, 'vitest-again.json'), again);
+  const second = await vitest('again', again);
   if (second.report === null) return first;
   const { report, unstable } = settle(first.report, second.report);
-  for (const title of unstable) console.log(`unstable: failed among all tests, passed alone: ${title}`);
+  for (const title of unstable) endWith(`unstable: failed among all tests, passed alone: ${title}`);
   return { code: second.code, report };
 }
 
@@ -63,15 +69,22 @@ async function runVitest(): Promise<Tally> {
   const { code, report } = await vitestTwice();
   const tally = { passed: 0, failed: 0, skipped: 0 };
   const skippedSuites = new Set<string>();
-  if (report === null) return { passed: 0, failed: 1, skipped: 0 };
+  if (report === null) {
+    endWith(`Vitest ended with ${code} and without a report`);
+    return { passed: 0, failed: 1, skipped: 0 };
+  }
   for (const file of report.testResults) {
     // A file that could not be loaded has no tests, and is a failure all the same.
-    if (file.status === 'failed' && !file.assertionResults.some(result => result.status === 'failed'))
+    if (file.status === 'failed' && !file.assertionResults.some(result => result.status === 'failed')) {
       tally.failed += 1;
-    for (const { status, ancestorTitles } of file.assertionResults) {
+      endWith(`failed: ${file.name}, as a whole`);
+    }
+    for (const { status, ancestorTitles, title } of file.assertionResults) {
       if (status === 'passed') tally.passed += 1;
-      else if (status === 'failed') tally.failed += 1;
-      else {
+      else if (status === 'failed') {
+        tally.failed += 1;
+        endWith(`failed: ${[...ancestorTitles, title].join(' > ')} (${file.name})`);
+      } else {
         tally.skipped += 1;
         skippedSuites.add(ancestorTitles.find(title => title.includes('[skipped')) ?? ancestorTitles.join(' > '));
       }
@@ -83,11 +96,17 @@ async function runVitest(): Promise<Tally> {
     const page = readFileSync(join(ROOT, 'docs/security.md'), 'utf8');
     const required = (process.env.REQUIRE ?? '').split(',').map(part => part.trim());
     const { notShown, failures } = judgeClaims(readClaims(page), report, required);
-    for (const sentence of [...notShown, ...failures]) console.log(sentence);
+    for (const sentence of notShown) console.log(sentence);
+    failures.forEach(endWith);
     tally.failed += failures.length;
   }
-  // An error outside of any test (an unhandled rejection) fails the run although each test passed.
-  if (code !== 0 && tally.failed === 0) tally.failed = 1;
+  for (const { file, text } of report.errors)
+    endWith(`an error that no test caught, in ${file ?? 'no file that is known'}: ${text}`);
+  tally.failed += report.errors.length;
+  if (code !== 0 && tally.failed === 0) {
+    endWith(`Vitest ended with ${code} though no test failed`);
+    tally.failed = 1;
+  }
   return tally;
 }
 
@@ -120,7 +139,8 @@ async function runPythons(interpreters: readonly Interpreter[]): Promise<void> {
   for (const { run: again, tally } of failed) {
     const second = failed.length > MOST_FILES ? tally : await runPython(again);
     if (second.failed === 0)
-      console.log(`unstable: failed beside another, passed alone: python${again.interpreter.version} ${again.suite}`);
+      endWith(`unstable: failed beside another, passed alone: python${again.interpreter.version} ${again.suite}`);
+    else endWith(`failed: python${again.interpreter.version} ${again.suite} (its output is above)`);
     add(second);
   }
 }
@@ -154,12 +174,15 @@ function treeOf(path: string): readonly string[] {
 
 try {
   const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts']);
-  if (build.code !== 0) add({ passed: 0, failed: 1, skipped: 0 });
+  if (build.code !== 0) {
+    endWith('failed: scripts/build.ts');
+    add({ passed: 0, failed: 1, skipped: 0 });
+  }
   add(await runVitest());
   if (ARGUMENTS.length === 0) {
     const interpreters = await findInterpreters();
     if (interpreters.length === 0) {
-      console.log('no Python 3.6 or newer was found: the runtime cannot be tested');
+      endWith('no Python 3.6 or newer was found: the runtime cannot be tested');
       add({ passed: 0, failed: 1, skipped: 0 });
     }
     await runPythons(interpreters);
@@ -167,12 +190,13 @@ try {
   // tsx keeps what it has compiled.
   const left = readdirSync(temporary).filter(name => !name.startsWith('tsx-'));
   for (const name of left) {
-    console.log(`left in the temporary directory: ${name}`);
-    for (const path of treeOf(join(temporary, name)).slice(0, MOST_LINES_OF_LEFT)) console.log(`  ${path}`);
+    endWith(`left in the temporary directory: ${name}`);
+    for (const path of treeOf(join(temporary, name)).slice(0, MOST_LINES_OF_LEFT)) endWith(`  ${path}`);
   }
   if (left.length > 0) total.failed += 1;
 } finally {
   for (const directory of [scratch, temporary]) rmSync(directory, { recursive: true, force: true });
 }
 process.exitCode = total.failed > 0 ? 1 : 0;
+for (const sentence of lastWords) console.log(sentence);
 console.log(line(total));

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 import uuid
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -49,6 +50,11 @@ class RuntimeProcess(object):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, 'w') as file:
             file.write(textwrap.dedent(text))
+
+    def wait_for(self, name):
+        """Until the code has written this file."""
+        while not os.path.exists(os.path.join(self.code_path, name)):
+            time.sleep(0.001)
 
     def __enter__(self):
         return self

@@ -1,4 +1,4 @@
-import time
+import os
 import unittest
 
 from client import RuntimeProcess
@@ -62,11 +62,8 @@ def cancel(control, call_id, reason):
 
 class Cancel(unittest.TestCase):
     def begun(self, runtime):
-        import os
-        path = os.path.join(runtime.code_path, 'begun')
-        while not os.path.exists(path):
-            time.sleep(0.001)
-        os.unlink(path)
+        runtime.wait_for('begun')
+        os.unlink(os.path.join(runtime.code_path, 'begun'))
 
     def test_a_running_call_is_interrupted_also_in_a_system_call_and_the_next_one_is_not(self):
         for handler, events, concurrency in (

@@ -60,10 +60,6 @@ class Threads(unittest.TestCase):
         for number in range(100):
             self.assertEqual(data.call(number).value, number)
 
-    def until(self, runtime, name):
-        while not os.path.exists(os.path.join(runtime.code_path, name)):
-            time.sleep(0.001)
-
     def test_calls_that_wait_for_each_other_run_at_once_whatever_ran_before(self):
         with RuntimeProcess({'main.py': CODE}) as runtime:
             data, _ = runtime.init(concurrency=4)
@@ -82,7 +78,7 @@ class Threads(unittest.TestCase):
                 other, _ = runtime.open()
                 self.warm(data)
                 long = data.start(event)
-                self.until(runtime, 'begun')
+                runtime.wait_for('begun')
                 self.assertEqual(data.call('next').value, 'next')
                 self.assertEqual(other.call('of another').value, 'of another')
                 control.send(protocol.PING, 0)
@@ -100,7 +96,7 @@ class Threads(unittest.TestCase):
             data, control = runtime.init(concurrency=2)
             self.warm(data)
             busy = {data.start('wait'), data.start('wait')}
-            self.until(runtime, 'begun')
+            runtime.wait_for('begun')
             waiting = data.start('never')
             control.send(protocol.CANCEL, waiting, {'reason': 'timeout'})
             answer = data.receive()
@@ -144,7 +140,7 @@ class Threads(unittest.TestCase):
             self.assertIs(data.call('main').value, False)
             for _ in range(3):
                 self.assertEqual(data.call('alarm').value, 'alarm')
-            self.until(runtime, 'rung')
+            runtime.wait_for('rung')
             self.warm(data)
             another, _ = runtime.open()
             self.warm(another)
