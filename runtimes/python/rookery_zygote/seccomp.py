@@ -130,7 +130,14 @@ _IOCTL = {"x86_64": 16, "aarch64": 29}
 _PRLIMIT = {"x86_64": 302, "aarch64": 261}
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
+#: Fewer make more instructions, which the kernel has to translate.
+_MOST_IN_A_ROW = 3
+
+#: Instructions that a comparison can skip.
+_LONGEST_SKIP = 255
+
 _LOAD = 0x20
+_JUMP = 0x05
 _JUMP_EQUAL = 0x15
 _JUMP_GREATER_EQUAL = 0x35
 _JUMP_SET = 0x45
@@ -147,56 +154,42 @@ def _instruction(code, true, false, value):
     return struct.pack("=HBBI", code, true, false, value)
 
 
-def _mode_check(call, mode_index, flags_index, denied, allow):
+def _mode_check(mode_index, flags_index, denied, allow):
     check = []
     if flags_index is not None:
         check = [_instruction(_LOAD, 0, 0, _argument_at(flags_index)), _instruction(_JUMP_SET, 0, 3, CREATES)]
-    check += [
+    return check + [
         _instruction(_LOAD, 0, 0, _argument_at(mode_index)),
         _instruction(_JUMP_SET, 0, 1, SET_IDS),
         denied,
         allow,
     ]
-    return [_instruction(_JUMP_EQUAL, 0, len(check), call)] + check
 
 
-def program(machine):
-    """The filter as BPF bytes, or None for a machine whose system calls are not in the table."""
-    if machine not in _AUDIT_ARCH:
-        return None
+def _one_of(values, denied, allow):
+    """Allows the first argument to be one of them."""
+    checks = [_instruction(_JUMP_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
+    return [_instruction(_LOAD, 0, 0, _argument_at(0))] + checks + [denied, allow]
+
+
+def _rules(machine, allow):
+    """What is not simply allowed: the number of a call → the instructions that decide about it, the last a return."""
     column = 1 if machine == "x86_64" else 2
     eperm = _instruction(_RETURN, 0, 0, _ERRNO | _EPERM)
     enosys = _instruction(_RETURN, 0, 0, _ERRNO | _ENOSYS)
-    allow = _instruction(_RETURN, 0, 0, _ALLOW)
-    number = _instruction(_LOAD, 0, 0, _NUMBER_AT)
-    code = [
-        _instruction(_LOAD, 0, 0, _ARCH_AT),
-        _instruction(_JUMP_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
-        # 32-bit programs have other numbers: none of their calls passes.
-        eperm,
-        number,
-    ]
-    if machine == "x86_64":
-        # The x32 variants of all calls.
-        code += [_instruction(_JUMP_GREATER_EQUAL, 0, 1, 0x40000000), enosys]
-    # First, because files are opened often, and what is looked at by argument is not remembered by the kernel.
-    for entry in MODES:
-        if entry[column] is not None:
-            code += _mode_check(entry[column], entry[3], entry[4], eperm, allow)
-    for names, verdict in ((DENIED, eperm), (ABSENT, enosys)):
-        for entry in names:
-            if entry[column] is not None:
-                code += [_instruction(_JUMP_EQUAL, 0, 1, entry[column]), verdict]
+    unsupported = _instruction(_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)
+    rules = {entry[column]: [eperm] for entry in DENIED}
+    rules.update((entry[column], [enosys]) for entry in ABSENT)
+    rules.update((entry[column], _mode_check(entry[3], entry[4], eperm, allow)) for entry in MODES)
+    rules.pop(None, None)
     for call, flags in ((_CLONE, CLONE_NAMESPACES), (_UNSHARE, NAMESPACES)):
-        code += [
-            _instruction(_JUMP_EQUAL, 0, 4, call[machine]),
+        rules[call[machine]] = [
             _instruction(_LOAD, 0, 0, _argument_at(0)),
             _instruction(_JUMP_SET, 0, 1, flags),
             eperm,
             allow,
         ]
-    code += [
-        _instruction(_JUMP_EQUAL, 0, 5, _IOCTL[machine]),
+    rules[_IOCTL[machine]] = [
         _instruction(_LOAD, 0, 0, _argument_at(1)),
         _instruction(_JUMP_EQUAL, 1, 0, _TIOCSTI),
         _instruction(_JUMP_EQUAL, 0, 1, _TIOCLINUX),
@@ -204,8 +197,7 @@ def program(machine):
         allow,
     ]
     # New limits (the third argument, a pointer) for nobody but oneself (the first, 0): code with the same uid could end init.
-    code += [
-        _instruction(_JUMP_EQUAL, 0, 8, _PRLIMIT[machine]),
+    rules[_PRLIMIT[machine]] = [
         _instruction(_LOAD, 0, 0, _argument_at(0)),
         _instruction(_JUMP_EQUAL, 5, 0, 0),
         _instruction(_LOAD, 0, 0, _argument_at(2)),
@@ -215,21 +207,66 @@ def program(machine):
         eperm,
         allow,
     ]
-    unsupported = _instruction(_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)
-    for call, values, verdict in (
-        (_PERSONALITY, PERSONALITIES, eperm),
-        (_SOCKET, FAMILIES, unsupported),
-        (_SOCKETPAIR, FAMILIES, unsupported),
-    ):
+    rules[_PERSONALITY[machine]] = _one_of(PERSONALITIES, eperm, allow)
+    for call in (_SOCKET, _SOCKETPAIR):
+        rules[call[machine]] = _one_of(FAMILIES, unsupported, allow)
+    return rules
+
+
+def _ranges(rules):
+    """`(first, last, instructions)` of each, sorted; neighbours with the same verdict are one."""
+    ranges = []
+    for number, code in sorted(rules.items()):
+        if ranges and len(code) == 1 and ranges[-1][1:] == (number - 1, code):
+            ranges[-1] = (ranges[-1][0], number, code)
+        else:
+            ranges.append((number, number, code))
+    return ranges
+
+
+def _decide(ranges, otherwise):
+    """
+    With the number loaded. By halves: the kernel runs the filter for every number that there is when a process installs it, to remember those
+    that are always allowed, and later for every call of the others.
+    """
+    if len(ranges) > _MOST_IN_A_ROW:
+        middle = len(ranges) // 2
+        below, above = _decide(ranges[:middle], otherwise), _decide(ranges[middle:], otherwise)
+        limit = ranges[middle][0]
+        over = [_instruction(_JUMP_GREATER_EQUAL, min(len(below), _LONGEST_SKIP), 0, limit)]
+        if len(below) > _LONGEST_SKIP:
+            over = [_instruction(_JUMP_GREATER_EQUAL, 0, 1, limit), _instruction(_JUMP, 0, 0, len(below))]
+        return over + below + above
+    decided = []
+    for first, last, code in ranges:
+        if first == last:
+            decided.append(_instruction(_JUMP_EQUAL, 0, len(code), first))
+        else:
+            decided.append(_instruction(_JUMP_GREATER_EQUAL, 0, len(code) + 1, first))
+            decided.append(_instruction(_JUMP_GREATER_EQUAL, len(code), 0, last + 1))
+        decided += code
+    return decided + [otherwise]
+
+
+def program(machine):
+    """The filter as BPF bytes, or None for a machine whose system calls are not in the table."""
+    if machine not in _AUDIT_ARCH:
+        return None
+    allow = _instruction(_RETURN, 0, 0, _ALLOW)
+    code = [
+        _instruction(_LOAD, 0, 0, _ARCH_AT),
+        _instruction(_JUMP_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
+        # 32-bit programs have other numbers: none of their calls passes.
+        _instruction(_RETURN, 0, 0, _ERRNO | _EPERM),
+        _instruction(_LOAD, 0, 0, _NUMBER_AT),
+    ]
+    if machine == "x86_64":
+        # The x32 variants of all calls.
         code += [
-            _instruction(_JUMP_EQUAL, 0, len(values) + 3, call[machine]),
-            _instruction(_LOAD, 0, 0, _argument_at(0)),
+            _instruction(_JUMP_GREATER_EQUAL, 0, 1, 0x40000000),
+            _instruction(_RETURN, 0, 0, _ERRNO | _ENOSYS),
         ]
-        for index, value in enumerate(values):
-            code.append(_instruction(_JUMP_EQUAL, len(values) - index, 0, value))
-        code += [verdict, allow]
-    code.append(allow)
-    return b"".join(code)
+    return b"".join(code + _decide(_ranges(_rules(machine, allow)), allow))
 
 
 #: Made once: every worker installs it.
