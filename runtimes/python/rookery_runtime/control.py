@@ -18,7 +18,7 @@ from .connection import Connection
 from .execution import cancelled_frame
 from .failures import log, log_exception
 from .protocol import ProtocolError
-from .reading import end_without_descriptors, read
+from .reading import end_without_descriptors, read, read_rest
 from .version import __version__
 
 _RUNTIME = 'python%s' % platform.python_version()
@@ -390,7 +390,8 @@ class Control(object):
         runtime.stopping = True
         self.assign()
         for connection in self._data:
-            self._read_the_rest(connection)
+            # To be refused.
+            read_rest(connection, _LAST_READS)
             for call_id in list(connection.queued):
                 if connection.queued.pop(call_id, None) is not None:
                     connection.send(protocol.error_frame(call_id, protocol.CODE_PROTOCOL, 'the instance is stopping'))
@@ -400,12 +401,6 @@ class Control(object):
             runtime.step.reason = 'stop'
             self.cancel_step(runtime.step)
         runtime.reader.wake()
-
-    def _read_the_rest(self, connection):
-        """What still waits in the kernel, to be refused; an end with unread bytes would take the answers before it along."""
-        for _ in range(_LAST_READS):
-            if not read(connection):
-                return
 
     def _stop_late(self, grace_seconds):
         what = 'pre_stop' if self._runtime.in_pre_stop else 'stopping the running calls'
@@ -418,7 +413,8 @@ class Control(object):
         self._end_lock.acquire()
         try:
             for connection in self._data:
-                self._read_the_rest(connection)
+                # An end with unread bytes would take the answers before it along.
+                read_rest(connection, _LAST_READS)
             for connection in self._stoppers:
                 connection.send(protocol.json_frame(protocol.STOPPED, 0, {} if error is None else {'error': error}))
         finally:

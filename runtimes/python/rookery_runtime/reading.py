@@ -193,3 +193,12 @@ def read(connection):
         log('rookery_runtime: closed a connection: %s' % error)
     connection.shut()
     return False
+
+
+def read_rest(connection, most):
+    """Reads what waits in the kernel, at most that many times."""
+    waiting = select.poll()
+    waiting.register(connection.fd, select.POLLIN)
+    for _ in range(most):
+        if not waiting.poll(0) or not read(connection):
+            return

@@ -31,8 +31,9 @@ _LOOK_SECONDS = 0.002
 #: After so many workers in a row that could not be made, none is made until somebody asks for one.
 _MOST_FAILURES = 3
 _ETC_REFRESH_SECONDS = 1.0
-#: How long after a start the next worker is made, while half of them are there: what was started loads its code and answers a call meanwhile.
-_REFILL_SECONDS = 0.015
+#: How long after a start the next worker is made, while half of them are there: what was started loads its code and answers a call meanwhile, and
+#: many are deleted right after that.
+_REFILL_SECONDS = 0.02
 #: The sockets of starts, and the networks that their workers are in; None: the usual one.
 _STARTS = {"start": None, "start-own": forking.OWN, "start-none": forking.NONE}
 
