@@ -19,4 +19,7 @@ struct identity {
  */
 void find_identity(struct identity *found, const char *user);
 
+/* Finds that of root before anybody asks for it: the next `find_identity` has it without a search, unless the host's users have changed meanwhile. */
+void find_usual_identity(void);
+
 #endif

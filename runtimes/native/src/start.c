@@ -594,6 +594,7 @@ static void go_on(void)
 static void prepare(void)
 {
     if (sandbox->connection < 0) {
+        find_usual_identity();
         tell("ready", json_get(facts, "pid"));
         sandbox->connection = take_connection(worker->control);
         if (sandbox->connection < 0)

@@ -11,7 +11,7 @@ import unittest
 from rookery_zygote import frames, native, syscalls
 
 SECONDS = 30
-_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 POLICY = {'closed': ['/data', '/run/docker', '/run/docker.sock', '/var/lib/docker'], 'allow': None}
 ID = 'one'
 

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 from rookery_zygote import frames
-from starting import ID, POLICY, Starting
+from starting import ID, MS_BIND, POLICY, Starting, mount
 
 OUTSIDE = ' (mounts.allow does not name it)'
 NO_FILE = ' (it is neither a file nor a directory)'
@@ -132,6 +132,42 @@ class Users(Starting):
             file = {'user': 'passwd', 'group': 'group'}[kind]
             self.assertEqual(self.refused(user=user), '%s %s does not exist in /etc/%s of this host' % (kind, name, file))
             self.setUp()
+
+
+@unittest.skipUnless(may_mount(), 'needs the right to mount')
+class UsualUser(Starting):
+    """A worker finds it while it waits."""
+
+    def setUp(self):
+        super(UsualUser, self).setUp()
+        self.groups = os.path.join(self.base, 'group')
+        self.write('root:x:0:\nfirst:x:1111:root\n')
+
+    def write(self, text):
+        with open(self.groups, 'w') as file:
+            file.write(text)
+
+    def furnish(self, root):
+        mount(self.groups, '/etc/group', None, MS_BIND)
+
+    def groups_of(self, user, meanwhile=None):
+        self.begin(root=True)
+        self.assertEqual(json.loads(self.control.recv(4096).decode()), {'ready': 42})
+        if meanwhile is not None:
+            self.write(meanwhile)
+        self.assertTrue(self.ask(user=user)['ok'])
+        identity = frames.read_message(self.orders)['identity']
+        self.end()
+        return identity['uid'], sorted(identity['groups'])
+
+    def test_it_is_root_with_its_groups(self):
+        self.assertEqual(self.groups_of(''), (0, [0, 1111]))
+
+    def test_users_that_change_meanwhile_count(self):
+        self.assertEqual(self.groups_of('', 'root:x:0:\nsecond:x:2222:root\n'), (0, [0, 2222]))
+
+    def test_another_one_is_searched_for(self):
+        self.assertEqual(self.groups_of('54321'), (54321, [54321]))
 
 
 class Limits(Starting):
