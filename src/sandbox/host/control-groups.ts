@@ -27,14 +27,17 @@ export interface ControlGroups {
 /** Removes them. False when a process in them does not end. */
 export async function removeGroups(groups: ControlGroups): Promise<boolean> {
   // With version 2 it is one directory for all.
-  const paths = [...new Set(Object.values(groups.paths))];
+  let left = [...new Set(Object.values(groups.paths))];
+  const areRemoved = () => {
+    left = left.filter(path => !isRemoved(path));
+    return left.length === 0 || undefined;
+  };
   const untilMs = performance.now() + LEAVING_MS;
   while (performance.now() < untilMs) {
-    // A process leaves all of its groups in the same moment.
-    if (paths.every(isRemoved)) return true;
+    if (areRemoved()) return true;
     await setImmediate();
   }
-  return (await poll(REMOVE_TRIES, REMOVE_PAUSES, async () => paths.every(isRemoved) || undefined)) === true;
+  return (await poll(REMOVE_TRIES, REMOVE_PAUSES, async () => areRemoved())) === true;
 }
 
 /**
