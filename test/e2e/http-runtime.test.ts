@@ -222,8 +222,9 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
   test('its output is the log, and SIGTERM is its pre_stop', async () => {
     const id = await create('output');
     await bed.invoke(id, { do: 'print' });
-    const logs = await fetch(`${bed.server.frontendUrl}/api/agent/${id}/logs?tail=10`);
-    expect(await logs.text()).toContain('a line of the server');
+    const logs = async () => await (await fetch(`${bed.server.frontendUrl}/api/agent/${id}/logs?tail=10`)).text();
+    // What the server writes has another way than its answer.
+    await expect.poll(logs).toContain('a line of the server');
     await remove(id);
     expect(noteOf(id)).toContain('terminated');
   });
