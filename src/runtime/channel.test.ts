@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ScriptedRuntime } from '../../test/fakes/scripted-runtime.ts';
 import { type Call, Channel, ChannelClosed } from './channel.ts';
 import { encodeFrame } from './frames.ts';
@@ -108,6 +108,92 @@ test('what has to be said while the code loads opens the control connection', as
   const channel = await Channel.open({ kind: 'unix', path }, 'secret', SIGNAL(), {} as Init);
   expect(await channel.stop(1, SIGNAL())).toEqual({});
   channel.close();
+});
+
+describe('a runtime that takes STOP over the data connection', () => {
+  const stopped = () => encodeFrame(FRAME.STOPPED, 0, '{}');
+  const framesOf = (type: number) => runtime.frames.filter(frame => frame.type === type).map(({ role }) => role);
+
+  beforeEach(async () => {
+    const hello = { version: 1, runtime: 'scripted', sdk: 'scripted/1', state: 'ready', stopsOverData: true };
+    runtime.answer = () => encodeFrame(FRAME.HELLO_OK, 0, JSON.stringify(hello));
+    runtime.onFrame = ({ type }, socket) => {
+      if (type === FRAME.INIT) socket.write(encodeFrame(FRAME.INIT_OK, 0, '{"loadMicros":1,"initMicros":1}'));
+      if (type === FRAME.STOP) socket.write(stopped());
+    };
+    await runtime.listen(path);
+  });
+
+  const openWith = async (init?: Init) => {
+    const channel = await Channel.open({ kind: 'unix', path }, 'secret', SIGNAL(), init);
+    if (init !== undefined) await channel.initialized(SIGNAL());
+    return channel;
+  };
+
+  test.each([undefined, {} as Init])('needs no control connection for a short life (INIT: %o)', async init => {
+    const channel = await openWith(init);
+    expect(await channel.stop(1, SIGNAL())).toEqual({});
+    expect(framesOf(FRAME.STOP)).toEqual(['data']);
+    runtime.sockets.get('data')?.destroy();
+    await channel.closed;
+    expect([...runtime.sockets.keys()]).toEqual(['data']);
+  });
+
+  test.each([undefined, {} as Init])(
+    'has its control connection after a while, and hears STOP there then (INIT: %o)',
+    async init => {
+      vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+      const channel = await openWith(init);
+      await vi.advanceTimersByTimeAsync(999);
+      expect([...runtime.sockets.keys()]).toEqual(['data']);
+      await vi.advanceTimersByTimeAsync(1001);
+      vi.useRealTimers();
+      await vi.waitFor(() => expect([...runtime.sockets.keys()]).toEqual(['data', 'control']));
+      expect(await channel.stop(1, SIGNAL())).toEqual({});
+      expect(framesOf(FRAME.STOP)).toEqual(['control']);
+      channel.close();
+    },
+  );
+
+  test('a channel that has closed opens no control connection any more', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const channel = await openWith({} as Init);
+    channel.close();
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  test('hears STOP over the control connection while a call of ours runs', async () => {
+    const channel = await openWith({} as Init);
+    const call = channel.call(CALL);
+    expect(await channel.stop(1, SIGNAL())).toEqual({});
+    expect(framesOf(FRAME.STOP)).toEqual(['control']);
+    channel.close();
+    await expect(call).rejects.toBeInstanceOf(ChannelClosed);
+  });
+
+  test('that does not read it hears it over the control connection too', async () => {
+    const channel = await openWith({} as Init);
+    runtime.onFrame = ({ type }, socket) => {
+      if (type === FRAME.STOP && socket === runtime.sockets.get('control')) socket.write(stopped());
+    };
+    expect(await channel.stop(1, SIGNAL())).toEqual({});
+    expect(framesOf(FRAME.STOP)).toEqual(['data', 'control']);
+    channel.close();
+  });
+
+  test('that ends without an answer has stopped', async () => {
+    const channel = await openWith({} as Init);
+    runtime.onFrame = (_, socket) => socket.destroy();
+    expect(await channel.stop(1, SIGNAL())).toEqual({});
+    await channel.closed;
+  });
+
+  test('that says STOPPED unasked breaks the protocol', async () => {
+    const channel = await openWith({} as Init);
+    runtime.sockets.get('data')?.write(stopped());
+    await channel.closed;
+    expect(channel.closedBecause).toBe('the runtime broke the protocol: STOPPED that answers nothing');
+  });
 });
 
 test('a runtime that refuses the control connection afterwards has lost the channel', async () => {

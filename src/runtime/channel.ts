@@ -72,6 +72,8 @@ export const CONNECTION_LOST = 'the connection to the instance was lost';
 export const STREAM_CREDIT_BYTES = 256 * 1024;
 /** Its length is a u16. */
 const MAX_CALL_HEADER_BYTES = 0xffff;
+/** How long a runtime in which nothing of ours runs may leave a STOP unread before it hears it over the control connection: other code may keep it busy. */
+const UNREAD_STOP_MS = 100;
 /** For the last words on the control socket when a runtime that was asked to stop has closed its data socket. */
 const LAST_WORDS_MS = 1000;
 /**
@@ -104,6 +106,8 @@ export class Channel {
   /** INITs that are not answered. */
   #inits: number;
   #onStopped: ((stopped: Stopped) => void) | undefined;
+  /** STOP went out over the data connection. */
+  #stopsOverData = false;
   readonly #owner = {
     cancel: (callId: number, reason: Cancel['reason']) => this.#cancel(callId, reason),
     abandon: (callId: number, reason: Cancel['reason']) => this.#abandon(callId, reason),
@@ -140,27 +144,21 @@ export class Channel {
   /**
    * Connects, and keeps trying while nothing listens yet, until `signal` aborts. With `init` the code begins to load in the same
    * round trip; `initialized` tells what became of it. The control connection is opened after that then, or when it is needed: whoever
-   * has just started a runtime waits for nothing else. Fails with `unavailable` (refused by the runtime, or ended) or
+   * has just started a runtime waits for nothing else. That of a runtime that `stopsOverData` always comes later. Fails with `unavailable` (refused by the runtime, or ended) or
    * `deadline_exceeded` (`signal`).
    */
   static async open(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal, init?: Init): Promise<Channel> {
     const client = randomUUID();
     const connectData = () => connect(endpoint, { secret, client, role: 'data' }, signal, init && encodeInit(init));
     const connectControl = (over: AbortSignal) => connect(endpoint, { secret, client, role: 'control' }, over);
-    if (init !== undefined) return new Channel(await connectData(), 1, connectControl);
-    const connections = await Promise.allSettled([connectData(), connectControl(signal)]);
-    const [data, control] = connections;
-    if (data.status === 'fulfilled' && control.status === 'fulfilled') {
-      const channel = new Channel(data.value, 0, connectControl);
-      channel.#control.take(control.value);
-      return channel;
-    }
-    let failure: unknown;
-    for (const connection of connections) {
-      if (connection.status === 'fulfilled') connection.value.socket.destroy();
-      else failure ??= connection.reason;
-    }
-    throw failure;
+    const data = await connectData();
+    const opensControl = init === undefined && !data.hello.stopsOverData;
+    // Nothing of the data connection is read before the other one is there.
+    const control = opensControl ? await connectControl(signal).catch(letGoOf(data)) : undefined;
+    const channel = new Channel(data, init === undefined ? 0 : 1, connectControl);
+    if (control !== undefined) channel.#control.take(control);
+    else if (init === undefined) channel.#control.openLater();
+    return channel;
   }
 
   /** Calls that hold a slot in the runtime: running, queued, or given up and not yet answered. */
@@ -255,12 +253,21 @@ export class Channel {
     const stopped = new Promise<Stopped>(resolve => {
       this.#onStopped = resolve;
     });
-    this.#control.write(encodeFrame(FRAME.STOP, 0, JSON.stringify({ graceMs })));
+    const frame = encodeFrame(FRAME.STOP, 0, JSON.stringify({ graceMs }));
+    const isQuiet = this.inFlight === 0 && this.#inits === 0;
+    this.#stopsOverData = this.hello.stopsOverData === true && isQuiet && !this.#control.isUsed;
+    let unread: NodeJS.Timeout | undefined;
+    if (this.#stopsOverData) {
+      this.#data.write(frame);
+      unread = setTimeout(() => this.#control.write(frame), UNREAD_STOP_MS);
+    } else this.#control.write(frame);
     try {
       return await this.#orClosed(stopped, signal, 'the runtime did not stop in time');
     } catch (error) {
       if (error instanceof ChannelClosed) return {};
       throw error;
+    } finally {
+      clearTimeout(unread);
     }
   }
 
@@ -279,7 +286,7 @@ export class Channel {
   }
 
   #onDataClosed(why: string | null): void {
-    if (this.#onStopped === undefined || this.#control.isEnded) {
+    if (this.#onStopped === undefined || this.#control.isEnded || !this.#control.isUsed) {
       this.#end(why);
       return;
     }
@@ -322,6 +329,7 @@ export class Channel {
     checkSize(type, payloadBytes);
     if (callId === 0) {
       if ((type === FRAME.INIT_OK || type === FRAME.ERROR) && this.#inits > 0) return true;
+      if (type === FRAME.STOPPED && this.#stopsOverData) return true;
       throw new ProtocolError(`${nameOf(type)} that answers nothing`);
     }
     const pending = this.#pending.get(callId);
@@ -334,7 +342,8 @@ export class Channel {
 
   #onDataFrame({ type, callId, payload }: Frame): void {
     if (callId === 0) {
-      this.#onInitFrame(type, payload);
+      if (type === FRAME.STOPPED) this.#onStopped?.(decodeStopped(payload));
+      else this.#onInitFrame(type, payload);
       return;
     }
     const pending = this.#pending.get(callId);
@@ -359,8 +368,10 @@ export class Channel {
       type === FRAME.INIT_OK ? { ok: true, timing: decodeInitOk(payload) } : { ok: false, error: decodeError(payload) };
     this.#inits -= 1;
     this.#onInit(outcome);
+    if (this.#control.isUsed) return;
+    if (this.hello.stopsOverData) this.#control.openLater();
     // Behind what waits for the outcome.
-    setImmediate(() => this.#control.open());
+    else setImmediate(() => this.#control.open());
   }
 
   #admitControl(type: number, callId: number, payloadBytes: number): boolean {
@@ -396,6 +407,14 @@ export class Channel {
       }
     });
   }
+}
+
+/** What becomes of it when the other connection fails. */
+function letGoOf({ socket }: Connection): (error: unknown) => never {
+  return error => {
+    socket.destroy();
+    throw error;
+  };
 }
 
 function encodeInit(init: Init): Buffer {

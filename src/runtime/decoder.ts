@@ -65,7 +65,7 @@ const NAMES: ReadonlyMap<number, string> = new Map(Object.entries(FRAME).map(([n
 
 export function decodeHelloOk(payload: Buffer): HelloOk {
   const message = readObject(payload, 'HELLO_OK');
-  const { version, state, error } = message;
+  const { version, state, stopsOverData, error } = message;
   if (version !== PROTOCOL_VERSION) throw new ProtocolError(`HELLO_OK must have version ${PROTOCOL_VERSION}`);
   if (!STATES.has(state)) throw new ProtocolError('HELLO_OK: no such state');
   const hello = {
@@ -73,6 +73,7 @@ export function decodeHelloOk(payload: Buffer): HelloOk {
     runtime: readName(message.runtime, 'HELLO_OK: runtime'),
     sdk: readName(message.sdk, 'HELLO_OK: sdk'),
     state: state as HelloOk['state'],
+    ...(stopsOverData === true && { stopsOverData }),
   };
   return isNothing(error) ? hello : { ...hello, error: readError(error, 'HELLO_OK: error') };
 }

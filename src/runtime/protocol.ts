@@ -31,7 +31,7 @@ export const FRAME = {
   PING: 11,
   /** ← JSON `Pong`. */
   PONG: 12,
-  /** → JSON `Stop`. Control connection. */
+  /** → JSON `Stop`. Control connection; also over the data connection of a runtime that `stopsOverData`. */
   STOP: 13,
   /** ← JSON `Stopped`; then the runtime exits with 0. */
   STOPPED: 14,
@@ -52,6 +52,8 @@ export interface HelloOk {
   /** `rookery-runtime/0.1.0` */
   sdk: string;
   state: 'new' | 'initializing' | 'ready' | 'failed' | 'stopping';
+  /** It takes STOP over the data connection too, and needs no control connection to see that a client has gone. */
+  stopsOverData?: boolean;
   /** Why the code could not be loaded (state `failed`). */
   error?: CallError;
 }

@@ -45,7 +45,7 @@ _LAST_READS = 16
 class Control(object):
     """
     Parked in the kernel without a timeout, but while something has a time limit. Everything here happens in this thread,
-    except `post`, `pause`, `resume` and `end`, and what the main thread serves before this one begins (`lead`). It reads the data connections too when the main thread does not come back to them: at
+    except `post`, `pause`, `resume`, `take_stop` and `end`, and what the main thread serves before this one begins (`lead`). It reads the data connections too when the main thread does not come back to them: at
     the end, and while an initializer is stuck.
     """
 
@@ -263,7 +263,8 @@ class Control(object):
             self.forget(self._end_handshake)
         connection.role = role
         connection.client = client
-        answer = {'version': protocol.VERSION, 'runtime': _RUNTIME, 'sdk': _SDK, 'state': self._runtime.state}
+        answer = {'version': protocol.VERSION, 'runtime': _RUNTIME, 'sdk': _SDK, 'state': self._runtime.state,
+                  'stopsOverData': True}
         if self._runtime.state == 'failed':
             answer['error'] = self._runtime.refusal
         connection.send(protocol.json_frame(protocol.HELLO_OK, 0, answer))
@@ -323,11 +324,9 @@ class Control(object):
             }
             connection.send(protocol.json_frame(protocol.PONG, 0, counts))
         elif kind == protocol.STOP:
-            grace_ms = protocol.read_json(data[start:end], 'STOP').get('graceMs')
-            if not isinstance(grace_ms, (int, float)) or isinstance(grace_ms, bool) or not 0 <= grace_ms < 1e12:
-                raise ProtocolError('STOP needs graceMs, a number of milliseconds')
+            grace_seconds = protocol.read_stop(data[start:end])
             self._stoppers.append(connection)
-            self.stop(grace_ms / 1000.0)
+            self.stop(grace_seconds)
         else:
             raise ProtocolError('a frame of type %d has no place on a control connection' % kind)
 
@@ -381,6 +380,16 @@ class Control(object):
             self.after(_INTERRUPT_AGAIN_SECONDS, self.cancel_step, step)
 
     # The end.
+
+    def take_stop(self, connection, grace_seconds):
+        """A STOP of a data connection, in the thread that read it."""
+        self._stoppers.append(connection)
+        if self._runtime.has_code_to_run():
+            self.post(self.stop, grace_seconds)
+        else:
+            # Without the turns of this thread. A client that waits longer than that takes sends STOP over its control connection too.
+            self._runtime.stopping = True
+            self._runtime.reader.wake()
 
     def stop(self, grace_seconds):
         runtime = self._runtime

@@ -70,6 +70,14 @@ def read_json(data, what):
     return message
 
 
+def read_stop(data):
+    """The grace of a STOP, seconds."""
+    grace_ms = read_json(data, 'STOP').get('graceMs')
+    if not isinstance(grace_ms, (int, float)) or isinstance(grace_ms, bool) or not 0 <= grace_ms < 1e12:
+        raise ProtocolError('STOP needs graceMs, a number of milliseconds')
+    return grace_ms / 1000.0
+
+
 def read_credit(data):
     if len(data) != 4:
         raise ProtocolError('CREDIT must have 4 bytes, not %d' % len(data))

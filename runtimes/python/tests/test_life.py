@@ -17,11 +17,15 @@ import rookery_runtime
 from rookery_runtime import protocol
 
 PRE_STOP = '''
-    import os, time, atexit
+    import asyncio, os, time, atexit
     atexit.register(lambda: print('exit function'))
     def handler(event, context):
         if event == 'sleep':
             time.sleep(60)
+        context.state['n'] = event
+    async def handler_async(event, context):
+        if event == 'sleep':
+            await asyncio.sleep(60)
         context.state['n'] = event
     def stop(context):
         print('stopped with', context.state, context.name)
@@ -67,6 +71,58 @@ class Stop(unittest.TestCase):
                 answers = dict((answer.call_id, answer.error[0]) for answer in (data.receive(), data.receive()))
                 self.assertEqual(answers, {running: 4002, queued: 4000})
                 self.assertEqual(runtime.wait(), 0)
+
+    def test_a_stop_may_come_over_the_data_connection(self):
+        for handler, concurrency in (('main.handler', 1), ('main.handler', 4), ('main.handler_async', 1)):
+            for pre_stop, said in (('', ''), ('main.stop', "stopped with {'n': 5} agent\n")):
+                with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
+                    data = runtime.connect()
+                    self.assertIs(data.hello.json['stopsOverData'], True)
+                    runtime.init(handler, data, concurrency=concurrency, preStop=pre_stop)
+                    data.call(5)
+                    stopped = self.stop(data)
+                    self.assertEqual((stopped.kind, stopped.json), (protocol.STOPPED, {}))
+                    self.assertEqual(runtime.wait(), 0)
+                    self.assertEqual(runtime.log(), said + 'exit function\n')
+
+    def test_a_stop_over_the_data_connection_ends_what_runs_and_has_the_bound_of_one_over_the_other(self):
+        with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
+            data, _ = runtime.init('main.handler_async', concurrency=2, preStop='main.stop_slow')
+            other = runtime.connect()
+            running = other.start('sleep')
+            self.wait_for_a_call(runtime, other.client)
+            error = self.stop(data, 200).json['error']
+            self.assertEqual(error, {'code': 4009, 'message': 'pre_stop timed out after 0.2 s'})
+            answer = other.receive()
+            self.assertEqual((answer.call_id, answer.error[0]), (running, 4002))
+            self.assertEqual(runtime.wait(), 0)
+
+    def wait_for_a_call(self, runtime, client):
+        """Until one of its calls runs."""
+        control = runtime.connect('control', client)
+        counts = {'running': 0}
+        while not counts['running']:
+            control.send(protocol.PING, 0)
+            counts = control.receive().json
+
+    def test_a_stop_that_waits_behind_a_call_is_answered_when_another_ends_that(self):
+        with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
+            data, control = runtime.init()
+            running = data.start('sleep')
+            self.wait_for_a_call(runtime, data.client)
+            data.send(protocol.STOP, 0, {'graceMs': 60000})
+            self.assertEqual(self.stop(control).json, {})
+            answer = data.receive()
+            self.assertEqual((answer.call_id, answer.error[0]), (running, 4002))
+            self.assertEqual((data.receive().kind, runtime.wait()), (protocol.STOPPED, 0))
+
+    def test_a_stop_that_is_none_ends_its_data_connection_and_nothing_else(self):
+        with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
+            data, _ = runtime.init()
+            other = runtime.connect()
+            data.send(protocol.STOP, 0, {'graceMs': 'soon'})
+            self.assertTrue(data.at_end())
+            self.assertEqual(other.call(1).value, None)
 
     def test_a_pre_stop_that_fails_is_missing_or_takes_too_long_is_4009_and_in_the_log(self):
         for name, text in (('stop_broken', 'ValueError: boom'), ('stop_missing', 'has no function stop_missing'),
