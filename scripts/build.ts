@@ -9,8 +9,13 @@ import { buildMissingNative } from './native.ts';
 
 const DIST = join(ROOT, 'dist');
 const PROGRAMS = ['main', 'write-program'];
-/** Dependencies that stay files of their own: one has a native part beside it, the others are large and load when a setting wants them. */
+/**
+ * Dependencies that stay files of their own: one has a native part beside it, others are large and load when a setting wants them, and the compilers
+ * of the router's schemas never load (`src/http/entry.ts`).
+ */
 const SEPARATE = [
+  '@fastify/ajv-compiler',
+  '@fastify/fast-json-stringify-compiler',
   '@photostructure/sqlite',
   '@aws-sdk/client-s3',
   '@kubernetes/client-node',
