@@ -1,4 +1,4 @@
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
@@ -15,6 +15,7 @@ import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-sp
 import { isAllowed, transitionOf } from '../instances/state.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
 import { timeoutSignal } from '../lib/long-timer.ts';
+import { newSecret } from '../lib/new-secret.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { Stages } from '../lib/stages.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
@@ -456,7 +457,7 @@ export class Agents implements AgentInstances {
   /** How it gets its sandbox. Fails when this installation cannot run it at all. */
   async #startOf(ref: InstanceRef, spec: InstanceSpec): Promise<Start> {
     const driver = await this.#options.drivers(spec.sandboxType);
-    const identity = { id: ref.id, secret: randomBytes(24).toString('base64url') };
+    const identity = { id: ref.id, secret: newSecret() };
     const placed = await this.#code.place(ref, spec);
     try {
       return toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);

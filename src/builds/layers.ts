@@ -1,4 +1,4 @@
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { renameSync } from 'node:fs';
 import { mkdir, readdir, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,6 +12,7 @@ import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import { execFile } from '../lib/child-process.ts';
 import { withDeadline } from '../lib/deadline.ts';
 import { sharedController } from '../lib/linked-signal.ts';
+import { newSecret } from '../lib/new-secret.ts';
 import type { Removals } from '../lib/removals.ts';
 import { describeExit, type SandboxDriver, type SandboxSpec } from '../sandbox/driver.ts';
 
@@ -265,7 +266,7 @@ export class Layers {
       instanceId,
       tenant: recipe.tenant,
       command: { kind: 'exec', argv: recipe.argv(layerInside, filesInside) },
-      secret: randomBytes(24).toString('base64url'),
+      secret: newSecret(),
       rootfs: { type: 'host', imageUrl: '', user: '' },
       env: {
         PATH: [...recipe.binDirs, PATH].join(':'),

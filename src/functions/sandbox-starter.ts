@@ -1,4 +1,4 @@
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { USER_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
@@ -14,6 +14,7 @@ import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
 import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import { timeoutSignal } from '../lib/long-timer.ts';
+import { newSecret } from '../lib/new-secret.ts';
 import type { Call, CallOutcome } from '../runtime/channel.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
@@ -117,7 +118,7 @@ export class SandboxStarter implements InstanceStarter {
     const startedMs = performance.now();
     const placed = await this.#place(id, fn);
     const spec = await this.#withLayer(toInstanceSpec(id, fn, key, placed), id);
-    const secret = randomBytes(24).toString('base64url');
+    const secret = newSecret();
     const driver = await this.#options.drivers(fn.sandboxType);
     const start = toStart(driver, { id, secret }, await withSecrets(spec, this.#options.secrets), this.#options);
     const { createTimeoutMs } = this.#options;

@@ -1,4 +1,4 @@
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
 import { type ResolvedVariables, resolveVariables, type SecretSource } from '../core/secret.ts';
@@ -6,6 +6,7 @@ import type { Command } from '../instances/command.ts';
 import type { InstanceLog } from '../instances/contract.ts';
 import type { Instances } from '../instances/instances.ts';
 import { sharedController } from '../lib/linked-signal.ts';
+import { newSecret } from '../lib/new-secret.ts';
 import type { ExitResult, SandboxDriver } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
@@ -245,7 +246,7 @@ export class JobRunner {
   async #start(job: Job, parts: JobParts): Promise<RunResult> {
     const { instances, writes, driver: getDriver, rules, startTimeoutMs } = this.#options;
     const driver = await getDriver();
-    const secret = randomBytes(24).toString('base64url');
+    const secret = newSecret();
     const claimed: Job = { ...job, instanceId: randomUUID() };
     const sandbox = toJobSandbox(job, claimed.instanceId, secret, parts, rules);
     const owner = { kind: 'job', key: String(job.sequence) } as const;
