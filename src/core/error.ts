@@ -43,9 +43,10 @@ export class ServiceError extends Error {
   readonly number: number | undefined;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
-    // Under overload refusals come by the thousand; looking where each one was made would cost more than the call that it refuses.
+    // Under overload refusals come by the thousand; looking where each one was made would cost more than the call that it refuses. A deadline is
+    // made by a timer, or by a signal that tells many things at once that they are over.
     const { stackTraceLimit } = Error;
-    if (code === 'resource_exhausted') Error.stackTraceLimit = 0;
+    if (code === 'resource_exhausted' || code === 'deadline_exceeded') Error.stackTraceLimit = 0;
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
     Error.stackTraceLimit = stackTraceLimit;
     this.code = code;

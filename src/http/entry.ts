@@ -312,7 +312,9 @@ export function createEntry(options: EntryOptions): FastifyInstance {
 
 /** Handlers check what comes and write what goes themselves; the router's compilers of schemas would only be loaded, which takes a tenth of a start. */
 function noSchemas(): never {
-  throw new TypeError('a route has a schema: what checks its requests is its handler, and what documents it is `config.docs`');
+  throw new TypeError(
+    'a route has a schema: what checks its requests is its handler, and what documents it is `config.docs`',
+  );
 }
 
 /** A browser that goes somewhere says so by name; other callers take anything. */

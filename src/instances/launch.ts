@@ -1,6 +1,6 @@
 import { messageOf, ServiceError, unavailable } from '../core/error.ts';
 import { withDeadline, within } from '../lib/deadline.ts';
-import { linkedTo } from '../lib/linked-signal.ts';
+import { linkedTo, OVER } from '../lib/linked-signal.ts';
 import type { Stages } from '../lib/stages.ts';
 import { Channel, ChannelClosed } from '../runtime/channel.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
@@ -143,8 +143,7 @@ async function connect(
   } finally {
     clearTimeout(timer);
     unlink();
-    // The error that an abort makes costs more than the rest of this.
-    if (isWatched) over.abort();
+    if (isWatched) over.abort(OVER);
   }
 }
 

@@ -2,7 +2,7 @@ import { USER_CODES } from '../core/codes.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
 import { pause } from '../lib/backoff.ts';
 import { raceWithin, withDeadline, within } from '../lib/deadline.ts';
-import { onAbort } from '../lib/linked-signal.ts';
+import { OVER, onAbort } from '../lib/linked-signal.ts';
 import type { Stages } from '../lib/stages.ts';
 import type { TenantShare } from '../lib/tenant-shares.ts';
 import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
@@ -401,7 +401,7 @@ export class LiveInstance {
     if (this.#overBecause !== undefined) return false;
     this.#overBecause = because;
     this.#share?.release();
-    this.#watching.abort();
+    this.#watching.abort(OVER);
     return true;
   }
 }

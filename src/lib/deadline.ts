@@ -1,5 +1,5 @@
 import { deadlineExceeded } from '../core/error.ts';
-import { onAbort } from './linked-signal.ts';
+import { OVER, onAbort } from './linked-signal.ts';
 
 /**
  * `promise`, or a failure after `timeoutMs`, or when `signal` aborts before: `deadline_exceeded` with the text `late`, or the error that
@@ -72,7 +72,7 @@ export async function raceWithin<T>(
   try {
     return await under(over, timeoutMs, race, parent);
   } finally {
-    over.abort();
+    over.abort(OVER);
   }
 }
 

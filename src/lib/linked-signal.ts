@@ -1,5 +1,8 @@
 import { setMaxListeners } from 'node:events';
 
+/** Why a signal aborts whose reason nobody asks for. Without one `abort` makes an error, with its stack, which costs more than what is aborted. */
+export const OVER = 'over';
+
 /**
  * Calls `action` once when `signal` aborts, at once when it has. The returned function lets go of the signal, which holds `action` until
  * then: a signal may outlive by far what listens to it.

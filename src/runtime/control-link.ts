@@ -1,5 +1,6 @@
 import type net from 'node:net';
 import { withDeadline } from '../lib/deadline.ts';
+import { OVER } from '../lib/linked-signal.ts';
 import type { Connection, ConnectionOwner } from './connection.ts';
 
 /** A runtime that has answered over its data connection, and does not for so long over this one, is of no use. */
@@ -76,7 +77,7 @@ export class ControlLink {
 
   destroy(): void {
     clearTimeout(this.#later);
-    this.#over.abort();
+    this.#over.abort(OVER);
     this.#waiting = [];
     this.#socket?.destroy();
   }

@@ -22,8 +22,11 @@ export interface AgentFilter {
 
 const agentsIn = (database: Database) => database.selectFrom('instances').selectAll().where('owner_kind', '=', 'agent');
 
+const ofId = prepare((db, p: { id: string }) => agentsIn(db).where('id', '=', p.id));
+
 export async function findAgent(database: Database, id: string): Promise<StoredAgent | null> {
-  return toAgent(await agentsIn(database).where('id', '=', id).executeTakeFirst());
+  const [row] = await ofId(database, { id });
+  return toAgent(row);
 }
 
 export async function findAgentByName(

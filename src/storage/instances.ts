@@ -3,6 +3,7 @@ import type { InstanceStatus, OwnerKind, SandboxFacts, SandboxType } from '../co
 import type { LeaseFence } from '../core/lease.ts';
 import type { Database, Tables, WriteTransaction } from './database.ts';
 import { fence } from './leases.ts';
+import { type Queries as AnyQueries, prepare } from './prepared.ts';
 
 /**
  * Row of `instances`: everything that has a sandbox, whoever owns it. It is written before its sandbox starts, so a sandbox without a row
@@ -164,8 +165,10 @@ export async function insertInstanceUnder(
 
 const NAMELESS: AgentIdentity = { namespace: '', name: '', idempotency: undefined };
 
-export async function findInstance(queries: Queries, id: string): Promise<StoredInstance | null> {
-  const row = await queries.selectFrom('instances').selectAll().where('id', '=', id).executeTakeFirst();
+const ofId = prepare((db, p: { id: string }) => db.selectFrom('instances').selectAll().where('id', '=', p.id));
+
+export async function findInstance(queries: AnyQueries, id: string): Promise<StoredInstance | null> {
+  const [row] = await ofId(queries, { id });
   return row ? toStored(row) : null;
 }
 
