@@ -155,12 +155,16 @@ describe('a runtime that takes STOP over the data connection', () => {
     },
   );
 
-  test('a channel that has closed opens no control connection any more', async () => {
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-    const channel = await openWith({} as Init);
-    channel.close();
-    expect(vi.getTimerCount()).toBe(0);
-  });
+  test.each(['open', 'initialize'])(
+    'a channel that has closed waits for nothing (INIT goes out with %s)',
+    async way => {
+      vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+      const channel = await openWith(way === 'open' ? ({} as Init) : undefined);
+      if (way === 'initialize') await channel.initialize({} as Init, SIGNAL());
+      channel.close();
+      expect(vi.getTimerCount()).toBe(0);
+    },
+  );
 
   test('hears STOP over the control connection while a call of ours runs', async () => {
     const channel = await openWith({} as Init);

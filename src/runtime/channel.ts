@@ -144,8 +144,8 @@ export class Channel {
   /**
    * Connects, and keeps trying while nothing listens yet, until `signal` aborts. With `init` the code begins to load in the same
    * round trip; `initialized` tells what became of it. The control connection is opened after that then, or when it is needed: whoever
-   * has just started a runtime waits for nothing else. That of a runtime that `stopsOverData` always comes later. Fails with `unavailable` (refused by the runtime, or ended) or
-   * `deadline_exceeded` (`signal`).
+   * has just started a runtime waits for nothing else. That of a runtime that `stopsOverData` always comes later. Fails with
+   * `unavailable` (refused by the runtime, or ended) or `deadline_exceeded` (`signal`).
    */
   static async open(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal, init?: Init): Promise<Channel> {
     const client = randomUUID();
@@ -368,7 +368,6 @@ export class Channel {
       type === FRAME.INIT_OK ? { ok: true, timing: decodeInitOk(payload) } : { ok: false, error: decodeError(payload) };
     this.#inits -= 1;
     this.#onInit(outcome);
-    if (this.#control.isUsed) return;
     if (this.hello.stopsOverData) this.#control.openLater();
     // Behind what waits for the outcome.
     else setImmediate(() => this.#control.open());

@@ -35,8 +35,9 @@ export class ControlLink {
 
   /** Connects after a while: what is short-lived needs none, and what lives has it before there is something to say. */
   openLater(): void {
+    if (this.#isOpening) return;
     // Not all at once where many were taken up in one moment.
-    this.#later = setTimeout(() => this.open(), LATER_MS * (1 + Math.random())).unref();
+    this.#later ??= setTimeout(() => this.open(), LATER_MS * (1 + Math.random())).unref();
   }
 
   /** Connects, unless that has begun. When it fails, that is an end as any other: whoever connects to the runtime again hears why. */

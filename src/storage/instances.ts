@@ -3,7 +3,7 @@ import type { InstanceStatus, OwnerKind, SandboxFacts, SandboxType } from '../co
 import type { LeaseFence } from '../core/lease.ts';
 import type { Database, Tables, WriteTransaction } from './database.ts';
 import { fence } from './leases.ts';
-import { type Queries as AnyQueries, prepare } from './prepared.ts';
+import { prepare } from './prepared.ts';
 
 /**
  * Row of `instances`: everything that has a sandbox, whoever owns it. It is written before its sandbox starts, so a sandbox without a row
@@ -167,8 +167,8 @@ const NAMELESS: AgentIdentity = { namespace: '', name: '', idempotency: undefine
 
 const ofId = prepare((db, p: { id: string }) => db.selectFrom('instances').selectAll().where('id', '=', p.id));
 
-export async function findInstance(queries: AnyQueries, id: string): Promise<StoredInstance | null> {
-  const [row] = await ofId(queries, { id });
+export async function findInstance(database: Database, id: string): Promise<StoredInstance | null> {
+  const [row] = await ofId(database, { id });
   return row ? toStored(row) : null;
 }
 

@@ -384,12 +384,7 @@ class Control(object):
     def take_stop(self, connection, grace_seconds):
         """A STOP of a data connection, in the thread that read it."""
         self._stoppers.append(connection)
-        if self._runtime.has_code_to_run():
-            self.post(self.stop, grace_seconds)
-        else:
-            # Without the turns of this thread. A client that waits longer than that takes sends STOP over its control connection too.
-            self._runtime.stopping = True
-            self._runtime.reader.wake()
+        self.post(self.stop, grace_seconds)
 
     def stop(self, grace_seconds):
         runtime = self._runtime

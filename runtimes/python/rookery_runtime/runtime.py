@@ -342,11 +342,6 @@ class Runtime(object):
             return
         self.control.post(self.control.stop, _SIGTERM_GRACE_SECONDS)
 
-    def has_code_to_run(self):
-        """Whether code of the user's runs or waits, or pre_stop has to. (Functions of `atexit` do not count: see `take_stop`.)"""
-        return bool(self.step or self.queue or (self.program and self.program.pre_stop)
-                    or any(one.queued or one.running for one in list(self.connections.values())))
-
     def _pre_stop(self):
         """The last user code; the members of an ERROR when it failed. Its bound is the control thread's."""
         error = None

@@ -97,6 +97,13 @@ class Stop(unittest.TestCase):
             self.assertEqual((answer.call_id, answer.error[0]), (running, 4002))
             self.assertEqual(runtime.wait(), 0)
 
+    def test_what_runs_at_the_exit_is_bounded_too(self):
+        for over_data in (False, True):
+            with RuntimeProcess({'main.py': PRE_STOP + '    atexit.register(time.sleep, 60)\n'}) as runtime:
+                data, control = runtime.init()
+                self.assertEqual(self.stop(data if over_data else control, 200).json['error']['code'], 4009)
+                self.assertEqual(runtime.wait(), 0)
+
     def wait_for_a_call(self, runtime, client):
         """Until one of its calls runs."""
         control = runtime.connect('control', client)
