@@ -19,7 +19,12 @@ export interface CommandOptions {
   readonly cwd?: string;
   /** Keep the output instead of showing it. */
   readonly capture?: boolean;
+  /** What runs longer is ended with SIGABRT, upon which a Python that has its faulthandler tells where it was. Default: no bound. */
+  readonly seconds?: number;
 }
+
+/** What a program has started may keep its output open. */
+const OUTPUT_AFTER_END_MS = 5000;
 
 /** Runs a program to its end. Never rejects: the code and the output say what went wrong. */
 export function run(program: string, args: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
@@ -33,6 +38,12 @@ export function run(program: string, args: readonly string[], options: CommandOp
     child.stdout?.on('data', chunk => chunks.push(chunk));
     child.stderr?.on('data', chunk => chunks.push(chunk));
     const output = () => Buffer.concat(chunks).toString();
+    const bound = options.seconds && setTimeout(() => child.kill('SIGABRT'), options.seconds * 1000);
+    child.once('exit', () => {
+      clearTimeout(bound);
+      const drop = setTimeout(() => [child.stdout, child.stderr].forEach(stream => stream?.destroy()), OUTPUT_AFTER_END_MS);
+      child.once('close', () => clearTimeout(drop));
+    });
     child.once('error', error => resolve({ code: 127, output: `${program}: ${error.message}` }));
     child.once('close', (code, signal) => resolve({ code: code ?? (signal === null ? 1 : 128), output: output() }));
   });

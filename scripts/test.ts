@@ -25,6 +25,8 @@ const MOST_LINES_OF_LEFT = 20;
 const total = { passed: 0, failed: 0, skipped: 0 };
 /** What must not be looked for in a long log: it stands right before the last line. */
 const lastWords: string[] = [];
+/** A suite takes two minutes at most; one that hangs must not take the verdict of all others along. */
+const PYTHON_SUITE_SECONDS = 10 * 60;
 const PYTHON_ROOT = join(ROOT, 'runtimes/python');
 
 function add(tally: Tally): void {
@@ -146,10 +148,11 @@ async function runPythons(interpreters: readonly Interpreter[]): Promise<void> {
 }
 
 async function runPython({ interpreter, suite }: PythonRun): Promise<Tally> {
-  const { code, output } = await run(interpreter.path, ['-B', '-m', 'unittest', 'discover', '-s', suite], {
+  const { code, output } = await run(interpreter.path, ['-B', '-X', 'faulthandler', '-m', 'unittest', 'discover', '-s', suite], {
     cwd: PYTHON_ROOT,
     env: { PYTHONPATH: PYTHON_ROOT, TMPDIR: temporary },
     capture: true,
+    seconds: PYTHON_SUITE_SECONDS,
   });
   const tally = readUnittest(output, code);
   console.log(`python${interpreter.version} ${suite}: ${line(tally)}`);

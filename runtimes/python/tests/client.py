@@ -20,6 +20,18 @@ SECRET = 'a secret of the test'
 TIMEOUT_SECONDS = 30
 
 
+def wait_until(condition):
+    """Until `condition()` is true; its value."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError('not within %d s' % TIMEOUT_SECONDS)
+        time.sleep(0.001)
+
+
 class RuntimeProcess(object):
     """`with RuntimeProcess({'main.py': '...'}) as runtime`: a runtime with these files as its code."""
 
@@ -53,8 +65,7 @@ class RuntimeProcess(object):
 
     def wait_for(self, name):
         """Until the code has written this file."""
-        while not os.path.exists(os.path.join(self.code_path, name)):
-            time.sleep(0.001)
+        wait_until(lambda: os.path.exists(os.path.join(self.code_path, name)))
 
     def __enter__(self):
         return self
@@ -162,6 +173,13 @@ class Connection(object):
         if frame.call_id != call_id:
             raise AssertionError('an answer of another call: %r' % frame)
         return frame
+
+    def wait_for_running(self, count):
+        """Of a control connection: until so many calls of its client run, and maybe more."""
+        def is_there():
+            self.send(protocol.PING, 0)
+            return self.receive().json['running'] >= count
+        wait_until(is_there)
 
     def receive(self):
         length, kind, call_id = protocol.read_header(self._exactly(protocol.HEADER_BYTES), 0)

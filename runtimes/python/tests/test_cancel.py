@@ -165,10 +165,7 @@ class Cancel(unittest.TestCase):
                 data.start('sleep')
                 if concurrency == 1:
                     data.start('dropped')
-                running = 0
-                while not running:
-                    control.send(protocol.PING, 0)
-                    running = control.receive().json['running']
+                control.wait_for_running(1)
                 data.close()
                 control.close()
                 if concurrency == 2:

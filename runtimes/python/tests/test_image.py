@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import client
@@ -47,11 +46,8 @@ class ImageTest(unittest.TestCase):
 
     def connect(self, process):
         """A connection that has said HELLO and has been answered."""
-        deadline = time.monotonic() + client.TIMEOUT_SECONDS
-        while not os.path.exists(self.socket):
-            self.assertIsNone(process.poll(), 'it has ended')
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+        client.wait_until(lambda: os.path.exists(self.socket) or process.poll() is not None)
+        self.assertIsNone(process.poll(), 'it has ended')
         # The socket at the path listens.
         connection = client.Connection(self.socket)
         self.addCleanup(connection.close)
@@ -94,7 +90,7 @@ class ImageTest(unittest.TestCase):
             os.unlink(self.socket)
 
     def test_the_exit_code_names_another_version_and_keeps_the_orders_for_the_next(self):
-        self.assertEqual(self.start(version='3.1').wait(), 79)
+        self.assertEqual(self.start(version='3.1').wait(client.TIMEOUT_SECONDS), 79)
         self.assertTrue(os.path.exists(self.orders))
 
     def test_any_version_will_do_when_none_is_named(self):
@@ -103,7 +99,7 @@ class ImageTest(unittest.TestCase):
     def test_the_exit_code_names_a_program_that_is_not_there_or_is_none(self):
         for program in (os.path.join(self.directory, 'missing'), self.write('code/plain', 'x')):
             for mode in ('program', 'http'):
-                self.assertEqual(self.start(mode=mode, argv=[program]).wait(), 80)
+                self.assertEqual(self.start(mode=mode, argv=[program]).wait(client.TIMEOUT_SECONDS), 80)
 
 
 if __name__ == '__main__':

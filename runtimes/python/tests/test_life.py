@@ -12,7 +12,7 @@ import time
 import unittest
 import uuid
 
-from client import HERE, SECRET, TIMEOUT_SECONDS, Connection, RuntimeProcess, init_message
+from client import HERE, SECRET, Connection, RuntimeProcess, init_message, wait_until
 import rookery_runtime
 from rookery_runtime import protocol
 
@@ -57,20 +57,16 @@ class Stop(unittest.TestCase):
                     'stopped\n' if name == 'stop_plain' else "stopped with {'n': 5} agent\n") + 'exit function\n')
 
     def test_running_calls_are_cancelled_and_queued_ones_refused(self):
-        for concurrency in (1, 2):
-            with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
-                data, control = runtime.init(preStop='main.stop_plain')
-                running = data.start('sleep')
-                queued = data.start(1)
-                counts = {'running': 0}
-                while not counts['running']:
-                    control.send(protocol.PING, 0)
-                    counts = control.receive().json
-                stopped = self.stop(control)
-                self.assertEqual(stopped.json, {})
-                answers = dict((answer.call_id, answer.error[0]) for answer in (data.receive(), data.receive()))
-                self.assertEqual(answers, {running: 4002, queued: 4000})
-                self.assertEqual(runtime.wait(), 0)
+        with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
+            data, control = runtime.init(preStop='main.stop_plain')
+            running = data.start('sleep')
+            queued = data.start(1)
+            control.wait_for_running(1)
+            stopped = self.stop(control)
+            self.assertEqual(stopped.json, {})
+            answers = dict((answer.call_id, answer.error[0]) for answer in (data.receive(), data.receive()))
+            self.assertEqual(answers, {running: 4002, queued: 4000})
+            self.assertEqual(runtime.wait(), 0)
 
     def test_a_stop_may_come_over_the_data_connection(self):
         for handler, concurrency in (('main.handler', 1), ('main.handler', 4), ('main.handler_async', 1)):
@@ -106,11 +102,7 @@ class Stop(unittest.TestCase):
 
     def wait_for_a_call(self, runtime, client):
         """Until one of its calls runs."""
-        control = runtime.connect('control', client)
-        counts = {'running': 0}
-        while not counts['running']:
-            control.send(protocol.PING, 0)
-            counts = control.receive().json
+        runtime.connect('control', client).wait_for_running(1)
 
     def test_a_stop_that_waits_behind_a_call_is_answered_when_another_ends_that(self):
         with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
@@ -183,8 +175,7 @@ class Robust(unittest.TestCase):
             with RuntimeProcess({'main.py': code}) as runtime:
                 data, _ = runtime.init('main.' + name)
                 self.assertEqual(data.call(1).value, 1)
-                while not os.path.exists(os.path.join(runtime.code_path, 'rung')):
-                    time.sleep(0.001)
+                runtime.wait_for('rung')
                 self.assertEqual(data.call(0).value, 0)
                 self.assertIn('a late alarm', runtime.log())
 
@@ -257,8 +248,7 @@ class Connections(unittest.TestCase):
                 while settled() > before + 2:
                     self.assertLess(time.monotonic(), deadline, 'descriptors pile up')
                 ticks = self.ticks(runtime)
-                while self.switches(runtime) != self.switches(runtime):
-                    pass
+                wait_until(lambda: self.switches(runtime) == self.switches(runtime))
                 self.assertLessEqual(self.ticks(runtime) - ticks, 1)
 
     def ticks(self, runtime):
@@ -344,9 +334,9 @@ class Fork(unittest.TestCase):
                     rookery_runtime.serve(listener, SECRET, message)
                 finally:
                     os._exit(1)
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not os.path.exists(os.path.join(directory, 'main.py.loaded')) and time.monotonic() < deadline:
-            time.sleep(0.005)
+        self.addCleanup(os.waitpid, child, 0)
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        wait_until(lambda: os.path.exists(os.path.join(directory, 'main.py.loaded')))
         # A second load would fail: the file is there.
         connection = Connection(os.path.join(directory, 'runtime.sock'))
         self.addCleanup(connection.close)
@@ -356,8 +346,6 @@ class Fork(unittest.TestCase):
         connection.send(protocol.INIT, 0, message)
         self.assertEqual(connection.receive().kind, protocol.INIT_OK)
         self.assertEqual(connection.call([1]).value, [1])
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
 
     def test_importing_starts_no_thread_opens_nothing_and_imports_what_serving_needs(self):
         code = '''
