@@ -148,12 +148,16 @@ async function runPythons(interpreters: readonly Interpreter[]): Promise<void> {
 }
 
 async function runPython({ interpreter, suite }: PythonRun): Promise<Tally> {
-  const { code, output } = await run(interpreter.path, ['-B', '-X', 'faulthandler', '-m', 'unittest', 'discover', '-s', suite], {
-    cwd: PYTHON_ROOT,
-    env: { PYTHONPATH: PYTHON_ROOT, TMPDIR: temporary },
-    capture: true,
-    seconds: PYTHON_SUITE_SECONDS,
-  });
+  const { code, output } = await run(
+    interpreter.path,
+    ['-B', '-X', 'faulthandler', '-m', 'unittest', 'discover', '-s', suite],
+    {
+      cwd: PYTHON_ROOT,
+      env: { PYTHONPATH: PYTHON_ROOT, TMPDIR: temporary },
+      capture: true,
+      seconds: PYTHON_SUITE_SECONDS,
+    },
+  );
   const tally = readUnittest(output, code);
   console.log(`python${interpreter.version} ${suite}: ${line(tally)}`);
   if (tally.failed > 0) console.log(output.trimEnd());
