@@ -40,13 +40,13 @@ export function run(program: string, args: readonly string[], options: CommandOp
     const output = () => Buffer.concat(chunks).toString();
     const bound = options.seconds && setTimeout(() => child.kill('SIGABRT'), options.seconds * 1000);
     child.once('exit', () => {
-      clearTimeout(bound);
-      const drop = setTimeout(
-        () => [child.stdout, child.stderr].forEach(stream => stream?.destroy()),
-        OUTPUT_AFTER_END_MS,
-      );
+      const drop = setTimeout(() => {
+        child.stdout?.destroy();
+        child.stderr?.destroy();
+      }, OUTPUT_AFTER_END_MS);
       child.once('close', () => clearTimeout(drop));
     });
+    child.once('close', () => clearTimeout(bound));
     child.once('error', error => resolve({ code: 127, output: `${program}: ${error.message}` }));
     child.once('close', (code, signal) => resolve({ code: code ?? (signal === null ? 1 : 128), output: output() }));
   });
