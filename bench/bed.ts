@@ -18,9 +18,12 @@ export class NotHere extends Error {}
 export class Bed {
   readonly python: Interpreter;
   readonly isQuick: boolean;
-  /** How often the sides of a ratio take turns. */
+  /** How often a row that is no ratio is measured, and the long turns of those that are. */
   readonly rounds: number;
-  readonly roundMs: number;
+  readonly longTurnMs: number;
+  /** How often the sides of a ratio take turns: short ones and many, since the speed of a machine drifts. */
+  readonly turns: number;
+  readonly turnMs = 1000;
   /** Raw numbers, for the JSON file. */
   readonly raw: Record<string, unknown> = {};
   /** Flags of node for each server that is measured: its profiler. */
@@ -33,7 +36,8 @@ export class Bed {
     this.python = options.python;
     this.isQuick = options.isQuick;
     this.rounds = options.rounds;
-    this.roundMs = options.isQuick ? 1000 : 3000;
+    this.longTurnMs = options.isQuick ? 1000 : 3000;
+    this.turns = options.isQuick ? options.rounds : 3 * options.rounds;
     this.nodeArgs = options.profileDir === '' ? [] : ['--cpu-prof', '--cpu-prof-dir', options.profileDir];
   }
 
@@ -69,18 +73,19 @@ export class Bed {
   }
 }
 
-/** Lets the sides take turns (A B C A B C …), so that a busy moment of the machine hits all of them. */
+/** Lets the sides take turns (A B C A B C …), so that a busy moment of the machine hits all of them; the first turns only warm up. */
 export async function interleave<K extends string>(
   bed: Bed,
   sides: Readonly<Record<K, () => Promise<LoadResult>>>,
+  turns = bed.turns,
 ): Promise<Record<K, readonly LoadResult[]>> {
   const names = Object.keys(sides) as K[];
   const results = Object.fromEntries(names.map(name => [name, [] as LoadResult[]])) as Record<K, LoadResult[]>;
-  for (let round = -1; round < bed.rounds; round += 1) {
+  for (let turn = -1; turn < turns; turn += 1) {
     for (const name of names) {
       const result = await sides[name]();
       if (result.failed > 0) throw new Error(`${name}: ${result.failed} requests failed`);
-      if (round >= 0) results[name].push(result); // the first round only warms up
+      if (turn >= 0) results[name].push(result);
     }
   }
   return results;

@@ -1,5 +1,6 @@
 /** The load generator for machines without wrk, and for rows that look at refusals: HTTP/1.1 written to raw sockets. */
 import { connect } from 'node:net';
+import { readAnswer } from './answer.ts';
 
 export interface LoadRequest {
   readonly url: string;
@@ -38,9 +39,6 @@ export interface LoadResult {
  * the processors with what it measures.
  */
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024);
-const HEAD_END = Buffer.from('\r\n\r\n');
-const LENGTH = /content-length: *(\d+)/i;
-const CLOSES = /connection: close/i;
 
 function percentile(sorted: readonly number[], share: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
@@ -108,12 +106,11 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
       });
       const take = (chunk: Buffer): void => {
         if (isDone) return;
-        const answer = rest === undefined ? chunk : Buffer.concat([rest, chunk]);
-        const headEnd = answer.indexOf(HEAD_END);
-        const head = headEnd < 0 ? '' : answer.toString('latin1', 0, headEnd);
-        if (headEnd < 0 || answer.length < headEnd + HEAD_END.length + Number(LENGTH.exec(head)?.[1])) {
+        const bytes = rest === undefined ? chunk : Buffer.concat([rest, chunk]);
+        const answer = readAnswer(bytes);
+        if (answer === null) {
           // The buffer is written over with the next read.
-          rest = Buffer.from(answer);
+          rest = Buffer.from(bytes);
           return;
         }
         rest = undefined;
@@ -122,8 +119,7 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
           finish();
           return;
         }
-        const status = Number(head.slice(9, 12));
-        const closes = CLOSES.test(head);
+        const { status, closes } = answer;
         const tookMicros = (now - sentAt) * 1000;
         if (status >= 200 && status < 300) ok.push(tookMicros);
         else if (status === 429 || status === 503) refused.push(tookMicros);

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { SignJWT } from 'jose';
-import { Pool } from 'undici';
 import { Served } from '../scripts/served.ts';
 import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
+import { type Ask, Caller } from './caller.ts';
 
 const AGENT_CODE = fileURLToPath(new URL('agent', import.meta.url));
 
@@ -22,14 +22,14 @@ export interface RookeryOptions {
 export class Rookery {
   readonly served: Served;
   readonly token: string | undefined;
-  readonly #pool: Pool;
+  readonly #caller: Caller;
   readonly #python: Interpreter;
 
   private constructor(served: Served, token: string | undefined, python: Interpreter) {
     this.served = served;
     this.token = token;
     this.#python = python;
-    this.#pool = new Pool(served.frontendUrl, { connections: 64, pipelining: 1 });
+    this.#caller = new Caller(served.frontendUrl);
   }
 
   static async start(python: Interpreter, options: RookeryOptions = {}): Promise<Rookery> {
@@ -120,7 +120,7 @@ export class Rookery {
   }
 
   async invoke(id: string, event: unknown): Promise<unknown> {
-    return (await this.#post(invokePath(id), event)).data;
+    return (await this.#send('POST', invokePath(id), event)).data;
   }
 
   async get(id: string): Promise<Record<string, unknown>> {
@@ -128,7 +128,7 @@ export class Rookery {
   }
 
   async remove(): Promise<void> {
-    await this.#pool.close();
+    this.#caller.close();
     // A profile is written at a clean end only.
     await this.served.end('SIGTERM');
     await this.served.remove();
@@ -137,36 +137,22 @@ export class Rookery {
   /** The next server on the same data directory, after this one has ended. It has the directory from now on. */
   async again(): Promise<Rookery> {
     const next = new Rookery(await this.served.next(), this.token, this.#python);
-    await this.#pool.close();
+    this.#caller.close();
     return next;
   }
 
-  #post(path: string, body: unknown): Promise<Record<string, unknown>> {
-    return this.#send('POST', path, body);
-  }
-
-  async #send(method: 'GET' | 'POST' | 'DELETE', path: string, body?: unknown): Promise<Record<string, unknown>> {
+  async #send(method: Ask['method'], path: string, body?: unknown): Promise<Record<string, unknown>> {
     return (await this.#ask(method, path, body)).answer;
   }
 
   async #ask(
-    method: 'GET' | 'POST' | 'DELETE',
+    method: Ask['method'],
     path: string,
     body?: unknown,
   ): Promise<{ readonly answer: Record<string, unknown>; readonly timing: string }> {
-    const response = await this.#pool.request({
-      method,
-      path,
-      headers: {
-        ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-        ...(this.token === undefined ? {} : { authorization: `Bearer ${this.token}` }),
-      },
-      body: body === undefined ? null : JSON.stringify(body),
-    });
-    const text = await response.body.text();
-    if (response.statusCode !== 200) throw new Error(`${method} ${path} answered ${response.statusCode}: ${text}`);
-    const answer = JSON.parse(text) as Record<string, unknown>;
-    return { answer, timing: String(response.headers['server-timing'] ?? '') };
+    const { status, timing, text } = await this.#caller.ask({ method, path, token: this.token, body });
+    if (status !== 200) throw new Error(`${method} ${path} answered ${status}: ${text}`);
+    return { answer: JSON.parse(text) as Record<string, unknown>, timing };
   }
 }
 

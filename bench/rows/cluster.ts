@@ -52,7 +52,7 @@ async function forwarded(bed: Bed, [owner, other]: readonly Rookery[]): Promise<
   const embedded = await bed.rookery();
   const [id, embeddedId] = await Promise.all([owner.create(), embedded.create()]);
   const call = (to: Rookery, agent: string, connections: number) => () =>
-    load({ url: to.url, paths: [invokePath(agent)], body: BODY, connections, durationMs: bed.roundMs });
+    load({ url: to.url, paths: [invokePath(agent)], body: BODY, connections, durationMs: bed.turnMs });
   const one = await interleave(bed, {
     embedded: call(embedded, embeddedId, 1),
     local: call(owner, id, 1),
@@ -132,7 +132,7 @@ async function growth(bed: Bed, replicas: readonly Rookery[]): Promise<Measureme
       const before = cpuSeconds(pids);
       const connections = Math.floor(CALLERS / count);
       const results = await Promise.all(
-        used.map(({ url }) => load({ url, paths, body: BODY, connections, durationMs: bed.roundMs })),
+        used.map(({ url }) => load({ url, paths, body: BODY, connections, durationMs: bed.longTurnMs })),
       );
       const requests = results.reduce((sum, result) => sum + result.requests, 0);
       if (round < 0) continue;

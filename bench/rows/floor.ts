@@ -8,8 +8,8 @@ export const floorAlone: Row = {
   name: 'floor',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const [floor, raw] = await Promise.all([bed.floor(8), bed.floor(8, 'raw')]);
-    const one = { body: BODY, durationMs: bed.roundMs, paths: ['/0'], connections: 1 };
-    const many = { body: BODY, durationMs: bed.roundMs, paths: floor.paths, connections: 32 };
+    const one = { body: BODY, durationMs: bed.turnMs, paths: ['/0'], connections: 1 };
+    const many = { body: BODY, durationMs: bed.turnMs, paths: floor.paths, connections: 32 };
     const sides = await interleave(bed, {
       one: () => load({ ...one, url: floor.url }),
       rawOne: () => load({ ...one, url: raw.url }),

@@ -13,7 +13,7 @@ export const functionWarm: Row = {
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const [floor, rookery] = await Promise.all([bed.floor(8), bed.rookery()]);
     const path = await registerFunction(rookery, bed.python.version, 'warm', { minInstance: 1 });
-    const one = { body: BODY, connections: 1, durationMs: bed.roundMs };
+    const one = { body: BODY, connections: 1, durationMs: bed.turnMs };
     const sides = await interleave(bed, {
       floor: () => load({ ...one, url: floor.url, paths: ['/0'] }),
       warm: () => load({ ...one, url: rookery.url, paths: [path] }),
@@ -42,7 +42,7 @@ export const functionThroughput: Row = {
       maxInstance: INSTANCES,
     });
     await ready(() => readyInstances(rookery, path), INSTANCES);
-    const many = { body: BODY, connections: CALLERS, durationMs: bed.roundMs };
+    const many = { body: BODY, connections: CALLERS, durationMs: bed.turnMs };
     const sides = await interleave(bed, {
       floor: () => load({ ...many, url: floor.url, paths: floor.paths.slice(0, INSTANCES) }),
       raw: () => load({ ...many, url: raw.url, paths: raw.paths.slice(0, INSTANCES) }),
@@ -125,14 +125,18 @@ export const functionOverload: Row = {
       autoScaleConfig: { burstScaleNum: QUEUE },
     });
     await ready(() => readyInstances(rookery, path), INSTANCES);
-    const common = { url: rookery.url, paths: [path], body: BODY, durationMs: bed.roundMs };
+    const common = { url: rookery.url, paths: [path], body: BODY, durationMs: bed.longTurnMs };
     const overload = (refusedPauseMs: number) => () =>
       load({ ...common, connections: OVERLOAD_CALLERS, refusedPauseMs });
-    const sides = await interleave(bed, {
-      peak: () => load({ ...common, connections: PEAK_CALLERS, refusedPauseMs: HASTY_PAUSE_MS }),
-      heeding: overload(HEEDING_PAUSE_MS),
-      overload: overload(HASTY_PAUSE_MS),
-    });
+    const sides = await interleave(
+      bed,
+      {
+        peak: () => load({ ...common, connections: PEAK_CALLERS, refusedPauseMs: HASTY_PAUSE_MS }),
+        heeding: overload(HEEDING_PAUSE_MS),
+        overload: overload(HASTY_PAUSE_MS),
+      },
+      bed.rounds,
+    );
     bed.raw['function-overload'] = sides;
     const goodput = (side: keyof typeof sides) =>
       median(sides[side].map(({ requests, seconds }) => requests / seconds));

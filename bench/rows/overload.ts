@@ -22,13 +22,17 @@ export const overload: Row = {
       url: rookery.url,
       paths: ids.map(invokePath),
       body: BODY,
-      durationMs: bed.roundMs,
+      durationMs: bed.longTurnMs,
       refusedPauseMs: REFUSED_PAUSE_MS,
     };
-    const sides = await interleave(bed, {
-      peak: () => load({ ...common, connections: PEAK_CALLERS }),
-      overload: () => load({ ...common, connections: OVERLOAD_CALLERS }),
-    });
+    const sides = await interleave(
+      bed,
+      {
+        peak: () => load({ ...common, connections: PEAK_CALLERS }),
+        overload: () => load({ ...common, connections: OVERLOAD_CALLERS }),
+      },
+      bed.rounds,
+    );
     bed.raw.overload = sides;
     await rookery.deleteAll(ids);
     const goodput = (side: keyof typeof sides) =>

@@ -71,7 +71,7 @@ export const registry: Row = {
 
       type Request = Omit<Parameters<typeof load>[0], 'url' | 'durationMs'>;
       const side = (request: Request, url: string, name: string) => () =>
-        load({ ...request, body: request.body.replace('%SIDE%', `${name}-${runs++}`), durationMs: bed.roundMs, url });
+        load({ ...request, body: request.body.replace('%SIDE%', `${name}-${runs++}`), durationMs: bed.turnMs, url });
       const sidesOf = (request: Request) => ({
         floor: side(request, floor.url, 'f'),
         few: side(request, few, 's'),

@@ -64,7 +64,7 @@ async function compare(bed: Bed, code: string): Promise<readonly Measurement[]> 
     rookery.create(code, { runtime: 'java17', handler: 'app.Main.echo' }),
     rookery.create(code, { runtime: 'http', handler: '' }),
   ]);
-  const one = { body: BODY, connections: 1, durationMs: bed.roundMs };
+  const one = { body: BODY, connections: 1, durationMs: bed.turnMs };
   const warm = (id: string) => () => load({ ...one, url: rookery.url, paths: [invokePath(id)] });
   const sides = await interleave(bed, {
     floor: () => load({ ...one, url: floor.url, paths: ['/0'] }),

@@ -13,7 +13,7 @@ export const throughput: Row = {
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const [floor, raw, rookery] = await Promise.all([bed.floor(INSTANCES), bed.floor(INSTANCES, 'raw'), bed.rookery()]);
     const ids = await rookery.createMany(INSTANCES);
-    const many = { body: BODY, connections: CALLERS, durationMs: bed.roundMs };
+    const many = { body: BODY, connections: CALLERS, durationMs: bed.turnMs };
     const sides = await interleave(bed, {
       floor: () => load({ ...many, url: floor.url, paths: floor.paths }),
       raw: () => load({ ...many, url: raw.url, paths: raw.paths }),

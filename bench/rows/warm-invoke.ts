@@ -18,7 +18,7 @@ export const warmInvoke: Row = {
       bed.rookery({ withAuth: true }),
     ]);
     const [openId, guardedId] = await Promise.all([open.create(), guarded.create()]);
-    const one = { body: BODY, connections: 1, durationMs: bed.roundMs };
+    const one = { body: BODY, connections: 1, durationMs: bed.turnMs };
     const sides = await interleave(bed, {
       floor: () => load({ ...one, url: floor.url, paths: ['/0'] }),
       raw: () => load({ ...one, url: raw.url, paths: ['/0'] }),

@@ -1,0 +1,116 @@
+import { connect, type Socket } from 'node:net';
+import { readAnswer } from './answer.ts';
+
+export interface Ask {
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly path: string;
+  readonly token?: string | undefined;
+  /** Sent as JSON. */
+  readonly body?: unknown;
+}
+
+export interface Told {
+  readonly status: number;
+  /** The value of `Server-Timing`, or `''`. */
+  readonly timing: string;
+  readonly text: string;
+}
+
+const TIMING = /^server-timing: *(.*)$/im;
+
+/**
+ * Asks one thing after the other on connections that stay open: as many as ask at once. On raw sockets, since a client like undici takes more than
+ * a millisecond of a create and its first call for itself, on the processors that the service has to share with it.
+ */
+export class Caller {
+  readonly #host: string;
+  readonly #port: number;
+  readonly #idle: Connection[] = [];
+
+  constructor(url: string) {
+    const { hostname, port } = new URL(url);
+    this.#host = hostname;
+    this.#port = Number(port);
+  }
+
+  /** Fails when the connection does. */
+  async ask(ask: Ask): Promise<Told> {
+    const connection = this.#open() ?? (await Connection.open(this.#host, this.#port));
+    const told = await connection.ask(this.#request(ask));
+    if (connection.isOpen) this.#idle.push(connection);
+    return told;
+  }
+
+  close(): void {
+    for (const connection of this.#idle.splice(0)) connection.close();
+  }
+
+  /** One that the server has not ended since. */
+  #open(): Connection | undefined {
+    let last = this.#idle.pop();
+    while (last !== undefined && !last.isOpen) last = this.#idle.pop();
+    return last;
+  }
+
+  #request({ method, path, token, body }: Ask): string {
+    const data = body === undefined ? '' : JSON.stringify(body);
+    const authorization = token === undefined ? '' : `authorization: Bearer ${token}\r\n`;
+    const content =
+      data === '' ? '' : `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(data)}\r\n`;
+    return `${method} ${path} HTTP/1.1\r\nhost: ${this.#host}:${this.#port}\r\n${authorization}${content}\r\n${data}`;
+  }
+}
+
+class Connection {
+  isOpen = true;
+  readonly #socket: Socket;
+  #rest: Buffer | undefined;
+  #asked: { tell: (told: Told) => void; fail: (error: Error) => void } | undefined;
+
+  static open(host: string, port: number): Promise<Connection> {
+    return new Promise((resolve, reject) => {
+      const socket = connect({ host, port, noDelay: true });
+      socket.once('error', reject);
+      socket.once('connect', () => resolve(new Connection(socket)));
+    });
+  }
+
+  private constructor(socket: Socket) {
+    this.#socket = socket;
+    socket.on('data', chunk => this.#take(chunk));
+    socket.on('error', error => this.#end(error));
+    socket.on('close', () => this.#end(new Error('the connection ended before the answer')));
+  }
+
+  ask(request: string): Promise<Told> {
+    return new Promise((tell, fail) => {
+      this.#asked = { tell, fail };
+      this.#socket.write(request);
+    });
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #take(chunk: Buffer): void {
+    const bytes = this.#rest === undefined ? chunk : Buffer.concat([this.#rest, chunk]);
+    const answer = readAnswer(bytes);
+    this.#rest = answer === null ? bytes : undefined;
+    if (answer === null) return;
+    const asked = this.#asked;
+    this.#asked = undefined;
+    if (answer.closes) this.isOpen = false;
+    asked?.tell({
+      status: answer.status,
+      timing: TIMING.exec(answer.head)?.[1] ?? '',
+      text: bytes.toString('utf8', answer.bodyAt),
+    });
+  }
+
+  #end(error: Error): void {
+    this.isOpen = false;
+    this.#asked?.fail(error);
+    this.#asked = undefined;
+  }
+}
