@@ -18,22 +18,22 @@ const TARGETS = [
     'cli/x.ts',
     'server.ts',
   ],
-  ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts', 'runtime/frames.ts'],
+  ...['runtime/call.ts', 'runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts', 'runtime/frames.ts'],
   ...['sandbox/driver.ts', 'sandbox/drivers.ts', 'sandbox/docker/definition.ts'],
   ...['fastify', 'kysely', 'dockerode', '@kubernetes/client-node'],
 ];
 const BASE = ['core/x.ts', 'lib/x.ts'];
 const INSTANCES = [
   ...[...BASE, 'storage/x.ts', 'instances/x.ts', 'sandbox/driver.ts'],
-  ...['runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts'],
+  ...['runtime/call.ts', 'runtime/channel.ts', 'runtime/protocol.ts', 'runtime/executors.ts'],
 ];
 const SERVICE = [
   ...[...BASE, 'telemetry/x.ts', 'storage/x.ts', 'registry/x.ts', 'instances/x.ts'],
-  ...['sandbox/driver.ts', 'runtime/channel.ts', 'runtime/protocol.ts'],
+  ...['sandbox/driver.ts', 'runtime/call.ts', 'runtime/protocol.ts'],
 ];
 const ENTRY = [
   ...[...BASE, 'telemetry/x.ts', 'http/x.ts', 'registry/x.ts', 'agents/x.ts', 'functions/x.ts', 'jobs/x.ts'],
-  ...['events/x.ts', 'sandbox/driver.ts', 'runtime/channel.ts', 'fastify'],
+  ...['events/x.ts', 'sandbox/driver.ts', 'runtime/call.ts', 'fastify'],
 ];
 const RULES: Readonly<Record<string, readonly string[]>> = {
   'core/file.ts': [],

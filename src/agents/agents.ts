@@ -18,7 +18,7 @@ import { timeoutSignal } from '../lib/long-timer.ts';
 import { newSecret } from '../lib/new-secret.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { Stages } from '../lib/stages.ts';
-import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type {
   ExecRequest,

@@ -1,7 +1,7 @@
 import type { ServiceError } from '../core/error.ts';
 import type { Instance, InstanceSpec, InstanceStatus } from '../core/instance.ts';
 import type { Stages } from '../lib/stages.ts';
-import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 

@@ -11,7 +11,7 @@ import { ClusterWorld, head, URN } from '../../test/http/cluster-world.ts';
 import { deferred } from '../../test/http/deferred.ts';
 import { AGENT, at } from '../../test/http/passthrough-bed.ts';
 import { Caller, refusedHandshake } from '../../test/http/web-socket.ts';
-import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { Call, CallOutcome } from '../runtime/call.ts';
 
 const MEBIBYTE = 1024 * 1024;
 const LARGE = 64 * MEBIBYTE;

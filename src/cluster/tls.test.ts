@@ -7,7 +7,7 @@ import { SECRET, TestCluster, testReplica } from '../../test/http/cluster-bed.ts
 import { deferred } from '../../test/http/deferred.ts';
 import { AGENT } from '../../test/http/passthrough-bed.ts';
 import { authority } from '../../test/parts/certificates.ts';
-import type { CallOutcome } from '../runtime/channel.ts';
+import type { CallOutcome } from '../runtime/call.ts';
 import { splitAddress } from './peers.ts';
 import { type ClusterIdentity, clusterTls } from './tls.ts';
 

@@ -6,7 +6,7 @@ import { LIMITS } from './limits.ts';
  * Adapters (drivers, storage, HTTP clients) turn foreign errors into a `ServiceError` at their own border; each HTTP
  * entry has one table from `code` to status and envelope. `message` is a plain sentence that a caller may read;
  * `cause` is for the log only. Failures of the user's code are not errors of ours: they are data
- * (`CallOutcome` in `runtime/channel.ts`) until the frontend answers.
+ * (`CallOutcome` in `runtime/call.ts`) until the frontend answers.
  */
 export type ErrorCode =
   | 'invalid_request'

@@ -13,7 +13,7 @@ import { runsInCluster } from '../core/sandbox-types.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import { openCallsFull } from '../instances/refusals.ts';
-import type { Call, CallOutcome, CallSignal } from '../runtime/channel.ts';
+import type { Call, CallOutcome, CallSignal } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';

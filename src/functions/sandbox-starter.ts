@@ -15,7 +15,7 @@ import type { InstanceRecord } from '../instances/rows.ts';
 import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import { timeoutSignal } from '../lib/long-timer.ts';
 import { newSecret } from '../lib/new-secret.ts';
-import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import type { ServedFunction } from './catalog.ts';

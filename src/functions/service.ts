@@ -1,7 +1,7 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, type ServiceError, unavailable } from '../core/error.ts';
 import { backoffMs } from '../lib/backoff.ts';
-import type { CallSignal } from '../runtime/channel.ts';
+import type { CallSignal } from '../runtime/call.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
 import { Group, type GroupOwner, type Lease, noneMayRun, queueFull, waitedTooLong } from './group.ts';
 import { formatGroupKey, type GroupKey, type ServiceClock, type ServicePolicy, type SessionRequest } from './policy.ts';

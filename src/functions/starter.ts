@@ -1,5 +1,5 @@
 import type { Lease } from '../core/lease.ts';
-import type { Call, CallOutcome } from '../runtime/channel.ts';
+import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import type { ServedFunction } from './catalog.ts';

@@ -5,7 +5,8 @@ import { raceWithin, withDeadline, within } from '../lib/deadline.ts';
 import { OVER, onAbort } from '../lib/linked-signal.ts';
 import type { Stages } from '../lib/stages.ts';
 import type { TenantShare } from '../lib/tenant-shares.ts';
-import { type Call, type CallOutcome, Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
+import type { Call, CallOutcome } from '../runtime/call.ts';
+import { Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import {
   describeExit,
   type ExitResult,

@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ScriptedRuntime } from '../../test/fakes/scripted-runtime.ts';
-import { type Call, Channel, ChannelClosed } from './channel.ts';
+import type { Call } from './call.ts';
+import { Channel, ChannelClosed } from './channel.ts';
 import { encodeFrame } from './frames.ts';
 import { FRAME, type Init } from './protocol.ts';
 

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type net from 'node:net';
 import { deadlineExceeded, invalidRequest, unavailable } from '../core/error.ts';
 import type { RuntimeEndpoint } from '../core/instance.ts';
+import type { Call, CallOutcome, InitOutcome } from './call.ts';
 import { CallBatch } from './call-batch.ts';
 import { type Connection, type ConnectionOwner, connect } from './connection.ts';
 import { ControlLink } from './control-link.ts';
@@ -18,48 +19,7 @@ import {
 import { encodeFrame, type Frame } from './frames.ts';
 import { OpenCall } from './open-call.ts';
 import { OpenCalls } from './open-calls.ts';
-import {
-  type CallError,
-  type CallHeader,
-  type Cancel,
-  FRAME,
-  type HelloOk,
-  type Init,
-  type InitOk,
-  type Pong,
-  type Stopped,
-} from './protocol.ts';
-
-/** The signal of a call: an `AbortSignal`, or something lighter that behaves alike. */
-export interface CallSignal {
-  readonly aborted: boolean;
-  readonly reason: unknown;
-  addEventListener(type: 'abort', listener: () => void): void;
-  removeEventListener(type: 'abort', listener: () => void): void;
-}
-
-export interface Call {
-  readonly header: Omit<CallHeader, 'remainingMs' | 'atMs'>;
-  /** The event as the caller sent it: JSON, checked by whoever took it from the caller. */
-  readonly body: Buffer;
-  /** Bound of the whole call, waiting included, milliseconds. At its end the call is cancelled. */
-  readonly timeoutMs: number;
-  /** The caller going away, or an interrupt (`signal.reason === 'interrupt'`): the call is cancelled. */
-  readonly signal?: CallSignal | undefined;
-  /** Makes it a stream: one event each. Grant more with `Channel.credit` as the reader takes them. */
-  readonly onChunk?: ((event: Buffer, callId: number) => void) | undefined;
-  /** Told when a call that was given up has ended inside after all, or its connection has: its slot there is free again. */
-  readonly onLateEnd?: () => void;
-}
-
-/** The outcome of the user's code. Failures of the platform reject instead. */
-export type CallOutcome =
-  | { readonly ok: true /** JSON bytes. */; readonly data: Buffer; readonly runMicros: number }
-  | { readonly ok: false; readonly code: number; readonly text: string; readonly runMicros: number };
-
-export type InitOutcome =
-  | { readonly ok: true; readonly timing: InitOk }
-  | { readonly ok: false; readonly error: CallError };
+import { type Cancel, FRAME, type HelloOk, type Init, type Pong, type Stopped } from './protocol.ts';
 
 /** The connection ended with the call unanswered: whoever owns the instance says why. */
 export class ChannelClosed extends Error {
@@ -68,8 +28,6 @@ export class ChannelClosed extends Error {
 
 export const CONNECTION_LOST = 'the connection to the instance was lost';
 
-/** CHUNK bytes that a stream may send before its reader has taken any. */
-export const STREAM_CREDIT_BYTES = 256 * 1024;
 /** Its length is a u16. */
 const MAX_CALL_HEADER_BYTES = 0xffff;
 /** How long a runtime in which nothing of ours runs may leave a STOP unread before it hears it over the control connection: other code may keep it busy. */

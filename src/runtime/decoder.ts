@@ -2,7 +2,7 @@ import { USER_CODES } from '../core/codes.ts';
 import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
 import { isJson, staysInside } from '../lib/json-bytes.ts';
-import type { CallOutcome } from './channel.ts';
+import type { CallOutcome } from './call.ts';
 import {
   type CallError,
   FRAME,

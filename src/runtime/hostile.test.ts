@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ScriptedRuntime } from '../../test/fakes/scripted-runtime.ts';
 import { LIMITS } from '../core/limits.ts';
-import { type Call, Channel } from './channel.ts';
+import type { Call } from './call.ts';
+import { Channel } from './channel.ts';
 import { encodeFrame, writeHeader } from './frames.ts';
 import { FRAME, type Init } from './protocol.ts';
 

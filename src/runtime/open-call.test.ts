@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
-import type { CallOutcome } from './channel.ts';
+import type { CallOutcome } from './call.ts';
 import { OpenCall } from './open-call.ts';
 
 setFlagsFromString('--expose-gc');

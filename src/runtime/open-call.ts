@@ -1,7 +1,7 @@
 import { deadlineExceeded, unavailable } from '../core/error.ts';
 import { goOn, startTimer, stopTimer, type Timed } from '../lib/lazy-timer.ts';
 import { MAX_TIMER_MS } from '../lib/long-timer.ts';
-import type { Call, CallOutcome } from './channel.ts';
+import type { Call, CallOutcome } from './call.ts';
 import { ProtocolError } from './decoder.ts';
 import type { Cancel } from './protocol.ts';
 

@@ -5,7 +5,7 @@ import type { InstancesOptions } from '../../src/instances/contract.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger } from '../../src/instances/ledger.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
-import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
+import type { Call, CallOutcome } from '../../src/runtime/call.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
 import { FakeDriver } from '../fakes/fake-driver.ts';
 

@@ -11,7 +11,7 @@ import {
 import type { GroupKey } from '../../src/functions/policy.ts';
 import type { InstanceStarter, ServingInstance } from '../../src/functions/starter.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
-import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
+import type { Call, CallOutcome } from '../../src/runtime/call.ts';
 import { FakeClock, settle } from '../fakes/fake-clock.ts';
 
 export const FUNCTION_URN = 'sn:cn:yrk:default:function:0@svc@hello';

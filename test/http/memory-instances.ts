@@ -5,7 +5,7 @@ import { failedPrecondition, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import { instanceNotFound } from '../../src/instances/refusals.ts';
 import type { Stages } from '../../src/lib/stages.ts';
-import type { Call, CallOutcome } from '../../src/runtime/channel.ts';
+import type { Call, CallOutcome } from '../../src/runtime/call.ts';
 import type { SandboxAccess } from '../../src/sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../../src/sandbox/driver.ts';
 

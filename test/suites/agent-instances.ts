@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { AgentInstances, CreateInstance } from '../../src/agents/contract.ts';
 import type { InstanceSpec, InstanceStatus } from '../../src/core/instance.ts';
-import type { Call } from '../../src/runtime/channel.ts';
+import type { Call } from '../../src/runtime/call.ts';
 import { callOf, specOf, TENANT } from '../agents/harness.ts';
 
 /** Agents whose handler answers with what it was sent, and a way to make one end by itself. */

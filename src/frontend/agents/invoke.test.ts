@@ -11,7 +11,7 @@ import {
   type ServiceError,
   unavailable,
 } from '../../core/error.ts';
-import type { Call, CallOutcome, CallSignal } from '../../runtime/channel.ts';
+import type { Call, CallOutcome, CallSignal } from '../../runtime/call.ts';
 
 const AGENT = newInstance(SPEC);
 const URL_OF_IT = `/api/agent/${AGENT.id}/invoke`;

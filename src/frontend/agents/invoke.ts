@@ -7,7 +7,7 @@ import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
 import { isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/request-id.ts';
-import type { CallOutcome } from '../../runtime/channel.ts';
+import type { CallOutcome } from '../../runtime/call.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
 import type { Span, Tracer } from '../../telemetry/tracer.ts';
 import { frontendErrors } from '../errors.ts';

@@ -12,7 +12,7 @@ import { Exchange, SMALL_ANSWER_BYTES } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
 import { isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/request-id.ts';
-import { STREAM_CREDIT_BYTES } from '../../runtime/channel.ts';
+import { STREAM_CREDIT_BYTES } from '../../runtime/call.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
 import type { Tracer } from '../../telemetry/tracer.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';
