@@ -24,7 +24,6 @@
 #include "reason.h"
 #include "rights.h"
 #include "root.h"
-#include "start.h"
 
 enum {
     BACKLOG = 64,

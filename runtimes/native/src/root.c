@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "restrict.h"
@@ -221,4 +222,9 @@ bool build_root(const struct json *plan, const char *where, bool own_proc, const
         !make_directories() || !show_system() || !show_more(plan) || !build_etc(plan) || !build_devices())
         return false;
     return (!own_proc || build_proc()) && hide(plan);
+}
+
+bool enter_root(const char *root)
+{
+    return chdir(root) == 0 && syscall(SYS_pivot_root, ".", ".") == 0 && umount2(".", MNT_DETACH) == 0 && chdir("/") == 0;
 }

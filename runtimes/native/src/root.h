@@ -11,5 +11,7 @@
  * why, and `what` is the path.
  */
 bool build_root(const struct json *plan, const char *root, bool own_proc, const char **what);
+/* Makes the built root that of every process of this mount namespace: from here on the host's files are out of reach but by descriptors. */
+bool enter_root(const char *root);
 
 #endif

@@ -13,7 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "deployed.h"
@@ -24,8 +23,8 @@
 #include "kernel.h"
 #include "mounts.h"
 #include "processes.h"
-#include "reason.h"
 #include "rights.h"
+#include "root.h"
 #include "title.h"
 
 enum { READ_REQUEST_SECONDS = 10, LARGEST_MESSAGE = 64 };
@@ -65,7 +64,7 @@ static bool is_http(void)
     return is_text(command, "kind", "http");
 }
 
-/* Failing */
+/* Undoing */
 
 static bool unlink_all(int directory)
 {
@@ -92,7 +91,6 @@ static void remove_directory(void)
         unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Before the answer, so that nothing is left when it comes. */
 static void undo(void)
 {
     kill_all(sandbox->has_pid);
@@ -103,30 +101,6 @@ _Noreturn static void end_without_memory(void)
 {
     undo();
     _exit(1);
-}
-
-_Noreturn void fail_start(const char *code, const char *format, ...)
-{
-    struct buffer sentence = {0};
-    va_list arguments;
-    va_start(arguments, format);
-    buffer_format_list(&sentence, format, arguments);
-    va_end(arguments);
-    undo();
-    refuse(sandbox->connection, code, "%s", sentence.data);
-    _exit(1);
-}
-
-_Noreturn void fail_with_errno(const char *what)
-{
-    int number = errno;
-    fail_start(code_of(number), "the sandbox cannot be started: %s: %s", what, reason_of(number));
-}
-
-static void must(bool is_done, const char *what)
-{
-    if (!is_done)
-        fail_with_errno(what);
 }
 
 __attribute__((format(printf, 1, 2))) static void warn(const char *format, ...)
@@ -143,13 +117,6 @@ __attribute__((format(printf, 1, 2))) static void warn(const char *format, ...)
 }
 
 /* Beginning */
-
-int take_connection(int control)
-{
-    char asked;
-    int connection;
-    return receive_with(control, &asked, sizeof asked, &connection, 1) == 1 ? connection : -1;
-}
 
 /* The zygote or the shim may be no more. An instance does not need it. */
 static void tell(const char *key, const struct json *value)
@@ -364,11 +331,6 @@ static void make_home(const char *root)
     close(place);
 }
 
-bool enter_root(const char *root)
-{
-    return chdir(root) == 0 && syscall(SYS_pivot_root, ".", ".") == 0 && umount2(".", MNT_DETACH) == 0 && chdir("/") == 0;
-}
-
 static void mount_all(void)
 {
     const char *root = json_text(facts, "root");
@@ -411,24 +373,6 @@ static void enter_limits_namespace(void)
              give_up_privileges(sandbox, has("hasNoNewPrivs")),
          "user_limits");
     close(worker->limits_namespace);
-}
-
-static int hex_digit(char digit)
-{
-    return digit >= 'a' ? digit - 'a' + 10 : digit - '0';
-}
-
-bool filter_as_told(const struct json *told)
-{
-    const struct json *digits = json_get(told, "filter");
-    if (digits->kind != JSON_STRING)
-        return true;
-    char *bytes = allocate(digits->size / 2);
-    for (size_t index = 0; index + 1 < digits->size; index += 2)
-        bytes[index / 2] = (char)(hex_digit(digits->text[index]) * 16 + hex_digit(digits->text[index + 1]));
-    bool is_filtered = filter_calls(bytes, digits->size / 2);
-    free(bytes);
-    return is_filtered;
 }
 
 /* The caller does not wait any more. */
@@ -628,6 +572,7 @@ void start_instance(struct worker *told)
     facts = told->facts;
     name = json_text(facts, "name");
     parent = worker->workers;
+    fail_by(undo, &sandbox->connection);
     void (*usual)(void) = memory_is_over;
     memory_is_over = end_without_memory;
     if (json_get(facts, "request")->kind == JSON_OBJECT)

@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "buffer.h"
+#include "kernel.h"
 
 enum { CHUNK = 16384 };
 
@@ -92,4 +94,29 @@ void execute_again(const struct worker *worker, const struct buffer *facts)
             fcntl(*descriptor_at(worker, index), F_SETFD, 0);
     }
     fexecve(worker->program, arguments, environment);
+}
+
+int take_connection(int control)
+{
+    char asked;
+    int connection;
+    return receive_with(control, &asked, sizeof asked, &connection, 1) == 1 ? connection : -1;
+}
+
+static int hex_digit(char digit)
+{
+    return digit >= 'a' ? digit - 'a' + 10 : digit - '0';
+}
+
+bool filter_as_told(const struct json *facts)
+{
+    const struct json *digits = json_get(facts, "filter");
+    if (digits->kind != JSON_STRING)
+        return true;
+    char *bytes = allocate(digits->size / 2);
+    for (size_t index = 0; index + 1 < digits->size; index += 2)
+        bytes[index / 2] = (char)(hex_digit(digits->text[index]) * 16 + hex_digit(digits->text[index + 1]));
+    bool is_filtered = filter_calls(bytes, digits->size / 2);
+    free(bytes);
+    return is_filtered;
 }

@@ -21,5 +21,9 @@ bool worker_read(struct worker *worker, int descriptor);
 bool worker_read_from(struct worker *worker, struct buffer *told);
 /* Executes this program again, which is told `facts` and has the same descriptors. Returns when it fails: errno says why. */
 void execute_again(const struct worker *worker, const struct buffer *facts);
+/* The connection of the control plane that wants a worker; -1 when the zygote ended or gave it up. */
+int take_connection(int control);
+/* The filter of system calls that is in the facts, two digits a byte, as `rookery_zygote/seccomp.py` makes it; true when there is none. */
+bool filter_as_told(const struct json *facts);
 
 #endif
