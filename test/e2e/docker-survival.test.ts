@@ -3,7 +3,8 @@ import { DockerDaemon } from '../parts/docker.ts';
 import { describeWith } from '../probe.ts';
 import { DockerBed } from './docker-bed.ts';
 
-const TIMEOUT_MS = 300_000;
+/** The 100 take a minute when nothing else runs. */
+const TIMEOUT_MS = 480_000;
 const AGENTS = 100;
 /** As many at once as the daemon makes without one waiting longer than a create may take. */
 const AT_ONCE = 8;
