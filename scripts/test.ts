@@ -25,8 +25,8 @@ const MOST_LINES_OF_LEFT = 20;
 const total = { passed: 0, failed: 0, skipped: 0 };
 /** What must not be looked for in a long log: it stands right before the last line. */
 const lastWords: string[] = [];
-/** A test failed among all others, and passed alone. */
-let isUnstable = false;
+/** In the temporary directory after a run in which a test was unstable: one that its time limit has cut off could clean up nothing. */
+let leftByUnstable: readonly string[] = [];
 /** A suite takes two minutes at most; one that hangs must not take the verdict of all others along. */
 const PYTHON_SUITE_SECONDS = 10 * 60;
 const PYTHON_ROOT = join(ROOT, 'runtimes/python');
@@ -62,11 +62,12 @@ async function vitestTwice(): Promise<{ code: number; report: VitestReport | nul
   const first = await vitest('all', ARGUMENTS);
   const again = first.report === null || ARGUMENTS.length > 0 ? [] : filesToRunAgain(first.report);
   if (first.report === null || again.length === 0) return first;
+  const leftByFirst = leftInTemporary();
   const second = await vitest('again', again);
   if (second.report === null) return first;
   const { report, unstable } = settle(first.report, second.report);
   for (const title of unstable) endWith(`unstable: failed among all tests, passed alone: ${title}`);
-  isUnstable = unstable.length > 0;
+  if (unstable.length > 0) leftByUnstable = leftByFirst;
   return { code: second.code, report };
 }
 
@@ -171,6 +172,11 @@ function line({ passed, failed, skipped }: Tally): string {
   return `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
 }
 
+/** What tests have left; but for tsx, which keeps what it has compiled. */
+function leftInTemporary(): readonly string[] {
+  return readdirSync(temporary).filter(name => !name.startsWith('tsx-'));
+}
+
 /** What is below, with sizes and times: they tell who made it. */
 function treeOf(path: string): readonly string[] {
   if (!lstatSync(path).isDirectory()) return [];
@@ -197,14 +203,12 @@ try {
     }
     await runPythons(interpreters);
   }
-  // tsx keeps what it has compiled.
-  const left = readdirSync(temporary).filter(name => !name.startsWith('tsx-'));
+  const left = leftInTemporary();
   for (const name of left) {
     endWith(`left in the temporary directory: ${name}`);
     for (const path of treeOf(join(temporary, name)).slice(0, MOST_LINES_OF_LEFT)) endWith(`  ${path}`);
   }
-  // One that its time limit has cut off could clean up nothing, and is named.
-  if (left.length > 0 && !isUnstable) total.failed += 1;
+  if (left.some(name => !leftByUnstable.includes(name))) total.failed += 1;
 } finally {
   for (const directory of [scratch, temporary]) {
     try {

@@ -175,11 +175,12 @@ class Connection(object):
         return frame
 
     def wait_for_running(self, count):
-        """Of a control connection: until so many calls of its client run, and maybe more."""
-        def is_there():
+        """Of a control connection: until so many calls run, or more; how many."""
+        def running():
             self.send(protocol.PING, 0)
-            return self.receive().json['running'] >= count
-        wait_until(is_there)
+            there = self.receive().json['running']
+            return there if there >= count else None
+        return wait_until(running)
 
     def receive(self):
         length, kind, call_id = protocol.read_header(self._exactly(protocol.HEADER_BYTES), 0)

@@ -41,16 +41,8 @@ class Start(unittest.TestCase):
                     rookery_runtime.prepare(listener).run(SECRET, self.message)
                 finally:
                     os._exit(1)
-        self.is_over = False
-        self.addCleanup(self.end, signal.SIGKILL)
-
-    def end(self, number):
-        """The wait status."""
-        if self.is_over:
-            return None
-        self.is_over = True
-        os.kill(self.child, number)
-        return os.waitpid(self.child, 0)[1]
+        self.addCleanup(os.waitpid, self.child, 0)
+        self.addCleanup(os.kill, self.child, signal.SIGKILL)
 
     def connect(self, role, *frames):
         """Says HELLO and all of these in one write; the connection and the state that HELLO_OK tells."""

@@ -164,7 +164,7 @@ class Concurrency(unittest.TestCase):
                 for _ in range(7):
                     data.start()
                 # The others wait here or, when nobody is free to read them, in the kernel.
-                control.wait_for_running(3)
+                self.assertEqual(control.wait_for_running(3), 3)
                 # A call counts as running before its handler has begun.
                 runtime.wait_for('begun-3')
                 runtime.write('go', '')
