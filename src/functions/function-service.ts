@@ -158,15 +158,18 @@ export class FunctionService {
   }
 
   /**
-   * The refusal that a call without special demands would get now, because too many wait; undefined when it would not be, or
-   * when that cannot be known at once. A refusal is counted as one.
+   * The refusal that a call without special demands would get now, because too many wait, to be called by who refuses it: that counts it.
+   * Undefined when such a call would not be refused, or when that cannot be known at once.
    */
-  refusal(urn: string, tenant: string | null): ServiceError | undefined {
+  refusal(urn: string, tenant: string | null): (() => ServiceError) | undefined {
     const served = this.#versions.find(urn);
     if (!served || (tenant !== null && tenant !== served.fn.tenant)) return undefined;
     const refusal = served.service.refusal();
-    if (refusal) this.#options.observe?.(served.fn.tenant, served.fn.name, codeOf(refusal), 0, null);
-    return refusal;
+    if (refusal === undefined) return undefined;
+    return () => {
+      this.#options.observe?.(served.fn.tenant, served.fn.name, codeOf(refusal), 0, null);
+      return refusal;
+    };
   }
 
   /** Ends a session of a function version; false when it is not known. */

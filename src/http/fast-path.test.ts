@@ -1,6 +1,7 @@
 import http from 'node:http';
+import { setImmediate } from 'node:timers/promises';
 import { SignJWT } from 'jose';
-import { describe, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { resourceExhausted } from '../core/error.ts';
@@ -19,6 +20,8 @@ interface Asked {
   readonly path?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
+  /** Absent: a connection of its own. */
+  readonly agent?: http.Agent;
 }
 
 interface Answered {
@@ -28,9 +31,9 @@ interface Answered {
 }
 
 /** Over a socket: what is plain takes the fast path. */
-function overSocket(url: string, { path = PATH, headers = {}, body = '{"a":1}' }: Asked): Promise<Answered> {
+function overSocket(url: string, { path = PATH, headers = {}, body = '{"a":1}', agent }: Asked): Promise<Answered> {
   return new Promise((resolve, reject) => {
-    const request = http.request(`${url}${path}`, { method: 'POST', headers, agent: false }, response => {
+    const request = http.request(`${url}${path}`, { method: 'POST', headers, agent: agent ?? false }, response => {
       let text = '';
       response.setEncoding('utf8');
       response.on('data', chunk => {
@@ -128,6 +131,99 @@ describe('the fast path answers as the router does', () => {
     expect(frontend.outcomes).toEqual(['resource_exhausted']);
     expect(frontend.requests).toMatchObject([{ status: 429 }]);
     expect(frontend.instances.calls).toEqual([]);
+  });
+
+  describe('a caller who was refused and comes again at once on its connection', () => {
+    const WAIT_MS = 250;
+    const RETRY_AFTER_MS = 1000;
+
+    beforeEach(() => {
+      vi.useFakeTimers({ toFake: ['setTimeout', 'performance'] });
+    });
+    afterEach(() => {
+      vi.useRealTimers();
+    });
+
+    async function refusedCaller(frontend: TestFrontend) {
+      const { instances } = frontend;
+      instances.put(AGENT);
+      instances.onInvoke = call => ({ ok: true, data: call.body, runMicros: 1 });
+      instances.full = resourceExhausted('too many calls are waiting', { retryAfterSeconds: 1 });
+      const url = await frontend.listen();
+      const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+      const send = async (asked: Asked = {}) => (await overSocket(url, { agent, ...asked })).status;
+      /** Until one more request has come. */
+      const oneMore = async () => {
+        const before = instances.refusalsAsked;
+        while (instances.refusalsAsked === before) await setImmediate();
+      };
+      expect(await send()).toBe(429);
+      return { url, agent, send, oneMore };
+    }
+
+    // The first request of a connection is read by `node:http`, later ones without it unless there is something about them.
+    test.each<[string, Asked]>([
+      ['read without node:http', {}],
+      ['read by node:http', { headers: { te: 'trailers' } }],
+    ])('waits, and nobody else does: %s', async (_way, asked) => {
+      await using frontend = testFrontend();
+      const { url, send, oneMore, agent } = await refusedCaller(frontend);
+      for (const _ of [1, 2]) {
+        const statuses: number[] = [];
+        const again = send(asked).then(status => statuses.push(status));
+        await oneMore();
+        expect((await overSocket(url, {})).status).toBe(429);
+        vi.advanceTimersByTime(WAIT_MS - 1);
+        expect((await overSocket(url, {})).status).toBe(429);
+        expect(statuses).toEqual([]);
+        vi.advanceTimersByTime(1);
+        await again;
+        expect(statuses).toEqual([429]);
+      }
+      vi.advanceTimersByTime(RETRY_AFTER_MS);
+      expect(await send(asked)).toBe(429);
+      agent.destroy();
+      expect(frontend.outcomes).toEqual(Array.from({ length: 8 }, () => 'resource_exhausted'));
+      expect(frontend.requests.map(({ status }) => status)).toEqual(Array.from({ length: 8 }, () => 429));
+    });
+
+    test('is served when there is room by then, and at once when there is room', async () => {
+      await using frontend = testFrontend();
+      const { send, oneMore, agent } = await refusedCaller(frontend);
+      const status = send();
+      await oneMore();
+      frontend.instances.full = undefined;
+      vi.advanceTimersByTime(WAIT_MS);
+      expect(await status).toBe(200);
+      expect(await send()).toBe(200);
+      agent.destroy();
+      expect(frontend.outcomes).toEqual(['resource_exhausted', 'ok', 'ok']);
+    });
+
+    test('and leaves meanwhile is counted', async () => {
+      await using frontend = testFrontend();
+      const { send, oneMore, agent } = await refusedCaller(frontend);
+      const status = send().catch(() => 'left');
+      await oneMore();
+      agent.destroy();
+      expect(await status).toBe('left');
+      vi.advanceTimersByTime(WAIT_MS);
+      while (frontend.requests.length < 2) await setImmediate();
+      expect(frontend.outcomes).toEqual(['resource_exhausted', 'resource_exhausted']);
+    });
+
+    test('is answered before the service ends', async () => {
+      const frontend = testFrontend();
+      const { send, oneMore, agent } = await refusedCaller(frontend);
+      const status = send();
+      await oneMore();
+      const closed = frontend[Symbol.asyncDispose]();
+      vi.advanceTimersByTime(WAIT_MS);
+      expect(await status).toBe(429);
+      vi.useRealTimers();
+      await closed;
+      agent.destroy();
+    });
   });
 
   test('a refusal says when to come again', async () => {

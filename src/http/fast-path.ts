@@ -9,12 +9,19 @@ import type { Role } from './credentials.ts';
 import { Exchange, type ExchangeHost, type PassOn } from './exchange.ts';
 import { FORWARD_WAIT_MS, type Forwarding } from './forwarding.ts';
 import type { Gate } from './gate.ts';
+import { HastyCallers } from './hasty-callers.ts';
 import { PlainAnswer } from './plain-answer.ts';
 import type { PlainHost } from './plain-connections.ts';
 import { type PlainHead, PlainRequest } from './plain-request.ts';
 import type { Route } from './route-config.ts';
 import { traceIdOf } from './trace.ts';
 import { isRefusal, type Verdict } from './verdict.ts';
+
+/**
+ * How a request is refused, with `Retry-After`, that would be refused now whatever its body says; undefined when it would not be. Nothing has
+ * happened until the refusal is called.
+ */
+export type EarlyRefusal = (exchange: Exchange, parameter: string) => (() => void) | undefined;
 
 /** A hot route: `POST`, with at most one parameter in its path. */
 export interface FastPathRoute {
@@ -26,8 +33,7 @@ export interface FastPathRoute {
   readonly parameter: string | null;
   /** Whether a request may be answered piece by piece. */
   readonly streams: (headers: IncomingHttpHeaders) => boolean;
-  /** Answers at once what would be refused whatever its body says, and then returns true; else nothing has happened. */
-  readonly early?: (exchange: Exchange, parameter: string) => boolean;
+  readonly early?: EarlyRefusal;
   /** Answers the exchange, now or later. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
   /** Answers an exchange that `handle` threw for, or that never got there, in the form of the route. */
@@ -63,6 +69,7 @@ export interface FastPathOptions {
 export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
   readonly #options: FastPathOptions;
   readonly #routes: FastPathRoute[] = [];
+  readonly #hasty = new HastyCallers();
 
   constructor(options: FastPathOptions) {
     this.#options = options;
@@ -205,8 +212,26 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
     if (!isTaken) this.#answer(exchange, fastPathRoute, parameter);
   }
 
-  #answer(exchange: Exchange, fastPathRoute: FastPathRoute, parameter: string): void {
-    if (fastPathRoute.early?.(exchange, parameter)) return;
+  #answer(exchange: Exchange, fastPathRoute: FastPathRoute, parameter: string, hasWaited = false): void {
+    const refuse = fastPathRoute.early?.(exchange, parameter);
+    if (refuse === undefined) {
+      this.#handle(exchange, fastPathRoute, parameter);
+      return;
+    }
+    const { socket } = exchange.raw;
+    const again = () => {
+      try {
+        this.#answer(exchange, fastPathRoute, parameter, true);
+      } catch (error) {
+        exchange.fault(error);
+      }
+    };
+    if (!hasWaited && this.#hasty.letWait(socket, again)) return;
+    this.#hasty.refused(socket);
+    refuse();
+  }
+
+  #handle(exchange: Exchange, fastPathRoute: FastPathRoute, parameter: string): void {
     const { raw } = exchange;
     if (raw instanceof PlainRequest) {
       exchange.body = raw.body;

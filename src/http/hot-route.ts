@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyContextConfig, FastifyInstance } from 'fastify';
 import { ServiceError } from '../core/error.ts';
 import { Exchange } from './exchange.ts';
+import type { EarlyRefusal } from './fast-path.ts';
 
 export interface HotRoute {
   /** As the router has it, with at most one parameter. */
@@ -12,8 +13,7 @@ export interface HotRoute {
   readonly config: FastifyContextConfig;
   /** Whether a request may be answered piece by piece; absent: none is. */
   readonly streams?: (headers: IncomingHttpHeaders) => boolean;
-  /** Answers at once what would be refused whatever its body says, and then returns true; else nothing has happened. */
-  readonly early?: (exchange: Exchange, parameter: string) => boolean;
+  readonly early?: EarlyRefusal;
   /** Answers the exchange, now or later. `refuse` answers what it throws. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
   /** Answers with an error, in the form of this route. */

@@ -2,11 +2,11 @@ import type { OwnerKind } from '../core/instance.ts';
 import { within } from '../lib/deadline.ts';
 import type { Channel } from '../runtime/channel.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
-import { ANSWER_MS, reach } from './adopt.ts';
+import { ANSWER_MS, answerAtOnce, reach } from './adopt.ts';
 import type { InstancesOptions } from './contract.ts';
 import type { LiveInstance } from './live-instance.ts';
 import { notAnswering } from './refusals.ts';
-import type { InstanceRecord } from './rows.ts';
+import { type InstanceRecord, mayHavePorts } from './rows.ts';
 
 /** How long a sandbox of an earlier server may stay silent before it is given up: on a stalled machine a healthy one does. */
 const SILENCE_MS = 30_000;
@@ -106,6 +106,11 @@ export class Adoptions {
       return undefined;
     }
     const driver = await drivers(sandboxType);
+    // The driver, when it is asked, opens the ports of its sandbox again.
+    const channel = mayHavePorts(record) ? undefined : await answerAtOnce(handle, secret, abandoned);
+    if (channel !== undefined && !isTaken(id)) return await found(record, driver, channel);
+    channel?.close();
+    if (isTaken(id)) return undefined;
     const reached = await reach(driver, handle, secret, silenceMs, abandoned).catch(error => {
       if (abandoned.aborted) return undefined;
       throw error;

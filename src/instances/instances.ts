@@ -21,7 +21,7 @@ import { Reconciler } from './reconciler.ts';
 import { Records } from './records.ts';
 import { instanceNotFound } from './refusals.ts';
 import { Removals } from './removals.ts';
-import { type InstanceRecord, InstanceRows, isCutOff } from './rows.ts';
+import { type InstanceRecord, InstanceRows, isCutOff, mayHavePorts } from './rows.ts';
 
 /** What a driver may take beyond the grace to kill a sandbox, and to remove it. */
 const STOP_MS = 15_000;
@@ -569,7 +569,8 @@ export class Instances {
         return undefined;
       }
     }
-    const live = this.#newLive(record, driver, handle, secret, channel);
+    // The watch opens published ports again.
+    const live = this.#newLive(record, driver, handle, secret, channel, !mayHavePorts(record));
     this.#add(live, record);
     this.#owners.get(record.owner.kind)?.adopted?.(live, record);
     return live;
@@ -581,6 +582,7 @@ export class Instances {
     handle: SandboxHandle,
     secret: string,
     channel: Channel,
+    isWatchedLater = false,
   ): LiveInstance {
     const owner = this.#owners.get(record.owner.kind);
     if (owner === undefined) throw new Error(`nobody owns instances of ${record.owner.kind}s`);
@@ -598,6 +600,7 @@ export class Instances {
       maxCallMs,
       limiter: owner.limiter,
       log: this.#options.log,
+      isWatchedLater,
     });
   }
 

@@ -26,6 +26,8 @@ const UNKNOWN_MS = 4_000;
 const LOOK_MS = 5_000;
 const LOOK_PAUSE_MS = 1_000;
 const INSPECT_MS = 5_000;
+/** When the sandbox of an instance that was found is watched at the soonest, and then at the latest twice that. */
+const WATCH_LATER_MS = 2_000;
 /** Lost connections that are made again one after another, each within `RECONNECT_WINDOW_MS` of the one before. */
 const MAX_RECONNECTS = 3;
 const RECONNECT_WINDOW_MS = 60_000;
@@ -51,6 +53,11 @@ export interface LiveInstanceOptions {
   readonly maxCallMs: number;
   readonly limiter: CallLimiter;
   readonly log: InstanceLog;
+  /**
+   * Its sandbox is watched a while later: one of many that were found at the start of a service, where each watch is a connection and wakes a process
+   * of its own. Until then its end is noticed by its channel.
+   */
+  readonly isWatchedLater?: boolean;
 }
 
 /** An instance that ended by itself. */
@@ -115,7 +122,9 @@ export class LiveInstance {
       this.#resolveEnded = resolve;
     });
     this.#watchChannel();
-    this.watchSandbox();
+    if (options.isWatchedLater) {
+      setTimeout(() => this.watchSandbox(), WATCH_LATER_MS * (1 + Math.random())).unref();
+    } else this.watchSandbox();
   }
 
   /** False from the moment the connection broke or it is over. */

@@ -99,3 +99,8 @@ export function toRecord(stored: StoredInstance): InstanceRecord {
 export function isCutOff({ status, epoch, concurrency, handle }: InstanceRecord): boolean {
   return status === 'CREATING' && epoch === 1 && concurrency > 0 && handle !== null;
 }
+
+/** Whether ports of its sandbox may be published; of one that is being made, nobody has written it down yet. */
+export function mayHavePorts({ status, sandbox }: InstanceRecord): boolean {
+  return status === 'CREATING' || sandbox.portMappings.length > 0;
+}

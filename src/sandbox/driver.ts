@@ -183,7 +183,7 @@ export interface StartedSandbox {
   readonly stages?: Readonly<Record<string, number>>;
 }
 
-/** Plain JSON with a version; stored with the row, so adopting is `inspect(handle)` and nothing else. */
+/** Plain JSON with a version; stored with the row, so that adopting needs it alone. */
 export interface SandboxHandle {
   readonly version: 1;
   readonly driver: SandboxType;

@@ -85,8 +85,11 @@ export class MemoryInstances implements AgentInstances {
 
   /** What tests put here is what `refusal` answers. */
   full: ServiceError | undefined;
+  /** How often it was asked for. */
+  refusalsAsked = 0;
 
   refusal(): ServiceError | undefined {
+    this.refusalsAsked += 1;
     return this.full;
   }
 

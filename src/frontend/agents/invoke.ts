@@ -39,10 +39,11 @@ export function addInvokeRoute(app: FastifyInstance, options: InvokeRouteOptions
     config: { access: 'invoke', livesWith: LIVES_WITH_AGENT, docs: AGENT_DOCS.invoke },
     early: (exchange, instanceId) => {
       const refusal = options.instances.refusal(exchange.tenant, instanceId);
-      if (refusal === undefined) return false;
-      options.invoked(refusal.code, 0, instanceId);
-      refuse(exchange, refusal);
-      return true;
+      if (refusal === undefined) return undefined;
+      return () => {
+        options.invoked(refusal.code, 0, instanceId);
+        refuse(exchange, refusal);
+      };
     },
     handle: (exchange, instanceId) => invoke(exchange, instanceId, options),
     refuse,

@@ -75,14 +75,13 @@ function refuseEarly(
   exchange: Exchange,
   sentUrn: string,
   { functions, ownTenantOnly }: FunctionRoutesOptions,
-): boolean {
+): (() => void) | undefined {
   const { headers } = exchange.raw;
   const urn = readUrns.get(sentUrn);
-  if (urn === undefined || ANSWER_HEADERS.isAsync.isSent(headers) || !isPlainCall(headers)) return false;
-  const refusal = functions.refusal(urn, ownTenantOnly ? exchange.tenant : null);
-  if (refusal === undefined) return false;
-  failExchange(exchange, functionFailure(refusal, exchange.traceId));
-  return true;
+  if (urn === undefined || ANSWER_HEADERS.isAsync.isSent(headers) || !isPlainCall(headers)) return undefined;
+  const refuse = functions.refusal(urn, ownTenantOnly ? exchange.tenant : null);
+  if (refuse === undefined) return undefined;
+  return () => failExchange(exchange, functionFailure(refuse(), exchange.traceId));
 }
 
 function refuse(exchange: Exchange, error: unknown): void {
