@@ -32,7 +32,7 @@ export async function answerAtOnce(
   signal: AbortSignal,
 ): Promise<Channel | undefined> {
   try {
-    const channel = await raceWithin(AT_ONCE_MS, over => Channel.open(handle.endpoint, secret, over), signal);
+    const channel = await raceWithin(AT_ONCE_MS, over => Channel.reopen(handle.endpoint, secret, over), signal);
     if (isServing(channel) && !signal.aborted) return channel;
     channel.close();
   } catch {

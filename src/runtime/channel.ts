@@ -4,7 +4,7 @@ import { deadlineExceeded, invalidRequest, unavailable } from '../core/error.ts'
 import type { RuntimeEndpoint } from '../core/instance.ts';
 import type { Call, CallOutcome, InitOutcome } from './call.ts';
 import { CallBatch } from './call-batch.ts';
-import { type Connection, type ConnectionOwner, connect } from './connection.ts';
+import { type Connection, type ConnectionOwner, type ConnectOptions, connect } from './connection.ts';
 import { ControlLink } from './control-link.ts';
 import {
   checkSize,
@@ -106,16 +106,30 @@ export class Channel {
    * `unavailable` (refused by the runtime, or ended) or `deadline_exceeded` (`signal`).
    */
   static async open(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal, init?: Init): Promise<Channel> {
+    const next = init && encodeInit(init);
+    return await Channel.#open(endpoint, secret, signal, { next });
+  }
+
+  /** As `open`, to a runtime that has been initialized before: when nothing listens, that is an end (`unavailable`). */
+  static async reopen(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal): Promise<Channel> {
+    return await Channel.#open(endpoint, secret, signal, { hasBegun: true });
+  }
+
+  static async #open(
+    endpoint: RuntimeEndpoint,
+    secret: string,
+    signal: AbortSignal,
+    options: ConnectOptions,
+  ): Promise<Channel> {
     const client = randomUUID();
-    const connectData = () => connect(endpoint, { secret, client, role: 'data' }, signal, init && encodeInit(init));
     const connectControl = (over: AbortSignal) => connect(endpoint, { secret, client, role: 'control' }, over);
-    const data = await connectData();
-    const opensControl = init === undefined && !data.hello.stopsOverData;
+    const data = await connect(endpoint, { secret, client, role: 'data' }, signal, options);
+    const opensControl = options.next === undefined && !data.hello.stopsOverData;
     // Nothing of the data connection is read before the other one is there.
     const control = opensControl ? await connectControl(signal).catch(letGoOf(data)) : undefined;
-    const channel = new Channel(data, init === undefined ? 0 : 1, connectControl);
+    const channel = new Channel(data, options.next === undefined ? 0 : 1, connectControl);
     if (control !== undefined) channel.#control.take(control);
-    else if (init === undefined) channel.#control.openLater();
+    else if (options.next === undefined) channel.#control.openLater();
     return channel;
   }
 

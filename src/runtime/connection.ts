@@ -36,15 +36,22 @@ export interface Connection {
   drop(callId: number): void;
 }
 
+export interface ConnectOptions {
+  /** A frame that is sent behind HELLO in the same write. */
+  readonly next?: Buffer | undefined;
+  /** The runtime began long ago: it is not tried again when nothing listens. */
+  readonly hasBegun?: boolean;
+}
+
 /**
- * Connects and says HELLO, with `next` (a frame) behind it in the same write; keeps trying while nothing listens yet, until `signal` aborts. Fails with `unavailable` (refused by the
- * runtime, or ended) or `deadline_exceeded` (`signal`).
+ * Connects and says HELLO; keeps trying while nothing listens yet, until `signal` aborts. Fails with `unavailable` (refused by the runtime, or
+ * ended; nothing listens) or `deadline_exceeded` (`signal`).
  */
 export async function connect(
   endpoint: RuntimeEndpoint,
   hello: { secret: string; client: string; role: 'data' | 'control' },
   signal: AbortSignal,
-  next?: Buffer,
+  { next, hasBegun = false }: ConnectOptions = {},
 ): Promise<Connection> {
   for (;;) {
     if (signal.aborted) throw deadlineExceeded('the runtime did not answer in time');
@@ -57,7 +64,7 @@ export async function connect(
     } catch (error) {
       const code = (error as NodeJS.ErrnoException).code;
       if (error instanceof ServiceError) throw error;
-      if (code !== 'ECONNREFUSED' && code !== 'ENOENT') {
+      if (hasBegun || (code !== 'ECONNREFUSED' && code !== 'ENOENT')) {
         throw unavailable(`the runtime cannot be reached: ${messageOf(error)}`, { cause: error });
       }
       await delay(CONNECT_RETRY_MS, undefined, { signal }).catch(() => undefined);

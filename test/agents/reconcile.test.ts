@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
+import { NO_SANDBOX } from '../../src/core/instance.ts';
 import { toSandboxSpec } from '../../src/instances/sandbox-spec.ts';
 import { Channel } from '../../src/runtime/channel.ts';
 import { insertInstance, updateInstance } from '../../src/storage/instances.ts';
@@ -224,7 +225,8 @@ test('an instance that could not be asked for want of descriptors is left alone,
   const id = await harness.create('a', { handler: 'count' });
   expect(await harness.value(id)).toBe(1);
   const shortage = Object.assign(new Error('connect EMFILE'), { code: 'EMFILE' });
-  const open = vi.spyOn(Channel, 'open').mockRejectedValue(unavailable('it cannot be reached', { cause: shortage }));
+  const unreachable = unavailable('it cannot be reached', { cause: shortage });
+  const opens = (['open', 'reopen'] as const).map(name => vi.spyOn(Channel, name).mockRejectedValue(unreachable));
   try {
     await harness.restartServer({ adoption: { answerMs: 50, silenceMs: 100 } });
     await vi.waitFor(() =>
@@ -236,7 +238,7 @@ test('an instance that could not be asked for want of descriptors is left alone,
       ),
     );
   } finally {
-    open.mockRestore();
+    for (const open of opens) open.mockRestore();
   }
   expect((await harness.agents.get(TENANT, id)).status).toBe('RUNNING');
   await vi.waitFor(async () => expect(await harness.value(id)).toBe(2), { timeout: 10_000 });
@@ -346,20 +348,57 @@ test('where every node sees all sandboxes, orphans are removed by their own node
   expect(harness.driver.runningIds).toEqual([]);
 });
 
-test('a driver that is away at the start: its instances are kept, it is reported, and they serve once it is back', async () => {
+test('a driver that is away at the start: its instances are kept, it is reported, and those that answer serve', async () => {
+  await using harness = await Harness.open();
+  const [answers, silent] = [await harness.create('a'), await harness.create('b')];
+  await harness.closeServer();
+  harness.driver.faults.away = 'the daemon does not answer';
+  const awake = gate();
+  harness.driver.fallSilent(silent, awake.opened);
+  await harness.newServer().start();
+  expect(harness.instances.readiness()).toEqual({ 'sandbox.fake': 'the daemon does not answer' });
+  for (const id of [answers, silent]) {
+    expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
+  }
+  expect(await harness.value(answers, 1)).toBe(1);
+  await expect(harness.invoke(silent)).rejects.toMatchObject({ code: 'unavailable' });
+  awake.open();
+  // A call that misses adopts without waiting for the next look at everything.
+  expect(await harness.value(silent, 2)).toBe(2);
+  harness.driver.faults.away = undefined;
+  await harness.instances.reconcile();
+  expect(harness.instances.readiness()).toEqual({});
+  harness.driver.kill(answers);
+  await vi.waitFor(async () => expect((await harness.agents.get(TENANT, answers)).status).toBe('FAILED'));
+});
+
+test('an instance that answers at once is adopted without its driver, and watched when nobody waits for that', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.closeServer();
-  harness.driver.faults.away = 'the daemon does not answer';
+  const inspect = vi.spyOn(harness.driver, 'inspect');
+  const wait = vi.spyOn(harness.driver, 'wait');
   await harness.newServer().start();
-  expect(harness.instances.readiness()).toEqual({ 'sandbox.fake': 'the daemon does not answer' });
-  expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
-  await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'unavailable' });
-  harness.driver.faults.away = undefined;
-  // A call that misses adopts without waiting for the next look at everything.
   expect(await harness.value(id, 1)).toBe(1);
-  await harness.instances.reconcile();
-  expect(harness.instances.readiness()).toEqual({});
+  expect([inspect.mock.calls.length, wait.mock.calls.length]).toEqual([0, 0]);
+  await vi.waitFor(() => expect(wait).toHaveBeenCalledOnce());
+  expect(inspect).not.toHaveBeenCalled();
+});
+
+test('of an instance with published ports the driver is asked, who opens them again', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a');
+  await harness.closeServer();
+  const mapping = { protocol: 'tcp', containerPort: 80, hostIp: '127.0.0.1', hostPort: 8080 } as const;
+  await updateInstance(harness.database, { id, epoch: 1, nodeId: 'node-1' }, ['RUNNING'], {
+    sandbox: { ...NO_SANDBOX, portMappings: [mapping] },
+  });
+  const inspect = vi.spyOn(harness.driver, 'inspect');
+  const wait = vi.spyOn(harness.driver, 'wait');
+  await harness.newServer().start();
+  expect(await harness.value(id, 1)).toBe(1);
+  expect(inspect).toHaveBeenCalledOnce();
+  expect(wait).toHaveBeenCalled();
 });
 
 test('a call that finds its instance only in storage adopts it, once for all who ask', async () => {

@@ -58,6 +58,8 @@ describe('a late event changes nothing', () => {
     await bed.server.close();
     const asked = gate();
     const answer = gate();
+    // One that answers at once is not asked about.
+    bed.driver.fallSilent(id, answer.opened);
     const inspect = vi.spyOn(bed.driver, 'inspect').mockImplementation(async () => {
       asked.open();
       await answer.opened;
