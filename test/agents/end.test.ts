@@ -189,6 +189,8 @@ test('a restart of an instance that is being created is refused, and the create 
   const created = harness.create('a');
   await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(1));
   const id = harness.driver.starts[0]?.instanceId ?? '';
+  // Its row follows the sandbox, or comes before it when that takes long.
+  await vi.waitFor(async () => expect((await harness.agents.get(TENANT, id)).status).toBe('CREATING'));
   await expect(harness.agents.restart(TENANT, id)).rejects.toMatchObject({
     code: 'already_exists',
     message: `instance ${id} is being created`,
