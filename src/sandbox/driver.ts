@@ -183,7 +183,7 @@ export interface StartedSandbox {
   readonly stages?: Readonly<Record<string, number>>;
 }
 
-/** Plain JSON with a version; stored with the row, so that adopting needs it alone. */
+/** Plain JSON with a version; stored with the row: nothing else of a driver is needed to adopt its sandbox. */
 export interface SandboxHandle {
   readonly version: 1;
   readonly driver: SandboxType;

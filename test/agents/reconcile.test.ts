@@ -348,28 +348,40 @@ test('where every node sees all sandboxes, orphans are removed by their own node
   expect(harness.driver.runningIds).toEqual([]);
 });
 
-test('a driver that is away at the start: its instances are kept, it is reported, and those that answer serve', async () => {
+/** What an earlier server wrote of a sandbox whose port it had published. */
+async function publishPort(harness: Harness, id: string): Promise<void> {
+  const mapping = { protocol: 'tcp', containerPort: 80, hostIp: '127.0.0.1', hostPort: 8080 } as const;
+  const sandbox = { ...NO_SANDBOX, portMappings: [mapping] };
+  await updateInstance(harness.database, { id, epoch: 1, nodeId: 'node-1' }, ['RUNNING'], { sandbox });
+}
+
+test('a driver that is away at the start: its instances are kept, it is reported, and they serve once it is back', async () => {
   await using harness = await Harness.open();
-  const [answers, silent] = [await harness.create('a'), await harness.create('b')];
+  const id = await harness.create('a');
   await harness.closeServer();
+  await publishPort(harness, id);
   harness.driver.faults.away = 'the daemon does not answer';
-  const awake = gate();
-  harness.driver.fallSilent(silent, awake.opened);
   await harness.newServer().start();
   expect(harness.instances.readiness()).toEqual({ 'sandbox.fake': 'the daemon does not answer' });
-  for (const id of [answers, silent]) {
-    expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
-  }
-  expect(await harness.value(answers, 1)).toBe(1);
-  await expect(harness.invoke(silent)).rejects.toMatchObject({ code: 'unavailable' });
-  awake.open();
-  // A call that misses adopts without waiting for the next look at everything.
-  expect(await harness.value(silent, 2)).toBe(2);
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
+  await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'unavailable' });
   harness.driver.faults.away = undefined;
+  // A call that misses adopts without waiting for the next look at everything.
+  expect(await harness.value(id, 1)).toBe(1);
   await harness.instances.reconcile();
   expect(harness.instances.readiness()).toEqual({});
-  harness.driver.kill(answers);
-  await vi.waitFor(async () => expect((await harness.agents.get(TENANT, answers)).status).toBe('FAILED'));
+});
+
+test('while a driver is away, an instance of which nothing else is needed serves when it answers, and its end is noticed', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a');
+  await harness.closeServer();
+  harness.driver.faults.away = 'the daemon does not answer';
+  await harness.newServer().start();
+  expect(await harness.value(id, 1)).toBe(1);
+  harness.driver.faults.away = undefined;
+  harness.driver.kill(id);
+  await vi.waitFor(async () => expect((await harness.agents.get(TENANT, id)).status).toBe('FAILED'));
 });
 
 test('an instance that answers at once is adopted without its driver, and watched when nobody waits for that', async () => {
@@ -378,21 +390,25 @@ test('an instance that answers at once is adopted without its driver, and watche
   await harness.closeServer();
   const inspect = vi.spyOn(harness.driver, 'inspect');
   const wait = vi.spyOn(harness.driver, 'wait');
-  await harness.newServer().start();
-  expect(await harness.value(id, 1)).toBe(1);
-  expect([inspect.mock.calls.length, wait.mock.calls.length]).toEqual([0, 0]);
-  await vi.waitFor(() => expect(wait).toHaveBeenCalledOnce());
-  expect(inspect).not.toHaveBeenCalled();
+  vi.useFakeTimers({ toFake: ['setTimeout'] });
+  try {
+    await harness.newServer().start();
+    expect(await harness.value(id, 1)).toBe(1);
+    vi.advanceTimersByTime(1_999);
+    expect(wait).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(2_001);
+    expect(wait).toHaveBeenCalledOnce();
+    expect(inspect).not.toHaveBeenCalled();
+  } finally {
+    vi.useRealTimers();
+  }
 });
 
 test('of an instance with published ports the driver is asked, who opens them again', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.closeServer();
-  const mapping = { protocol: 'tcp', containerPort: 80, hostIp: '127.0.0.1', hostPort: 8080 } as const;
-  await updateInstance(harness.database, { id, epoch: 1, nodeId: 'node-1' }, ['RUNNING'], {
-    sandbox: { ...NO_SANDBOX, portMappings: [mapping] },
-  });
+  await publishPort(harness, id);
   const inspect = vi.spyOn(harness.driver, 'inspect');
   const wait = vi.spyOn(harness.driver, 'wait');
   await harness.newServer().start();
