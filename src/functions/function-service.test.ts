@@ -17,6 +17,29 @@ describe('where the time went', () => {
     first.instance.calls[0]?.finish();
     await first.result;
   });
+
+  it('a call that was held before it came has waited as long, and waits less here', async () => {
+    const harness = new ServiceHarness();
+    harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
+    const first = await running(harness);
+    const held = { header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.from('{}'), waitedMs: 250 };
+    const [served, late] = [harness.invoke({ call: held }), harness.invoke({ call: held })];
+    await settle();
+    await harness.clock.advance(1000);
+    first.instance.calls[0]?.finish();
+    await settle();
+    let isOver = false;
+    void late.catch(() => {
+      isOver = true;
+    });
+    await harness.clock.advance(28_749);
+    expect(isOver).toBe(false);
+    await harness.clock.advance(1);
+    await expect(late).rejects.toMatchObject({ number: 150431 });
+    first.instance.calls[0]?.finish();
+    const { queueMs, startMs, loadMs } = (await served).timings;
+    expect(queueMs + startMs + loadMs).toBe(1250);
+  });
 });
 
 it('an instance that cannot be started is 150500 wherever it is reported', async () => {

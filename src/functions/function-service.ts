@@ -63,6 +63,7 @@ export interface FunctionInvocation {
   /** Null: any tenant's functions may be called (authentication is off). */
   readonly tenant: string | null;
   readonly headers: FunctionCallHeaders;
+  /** `waitedMs` counts as waiting for an instance. */
   readonly call: Omit<Call, 'timeoutMs' | 'onChunk' | 'onLateEnd'>;
   /** Awaited once the call has its slot, before it is sent; what it fails with is what the call fails with. */
   readonly beforeRun?: () => Promise<void>;
@@ -79,7 +80,7 @@ export interface FunctionResult {
   readonly timings: CallTimings;
 }
 
-type BodyAndSignal = Pick<FunctionInvocation['call'], 'body' | 'signal'>;
+type WaitingCall = Pick<FunctionInvocation['call'], 'body' | 'signal' | 'waitedMs'>;
 
 /** A slot that turned out to be on a broken instance before the call was sent is given up this often. */
 const MAX_SLOTS_TRIED = 8;
@@ -319,7 +320,7 @@ export class FunctionService {
     return access;
   }
 
-  async #placed(fn: ServedFunction, service: Service, key: GroupKey, call: BodyAndSignal) {
+  async #placed(fn: ServedFunction, service: Service, key: GroupKey, call: WaitingCall) {
     try {
       return await this.#slot(fn, service, key, PLAIN_CALL, call);
     } catch (error) {
@@ -374,7 +375,7 @@ export class FunctionService {
       const start = lease.cold ? instance.timings : NO_START;
       // Of a start only what it took is no waiting; a call may have waited before it.
       const { startMs, loadMs } = start;
-      const queueMs = Math.max(0, lease.queueMs - startMs - loadMs);
+      const queueMs = (call.waitedMs ?? 0) + Math.max(0, lease.queueMs - startMs - loadMs);
       return { outcome, instanceId: instance.id, timings: { queueMs, placeMs, startMs, loadMs, runMs } };
     } catch (error) {
       if (isDeadline(error)) lease.release('replace');
@@ -401,11 +402,11 @@ export class FunctionService {
     service: Service,
     key: GroupKey,
     headers: FunctionCallHeaders,
-    { body, signal }: BodyAndSignal,
+    { body, signal, waitedMs = 0 }: WaitingCall,
   ) {
     const held = this.#hold(fn.tenant, body.length);
     const startedMs = this.#options.clock.now();
-    const maxWaitMs = Math.min(this.#options.maxWaitMs, fn.timeoutMs);
+    const maxWaitMs = Math.max(0, Math.min(this.#options.maxWaitMs, fn.timeoutMs) - waitedMs);
     const asked = { session: headers.session, signal, maxWaitMs };
     try {
       for (let attempt = 0; ; attempt++) {

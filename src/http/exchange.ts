@@ -53,6 +53,8 @@ export class Exchange {
   readonly route: Route;
   readonly traceId: string;
   readonly startMs = performance.now();
+  /** How long it was held before it was handled, whole milliseconds. */
+  waitedMs = 0;
   /** `''` until the request has passed the gate. */
   tenant = '';
   role: Role = 'viewer';

@@ -136,6 +136,7 @@ describe('the fast path answers as the router does', () => {
   describe('a caller who was refused and comes again at once on its connection', () => {
     const WAIT_MS = 250;
     const RETRY_AFTER_MS = 1000;
+    const FULL = resourceExhausted('too many calls are waiting', { retryAfterSeconds: 1 });
 
     beforeEach(() => {
       vi.useFakeTimers({ toFake: ['setTimeout', 'performance'] });
@@ -148,7 +149,7 @@ describe('the fast path answers as the router does', () => {
       const { instances } = frontend;
       instances.put(AGENT);
       instances.onInvoke = call => ({ ok: true, data: call.body, runMicros: 1 });
-      instances.full = resourceExhausted('too many calls are waiting', { retryAfterSeconds: 1 });
+      instances.full = FULL;
       const url = await frontend.listen();
       const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
       const send = async (asked: Asked = {}) => (await overSocket(url, { agent, ...asked })).status;
@@ -198,6 +199,28 @@ describe('the fast path answers as the router does', () => {
       expect(await send()).toBe(200);
       agent.destroy();
       expect(frontend.outcomes).toEqual(['resource_exhausted', 'ok', 'ok']);
+    });
+
+    test('has the time that is left of its call, and is not run when none is', async () => {
+      await using frontend = testFrontend();
+      const { send, oneMore, agent } = await refusedCaller(frontend);
+      const { instances } = frontend;
+      for (const [timeout, expected] of [
+        ['1000', 200],
+        [String(WAIT_MS), 500],
+      ] as const) {
+        const status = send({ headers: { 'x-invoke-timeout-ms': timeout } });
+        await oneMore();
+        instances.full = undefined;
+        vi.advanceTimersByTime(WAIT_MS);
+        expect(await status).toBe(expected);
+        instances.full = FULL;
+      }
+      agent.destroy();
+      expect(instances.calls.map(({ call: { timeoutMs, waitedMs } }) => ({ timeoutMs, waitedMs }))).toEqual([
+        { timeoutMs: 1000, waitedMs: WAIT_MS },
+      ]);
+      expect(frontend.requests.map(({ status }) => status)).toEqual([429, 200, 500]);
     });
 
     test('and leaves meanwhile is counted', async () => {

@@ -221,6 +221,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
     const { socket } = exchange.raw;
     const again = () => {
       try {
+        exchange.waitedMs = Math.ceil(performance.now() - exchange.startMs);
         this.#answer(exchange, fastPathRoute, parameter, true);
       } catch (error) {
         exchange.fault(error);

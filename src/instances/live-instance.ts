@@ -177,9 +177,9 @@ export class LiveInstance {
   async #callLater(lost: Channel, call: Call): Promise<CallOutcome> {
     const sinceMs = performance.now();
     const channel = await this.#nextChannel(lost);
-    const timeoutMs = Math.max(1, Math.round(call.timeoutMs - (performance.now() - sinceMs)));
+    const waitedMs = (call.waitedMs ?? 0) + Math.round(performance.now() - sinceMs);
     try {
-      return await channel.call({ ...call, timeoutMs });
+      return await channel.call({ ...call, waitedMs: Math.min(waitedMs, call.timeoutMs - 1) });
     } catch (error) {
       throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
     }

@@ -14,6 +14,8 @@ export interface Call {
   readonly body: Buffer;
   /** Bound of the whole call, waiting included, milliseconds. At its end the call is cancelled. */
   readonly timeoutMs: number;
+  /** What of `timeoutMs` had passed when the call came here, whole milliseconds; less than it. Absent: nothing. */
+  readonly waitedMs?: number;
   /** The caller going away, or an interrupt (`signal.reason === 'interrupt'`): the call is cancelled. */
   readonly signal?: CallSignal | undefined;
   /** Makes it a stream: one event each. Grant more with `Channel.credit` as the reader takes them. */

@@ -246,6 +246,15 @@ test('a call is one frame: header with its time, then the body as it is', async 
   channel.close();
 });
 
+test('of a call that has waited before, the rest of its time is left, and its failure names the whole', async () => {
+  const channel = await open();
+  const call = channel.call({ ...CALL, timeoutMs: 3_600_000, waitedMs: 3_599_980 });
+  await expect(call).rejects.toMatchObject({ code: 'deadline_exceeded', message: 'timed out after 3600 s' });
+  const payload = runtime.frames[0]?.payload as Buffer;
+  expect(JSON.parse(payload.subarray(2, 2 + payload.readUInt16BE(0)).toString())).toMatchObject({ remainingMs: 20 });
+  channel.close();
+});
+
 test('small and large bodies arrive whole and in the order of the calls', async () => {
   const channel = await open();
   runtime.onFrame = (frame, socket) => {

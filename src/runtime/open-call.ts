@@ -46,7 +46,7 @@ export class OpenCall implements Timed {
     resolve: (outcome: CallOutcome) => void,
     reject: (error: Error) => void,
   ) {
-    const { signal, timeoutMs } = call;
+    const { signal, timeoutMs, waitedMs = 0 } = call;
     this.id = id;
     this.onChunk = call.onChunk;
     this.onLateEnd = call.onLateEnd;
@@ -56,8 +56,9 @@ export class OpenCall implements Timed {
     this.#owner = owner;
     this.#resolve = resolve;
     this.#reject = reject;
-    const waitMs = Math.min(timeoutMs, MAX_TIMER_MS);
-    this.#leftMs = timeoutMs - waitMs;
+    const leftMs = timeoutMs - waitedMs;
+    const waitMs = Math.min(leftMs, MAX_TIMER_MS);
+    this.#leftMs = leftMs - waitMs;
     startTimer(this, waitMs);
     if (signal) {
       this.#onAbort = () => this.#aborted();

@@ -144,7 +144,7 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
     urn,
     tenant,
     headers: asked,
-    call: { header, body, signal },
+    call: { header, body, waitedMs: exchange.waitedMs, signal },
     onPlaced: (instanceId: string) => void placed.push('X-Instance-Id', instanceId),
   };
   const running = wantsStream
