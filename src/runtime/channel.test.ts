@@ -215,6 +215,33 @@ test('a runtime that refuses the control connection afterwards has lost the chan
   await channel.closed;
 });
 
+test('a control connection that is not greeted for minutes, since code keeps the runtime busy, is waited for', async () => {
+  await runtime.listen(path);
+  const { answer } = runtime;
+  let greetControl: () => void = () => undefined;
+  runtime.answer = hello => {
+    if (hello.role === 'data') return answer(hello);
+    greetControl = () => runtime.sockets.get('control')?.write(answer(hello));
+    return Buffer.alloc(0);
+  };
+  runtime.onFrame = ({ type, callId }, socket) => {
+    if (type === FRAME.INIT) socket.write(encodeFrame(FRAME.INIT_OK, 0, '{"loadMicros":1,"initMicros":1}'));
+    if (type === FRAME.CALL) socket.write(result(callId, '1'));
+    if (type === FRAME.PING) socket.write(encodeFrame(FRAME.PONG, 0, '{"running":0,"queued":0}'));
+  };
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const channel = await Channel.open({ kind: 'unix', path }, 'secret', SIGNAL(), {} as Init);
+  await channel.initialized(SIGNAL());
+  const ping = channel.ping(SIGNAL());
+  await vi.waitFor(() => expect(runtime.sockets.has('control')).toBe(true));
+  await vi.advanceTimersByTimeAsync(300_000);
+  vi.useRealTimers();
+  expect(await channel.call(CALL)).toMatchObject({ ok: true });
+  greetControl();
+  expect(await ping).toEqual({ running: 0, queued: 0 });
+  channel.close();
+});
+
 test('a channel that is closed while its control connection is made leaves no connection', async () => {
   await runtime.listen(path);
   const { answer } = runtime;

@@ -122,7 +122,9 @@ export class Channel {
     options: ConnectOptions,
   ): Promise<Channel> {
     const client = randomUUID();
-    const connectControl = (over: AbortSignal) => connect(endpoint, { secret, client, role: 'control' }, over);
+    // What has greeted over one connection listens.
+    const connectControl = (over: AbortSignal) =>
+      connect(endpoint, { secret, client, role: 'control' }, over, { hasBegun: true });
     const data = await connect(endpoint, { secret, client, role: 'data' }, signal, options);
     const opensControl = options.next === undefined && !data.hello.stopsOverData;
     // Nothing of the data connection is read before the other one is there.

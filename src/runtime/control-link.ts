@@ -1,13 +1,13 @@
 import type net from 'node:net';
-import { withDeadline } from '../lib/deadline.ts';
+import { pause } from '../lib/backoff.ts';
 import { OVER } from '../lib/linked-signal.ts';
+import { isShortage } from '../lib/system-errors.ts';
 import type { Connection, ConnectionOwner } from './connection.ts';
-
-/** A runtime that has answered over its data connection, and does not for so long over this one, is of no use. */
-const OPEN_MS = 10_000;
 
 /** How long after its channel a connection is opened that nobody has needed. */
 const LATER_MS = 1000;
+/** Before it is tried again, where this process had too little to try. */
+const RETRY_MS = 250;
 
 /** The control connection of a channel, which may be opened later than the data connection: what is written until then waits for it. */
 export class ControlLink {
@@ -40,17 +40,32 @@ export class ControlLink {
     this.#later ??= setTimeout(() => this.open(), LATER_MS * (1 + Math.random())).unref();
   }
 
-  /** Connects, unless that has begun. When it fails, that is an end as any other: whoever connects to the runtime again hears why. */
+  /**
+   * Connects, unless that has begun. A greeting may take as long as the channel lives: code that lets no other thread of its process run is slow,
+   * not dead, and its calls have limits of time of their own. A refusal or a close is an end as any other: whoever connects to the runtime again
+   * hears why.
+   */
   open(): void {
     if (this.#isOpening || this.isEnded) return;
     this.#isOpening = true;
     clearTimeout(this.#later);
-    withDeadline(OPEN_MS, signal => this.#connect(signal), this.#over.signal).then(
-      connection => this.take(connection),
-      () => {
-        if (!this.isEnded) this.#owner.onClose(null);
-      },
-    );
+    void this.#untilOpen();
+  }
+
+  async #untilOpen(): Promise<void> {
+    while (!this.isEnded) {
+      try {
+        this.take(await this.#connect(this.#over.signal));
+        return;
+      } catch (error) {
+        if (this.isEnded) return;
+        if (!isShortage(error)) {
+          this.#owner.onClose(null);
+          return;
+        }
+        await pause(RETRY_MS, this.#over.signal);
+      }
+    }
   }
 
   /** A connection that is open already. */
