@@ -18,7 +18,7 @@ import { timeoutSignal } from '../lib/long-timer.ts';
 import { newSecret } from '../lib/new-secret.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { Stages } from '../lib/stages.ts';
-import type { Call, CallOutcome } from '../runtime/call.ts';
+import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type {
   ExecRequest,
@@ -337,7 +337,7 @@ export class Agents implements AgentInstances {
         const follows = rowsFollow?.includes(spec.sandboxType) === true;
         isTaken = follows
           ? await isAgentTaken(database, spec.tenant, identity)
-          : !(await this.#instances.intend(intent, identity));
+          : !(await this.#intend(intent, identity));
         stages?.over('row');
         if (isTaken) return undefined;
         if (follows) return await this.#bringUpFirst(intent, start, signal, { identity, over: release });
@@ -347,6 +347,16 @@ export class Agents implements AgentInstances {
     } finally {
       release?.();
       if (isTaken) this.#code.release(ref);
+    }
+  }
+
+  /** False: its name or its idempotency key is taken. Nothing stays of a row whose write was not confirmed. */
+  async #intend(intent: StoredInstance, identity: AgentIdentity): Promise<boolean> {
+    try {
+      return await this.#instances.intend(intent, identity);
+    } catch (error) {
+      await this.#instances.undo(intent, error);
+      throw error;
     }
   }
 
@@ -561,8 +571,10 @@ export class Agents implements AgentInstances {
     return left.length;
   }
 
+  /** The time in which it is looked for is time of the call. */
   async #invokeMissing(tenant: string, id: string, call: Call): Promise<CallOutcome> {
     if (this.#isStopping) throw serverStopping();
+    const sinceMs = performance.now();
     const { openCallBytes } = this.#options.ledger;
     const bodyBytes = call.body.length;
     const share = openCallBytes.shareOf(tenant);
@@ -570,17 +582,18 @@ export class Agents implements AgentInstances {
       share?.release();
       throw openCallsFull();
     }
+    const adopted = this.#adoptMissing(tenant, id, failedBecause =>
+      failedBecause === undefined ? instanceNotFound(id) : instanceFailed(id, failedBecause),
+    );
     let live: LiveInstance;
     openCallBytes.take(bodyBytes, share);
     try {
-      live = await this.#adoptMissing(tenant, id, failedBecause =>
-        failedBecause === undefined ? instanceNotFound(id) : instanceFailed(id, failedBecause),
-      );
+      live = await withinTimeOf(call, adopted);
     } finally {
       openCallBytes.give(bodyBytes, share);
       share?.release();
     }
-    return await live.call(call);
+    return await live.call(waitedSince(sinceMs, call));
   }
 
   /** The instance that storage knows as RUNNING and this process does not know yet. */

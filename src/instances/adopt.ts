@@ -4,7 +4,7 @@ import { raceWithin, within } from '../lib/deadline.ts';
 import { sharedController } from '../lib/linked-signal.ts';
 import { isShortage } from '../lib/system-errors.ts';
 import { Channel, CONNECTION_LOST } from '../runtime/channel.ts';
-import { describeExit, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
+import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
 import { isServing } from './live-instance.ts';
 
 const INSPECT_MS = 5_000;
@@ -17,10 +17,17 @@ const AT_ONCE_MS = 500;
 const RETRY_MS = 250;
 const NEVER = sharedController().signal;
 
-/** `dead`: why, a sentence; nothing of it runs any more. `neverServed`: its code was not loaded yet. */
-export type Reached =
-  | { readonly channel: Channel }
-  | { readonly dead: string; readonly isSilent?: true; readonly neverServed?: boolean };
+/** `dead`: why, a sentence; nothing of it runs any more. */
+export interface Dead {
+  readonly dead: string;
+  /** Absent: it was killed, or nobody knows. */
+  readonly exitCode?: number | null;
+  readonly isSilent?: true;
+  /** Its code was not loaded yet: no caller can have been told of it. */
+  readonly neverServed?: boolean;
+}
+
+export type Reached = { readonly channel: Channel } | Dead;
 
 /**
  * The open connection to a sandbox that an earlier server started, when it answers at once as one that serves does: then nobody has to be
@@ -55,7 +62,7 @@ export async function reach(
 ): Promise<Reached> {
   const state = await within(driver.inspect(handle), INSPECT_MS, `${driver.name} did not answer in time`);
   signal.throwIfAborted();
-  if (state.state === 'exited') return { dead: `instance exited: ${describeExit(state.exit)}` };
+  if (state.state === 'exited') return deadOf(state.exit);
   if (state.state === 'gone') return { dead: 'instance exited: its sandbox is gone' };
   const reached = await endOrAnswer(driver, handle, secret, silenceMs, signal);
   if (signal.aborted) {
@@ -65,6 +72,10 @@ export async function reach(
   if ('dead' in reached && reached.isSilent) await assertKnown(driver, handle);
   if ('dead' in reached) await within(driver.stop(handle, 0), KILL_MS, `${driver.name} did not answer in time`);
   return reached;
+}
+
+function deadOf(exit: ExitResult): Dead {
+  return { dead: `instance exited: ${describeExit(exit)}`, exitCode: exit.code };
 }
 
 /** Nobody may give up one that perhaps runs where nobody can look. Fails with `unavailable`. */
@@ -83,11 +94,8 @@ async function endOrAnswer(
 ): Promise<Reached> {
   const race = async (over: AbortSignal) => {
     const answered = connect(handle, secret, over);
-    const exited = driver.wait(handle, over).then(
-      (exit): Reached => ({ dead: `instance exited: ${describeExit(exit)}` }),
-      // A driver that cannot watch it leaves its answer.
-      () => answered,
-    );
+    // A driver that cannot watch it leaves its answer.
+    const exited = driver.wait(handle, over).then(deadOf, () => answered);
     const reached = await Promise.race([answered, exited]);
     // A connection that comes after the answer is of no use.
     void answered.then(

@@ -2,7 +2,7 @@ import type { OwnerKind } from '../core/instance.ts';
 import { within } from '../lib/deadline.ts';
 import type { Channel } from '../runtime/channel.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
-import { ANSWER_MS, answerAtOnce, reach } from './adopt.ts';
+import { ANSWER_MS, answerAtOnce, type Dead, reach } from './adopt.ts';
 import type { InstancesOptions } from './contract.ts';
 import type { LiveInstance } from './live-instance.ts';
 import { notAnswering } from './refusals.ts';
@@ -20,8 +20,8 @@ type Options = Pick<InstancesOptions, 'drivers' | 'log' | 'adoption'> & {
     driver: SandboxDriver,
     channel: Channel,
   ) => Promise<LiveInstance | undefined>;
-  /** Nothing of it runs any more. `neverServed`: no caller can have been told of it. */
-  readonly dead: (record: InstanceRecord, reason: string, neverServed: boolean) => Promise<void>;
+  /** Nothing of it runs any more. */
+  readonly dead: (record: InstanceRecord, found: Dead) => Promise<void>;
   /** It could be neither reached nor given up: the next look at everything must find it. */
   readonly onLost: () => void;
 };
@@ -102,7 +102,7 @@ export class Adoptions {
     const { drivers, isTaken, found, dead } = this.#options;
     if (isTaken(id)) return undefined;
     if (handle === null) {
-      await dead(record, 'its sandbox is not known', false);
+      await dead(record, { dead: 'its sandbox is not known' });
       return undefined;
     }
     const driver = await drivers(sandboxType);
@@ -120,7 +120,7 @@ export class Adoptions {
       return undefined;
     }
     if ('dead' in reached) {
-      await dead(record, reached.dead, reached.neverServed === true);
+      await dead(record, reached);
       return undefined;
     }
     if (isTaken(id)) {

@@ -3,6 +3,7 @@ import { NO_SANDBOX, type OwnerKind, type SandboxFacts } from '../core/instance.
 import type { Lease } from '../core/lease.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
 import { endsWithin, withDeadline, within } from '../lib/deadline.ts';
+import { OVER, sharedController } from '../lib/linked-signal.ts';
 import type { Stages } from '../lib/stages.ts';
 import type { Channel } from '../runtime/channel.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
@@ -54,6 +55,9 @@ export interface Draft
   readonly sandbox: SandboxSpec;
 }
 
+/** Of a sandbox that has ended. */
+type Ended = Pick<InstanceRecord, 'id' | 'epoch' | 'owner' | 'sandboxType' | 'handle'>;
+
 /** Who takes part in the end of a sandbox. */
 export interface Ending {
   readonly stopped?: (driver: SandboxDriver, handle: SandboxHandle) => Promise<void>;
@@ -94,6 +98,7 @@ export class Instances {
   readonly #reconciler: Reconciler;
   readonly #records = new Records();
   readonly #following = new Set<LateRow>();
+  readonly #closing = sharedController();
   #isStarted = false;
   #isStopping = false;
   #isClosed = false;
@@ -108,12 +113,12 @@ export class Instances {
       ...options,
       isTaken: id => this.#isStopping || this.isHeld(id),
       found: (record, driver, channel) => this.#found(record, driver, channel),
-      dead: async (record, reason, neverServed) => {
+      dead: async (record, { dead, exitCode, neverServed }) => {
         if (isCutOff(record)) {
           if (neverServed) return await this.#undoCutOff(record);
           if (!(await this.rows.move(record, 'started'))) return;
         }
-        await this.#ended(record, reason);
+        await this.#ended(record, dead, exitCode);
       },
       onLost: () => this.#reconciler.soon(),
     });
@@ -200,6 +205,7 @@ export class Instances {
   async close(why: string): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    this.#closing.abort(OVER);
     await Promise.all([...this.#owners.keys()].map(kind => this.settle(kind)));
     this.#removals.close();
     for (const kind of this.#owners.keys()) this.detach(kind, why);
@@ -334,7 +340,7 @@ export class Instances {
         if (following?.startedAtMs && loadFailure === null) this.#recordLater(record);
         else {
           const row = { ...rowOf(facts, started, sandbox.secret), restartAtMs: 0 };
-          if (!(await this.rows.move(record, 'started', row))) throw signal.reason ?? instanceNotFound(record.id);
+          if (!(await this.#isRunning(record, row))) throw signal.reason ?? instanceNotFound(record.id);
         }
         stages?.over('record');
         this.#add(live, record);
@@ -423,17 +429,27 @@ export class Instances {
     return live ? Promise.resolve(live) : this.#adoptions.adopt(record);
   }
 
-  /** A start failed, and nothing of its sandbox is left. Never rejects. */
+  /**
+   * A start failed, and nothing of its sandbox is left. Returns once that is written, or after a moment: then it is tried until it is. Never
+   * rejects.
+   */
   async undo(record: InstanceRef, error: unknown, keepsSandbox = false): Promise<void> {
-    await this.#unlessWritten(
-      record.id,
+    const reason = messageOf(error);
+    const undone = () =>
       record.epoch === 1
-        ? this.rows.end(record, 'forgotten', messageOf(error))
+        ? this.#forget(record, reason)
         : this.rows.move(record, 'startFailed', {
-            statusReason: `the restart failed: ${messageOf(error)}`,
+            statusReason: `the restart failed: ${reason}`,
             ...(keepsSandbox ? {} : { handle: null, sandbox: NO_SANDBOX }),
-          }),
-    );
+          });
+    const release = this.hold(record.id);
+    const written = untilWritten(undone, this.#closing.signal, () => undefined);
+    await endsWithin(this.#unlessWritten(record.id, written).finally(release), RECORDED_MS);
+  }
+
+  /** That it runs may be written although nobody heard so: its caller was told that it does not. */
+  async #forget(record: InstanceRef, reason: string): Promise<boolean> {
+    return (await this.rows.end(record, 'forgotten', reason)) || (await this.rows.end(record, 'discarded', reason));
   }
 
   /**
@@ -553,6 +569,17 @@ export class Instances {
     return now !== null && now.epoch === record.epoch && JSON.stringify(now.handle) === row.handle;
   }
 
+  /** The same of one whose caller waits: what failed is not written again, but it may be there. */
+  async #isRunning(record: InstanceRef, row: ReturnType<typeof rowOf>): Promise<boolean> {
+    try {
+      return await this.rows.move(record, 'started', row);
+    } catch (error) {
+      const now = await this.rows.find(record.id).catch(() => null);
+      if (now?.status === 'RUNNING' && now.epoch === record.epoch) return true;
+      throw error;
+    }
+  }
+
   #command({ id, epoch }: InstanceRef, driver: SandboxDriver, handle: SandboxHandle): Command {
     return new Command({ id, epoch }, driver, handle, this.#options.log);
   }
@@ -560,20 +587,27 @@ export class Instances {
   async #found(record: InstanceRecord, driver: SandboxDriver, channel: Channel): Promise<LiveInstance | undefined> {
     const { handle, secret } = record;
     if (handle === null) throw new Error('an instance without a sandbox cannot have been found');
-    if (isCutOff(record)) {
-      // One whose code did not load is answered once that is written.
-      const hasStarted = channel.hello.state === 'ready' && (await this.rows.move(record, 'started'));
-      if (!hasStarted) {
-        channel.close();
-        await this.#undoCutOff(record);
-        return undefined;
-      }
+    if (isCutOff(record) && !(await this.#hasServed(record, channel))) {
+      channel.close();
+      await this.#undoCutOff(record);
+      return undefined;
     }
     // The watch opens published ports again.
     const live = this.#newLive(record, driver, handle, secret, channel, !mayHavePorts(record));
     this.#add(live, record);
     this.#owners.get(record.owner.kind)?.adopted?.(live, record);
     return live;
+  }
+
+  /** Whether the start of an earlier server that was cut off had come to its end, which is written now. Nothing is left open when that fails. */
+  async #hasServed(record: InstanceRecord, channel: Channel): Promise<boolean> {
+    try {
+      // One whose code did not load is answered once that is written.
+      return channel.hello.state === 'ready' && (await this.rows.move(record, 'started'));
+    } catch (error) {
+      channel.close();
+      throw error;
+    }
   }
 
   #newLive(
@@ -615,32 +649,41 @@ export class Instances {
   }
 
   /** A sandbox ended by itself, was found dead, or was given up. Never rejects. */
-  async #ended(
-    record: Pick<InstanceRecord, 'id' | 'epoch' | 'owner' | 'sandboxType' | 'handle'>,
-    reason: string,
-    exitCode: number | null = null,
-  ): Promise<void> {
-    const { id, owner, sandboxType, handle } = record;
-    const { drivers, log, metrics } = this.#options;
-    await this.#records.settle(id);
-    metrics?.exited(sandboxType);
-    log.warn({ instanceId: id, reason }, 'an instance ended by itself');
-    if (OWNER_RULES[owner.kind].keepsEnded) {
-      await this.#unlessWritten(id, this.rows.move(record, 'exited', { statusReason: reason }));
-    } else {
-      const release = this.hold(id);
-      try {
-        if (handle !== null) await this.#removals.discard(await drivers(sandboxType), handle);
-        await this.#unlessWritten(id, this.rows.end(record, 'discarded', reason));
-      } catch (error) {
-        log.warn({ instanceId: id, err: error }, 'the rest of an instance could not be removed yet');
-        this.#reconciler.soon();
-      } finally {
-        release();
-      }
+  async #ended(record: Ended, reason: string, exitCode: number | null = null): Promise<void> {
+    const { id, owner, sandboxType } = record;
+    // Until its row says that it has ended, who reads it would look for the sandbox once more.
+    const release = this.hold(id);
+    let isWritten: boolean;
+    try {
+      await this.#records.settle(id);
+      isWritten = await this.#writeEnd(record, reason);
+    } finally {
+      release();
     }
-    this.#owners.get(owner.kind)?.ended?.(record, reason);
-    this.#owners.get(owner.kind)?.exited?.(record, exitCode);
+    const told = this.#owners.get(owner.kind);
+    told?.ended?.(record, reason);
+    // It is being ended or restarted by somebody, or a later look at everything finds it again.
+    if (!isWritten) return;
+    this.#options.metrics?.exited(sandboxType);
+    this.#options.log.warn({ instanceId: id, reason }, 'an instance ended by itself');
+    told?.exited?.(record, exitCode);
+  }
+
+  /** False: its row says something newer, or could not be written. Never rejects. */
+  async #writeEnd(record: Ended, reason: string): Promise<boolean> {
+    const { id, owner, sandboxType, handle } = record;
+    const { drivers, log } = this.#options;
+    if (OWNER_RULES[owner.kind].keepsEnded) {
+      return await this.#unlessWritten(id, this.rows.move(record, 'exited', { statusReason: reason }));
+    }
+    try {
+      if (handle !== null) await this.#removals.discard(await drivers(sandboxType), handle);
+    } catch (error) {
+      log.warn({ instanceId: id, err: error }, 'the rest of an instance could not be removed yet');
+      this.#reconciler.soon();
+      return true;
+    }
+    return await this.#unlessWritten(id, this.rows.end(record, 'discarded', reason));
   }
 
   #placedOf({ facts, handle }: StartedSandbox): Placed {
@@ -651,13 +694,14 @@ export class Instances {
     return { statusReason: '', loadError, startedAtMs: this.#now(), sandbox: facts };
   }
 
-  /** Waits for a write that a later look at everything makes up for when it fails. */
-  async #unlessWritten(id: string, write: Promise<boolean>): Promise<void> {
+  /** What comes of a write that a later look at everything makes up for when it fails: false then, too. */
+  async #unlessWritten(id: string, write: Promise<boolean>): Promise<boolean> {
     try {
-      await write;
+      return await write;
     } catch (error) {
       this.#options.log.error({ instanceId: id, err: error }, 'a change of an instance could not be written');
       this.#reconciler.soon();
+      return false;
     }
   }
 }

@@ -5,7 +5,7 @@ import { raceWithin, withDeadline, within } from '../lib/deadline.ts';
 import { OVER, onAbort } from '../lib/linked-signal.ts';
 import type { Stages } from '../lib/stages.ts';
 import type { TenantShare } from '../lib/tenant-shares.ts';
-import type { Call, CallOutcome } from '../runtime/call.ts';
+import { type Call, type CallOutcome, waitedSince } from '../runtime/call.ts';
 import { Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import {
   describeExit,
@@ -177,9 +177,8 @@ export class LiveInstance {
   async #callLater(lost: Channel, call: Call): Promise<CallOutcome> {
     const sinceMs = performance.now();
     const channel = await this.#nextChannel(lost);
-    const waitedMs = (call.waitedMs ?? 0) + Math.round(performance.now() - sinceMs);
     try {
-      return await channel.call({ ...call, waitedMs: Math.min(waitedMs, call.timeoutMs - 1) });
+      return await channel.call(waitedSince(sinceMs, call));
     } catch (error) {
       throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
     }

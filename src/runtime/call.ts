@@ -1,3 +1,6 @@
+import { deadlineExceeded, type ServiceError, unavailable } from '../core/error.ts';
+import { within } from '../lib/deadline.ts';
+import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import type { CallError, CallHeader, InitOk } from './protocol.ts';
 
 /** The signal of a call: an `AbortSignal`, or something lighter that behaves alike. */
@@ -14,7 +17,7 @@ export interface Call {
   readonly body: Buffer;
   /** Bound of the whole call, waiting included, milliseconds. At its end the call is cancelled. */
   readonly timeoutMs: number;
-  /** What of `timeoutMs` had passed when the call came here, whole milliseconds; less than it. Absent: nothing. */
+  /** What of `timeoutMs` had passed when the call came here, whole milliseconds. Absent: nothing. */
   readonly waitedMs?: number;
   /** The caller going away, or an interrupt (`signal.reason === 'interrupt'`): the call is cancelled. */
   readonly signal?: CallSignal | undefined;
@@ -22,6 +25,32 @@ export interface Call {
   readonly onChunk?: ((event: Buffer, callId: number) => void) | undefined;
   /** Told when a call that was given up has ended inside after all, or its connection has: its slot there is free again. */
   readonly onLateEnd?: () => void;
+}
+
+/** The same call, which has waited since then (`performance.now()`). */
+export function waitedSince<C extends Call>(sinceMs: number, call: C): C {
+  return { ...call, waitedMs: (call.waitedMs ?? 0) + Math.round(performance.now() - sinceMs) };
+}
+
+export function timedOut({ timeoutMs }: Pick<Call, 'timeoutMs'>): ServiceError {
+  return deadlineExceeded(`timed out after ${timeoutMs / 1000} s`);
+}
+
+/** `promise`, unless the time of the call ends first, or its caller goes away: then it fails as a call does. What was waited for goes on. */
+export async function withinTimeOf<T>(call: Call, promise: Promise<T>): Promise<T> {
+  const { timeoutMs, waitedMs = 0, signal } = call;
+  let leave: (() => void) | undefined;
+  const left = new Promise<never>((_, reject) => {
+    leave = () => reject(unavailable('the caller went away'));
+    if (signal?.aborted) leave();
+    else signal?.addEventListener('abort', leave);
+  });
+  try {
+    const leftMs = Math.min(timeoutMs - waitedMs, MAX_TIMER_MS);
+    return await within(Promise.race([promise, left]), leftMs, () => timedOut(call));
+  } finally {
+    if (leave !== undefined) signal?.removeEventListener('abort', leave);
+  }
 }
 
 /** CHUNK bytes that a stream may send before its reader has taken any. */

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type net from 'node:net';
 import { deadlineExceeded, invalidRequest, unavailable } from '../core/error.ts';
 import type { RuntimeEndpoint } from '../core/instance.ts';
-import type { Call, CallOutcome, InitOutcome } from './call.ts';
+import { type Call, type CallOutcome, type InitOutcome, timedOut } from './call.ts';
 import { CallBatch } from './call-batch.ts';
 import { type Connection, type ConnectionOwner, type ConnectOptions, connect } from './connection.ts';
 import { ControlLink } from './control-link.ts';
@@ -175,7 +175,7 @@ export class Channel {
 
   /**
    * Runs one call. Resolves with what became of the user's code; rejects with `deadline_exceeded` (`timed out after <n> s`),
-   * `unavailable` (the caller went away) or `ChannelClosed`.
+   * `unavailable` (the caller went away) or `ChannelClosed`. One that has waited for all its time is not run.
    */
   call(call: Call): Promise<CallOutcome> {
     return new Promise((resolve, reject) => {
@@ -185,6 +185,10 @@ export class Channel {
       }
       if (call.signal?.aborted) {
         reject(unavailable('the caller went away'));
+        return;
+      }
+      if (call.waitedMs !== undefined && call.waitedMs >= call.timeoutMs) {
+        reject(timedOut(call));
         return;
       }
       const header = headerOf(call);

@@ -1,7 +1,7 @@
-import { deadlineExceeded, unavailable } from '../core/error.ts';
+import { unavailable } from '../core/error.ts';
 import { goOn, startTimer, stopTimer, type Timed } from '../lib/lazy-timer.ts';
 import { MAX_TIMER_MS } from '../lib/long-timer.ts';
-import type { Call, CallOutcome } from './call.ts';
+import { type Call, type CallOutcome, timedOut } from './call.ts';
 import { ProtocolError } from './decoder.ts';
 import type { Cancel } from './protocol.ts';
 
@@ -98,7 +98,7 @@ export class OpenCall implements Timed {
       return;
     }
     this.#owner.abandon(this.id, 'timeout');
-    this.fail(deadlineExceeded(`timed out after ${this.#timeoutMs / 1000} s`));
+    this.fail(timedOut({ timeoutMs: this.#timeoutMs }));
   }
 
   #aborted(): void {

@@ -2,7 +2,7 @@ import type { KyselyPlugin } from 'kysely';
 import { expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
 import type { RestartPolicy } from '../../src/core/restart-policy.ts';
-import { Harness, TENANT } from './harness.ts';
+import { gate, Harness, TENANT } from './harness.ts';
 
 const SOON: RestartPolicy = { policy: 'on-failure', maxRestarts: 3, backoffMs: 1 };
 /** Nobody waits for it: it is due when a test is long over. */
@@ -115,6 +115,37 @@ test('one that died while no service ran starts again when there is one', async 
   await harness.newServer().start();
   await harness.agents.resumeRestarts();
   await until(harness, id, { status: 'RUNNING', restarts: 1 });
+});
+
+test('on-failure leaves one alone that ended with exit code 0 while no service ran', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a', { restartPolicy: SOON });
+  await harness.closeServer();
+  harness.driver.kill(id, { code: 0 });
+  await harness.newServer().start();
+  expect(await seen(harness, id)).toMatchObject({ status: 'FAILED', restarts: 0, isPlanned: false });
+});
+
+test('who calls an agent whose end is just being written changes nothing of it', async () => {
+  let ends = 0;
+  const metrics = { created: () => undefined, exited: () => void ends++ };
+  await using harness = await Harness.open({ metrics });
+  const id = await harness.create('a', { restartPolicy: SOON });
+  await harness.instances.recorded();
+  const { rows } = harness.instances;
+  const move = rows.move.bind(rows);
+  const { opened, open } = gate();
+  const moving = vi.spyOn(rows, 'move').mockImplementation(async (...event) => {
+    await opened;
+    return await move(...event);
+  });
+  harness.driver.kill(id, { code: 0 });
+  await vi.waitFor(() => expect(moving).toHaveBeenCalledOnce());
+  await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'not_found' });
+  open();
+  await until(harness, id, { status: 'FAILED', restarts: 0, isPlanned: false });
+  expect(moving).toHaveBeenCalledOnce();
+  expect(ends).toBe(1);
 });
 
 test('a start that fails counts as one of the row', async () => {

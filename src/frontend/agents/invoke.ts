@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
-import { deadlineExceeded, invalidRequest, loggable, ServiceError } from '../../core/error.ts';
+import { invalidRequest, loggable, ServiceError } from '../../core/error.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/exchange.ts';
@@ -56,8 +56,6 @@ function invoke(exchange: Exchange, instanceId: string, { instances, tracer, inv
   const { headers } = exchange.raw;
   const body = readEvent(exchange.body);
   const timeoutMs = INVOKE_HEADERS.timeoutMs.read(headers);
-  const { waitedMs } = exchange;
-  if (waitedMs >= timeoutMs) throw deadlineExceeded(`timed out after ${timeoutMs / 1000} s`);
   const sent = headers.traceparent as string | undefined;
   const span = tracer.start('invoke agent', 'server', sent, exchange.traceId);
   span?.set('rookery.instance_id', instanceId);
@@ -71,7 +69,7 @@ function invoke(exchange: Exchange, instanceId: string, { instances, tracer, inv
     },
     body,
     timeoutMs,
-    waitedMs,
+    waitedMs: exchange.waitedMs,
     signal,
   };
   instances.invoke(exchange.tenant, instanceId, call).then(
