@@ -265,6 +265,8 @@ export class Reconciler {
     const waiting: Orphan[] = [];
     const known = new Map(rows.map(row => [row.id, row]));
     for (const { instanceId, handle, nodeId } of listed) {
+      // Who waits for the end of this pass does not wait for many removals.
+      if (this.#isClosed) break;
       if (nodeId !== undefined && !this.#isSwept(nodeId)) continue;
       if (this.#instances.isBusy(instanceId) || belongsTo(handle, known.get(instanceId))) continue;
       // Not as the rows were when this pass began: perhaps as they are now.

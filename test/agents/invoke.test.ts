@@ -122,6 +122,28 @@ test('the instance’s own time bounds a call that asks for more', async () => {
   });
 });
 
+test('the search for an agent of an earlier server is time of the call', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a', { handler: 'count' });
+  await harness.closeServer();
+  const { opened, open } = gate();
+  harness.driver.fallSilent(id, opened);
+  harness.driver.faults.away = 'the daemon is away';
+  await harness.newServer().start();
+  harness.driver.faults.away = undefined;
+  await expect(harness.invoke(id, {}, { timeoutMs: 30 })).rejects.toMatchObject({
+    code: 'deadline_exceeded',
+    message: 'timed out after 0.03 s',
+  });
+  const left = new AbortController();
+  const leaving = harness.invoke(id, {}, { signal: left.signal });
+  left.abort();
+  await expect(leaving).rejects.toMatchObject({ code: 'unavailable', message: 'the caller went away' });
+  open();
+  // Neither of them has run.
+  await vi.waitFor(async () => expect(await harness.value(id)).toBe(1));
+});
+
 test('a time longer than a timer can be does not end a call at once', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'echo', callTimeoutMs: 8_640_000_000 });

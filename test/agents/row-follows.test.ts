@@ -1,7 +1,9 @@
 import type { KyselyPlugin } from 'kysely';
 import { describe, expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
+import type { InstanceRows } from '../../src/instances/rows.ts';
 import { toSandboxSpec } from '../../src/instances/sandbox-spec.ts';
+import { Channel } from '../../src/runtime/channel.ts';
 import { openDatabase } from '../../src/storage/database.ts';
 import { gate, Harness, specOf, TENANT } from './harness.ts';
 
@@ -133,6 +135,46 @@ describe('the row of a create', () => {
     await creating;
     expect(await rows(harness)).toMatchObject([{ status: 'RUNNING' }]);
   });
+
+  describe('that was written, although the database could not confirm it any more', () => {
+    const lost = unavailable('the connection to the database was lost before it confirmed a write');
+
+    /** The next write by `name` is done, and its answer is lost. */
+    function loses(rows: InstanceRows, name: 'insert' | 'move') {
+      const write = rows[name].bind(rows) as (...args: unknown[]) => Promise<boolean>;
+      vi.spyOn(rows, name).mockImplementationOnce(async (...args: unknown[]) => {
+        await write(...args);
+        throw lost;
+      });
+    }
+
+    test('goes with the create, and its name is free', async () => {
+      await using harness = await Harness.open({ rowsFollow: undefined });
+      loses(harness.instances.rows, 'insert');
+      await expect(harness.create('a')).rejects.toBe(lost);
+      expect(await rows(harness)).toEqual([]);
+      await harness.create('a');
+    });
+
+    test('is one that runs, where that can be seen', async () => {
+      await using harness = await Harness.open({ rowsFollow: undefined });
+      loses(harness.instances.rows, 'move');
+      const id = await harness.create('a', { handler: 'count' });
+      expect(await rows(harness)).toMatchObject([{ id, status: 'RUNNING' }]);
+      expect(await harness.value(id)).toBe(1);
+    });
+
+    test('goes with its sandbox, where nothing can be seen at that moment', async () => {
+      await using harness = await Harness.open({ rowsFollow: undefined });
+      loses(harness.instances.rows, 'move');
+      vi.spyOn(harness.instances.rows, 'find').mockRejectedValueOnce(unavailable('the database is away'));
+      vi.spyOn(harness.instances.rows, 'end').mockRejectedValueOnce(unavailable('the database is away'));
+      await expect(harness.create('a')).rejects.toBe(lost);
+      expect(await rows(harness)).toEqual([]);
+      expect(harness.driver.instanceIds).toEqual([]);
+      await harness.create('a');
+    });
+  });
 });
 
 describe('that an agent runs', () => {
@@ -200,6 +242,21 @@ describe('that an agent runs', () => {
     );
     await harness.agents.delete(TENANT, id, null);
     expect(harness.driver.instanceIds).toEqual([]);
+  });
+
+  test('leaves no connection open while the disk is full', async () => {
+    const { plugin, faults } = faulty('UpdateQueryNode');
+    const harness = await Harness.open({ plugins: [plugin] });
+    await using _ = harness;
+    faults.fails = true;
+    await harness.create('a');
+    await harness.closeServer();
+    const opening = vi.spyOn(Channel, 'open');
+    await harness.newServer().start();
+    expect(opening).toHaveBeenCalledOnce();
+    expect(await opening.mock.results[0]?.value).toMatchObject({ isClosed: true });
+    opening.mockRestore();
+    faults.fails = false;
   });
 
   test('is found out by who sends the same create again, also when it is slow to answer', async () => {
