@@ -98,6 +98,8 @@ export class Instances {
   readonly #reconciler: Reconciler;
   readonly #records = new Records();
   readonly #following = new Set<LateRow>();
+  /** Instances that have ended, which is being written: never rejects. */
+  readonly #endings = new Map<string, Promise<boolean>>();
   readonly #closing = sharedController();
   #isStarted = false;
   #isStopping = false;
@@ -167,17 +169,19 @@ export class Instances {
   }
 
   /**
-   * What was put off for an instance, or for all, is written now: who reads rows after that sees what everybody was told. Bounded: a disk that
+   * What was put off for an instance, or for all, is written now, and that it has ended: who reads rows after that sees what everybody was told. Bounded: a disk that
    * stands still does not hold up who reads.
    */
   async recorded(id?: string): Promise<void> {
     if (id !== undefined) {
-      if (this.#records.isWaiting(id)) await endsWithin(this.#records.settle(id), RECORDED_MS);
+      const ending = this.#endings.get(id);
+      if (ending !== undefined) await endsWithin(ending, RECORDED_MS);
+      else if (this.#records.isWaiting(id)) await endsWithin(this.#records.settle(id), RECORDED_MS);
       return;
     }
-    if (this.#records.isEmpty && this.#following.size === 0) return;
+    if (this.#records.isEmpty && this.#following.size === 0 && this.#endings.size === 0) return;
     const rows = Array.from(this.#following, row => row.written().catch(() => false));
-    await endsWithin(Promise.all([this.#records.settleAll(), ...rows]), RECORDED_MS);
+    await endsWithin(Promise.all([this.#records.settleAll(), ...rows, ...this.#endings.values()]), RECORDED_MS);
   }
 
   /**
@@ -653,13 +657,11 @@ export class Instances {
     const { id, owner, sandboxType } = record;
     // Until its row says that it has ended, who reads it would look for the sandbox once more.
     const release = this.hold(id);
-    let isWritten: boolean;
-    try {
-      await this.#records.settle(id);
-      isWritten = await this.#writeEnd(record, reason);
-    } finally {
-      release();
-    }
+    const writing = this.#records.settle(id).then(() => this.#writeEnd(record, reason));
+    this.#endings.set(id, writing);
+    const isWritten = await writing;
+    this.#endings.delete(id);
+    release();
     const told = this.#owners.get(owner.kind);
     told?.ended?.(record, reason);
     // It is being ended or restarted by somebody, or a later look at everything finds it again.

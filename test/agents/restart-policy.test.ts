@@ -141,8 +141,12 @@ test('who calls an agent whose end is just being written changes nothing of it',
   });
   harness.driver.kill(id, { code: 0 });
   await vi.waitFor(() => expect(moving).toHaveBeenCalledOnce());
-  await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'not_found' });
+  const calling = expect(harness.invoke(id)).rejects.toMatchObject({
+    code: 'not_found',
+    message: expect.stringContaining('it is FAILED (instance exited: exit code 0)'),
+  });
   open();
+  await calling;
   await until(harness, id, { status: 'FAILED', restarts: 0, isPlanned: false });
   expect(moving).toHaveBeenCalledOnce();
   expect(ends).toBe(1);
