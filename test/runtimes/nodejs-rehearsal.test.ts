@@ -4,6 +4,7 @@ import { promisify } from 'node:util';
 import { describe, expect, test } from 'vitest';
 
 const REHEARSAL = resolve(import.meta.dirname, '../../runtimes/nodejs/lib/rehearsal.js');
+const PROTOCOL = resolve(import.meta.dirname, '../../runtimes/nodejs/lib/protocol.js');
 const CODE = `
   const { readdirSync, readlinkSync } = require('node:fs');
   const linkOf = number => {
@@ -27,10 +28,55 @@ const programs: [name: string, node: string][] = [
   }),
 ];
 
+/** Somebody who can see the address, as all who share the network of the host do, and asks it to load code of its own. */
+const STRANGER = `
+  const net = require('node:net');
+  const { FRAME, FrameReader, messageFrame, VERSION } = require(${JSON.stringify(PROTOCOL)});
+  const { listen } = net.Server.prototype;
+  const answers = [];
+  let hasEnded;
+  const ended = new Promise(resolve => { hasEnded = resolve; });
+  net.Server.prototype.listen = function (options, listening) {
+    return listen.call(this, options, () => {
+      const secret = options.path.slice('\\0rookery-rehearsal-'.length);
+      const stranger = net.connect(options);
+      const reader = new FrameReader();
+      stranger.on('data', chunk => {
+        reader.push(chunk);
+        for (let got = reader.next(); got !== null; got = reader.next()) answers.push(got.type);
+        // Only now its own connection comes.
+        if (answers.length === 1) listening();
+      });
+      stranger.on('close', hasEnded);
+      stranger.write(messageFrame(FRAME.HELLO, 0, { version: VERSION, secret, client: 'stranger', role: 'data' }));
+      stranger.write(messageFrame(FRAME.INIT, 0, { handler: 'own.handle', codePath: '/' }));
+    });
+  };
+  const { rehearse } = require(${JSON.stringify(REHEARSAL)});
+  rehearse().then(async isAnswered => {
+    await ended;
+    process.stdout.write(JSON.stringify({ isAnswered, refused: answers.every(type => type === FRAME.ERROR) }));
+  });
+`;
+
+/** Who connects and says nothing does not stay when the orders come. */
+const SILENT = STRANGER.replace(/stranger\.write\(.*\);/g, '').replace(
+  "stranger.on('close'",
+  "stranger.on('connect', listening);\n      stranger.on('close'",
+);
+
 describe('what a Node.js does before its orders come', () => {
   test.each(programs)('%s: its call is answered, and no socket of it is open afterwards', async (_name, node) => {
     const { stdout, stderr } = await promisify(execFile)(node, ['-e', CODE]);
     expect(JSON.parse(stdout)).toEqual({ isAnswered: true, sockets: 0 });
     expect(stderr).toBe('');
+  });
+
+  test.each([
+    ['asks it to load code', STRANGER],
+    ['says nothing', SILENT],
+  ])('a stranger who %s has no part in it, and is not there any more afterwards', async (_way, code) => {
+    const { stdout } = await promisify(execFile)(process.execPath, ['-e', code]);
+    expect(JSON.parse(stdout)).toEqual({ isAnswered: true, refused: true });
   });
 });

@@ -5,6 +5,7 @@
  * loads modules with the first one: here that happens while nobody waits. Of 16 ms between the orders and the first result 5 are left.
  */
 
+const fs = require('node:fs');
 const net = require('node:net');
 const path = require('node:path');
 const { FRAME, FrameReader, frame, messageFrame, VERSION } = require('./protocol.js');
@@ -29,14 +30,26 @@ const CALL_ID = 1;
  */
 function rehearse() {
   return new Promise(resolve => {
-    const secret = String(Math.random());
+    let secret;
+    try {
+      secret = newSecret();
+    } catch {
+      resolve(false);
+      return;
+    }
     const server = new Server(secret);
-    const listener = net.createServer({ noDelay: true }, socket => server.accept(socket));
+    /** Its own connection, and those of strangers: where sandboxes share the network of the host, the address is no secret. */
+    const accepted = [];
+    const listener = net.createServer({ noDelay: true }, socket => {
+      accepted.push(socket);
+      server.accept(socket);
+    });
     let client = null;
     let isAnswered = false;
     const end = () => {
       client?.destroy();
-      // Both sides of the connection have closed when it answers; one that never listened answers too.
+      for (const socket of accepted) socket.destroy();
+      // All connections have closed when it answers; one that never listened answers too.
       listener.close(() => {
         clearTimeout(deadline);
         resolve(isAnswered);
@@ -48,7 +61,7 @@ function rehearse() {
     }, DEADLINE_MS);
     listener.on('error', end);
     // Of the abstract namespace: no file, which the root of the sandbox may not allow.
-    const address = `\0rookery-rehearsal-${secret}`;
+    const address = `\0rookery-rehearsal-${Math.random()}`;
     listener.listen({ path: address }, () => {
       client = net.connect({ path: address });
       client.on('error', end);
@@ -64,6 +77,18 @@ function rehearse() {
       client.write(messageFrame(FRAME.HELLO, 0, { version: VERSION, secret, client: 'rehearsal', role: 'data' }));
     });
   });
+}
+
+/** Nobody but this process may rehearse: it may be root, and it will be an instance of somebody. `node:crypto` would be loaded for nothing else. */
+function newSecret() {
+  const bytes = Buffer.alloc(16);
+  const random = fs.openSync('/dev/urandom', 'r');
+  try {
+    if (fs.readSync(random, bytes) !== bytes.length) throw new Error('/dev/urandom gave too little');
+  } finally {
+    fs.closeSync(random);
+  }
+  return bytes.toString('hex');
 }
 
 function callPayload(event) {
