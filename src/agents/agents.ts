@@ -517,15 +517,7 @@ export class Agents implements AgentInstances {
     try {
       const record = known ?? (await this.#find(id));
       if (record === null) return;
-      let ending: Promise<boolean> | undefined;
-      // A row that goes while the last files do leaves an orphan behind, when the server is killed.
-      const cleared = () => {
-        ending = this.#instances.rows.end(record, 'removed');
-        ending.catch(() => undefined);
-      };
-      await this.#instances.endSandbox(record, this.#graceOf(record, graceMs), 'deleted', { cleared, stages });
-      await (ending ?? this.#instances.rows.end(record, 'removed'));
-      stages?.over('record');
+      await this.#end(record, graceMs, stages);
       this.#give(record);
       // A first sandbox has none before it.
       if (record.epoch > 1) await this.#options.previousLogs?.remove(id);
@@ -534,6 +526,34 @@ export class Agents implements AgentInstances {
       const text = `instance ${id} could not be removed yet, and is tried again: ${messageOf(error)}`;
       throw unavailable(text, { cause: error });
     }
+  }
+
+  /** Ends its sandbox and its row. Rejects while the row is there: then both are tried again. */
+  async #end(record: InstanceRecord, graceMs: number | null, stages?: Stages): Promise<void> {
+    let ending: Promise<boolean> | undefined;
+    // A row that goes while the last files do leaves an orphan behind, when the server is killed.
+    const cleared = () => {
+      ending = this.#instances.rows.end(record, 'removed');
+      ending.catch(() => undefined);
+    };
+    try {
+      await this.#instances.endSandbox(record, this.#graceOf(record, graceMs), 'deleted', { cleared, stages });
+      await (ending ?? this.#instances.rows.end(record, 'removed'));
+      stages?.over('record');
+    } catch (error) {
+      const isGone = (await ending?.catch(() => false)) || (await this.#isGone(record.id));
+      if (!isGone) throw error;
+      // Everybody sees that it is deleted, and nobody comes back to what it holds. What is left (files that take long, or cannot be removed) is an
+      // orphan: drivers list it, and a look at everything removes what has no row.
+      this.#instances.reconcileSoon();
+      const { log } = this.#options;
+      log.warn({ instanceId: record.id, err: error }, 'the rest of a deleted instance could not be removed yet');
+    }
+  }
+
+  /** Whether it has no row any more; false also when nobody can tell. */
+  async #isGone(id: string): Promise<boolean> {
+    return (await this.#find(id).catch(() => undefined)) === null;
   }
 
   /**
