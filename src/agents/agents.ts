@@ -40,6 +40,7 @@ import {
 import type { Database } from '../storage/database.ts';
 import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/instances.ts';
 import { AgentCode, type PackagePlaces } from './agent-code.ts';
+import { AgentPromises } from './agent-promises.ts';
 import type { AgentInstances, CreateInstance, InstanceQuery } from './contract.ts';
 import { NameClaims } from './name-claims.ts';
 import { Operations } from './operations.ts';
@@ -110,12 +111,11 @@ export class Agents implements AgentInstances {
   readonly #limiter: CallLimiter;
   readonly #operations: Operations;
   readonly #code: AgentCode;
+  readonly #promises: AgentPromises;
   readonly #claims = new NameClaims();
   readonly #restarts: PolicyRestarts;
   /** A call looks here and nowhere else. */
   readonly #live: ReadonlyMap<string, LiveInstance>;
-  /** What the machine has promised to the sandbox of each. */
-  readonly #promised = new Map<string, Pick<StoredInstance, 'epoch' | 'cpuMillis' | 'memoryMb'>>();
   #isStopping = false;
 
   constructor(options: AgentsOptions) {
@@ -127,6 +127,7 @@ export class Agents implements AgentInstances {
       bytes: options.ledger.openCallBytes,
     });
     this.#code = new AgentCode(options.packages ?? null, options.log, options.layers ?? null);
+    this.#promises = new AgentPromises(options.ledger, options.maxProcesses);
     this.#operations = new Operations(id => this.#instances.hold(id));
     this.#restarts = new PolicyRestarts({
       ...options,
@@ -137,7 +138,7 @@ export class Agents implements AgentInstances {
     this.#live = this.#instances.liveOf('agent');
     this.#instances.own('agent', {
       limiter: this.#limiter,
-      adopted: (_live, record) => this.#take(record),
+      adopted: (_live, record) => this.#promises.take(record),
       ended: sandbox => this.#give(sandbox),
       exited: (sandbox, exitCode) => void this.#restarts.ended(sandbox, exitCode),
     });
@@ -419,6 +420,7 @@ export class Agents implements AgentInstances {
     const { restartsInRow, restartAtMs } = row;
     const moved = { epoch: next.epoch, restartsInRow, restartAtMs };
     if (!(await this.#instances.rows.move(record, 'restart', moved))) throw await this.#whyNoRestart(id);
+    this.#promises.passOn(next);
     let isOldGone = false;
     let start: Start;
     try {
@@ -433,7 +435,7 @@ export class Agents implements AgentInstances {
       await this.#instances.undo(next, error, !isOldGone);
       throw error;
     } finally {
-      if (isOldGone) this.#give(record);
+      if (isOldGone) this.#code.release(record);
     }
     return await this.#bringUp({ ...next, handle: null }, start, signal);
   }
@@ -469,13 +471,13 @@ export class Agents implements AgentInstances {
 
   /** Starts the sandbox of an instance that is CREATING, and takes calls for it. */
   async #bringUp(intent: StoredInstance, start: Start, signal: AbortSignal): Promise<Instance> {
-    const refusal = this.#options.ledger.refusal({ ...intent, processes: this.#options.maxProcesses });
+    const refusal = this.#promises.refusal(intent);
     if (refusal !== undefined) {
       this.#code.release(intent);
       if ((await start.row?.cancel(refusal.message)) !== false) await this.#instances.undo(intent, refusal);
       throw refusal;
     }
-    this.#take(intent);
+    this.#promises.take(intent);
     try {
       const { facts } = await this.#instances.launch(intent, start, signal);
       return toInstance({ ...intent, ...facts, status: transitionOf('started').to });
@@ -485,21 +487,10 @@ export class Agents implements AgentInstances {
     }
   }
 
-  #take({ id, epoch, cpuMillis, memoryMb }: Pick<StoredInstance, 'id' | 'epoch' | 'cpuMillis' | 'memoryMb'>): void {
-    const isCounted = this.#promised.has(id);
-    this.#promised.set(id, { epoch, cpuMillis, memoryMb });
-    if (isCounted) return;
-    this.#options.ledger.take('agent', { cpuMillis, memoryMb, processes: this.#options.maxProcesses });
-  }
-
   /** Nothing is left of this sandbox, nor of an earlier one; a later one of the same agent keeps what it has. */
-  #give({ id, epoch }: InstanceRef): void {
-    this.#code.release({ id, epoch });
-    const promised = this.#promised.get(id);
-    if (promised === undefined || promised.epoch > epoch) return;
-    this.#promised.delete(id);
-    const { cpuMillis, memoryMb } = promised;
-    this.#options.ledger.give('agent', { cpuMillis, memoryMb, processes: this.#options.maxProcesses });
+  #give(sandbox: InstanceRef): void {
+    this.#code.release(sandbox);
+    this.#promises.give(sandbox);
   }
 
   /** The instance as a whole ends, whichever of its sandboxes it has: a restart may have begun since it was read. As it was found; null: it is going. */
