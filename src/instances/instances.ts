@@ -447,11 +447,12 @@ export class Instances {
     why: string,
     { stopped, cleared, stages }: Ending = {},
   ): Promise<void> {
-    const driver = await this.#options.drivers(record.sandboxType);
     const taken = this.take(record);
     const live = taken?.epoch === record.epoch ? taken : undefined;
     // Of an earlier sandbox: somebody else began the next epoch.
     if (live === undefined) taken?.detach(`instance exited: ${why}`);
+    // One that takes calls ends also while its driver cannot be had.
+    const driver = live?.driver ?? (await this.#options.drivers(record.sandboxType));
     const handle = live?.handle ?? record.handle;
     if (handle === null) return;
     try {
