@@ -411,33 +411,51 @@ export class Agents implements AgentInstances {
 
   /** `planned`: by its policy, if it is still as it was then. */
   async #restart(id: string, signal: AbortSignal, planned?: StoredInstance): Promise<Instance> {
-    if (planned === undefined) this.#restarts.cancel(id);
     const record = await this.#find(id);
     if (record === null || (planned !== undefined && record.epoch !== planned.epoch)) throw instanceNotFound(id);
+    if (!isAllowed(record.status, 'restart')) throw await this.#whyNoRestart(id);
     const next = { ...record, epoch: record.epoch + 1 };
-    // By somebody: what its policy counts begins anew.
-    const row = planned ?? { restartsInRow: 0, restartAtMs: 0 };
-    const { restartsInRow, restartAtMs } = row;
-    const moved = { epoch: next.epoch, restartsInRow, restartAtMs };
-    if (!(await this.#instances.rows.move(record, 'restart', moved))) throw await this.#whyNoRestart(id);
-    this.#promises.passOn(next);
-    let isOldGone = false;
-    let start: Start;
+    // Before anything is changed: an agent that could not start again goes on as it is.
+    const start = await this.#startOf(next, toInstance(record).spec);
+    await this.#beginNext(record, next, signal, planned);
     try {
-      start = await this.#startOf(next, toInstance(record).spec);
       // Once it has stopped: until then what it has written may be on its way into the log.
       await this.#instances.endSandbox(record, this.#graceOf(record, null), 'restarted', {
         stopped: (driver, handle) => this.#keepLog(driver, handle),
       });
-      isOldGone = true;
     } catch (error) {
-      this.#code.release(next);
-      await this.#instances.undo(next, error, !isOldGone);
+      await this.#code.undo(next);
+      await this.#instances.undo(next, error, true);
+      // It takes no calls, and something of it may run still: that is ended by a look at everything, which gives its promise and its code back.
+      this.#instances.reconcileSoon();
       throw error;
-    } finally {
-      if (isOldGone) this.#code.release(record);
     }
+    this.#code.release(record);
     return await this.#bringUp({ ...next, handle: null }, start, signal);
+  }
+
+  /** From here on it has another sandbox, or fails. Rejects when it may not be restarted: what was placed for `next` is given back. */
+  async #beginNext(
+    record: InstanceRecord,
+    next: InstanceRecord,
+    signal: AbortSignal,
+    planned: StoredInstance | undefined,
+  ): Promise<void> {
+    const { id } = record;
+    // By somebody: what its policy counts begins anew.
+    const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
+    const moved = { epoch: next.epoch, restartsInRow, restartAtMs };
+    try {
+      signal.throwIfAborted();
+      if (!(await this.#instances.rows.move(record, 'restart', moved))) throw await this.#whyNoRestart(id);
+    } catch (error) {
+      await this.#code.undo(next);
+      // A write that failed may have been done all the same.
+      this.#instances.reconcileSoon();
+      throw error;
+    }
+    if (planned === undefined) this.#restarts.cancel(id);
+    this.#promises.passOn(next);
   }
 
   /** The sandbox is about to go, and its log with it. Never rejects. */
@@ -464,7 +482,7 @@ export class Agents implements AgentInstances {
     try {
       return toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);
     } catch (error) {
-      this.#code.release(ref);
+      await this.#code.undo(ref);
       throw error;
     }
   }

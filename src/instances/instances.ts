@@ -19,7 +19,7 @@ import { launch } from './launch.ts';
 import { LiveInstance } from './live-instance.ts';
 import { Reconciler } from './reconciler.ts';
 import { Records } from './records.ts';
-import { instanceNotFound } from './refusals.ts';
+import { instanceNotFound, restartFailed } from './refusals.ts';
 import { Removals } from './removals.ts';
 import { type InstanceRecord, InstanceRows, isCutOff, mayHavePorts } from './rows.ts';
 
@@ -430,7 +430,7 @@ export class Instances {
       record.epoch === 1
         ? this.rows.end(record, 'forgotten', messageOf(error))
         : this.rows.move(record, 'startFailed', {
-            statusReason: `the restart failed: ${messageOf(error)}`,
+            statusReason: restartFailed(error),
             ...(keepsSandbox ? {} : { handle: null, sandbox: NO_SANDBOX }),
           }),
     );
