@@ -51,6 +51,34 @@ test('the next sandbox of an agent has its code while the one before gives back 
   expect([...of.users]).toEqual([]);
 });
 
+test('who gives back the code of a sandbox gives back that of those before it, of the same agent', async () => {
+  const of = places();
+  const code = new AgentCode(of, LOG);
+  for (const [id, epoch] of [
+    ['a', 1],
+    ['a', 2],
+    ['a', 4],
+    ['b', 1],
+  ] as const) {
+    await code.place({ id, epoch }, specOf(`code://${SHA}`));
+  }
+  code.release({ id: 'a', epoch: 3 });
+  expect([...of.users]).toEqual(['a.4', 'b.1']);
+});
+
+test('a sandbox that will not be gives back its own code, and the one before it keeps what it has', async () => {
+  const of = places();
+  const code = new AgentCode(of, LOG);
+  await code.place({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`));
+  await code.place({ id: 'a', epoch: 2 }, specOf(`code://${SHA}`));
+  await code.undo({ id: 'a', epoch: 2 });
+  expect([...of.users]).toEqual(['a.1']);
+  await expect(code.place({ id: 'a', epoch: 2 }, specOf(`code://${'cd'.repeat(32)}`))).rejects.toThrow(
+    'no such package',
+  );
+  expect([...of.users]).toEqual(['a.1']);
+});
+
 test('when one package cannot be had, none is kept', async () => {
   const of = places();
   const code = new AgentCode(of, LOG);

@@ -19,7 +19,8 @@ export class AgentCode {
   readonly #places: PackagePlaces | null;
   readonly #layers: LayerPlaces | null;
   readonly #log: InstanceLog;
-  readonly #users = new Set<string>();
+  /** The sandboxes of each agent that have some, or are about to, by their epochs. */
+  readonly #epochs = new Map<string, Set<number>>();
 
   /** `places` null: there are no code packages. `layers` null: nothing is installed. */
   constructor(places: PackagePlaces | null, log: InstanceLog, layers: LayerPlaces | null = null) {
@@ -28,14 +29,14 @@ export class AgentCode {
     this.#log = log;
   }
 
-  /** The spec with its packages where they stand on this node, and what is installed for it; itself when it has neither. Undone by `release`. */
+  /** The spec with its packages where they stand on this node, and what is installed for it; itself when it has neither. Undone by `undo`, or by `release` when its sandbox is gone. */
   async place(ref: InstanceRef, spec: InstanceSpec): Promise<InstanceSpec> {
     const { packages, others } = splitMounts(spec.mounts);
     const places = packages.length === 0 ? null : this.#places;
     const layers = spec.dependencies === 'auto' ? this.#layers : null;
     if (places === null && layers === null) return spec;
     const user = userOf(ref);
-    this.#users.add(user);
+    this.#add(ref);
     try {
       let placed = spec;
       if (places !== null) {
@@ -48,7 +49,7 @@ export class AgentCode {
       }
       return layers === null ? placed : await layers.place(placed, user);
     } catch (error) {
-      this.release(ref);
+      await this.undo(ref);
       throw error;
     }
   }
@@ -56,20 +57,34 @@ export class AgentCode {
   /** Of before a restart: what its sandbox may have is not removed. */
   hold(ref: InstanceRef, { tenant, mounts, dependencies }: InstanceSpec): void {
     // What was installed for it knows itself who has it.
-    if (dependencies === 'auto') this.#users.add(userOf(ref));
+    if (dependencies === 'auto') this.#add(ref);
     for (const { source } of splitMounts(mounts).packages) {
-      this.#users.add(userOf(ref));
+      this.#add(ref);
       this.#places?.hold(tenant, parseCodeUrl(source) ?? '', userOf(ref));
     }
   }
 
-  /** Its sandbox is gone, and so are those before it. */
-  release(ref: InstanceRef): void {
+  /** Its sandbox is gone, and so are those before it: whoever restarts an agent, or fails to, need not know which of them has code. */
+  release({ id, epoch }: InstanceRef): void {
+    for (const held of this.#epochs.get(id) ?? []) if (held <= epoch) void this.undo({ id, epoch: held });
+  }
+
+  /** This sandbox will not be, or is gone; the one before it may run, and keeps what it has. Resolves when all is given back; never rejects. */
+  async undo(ref: InstanceRef): Promise<void> {
+    const epochs = this.#epochs.get(ref.id);
+    if (!epochs?.delete(ref.epoch)) return;
+    if (epochs.size === 0) this.#epochs.delete(ref.id);
     const user = userOf(ref);
-    if (!this.#users.delete(user)) return;
-    Promise.all([this.#places?.release(user), this.#layers?.release(user)]).catch((error: unknown) => {
+    try {
+      await Promise.all([this.#places?.release(user), this.#layers?.release(user)]);
+    } catch (error) {
       this.#log.warn({ instanceId: ref.id, err: error }, 'the code of an agent could not be given back');
-    });
+    }
+  }
+
+  #add({ id, epoch }: InstanceRef): void {
+    const epochs = this.#epochs.get(id) ?? new Set();
+    this.#epochs.set(id, epochs.add(epoch));
   }
 }
 

@@ -40,6 +40,7 @@ import {
 import type { Database } from '../storage/database.ts';
 import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/instances.ts';
 import { AgentCode, type PackagePlaces } from './agent-code.ts';
+import { AgentPromises } from './agent-promises.ts';
 import type { AgentInstances, CreateInstance, InstanceQuery } from './contract.ts';
 import { NameClaims } from './name-claims.ts';
 import { Operations } from './operations.ts';
@@ -110,12 +111,11 @@ export class Agents implements AgentInstances {
   readonly #limiter: CallLimiter;
   readonly #operations: Operations;
   readonly #code: AgentCode;
+  readonly #promises: AgentPromises;
   readonly #claims = new NameClaims();
   readonly #restarts: PolicyRestarts;
   /** A call looks here and nowhere else. */
   readonly #live: ReadonlyMap<string, LiveInstance>;
-  /** What the machine has promised to the sandbox of each. */
-  readonly #promised = new Map<string, Pick<StoredInstance, 'epoch' | 'cpuMillis' | 'memoryMb'>>();
   #isStopping = false;
 
   constructor(options: AgentsOptions) {
@@ -127,6 +127,7 @@ export class Agents implements AgentInstances {
       bytes: options.ledger.openCallBytes,
     });
     this.#code = new AgentCode(options.packages ?? null, options.log, options.layers ?? null);
+    this.#promises = new AgentPromises(options.ledger, options.maxProcesses);
     this.#operations = new Operations(id => this.#instances.hold(id));
     this.#restarts = new PolicyRestarts({
       ...options,
@@ -137,7 +138,7 @@ export class Agents implements AgentInstances {
     this.#live = this.#instances.liveOf('agent');
     this.#instances.own('agent', {
       limiter: this.#limiter,
-      adopted: (_live, record) => this.#take(record),
+      adopted: (_live, record) => this.#promises.take(record),
       ended: sandbox => this.#give(sandbox),
       exited: (sandbox, exitCode) => void this.#restarts.ended(sandbox, exitCode),
     });
@@ -420,32 +421,51 @@ export class Agents implements AgentInstances {
 
   /** `planned`: by its policy, if it is still as it was then. */
   async #restart(id: string, signal: AbortSignal, planned?: StoredInstance): Promise<Instance> {
-    if (planned === undefined) this.#restarts.cancel(id);
     const record = await this.#find(id);
     if (record === null || (planned !== undefined && record.epoch !== planned.epoch)) throw instanceNotFound(id);
+    if (!isAllowed(record.status, 'restart')) throw await this.#whyNoRestart(id);
     const next = { ...record, epoch: record.epoch + 1 };
-    // By somebody: what its policy counts begins anew.
-    const row = planned ?? { restartsInRow: 0, restartAtMs: 0 };
-    const { restartsInRow, restartAtMs } = row;
-    const moved = { epoch: next.epoch, restartsInRow, restartAtMs };
-    if (!(await this.#instances.rows.move(record, 'restart', moved))) throw await this.#whyNoRestart(id);
-    let isOldGone = false;
-    let start: Start;
+    // Before anything is changed: an agent that could not start again goes on as it is.
+    const start = await this.#startOf(next, toInstance(record).spec);
+    await this.#beginNext(record, next, signal, planned);
     try {
-      start = await this.#startOf(next, toInstance(record).spec);
       // Once it has stopped: until then what it has written may be on its way into the log.
       await this.#instances.endSandbox(record, this.#graceOf(record, null), 'restarted', {
         stopped: (driver, handle) => this.#keepLog(driver, handle),
       });
-      isOldGone = true;
     } catch (error) {
-      this.#code.release(next);
-      await this.#instances.undo(next, error, !isOldGone);
+      await this.#code.undo(next);
+      await this.#instances.undo(next, error, true);
+      // It takes no calls, and something of it may run still: that is ended by a look at everything, which gives its promise and its code back.
+      this.#instances.reconcileSoon();
       throw error;
-    } finally {
-      if (isOldGone) this.#give(record);
     }
+    this.#code.release(record);
     return await this.#bringUp({ ...next, handle: null }, start, signal);
+  }
+
+  /** From here on it has another sandbox, or fails. Rejects when it may not be restarted: what was placed for `next` is given back. */
+  async #beginNext(
+    record: InstanceRecord,
+    next: InstanceRecord,
+    signal: AbortSignal,
+    planned: StoredInstance | undefined,
+  ): Promise<void> {
+    const { id } = record;
+    // By somebody: what its policy counts begins anew.
+    const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
+    const moved = { epoch: next.epoch, restartsInRow, restartAtMs };
+    try {
+      signal.throwIfAborted();
+      if (!(await this.#instances.rows.move(record, 'restart', moved))) throw await this.#whyNoRestart(id);
+    } catch (error) {
+      await this.#code.undo(next);
+      // A write that failed may have been done all the same.
+      this.#instances.reconcileSoon();
+      throw error;
+    }
+    if (planned === undefined) this.#restarts.cancel(id);
+    this.#promises.passOn(next);
   }
 
   /** The sandbox is about to go, and its log with it. Never rejects. */
@@ -472,20 +492,20 @@ export class Agents implements AgentInstances {
     try {
       return toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);
     } catch (error) {
-      this.#code.release(ref);
+      await this.#code.undo(ref);
       throw error;
     }
   }
 
   /** Starts the sandbox of an instance that is CREATING, and takes calls for it. */
   async #bringUp(intent: StoredInstance, start: Start, signal: AbortSignal): Promise<Instance> {
-    const refusal = this.#options.ledger.refusal({ ...intent, processes: this.#options.maxProcesses });
+    const refusal = this.#promises.refusal(intent);
     if (refusal !== undefined) {
       this.#code.release(intent);
       if ((await start.row?.cancel(refusal.message)) !== false) await this.#instances.undo(intent, refusal);
       throw refusal;
     }
-    this.#take(intent);
+    this.#promises.take(intent);
     try {
       const { facts } = await this.#instances.launch(intent, start, signal);
       return toInstance({ ...intent, ...facts, status: transitionOf('started').to });
@@ -495,21 +515,10 @@ export class Agents implements AgentInstances {
     }
   }
 
-  #take({ id, epoch, cpuMillis, memoryMb }: Pick<StoredInstance, 'id' | 'epoch' | 'cpuMillis' | 'memoryMb'>): void {
-    const isCounted = this.#promised.has(id);
-    this.#promised.set(id, { epoch, cpuMillis, memoryMb });
-    if (isCounted) return;
-    this.#options.ledger.take('agent', { cpuMillis, memoryMb, processes: this.#options.maxProcesses });
-  }
-
   /** Nothing is left of this sandbox, nor of an earlier one; a later one of the same agent keeps what it has. */
-  #give({ id, epoch }: InstanceRef): void {
-    this.#code.release({ id, epoch });
-    const promised = this.#promised.get(id);
-    if (promised === undefined || promised.epoch > epoch) return;
-    this.#promised.delete(id);
-    const { cpuMillis, memoryMb } = promised;
-    this.#options.ledger.give('agent', { cpuMillis, memoryMb, processes: this.#options.maxProcesses });
+  #give(sandbox: InstanceRef): void {
+    this.#code.release(sandbox);
+    this.#promises.give(sandbox);
   }
 
   /** The instance as a whole ends, whichever of its sandboxes it has: a restart may have begun since it was read. As it was found; null: it is going. */
@@ -527,15 +536,7 @@ export class Agents implements AgentInstances {
     try {
       const record = known ?? (await this.#find(id));
       if (record === null) return;
-      let ending: Promise<boolean> | undefined;
-      // A row that goes while the last files do leaves an orphan behind, when the server is killed.
-      const cleared = () => {
-        ending = this.#instances.rows.end(record, 'removed');
-        ending.catch(() => undefined);
-      };
-      await this.#instances.endSandbox(record, this.#graceOf(record, graceMs), 'deleted', { cleared, stages });
-      await (ending ?? this.#instances.rows.end(record, 'removed'));
-      stages?.over('record');
+      await this.#end(record, graceMs, stages);
       this.#give(record);
       // A first sandbox has none before it.
       if (record.epoch > 1) await this.#options.previousLogs?.remove(id);
@@ -544,6 +545,34 @@ export class Agents implements AgentInstances {
       const text = `instance ${id} could not be removed yet, and is tried again: ${messageOf(error)}`;
       throw unavailable(text, { cause: error });
     }
+  }
+
+  /** Ends its sandbox and its row. Rejects while the row is there: then both are tried again. */
+  async #end(record: InstanceRecord, graceMs: number | null, stages?: Stages): Promise<void> {
+    let ending: Promise<boolean> | undefined;
+    // A row that goes while the last files do leaves an orphan behind, when the server is killed.
+    const cleared = () => {
+      ending = this.#instances.rows.end(record, 'removed');
+      ending.catch(() => undefined);
+    };
+    try {
+      await this.#instances.endSandbox(record, this.#graceOf(record, graceMs), 'deleted', { cleared, stages });
+      await (ending ?? this.#instances.rows.end(record, 'removed'));
+      stages?.over('record');
+    } catch (error) {
+      const isGone = (await ending?.catch(() => false)) || (await this.#isGone(record.id));
+      if (!isGone) throw error;
+      // Everybody sees that it is deleted, and nobody comes back to what it holds. What is left (files that take long, or cannot be removed) is an
+      // orphan: drivers list it, and a look at everything removes what has no row.
+      this.#instances.reconcileSoon();
+      const { log } = this.#options;
+      log.warn({ instanceId: record.id, err: error }, 'the rest of a deleted instance could not be removed yet');
+    }
+  }
+
+  /** Whether it has no row any more; false also when nobody can tell. */
+  async #isGone(id: string): Promise<boolean> {
+    return (await this.#find(id).catch(() => undefined)) === null;
   }
 
   /**

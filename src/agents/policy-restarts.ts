@@ -2,6 +2,7 @@ import { messageOf } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { nextRestart } from '../core/restart-policy.ts';
 import type { InstanceLog } from '../instances/contract.ts';
+import { restartFailed } from '../instances/refusals.ts';
 import { afterMs } from '../lib/long-timer.ts';
 import { findAgent, listAgentsOfNode } from '../storage/agents.ts';
 import type { Database } from '../storage/database.ts';
@@ -77,7 +78,8 @@ export class PolicyRestarts {
       await this.#write(stored, { statusReason, restartAtMs: 0 });
       return;
     }
-    const planned = { restartAtMs: this.#options.now() + next.pauseMs, restartsInRow: next.inRow };
+    const { statusReason } = stored;
+    const planned = { statusReason, restartAtMs: this.#options.now() + next.pauseMs, restartsInRow: next.inRow };
     if (await this.#write(stored, planned)) this.#wait({ ...stored, ...planned }, next.pauseMs);
   }
 
@@ -109,15 +111,16 @@ export class PolicyRestarts {
     } catch (error) {
       log.warn({ instanceId: id, reason: messageOf(error) }, 'a restart by the policy of an agent failed');
       this.#options.restarted?.('failed');
-      await this.#failed(id);
+      await this.#failed(id, error);
     }
   }
 
-  /** A start that failed counts as a restart like one that ended at once. */
-  async #failed(id: string): Promise<void> {
+  /** A start that failed counts as a restart like one that ended at once. Nobody was answered why: its row says it. */
+  async #failed(id: string, why: unknown): Promise<void> {
     try {
       const stored = await this.#find(id);
-      if (stored?.status === 'FAILED' && stored.restartAtMs > 0) await this.#plan(stored, null, 0);
+      if (stored?.status !== 'FAILED' || stored.restartAtMs === 0) return;
+      await this.#plan({ ...stored, statusReason: restartFailed(why) }, null, 0);
     } catch (error) {
       this.#givesUp(id, error);
     }

@@ -20,7 +20,7 @@ import { launch } from './launch.ts';
 import { LiveInstance } from './live-instance.ts';
 import { Reconciler } from './reconciler.ts';
 import { Records } from './records.ts';
-import { instanceNotFound } from './refusals.ts';
+import { instanceNotFound, restartFailed } from './refusals.ts';
 import { Removals } from './removals.ts';
 import { type InstanceRecord, InstanceRows, isCutOff, mayHavePorts } from './rows.ts';
 
@@ -438,12 +438,11 @@ export class Instances {
    * rejects.
    */
   async undo(record: InstanceRef, error: unknown, keepsSandbox = false): Promise<void> {
-    const reason = messageOf(error);
     const undone = () =>
       record.epoch === 1
-        ? this.#forget(record, reason)
+        ? this.#forget(record, messageOf(error))
         : this.rows.move(record, 'startFailed', {
-            statusReason: `the restart failed: ${reason}`,
+            statusReason: restartFailed(error),
             ...(keepsSandbox ? {} : { handle: null, sandbox: NO_SANDBOX }),
           });
     const release = this.hold(record.id);
@@ -467,11 +466,12 @@ export class Instances {
     why: string,
     { stopped, cleared, stages }: Ending = {},
   ): Promise<void> {
-    const driver = await this.#options.drivers(record.sandboxType);
     const taken = this.take(record);
     const live = taken?.epoch === record.epoch ? taken : undefined;
     // Of an earlier sandbox: somebody else began the next epoch.
     if (live === undefined) taken?.detach(`instance exited: ${why}`);
+    // One that takes calls ends also while its driver cannot be had.
+    const driver = live?.driver ?? (await this.#options.drivers(record.sandboxType));
     const handle = live?.handle ?? record.handle;
     if (handle === null) return;
     try {

@@ -30,8 +30,8 @@ export interface Reconciled {
   adopt(record: InstanceRecord): Promise<unknown>;
   /** Removes what is left of an instance that nobody needs, and its row. */
   discard(record: InstanceRecord, driver: SandboxDriver, handles: readonly SandboxHandle[]): Promise<void>;
-  /** Nothing of its sandbox runs any more. */
-  removed(record: InstanceRecord): void;
+  /** Nothing of its sandbox runs any more, or it is nobody's: its owner gives back what it held. */
+  removed(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void;
   /** This process sends its calls to another sandbox than the row names. */
   letGo(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void;
 }
@@ -154,7 +154,10 @@ export class Reconciler {
       if (known.has(id) || this.#instances.isBusy(id)) continue;
       // A row that another node has taken over is none of ours.
       if ((await this.#rows.find(id))?.nodeId === this.#options.nodeId) continue;
-      if (!this.#instances.isBusy(id)) this.#instances.letGo(instance);
+      if (this.#instances.isBusy(id)) continue;
+      this.#instances.letGo(instance);
+      // Without a row nothing comes back to it.
+      this.#instances.removed(instance);
     }
   }
 

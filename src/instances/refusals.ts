@@ -1,5 +1,5 @@
 import { SERVICE_CODES } from '../core/codes.ts';
-import { notFound, resourceExhausted, unavailable } from '../core/error.ts';
+import { messageOf, notFound, resourceExhausted, unavailable } from '../core/error.ts';
 
 /** Refusals that any owner's callers may get: each text is written once. */
 export const instanceNotFound = (id: string) => notFound(`instance not found: ${id}`);
@@ -18,3 +18,6 @@ export const notAnswering = (id: string) =>
   unavailable(`instance ${id} has not answered yet since the server came back; it is waited for`, {
     retryAfterSeconds: 1,
   });
+
+/** Why one that was to have another sandbox has none. */
+export const restartFailed = (error: unknown) => `the restart failed: ${messageOf(error)}`;

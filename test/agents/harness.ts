@@ -1,6 +1,10 @@
+import { tmpdir } from 'node:os';
 import type { KyselyPlugin } from 'kysely';
+import type { PackagePlaces } from '../../src/agents/agent-code.ts';
 import { Agents, type AgentsOptions } from '../../src/agents/agents.ts';
+import { failedPrecondition } from '../../src/core/error.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
+import type { MountSpec } from '../../src/core/mount.ts';
 import type { InstancesOptions } from '../../src/instances/contract.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger } from '../../src/instances/ledger.ts';
@@ -186,4 +190,38 @@ export function gate(): { readonly opened: Promise<void>; readonly open: () => v
     open = resolve;
   });
   return { opened, open };
+}
+
+/** A machine with room for so many agents. */
+export function ledgerOf(agents: number): Ledger {
+  return new Ledger({
+    machine: { cpuMillis: 1_000_000, memoryMb: agents * 128, processes: 1_000_000 },
+    overcommit: { cpu: 1, memory: 1, processes: 1 },
+    openCallBytes: new OpenCallBytes(64 * 1024 * 1024),
+  });
+}
+
+/** What mounts a code package of `fakePackages`. */
+export const CODE: MountSpec = { source: `code://${'ab'.repeat(32)}`, target: '/code', readonly: true };
+
+/** Code packages that are only counted: `users` has who holds one. */
+export function fakePackages() {
+  const users = new Set<string>();
+  const faults: { missing: boolean; gate: Promise<void> | undefined; asked: number } = {
+    missing: false,
+    gate: undefined,
+    asked: 0,
+  };
+  const packages: PackagePlaces = {
+    place: async (_tenant, _sha256, user) => {
+      faults.asked += 1;
+      await faults.gate;
+      if (faults.missing) throw failedPrecondition('the code package does not exist');
+      users.add(user);
+      return tmpdir();
+    },
+    hold: (_tenant, _sha256, user) => void users.add(user),
+    release: async user => void users.delete(user),
+  };
+  return { packages, users, faults };
 }

@@ -1,11 +1,15 @@
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { KyselyPlugin } from 'kysely';
 import { describe, expect, test, vi } from 'vitest';
-import { unavailable } from '../../src/core/error.ts';
+import { PreviousLogs } from '../../src/agents/previous-logs.ts';
+import { deadlineExceeded, unavailable } from '../../src/core/error.ts';
 import type { InstanceRows } from '../../src/instances/rows.ts';
 import { toSandboxSpec } from '../../src/instances/sandbox-spec.ts';
 import { Channel } from '../../src/runtime/channel.ts';
 import { openDatabase } from '../../src/storage/database.ts';
-import { gate, Harness, specOf, TENANT } from './harness.ts';
+import { CODE, fakePackages, gate, Harness, ledgerOf, specOf, TENANT } from './harness.ts';
 
 const RULES = { maxProcesses: 10, network: 'host', requireIsolation: false } as const;
 const KEY = { key: 'k', requestHash: 'h' };
@@ -313,6 +317,36 @@ describe('the row of a delete', () => {
     expect(harness.driver.instanceIds).toEqual([]);
     open();
     await deleting;
+  });
+
+  test('goes, and with it all that the agent held, when its last files cannot be removed: they are an orphan', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'rookery-logs-'));
+    const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
+    const { packages, users } = fakePackages();
+    const ledger = ledgerOf(1);
+    try {
+      await using harness = await Harness.open({ packages, ledger, previousLogs: new PreviousLogs(directory, log) });
+      const id = await harness.create('a', { mounts: [CODE] });
+      await harness.agents.restart(TENANT, id);
+      expect([await readdir(directory), [...users], ledger.promised.by.agent.memoryMb]).toEqual([
+        [id],
+        [`${id}.2`],
+        128,
+      ]);
+      const late = Promise.reject(deadlineExceeded('the removal takes too long'));
+      late.catch(() => undefined);
+      harness.driver.faults.removeGate = late;
+      await harness.agents.delete(TENANT, id, null);
+      harness.driver.faults.removeGate = undefined;
+      await expect(harness.agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+      expect([await readdir(directory), [...users], ledger.promised.by.agent.memoryMb]).toEqual([[], [], 0]);
+      expect(harness.driver.instanceIds).toEqual([id]);
+      await harness.instances.reconcile();
+      expect(harness.driver.instanceIds).toEqual([]);
+      await harness.create('a');
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
   });
 
   test('stays while the sandbox cannot be removed', async () => {

@@ -250,7 +250,7 @@ export class Everybody {
   }
 
   /**
-   * Each sandbox is that of exactly one row, and each RUNNING row has one that runs; nothing is half made. In the end: what is being put right
+   * Each sandbox is that of exactly one row, and each RUNNING row has one that runs; nothing is half made, or promised to nobody. In the end: what is being put right
    * is waited for.
    */
   async untilInOrder(): Promise<void> {
@@ -268,6 +268,10 @@ export class Everybody {
         expect(new Set(listed.map(({ instanceId }) => instanceId)).size).toBe(listed.length);
         const running = rows.filter(({ status }) => status === 'RUNNING').map(({ id }) => id);
         expect(this.driver.runningIds.toSorted()).toEqual(running.toSorted());
+        // An agent has its promise for as long as it has a sandbox that runs.
+        const ofAgents = rows.filter(({ owner, status }) => owner.kind === 'agent' && status === 'RUNNING');
+        const promised = ofAgents.reduce((sum, { memoryMb }) => sum + memoryMb, 0);
+        expect(this.server.ledger.promised.by.agent.memoryMb).toBe(promised);
         // A job has its row for as long as it has its sandbox, and no longer.
         const jobs = await this.database.selectFrom('jobs').select(['status', 'instance_id']).execute();
         const ofJobs = rows.filter(({ owner }) => owner.kind === 'job').map(({ id }) => id);

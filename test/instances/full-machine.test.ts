@@ -1,4 +1,5 @@
 import { afterEach, expect, test, vi } from 'vitest';
+import { unavailable } from '../../src/core/error.ts';
 import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
 import { FunctionService } from '../../src/functions/function-service.ts';
 import { type GroupKey, SYSTEM_CLOCK } from '../../src/functions/policy.ts';
@@ -116,6 +117,30 @@ test('the call of a function waits for an instance, and is served when an agent 
   await bed.server.agents.delete(TENANT, agents[0] as string, 0);
   const { outcome } = await call;
   expect(outcome.ok && outcome.data.toString()).toBe('7');
+  expect(memoryOf(bed.server)).toEqual({ agent: 384, function: 128, job: 0, build: 0 });
+  await service.close(0);
+});
+
+test('an agent keeps its place when it is restarted while the call of a function waits for room, and gives it away when that fails', async () => {
+  await using bed = await Everybody.open({ machine: SMALL });
+  const service = await serviceOf(bed);
+  const agents: string[] = [];
+  for (let count = 0; count < 4; count++) agents.push(await bed.createAgent());
+  const call = invoke(service);
+  await vi.waitFor(() => expect(bed.server.ledger.openCallBytes.taken).toBeGreaterThan(0));
+  for (const id of agents) {
+    expect(await bed.server.agents.restart(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 1 });
+  }
+  expect(memoryOf(bed.server)).toEqual({ agent: 512, function: 0, job: 0, build: 0 });
+  // The start of the agent fails; that of the instance, which the room is then for, does not.
+  const start = vi.spyOn(bed.driver, 'start').mockRejectedValueOnce(unavailable('not this one'));
+  await expect(bed.server.agents.restart(TENANT, agents[0] as string)).rejects.toThrow('not this one');
+  expect(start).toHaveBeenCalled();
+  expect((await call).outcome.ok).toBe(true);
+  expect(memoryOf(bed.server)).toEqual({ agent: 384, function: 128, job: 0, build: 0 });
+  await expect(bed.server.agents.restart(TENANT, agents[0] as string)).rejects.toMatchObject({
+    code: 'resource_exhausted',
+  });
   expect(memoryOf(bed.server)).toEqual({ agent: 384, function: 128, job: 0, build: 0 });
   await service.close(0);
 });
