@@ -132,14 +132,16 @@ export class Agents implements AgentInstances {
       ...options,
       now: this.#now,
       restart: record => this.#operations.run(record.id, 'restart', signal => this.#restart(record.id, signal, record)),
-      refusal: id => this.#operations.of(id) ?? this.#refusalOfStart(),
+      isBusy: id => this.#operations.of(id) !== undefined,
+      refusal: () => this.#refusalOfStart(),
     });
     this.#live = this.#instances.liveOf('agent');
     this.#instances.own('agent', {
       limiter: this.#limiter,
       adopted: (_live, record) => this.#take(record),
       ended: sandbox => this.#give(sandbox),
-      exited: (sandbox, exitCode) => void this.#restarts.ended(sandbox, exitCode),
+      exiting: (record, reason, exitCode) => this.#restarts.planned(record, reason, exitCode),
+      exited: sandbox => void this.#restarts.ended(sandbox),
     });
   }
 
@@ -413,11 +415,10 @@ export class Agents implements AgentInstances {
     if (planned === undefined) this.#restarts.cancel(id);
     const record = await this.#find(id);
     if (record === null || (planned !== undefined && record.epoch !== planned.epoch)) throw instanceNotFound(id);
-    const next = { ...record, epoch: record.epoch + 1 };
     // By somebody: what its policy counts begins anew.
-    const row = planned ?? { restartsInRow: 0, restartAtMs: 0 };
-    const { restartsInRow, restartAtMs } = row;
-    const moved = { epoch: next.epoch, restartsInRow, restartAtMs };
+    const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
+    const moved = { epoch: record.epoch + 1, restartsInRow, restartAtMs };
+    const next = { ...record, ...moved };
     if (!(await this.#instances.rows.move(record, 'restart', moved))) throw await this.#whyNoRestart(id);
     let isOldGone = false;
     let start: Start;

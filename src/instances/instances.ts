@@ -337,7 +337,7 @@ export class Instances {
           if (!(await this.rows.move(record, 'started', row))) throw signal.reason ?? instanceNotFound(record.id);
         }
         stages?.over('record');
-        this.#add(live, record);
+        this.#add(live, { ...record, startedAtMs: facts.startedAtMs });
         return { live, facts, loadMs };
       } catch (error) {
         // Nobody would ever find this sandbox.
@@ -605,7 +605,7 @@ export class Instances {
   }
 
   /** Takes calls for it from now on, until it ends by itself. */
-  #add(live: LiveInstance, record: Pick<StoredInstance, 'id' | 'epoch' | 'owner' | 'sandboxType'>): void {
+  #add(live: LiveInstance, record: Omit<StoredInstance, 'handle'>): void {
     const map = this.#live[live.owner.kind];
     map.set(live.id, live);
     void live.ended.then(async ({ reason, exitCode }) => {
@@ -615,18 +615,15 @@ export class Instances {
   }
 
   /** A sandbox ended by itself, was found dead, or was given up. Never rejects. */
-  async #ended(
-    record: Pick<InstanceRecord, 'id' | 'epoch' | 'owner' | 'sandboxType' | 'handle'>,
-    reason: string,
-    exitCode: number | null = null,
-  ): Promise<void> {
+  async #ended(record: InstanceRecord, reason: string, exitCode: number | null = null): Promise<void> {
     const { id, owner, sandboxType, handle } = record;
     const { drivers, log, metrics } = this.#options;
     await this.#records.settle(id);
     metrics?.exited(sandboxType);
     log.warn({ instanceId: id, reason }, 'an instance ended by itself');
     if (OWNER_RULES[owner.kind].keepsEnded) {
-      await this.#unlessWritten(id, this.rows.move(record, 'exited', { statusReason: reason }));
+      const more = this.#owners.get(owner.kind)?.exiting?.(record, reason, exitCode);
+      await this.#unlessWritten(id, this.rows.move(record, 'exited', { statusReason: reason, ...more }));
     } else {
       const release = this.hold(id);
       try {
@@ -640,7 +637,7 @@ export class Instances {
       }
     }
     this.#owners.get(owner.kind)?.ended?.(record, reason);
-    this.#owners.get(owner.kind)?.exited?.(record, exitCode);
+    this.#owners.get(owner.kind)?.exited?.(record);
   }
 
   #placedOf({ facts, handle }: StartedSandbox): Placed {

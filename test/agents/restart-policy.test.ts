@@ -2,7 +2,7 @@ import type { KyselyPlugin } from 'kysely';
 import { expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
 import type { RestartPolicy } from '../../src/core/restart-policy.ts';
-import { Harness, TENANT } from './harness.ts';
+import { gate, Harness, TENANT } from './harness.ts';
 
 const SOON: RestartPolicy = { policy: 'on-failure', maxRestarts: 3, backoffMs: 1 };
 /** Nobody waits for it: it is due when a test is long over. */
@@ -102,6 +102,27 @@ test('a restart that waits goes on after a restart of the service, and that of a
   await harness.restartServer({ nodeId: 'node-2' });
   await harness.agents.resumeRestarts();
   expect(await seen(harness, id)).toMatchObject({ status: 'FAILED' });
+  await harness.restartServer();
+  await harness.agents.resumeRestarts();
+  await until(harness, id, { status: 'RUNNING', restarts: 1 });
+});
+
+test('one that ends while a service lets its last calls end starts again when there is another service', async () => {
+  await using harness = await Harness.open();
+  const { opened, open } = gate();
+  harness.driver.handlers.set('slow', async () => {
+    await opened;
+    return null;
+  });
+  const id = await harness.create('a', { restartPolicy: { ...SOON, policy: 'always', maxRestarts: null } });
+  const call = harness.invoke(await harness.create('b', { handler: 'slow' }));
+  await vi.waitFor(() => expect(harness.agents.openCalls).toBe(1));
+  const closing = harness.agents.close({ stopAgents: false, graceMs: 20_000 });
+  harness.driver.kill(id, { code: 3 });
+  await until(harness, id, { status: 'FAILED', restarts: 0, isPlanned: true });
+  open();
+  expect(await call).toMatchObject({ ok: true });
+  await closing;
   await harness.restartServer();
   await harness.agents.resumeRestarts();
   await until(harness, id, { status: 'RUNNING', restarts: 1 });
