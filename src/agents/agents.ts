@@ -142,6 +142,7 @@ export class Agents implements AgentInstances {
       ended: sandbox => this.#give(sandbox),
       exiting: (record, reason, exitCode) => this.#restarts.planned(record, reason, exitCode),
       exited: sandbox => void this.#restarts.ended(sandbox),
+      looked: () => this.resumeRestarts(),
     });
   }
 
@@ -155,7 +156,7 @@ export class Agents implements AgentInstances {
     }
   }
 
-  /** After everything that runs was adopted. */
+  /** Goes on with the restarts by policies that rows of this node name and that nobody waits for here. Happens after each look at everything. */
   async resumeRestarts(): Promise<void> {
     await this.#restarts.resume();
   }

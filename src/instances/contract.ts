@@ -43,6 +43,8 @@ export interface InstanceOwner {
   exiting?(instance: InstanceRecord, reason: string, exitCode: number | null): ExitPatch;
   /** After `ended`, once, of one that ended by itself. */
   exited?(sandbox: InstanceRef): void;
+  /** After each look at everything: rows may be this node's, or FAILED, that nobody has told of. When it rejects, the look is repeated. */
+  looked?(): Promise<void>;
 }
 
 /**

@@ -128,6 +128,9 @@ export class Instances {
       },
       removed: record => this.#owners.get(record.owner.kind)?.ended?.(record, 'the server ended'),
       letGo: instance => this.take(instance)?.detach('it has ended, or has another sandbox'),
+      looked: async () => {
+        for (const owner of this.#owners.values()) await owner.looked?.();
+      },
     });
   }
 
