@@ -10,7 +10,7 @@ import type { LayerPlaces } from '../instances/layer.ts';
 import type { Ledger } from '../instances/ledger.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import { instanceNotFound, openCallsFull, tooManyWaiting } from '../instances/refusals.ts';
-import { type InstanceRecord, isCutOff, toRecord } from '../instances/rows.ts';
+import { type InstanceRecord, type InstanceRows, isCutOff, toRecord } from '../instances/rows.ts';
 import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import { isAllowed, transitionOf } from '../instances/state.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
@@ -420,7 +420,7 @@ export class Agents implements AgentInstances {
     const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
     const moved = { epoch: record.epoch + 1, restartsInRow, restartAtMs };
     const next = { ...record, ...moved };
-    if (!(await this.#instances.rows.move(record, 'restart', moved))) throw await this.#whyNoRestart(id);
+    if (!(await this.#beginRestart(record, moved))) throw await this.#whyNoRestart(id);
     let isOldGone = false;
     let start: Start;
     try {
@@ -438,6 +438,17 @@ export class Agents implements AgentInstances {
       if (isOldGone) this.#give(record);
     }
     return await this.#bringUp({ ...next, handle: null }, start, signal);
+  }
+
+  /** False: it may not be restarted (any more). */
+  async #beginRestart(record: InstanceRecord, moved: Parameters<InstanceRows['move']>[2]): Promise<boolean> {
+    try {
+      return await this.#instances.rows.move(record, 'restart', moved);
+    } catch (error) {
+      // Perhaps it was written: then nobody works on what the row says.
+      this.#instances.reconcileSoon();
+      throw error;
+    }
   }
 
   /** The sandbox is about to go, and its log with it. Never rejects. */
