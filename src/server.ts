@@ -248,7 +248,6 @@ async function assemble(config: Config, logger: Logger, { dataDir, nodeId, store
       await agents.start();
       await pools?.start();
       await instances.start();
-      await agents.resumeRestarts();
       await jobs.start();
       await functions.start();
       await asyncCalls.start();

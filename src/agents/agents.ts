@@ -133,14 +133,17 @@ export class Agents implements AgentInstances {
       ...options,
       now: this.#now,
       restart: record => this.#operations.run(record.id, 'restart', signal => this.#restart(record.id, signal, record)),
-      refusal: id => this.#operations.of(id) ?? this.#refusalOfStart(),
+      isBusy: id => this.#operations.of(id) !== undefined,
+      refusal: () => this.#refusalOfStart(),
     });
     this.#live = this.#instances.liveOf('agent');
     this.#instances.own('agent', {
       limiter: this.#limiter,
       adopted: (_live, record) => this.#promises.take(record),
       ended: sandbox => this.#give(sandbox),
-      exited: (sandbox, exitCode) => void this.#restarts.ended(sandbox, exitCode),
+      exiting: (record, reason, exitCode) => this.#restarts.planned(record, reason, exitCode),
+      exited: sandbox => void this.#restarts.ended(sandbox),
+      looked: () => this.resumeRestarts(),
     });
   }
 
@@ -154,7 +157,7 @@ export class Agents implements AgentInstances {
     }
   }
 
-  /** After everything that runs was adopted. */
+  /** Goes on with the restarts by policies that rows of this node name and that nobody waits for here. Happens after each look at everything. */
   async resumeRestarts(): Promise<void> {
     await this.#restarts.resume();
   }
@@ -424,10 +427,13 @@ export class Agents implements AgentInstances {
     const record = await this.#find(id);
     if (record === null || (planned !== undefined && record.epoch !== planned.epoch)) throw instanceNotFound(id);
     if (!isAllowed(record.status, 'restart')) throw await this.#whyNoRestart(id);
-    const next = { ...record, epoch: record.epoch + 1 };
+    // By somebody: what its policy counts begins anew.
+    const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
+    const next = { ...record, epoch: record.epoch + 1, restartsInRow, restartAtMs };
     // Before anything is changed: an agent that could not start again goes on as it is.
     const start = await this.#startOf(next, toInstance(record).spec);
-    await this.#beginNext(record, next, signal, planned);
+    await this.#beginNext(record, next, signal);
+    if (planned === undefined) this.#restarts.cancel(id);
     try {
       // Once it has stopped: until then what it has written may be on its way into the log.
       await this.#instances.endSandbox(record, this.#graceOf(record, null), 'restarted', {
@@ -445,26 +451,18 @@ export class Agents implements AgentInstances {
   }
 
   /** From here on it has another sandbox, or fails. Rejects when it may not be restarted: what was placed for `next` is given back. */
-  async #beginNext(
-    record: InstanceRecord,
-    next: InstanceRecord,
-    signal: AbortSignal,
-    planned: StoredInstance | undefined,
-  ): Promise<void> {
-    const { id } = record;
-    // By somebody: what its policy counts begins anew.
-    const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
-    const moved = { epoch: next.epoch, restartsInRow, restartAtMs };
+  async #beginNext(record: InstanceRecord, next: InstanceRecord, signal: AbortSignal): Promise<void> {
+    const { epoch, restartsInRow, restartAtMs } = next;
     try {
       signal.throwIfAborted();
-      if (!(await this.#instances.rows.move(record, 'restart', moved))) throw await this.#whyNoRestart(id);
+      const hasBegun = await this.#instances.rows.move(record, 'restart', { epoch, restartsInRow, restartAtMs });
+      if (!hasBegun) throw await this.#whyNoRestart(record.id);
     } catch (error) {
       await this.#code.undo(next);
-      // A write that failed may have been done all the same.
+      // Perhaps it was written: then nobody works on what the row says.
       this.#instances.reconcileSoon();
       throw error;
     }
-    if (planned === undefined) this.#restarts.cancel(id);
     this.#promises.passOn(next);
   }
 

@@ -1,7 +1,7 @@
 import type { OwnerKind, SandboxType } from '../core/instance.ts';
 import type { Lease } from '../core/lease.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
-import type { InstanceRef, StoredInstance } from '../storage/instances.ts';
+import type { InstancePatch, InstanceRef, StoredInstance } from '../storage/instances.ts';
 import type { CallLimiter } from './call-limiter.ts';
 import type { TellChange } from './changes.ts';
 import type { LiveInstance } from './live-instance.ts';
@@ -22,6 +22,9 @@ export interface InstanceMetrics {
   exited(driver: SandboxType): void;
 }
 
+/** What an owner may have written with the end of an instance; absent members stay as they are. */
+export type ExitPatch = Pick<InstancePatch, 'statusReason' | 'restartsInRow' | 'restartAtMs'>;
+
 /** Asks for instances of one kind and hears of their fate. Its methods do not throw. */
 export interface InstanceOwner {
   /** Bounds of the calls of its instances. */
@@ -33,8 +36,15 @@ export interface InstanceOwner {
    * has another one by now, with a later epoch.
    */
   ended?(sandbox: InstanceRef, reason: string): void;
-  /** After `ended`, once, of one that ended by itself: `exitCode` null where it has none or nobody knows it. */
-  exited?(sandbox: InstanceRef, exitCode: number | null): void;
+  /**
+   * What else is written with it that one that stays on record ended by itself, for `reason`: in the same write, so that none of it is lost when
+   * the service dies after that. Asked again when the write failed. `exitCode` null: it has none, or nobody knows it.
+   */
+  exiting?(instance: InstanceRecord, reason: string, exitCode: number | null): ExitPatch;
+  /** After `ended`, once, of one that ended by itself. */
+  exited?(sandbox: InstanceRef): void;
+  /** After each look at everything: rows may be this node's, or FAILED, that nobody has told of. When it rejects, the look is repeated. */
+  looked?(): Promise<void>;
 }
 
 /**

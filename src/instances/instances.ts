@@ -55,9 +55,6 @@ export interface Draft
   readonly sandbox: SandboxSpec;
 }
 
-/** Of a sandbox that has ended. */
-type Ended = Pick<InstanceRecord, 'id' | 'epoch' | 'owner' | 'sandboxType' | 'handle'>;
-
 /** Who takes part in the end of a sandbox. */
 export interface Ending {
   readonly stopped?: (driver: SandboxDriver, handle: SandboxHandle) => Promise<void>;
@@ -135,6 +132,9 @@ export class Instances {
       },
       removed: record => this.#owners.get(record.owner.kind)?.ended?.(record, 'the server ended'),
       letGo: instance => this.take(instance)?.detach('it has ended, or has another sandbox'),
+      looked: async () => {
+        for (const owner of this.#owners.values()) await owner.looked?.();
+      },
     });
   }
 
@@ -347,7 +347,7 @@ export class Instances {
           if (!(await this.#isRunning(record, row))) throw signal.reason ?? instanceNotFound(record.id);
         }
         stages?.over('record');
-        this.#add(live, record);
+        this.#add(live, { ...record, startedAtMs: facts.startedAtMs });
         return { live, facts, loadMs };
       } catch (error) {
         // Nobody would ever find this sandbox.
@@ -643,7 +643,7 @@ export class Instances {
   }
 
   /** Takes calls for it from now on, until it ends by itself. */
-  #add(live: LiveInstance, record: Pick<StoredInstance, 'id' | 'epoch' | 'owner' | 'sandboxType'>): void {
+  #add(live: LiveInstance, record: Omit<StoredInstance, 'handle'>): void {
     const map = this.#live[live.owner.kind];
     map.set(live.id, live);
     void live.ended.then(async ({ reason, exitCode }) => {
@@ -653,11 +653,11 @@ export class Instances {
   }
 
   /** A sandbox ended by itself, was found dead, or was given up. Never rejects. */
-  async #ended(record: Ended, reason: string, exitCode: number | null = null): Promise<void> {
+  async #ended(record: InstanceRecord, reason: string, exitCode: number | null = null): Promise<void> {
     const { id, owner, sandboxType } = record;
     // Until its row says that it has ended, who reads it would look for the sandbox once more.
     const release = this.hold(id);
-    const writing = this.#records.settle(id).then(() => this.#writeEnd(record, reason));
+    const writing = this.#records.settle(id).then(() => this.#writeEnd(record, reason, exitCode));
     this.#endings.set(id, writing);
     const isWritten = await writing;
     this.#endings.delete(id);
@@ -668,15 +668,16 @@ export class Instances {
     if (!isWritten) return;
     this.#options.metrics?.exited(sandboxType);
     this.#options.log.warn({ instanceId: id, reason }, 'an instance ended by itself');
-    told?.exited?.(record, exitCode);
+    told?.exited?.(record);
   }
 
   /** False: its row says something newer, or could not be written. Never rejects. */
-  async #writeEnd(record: Ended, reason: string): Promise<boolean> {
+  async #writeEnd(record: InstanceRecord, reason: string, exitCode: number | null): Promise<boolean> {
     const { id, owner, sandboxType, handle } = record;
     const { drivers, log } = this.#options;
     if (OWNER_RULES[owner.kind].keepsEnded) {
-      return await this.#unlessWritten(id, this.rows.move(record, 'exited', { statusReason: reason }));
+      const more = this.#owners.get(owner.kind)?.exiting?.(record, reason, exitCode);
+      return await this.#unlessWritten(id, this.rows.move(record, 'exited', { statusReason: reason, ...more }));
     }
     try {
       if (handle !== null) await this.#removals.discard(await drivers(sandboxType), handle);

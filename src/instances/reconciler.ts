@@ -34,6 +34,8 @@ export interface Reconciled {
   removed(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void;
   /** This process sends its calls to another sandbox than the row names. */
   letGo(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void;
+  /** Everything was looked at, but for what belongs to drivers that are away. */
+  looked(): Promise<void>;
 }
 
 type Options = Pick<
@@ -139,6 +141,7 @@ export class Reconciler {
         ),
       );
       this.#orphans = orphans.flat();
+      await this.#instances.looked();
       this.#failures.passed('', {}, 'the instances could be reconciled again');
     } catch (error) {
       this.#unfinished = true;

@@ -55,6 +55,16 @@ export async function findAgentByIdempotencyKey(
   return toAgent(row);
 }
 
+/** Agents of this node whose policies start them again, each at its time. */
+export async function listPlannedRestarts(database: Database, nodeId: string): Promise<StoredInstance[]> {
+  const rows = await agentsIn(database)
+    .where('node_id', '=', nodeId)
+    .where('status', '=', 'FAILED')
+    .where('restart_at_ms', '>', 0)
+    .execute();
+  return rows.map(toStored);
+}
+
 const ofName = prepare((db, p: Pick<InstanceTable, 'tenant' | 'namespace' | 'name'>) =>
   agentsIn(db)
     .clearSelect()

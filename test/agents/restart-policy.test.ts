@@ -100,11 +100,50 @@ test('a restart that waits goes on after a restart of the service, and that of a
   // By now it is due.
   await harness.database.updateTable('instances').set({ restart_at_ms: 1 }).execute();
   await harness.restartServer({ nodeId: 'node-2' });
-  await harness.agents.resumeRestarts();
   expect(await seen(harness, id)).toMatchObject({ status: 'FAILED' });
   await harness.restartServer();
-  await harness.agents.resumeRestarts();
   await until(harness, id, { status: 'RUNNING', restarts: 1 });
+});
+
+test('one that ends while a service lets its last calls end starts again when there is another service', async () => {
+  await using harness = await Harness.open();
+  const { opened, open } = gate();
+  harness.driver.handlers.set('slow', async () => {
+    await opened;
+    return null;
+  });
+  const id = await harness.create('a', { restartPolicy: { ...SOON, policy: 'always', maxRestarts: null } });
+  const call = harness.invoke(await harness.create('b', { handler: 'slow' }));
+  await vi.waitFor(() => expect(harness.agents.openCalls).toBe(1));
+  const closing = harness.agents.close({ stopAgents: false, graceMs: 20_000 });
+  harness.driver.kill(id, { code: 3 });
+  await until(harness, id, { status: 'FAILED', restarts: 0, isPlanned: true });
+  open();
+  expect(await call).toMatchObject({ ok: true });
+  await closing;
+  await harness.restartServer();
+  await until(harness, id, { status: 'RUNNING', restarts: 1 });
+});
+
+test('the heir of a lost node goes on with the restarts that were due there, and with one that was cut off', async () => {
+  await using harness = await Harness.open({ rowsFollow: undefined });
+  const [waits, isCutOff] = [
+    await harness.create('a', { restartPolicy: LATE }),
+    await harness.create('b', { restartPolicy: LATE }),
+  ];
+  for (const id of [waits, isCutOff]) {
+    harness.driver.kill(id, { code: 3 });
+    await until(harness, id, { status: 'FAILED', isPlanned: true });
+  }
+  await harness.closeServer();
+  await harness.newServer({ nodeId: 'heir' }).start();
+  const rows = () => harness.database.updateTable('instances');
+  await rows().set({ status: 'CREATING', epoch: 2 }).where('id', '=', isCutOff).execute();
+  // By now they are due.
+  await rows().set({ node_id: 'heir', restart_at_ms: 1 }).execute();
+  await harness.instances.reconcile();
+  await until(harness, waits, { status: 'RUNNING', restarts: 1, isPlanned: false });
+  await until(harness, isCutOff, { status: 'RUNNING', restarts: 2, isPlanned: false });
 });
 
 test('one that died while no service ran starts again when there is one', async () => {
@@ -113,7 +152,6 @@ test('one that died while no service ran starts again when there is one', async 
   await harness.closeServer();
   harness.driver.kill(id, { code: 3 });
   await harness.newServer().start();
-  await harness.agents.resumeRestarts();
   await until(harness, id, { status: 'RUNNING', restarts: 1 });
 });
 

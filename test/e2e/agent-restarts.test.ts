@@ -1,12 +1,24 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { Bed } from './agents.ts';
 
 const CODE = `
-import os, sys
+import os, sys, threading, time
+def until(name):
+    while not os.path.exists("/code/" + name):
+        time.sleep(0.05)
+def end(name):
+    until(name)
+    os._exit(3)
 def handle(event, context):
     print("call in run", context.env("ROOKERY_INSTANCE_ID") and event.get("run", ""), flush=True)
     if "exit" in event:
         os._exit(event["exit"])
+    if "end" in event:
+        threading.Thread(target=end, args=(event["end"],)).start()
+    if "until" in event:
+        until(event["until"])
     return event
 `;
 const WAIT = { timeout: 60_000, interval: 100 };
@@ -42,6 +54,24 @@ test('an agent with a policy starts again by itself, also one that waited while 
   await until(id, { status: 'RUNNING', restarts: 1 });
   expect((await bed.invoke(id, { run: 'two' })).body.data).toEqual({ run: 'two' });
   expect(await recordOf(id)).not.toHaveProperty('restart_at');
+}, 120_000);
+
+test('an agent that ends while the service lets its last calls end starts again with the next one', async () => {
+  const id = await create('stopping', { restart_policy: { policy: 'always', backoff_seconds: 0.1 } });
+  await bed.invoke(id, { end: 'end' });
+  const busy = await create('busy');
+  const call = bed.invoke(busy, { until: 'go', run: 'to its end' });
+  await vi.waitFor(async () => expect((await logOf(busy, 'tail=9')).text).toContain('to its end'), WAIT);
+  const { server } = bed;
+  const over = server.end('SIGTERM');
+  await vi.waitFor(() => expect(fetch(server.metaUrl)).rejects.toThrow(), WAIT);
+  writeFileSync(join(bed.codeDir, 'end'), '');
+  await vi.waitFor(() => expect(server.output).toMatch(new RegExp(`${id}.*an instance ended by itself`)), WAIT);
+  writeFileSync(join(bed.codeDir, 'go'), '');
+  expect((await call).status).toBe(200);
+  expect(await over).toBe(0);
+  bed.server = await server.next();
+  await until(id, { status: 'RUNNING', restarts: 1 });
 }, 120_000);
 
 test('the record of an agent without a policy has nothing of it', async () => {

@@ -9,6 +9,8 @@ interface Story {
   readonly title: string;
   readonly prepare?: (bed: Everybody) => Promise<unknown>;
   readonly act: (bed: Everybody, prepared: never) => Promise<unknown>;
+  /** What comes of it, wherever it was cut off. */
+  readonly outcome?: (bed: Everybody) => Promise<unknown>;
 }
 
 const STORIES: readonly Story[] = [
@@ -38,6 +40,15 @@ const STORIES: readonly Story[] = [
       bed.driver.kill(id);
       await vi.waitFor(async () => expect((await bed.rows())[0]?.status).toBe('FAILED'));
     },
+  },
+  {
+    title: 'the end of an agent by itself, and its restart by its policy',
+    prepare: bed => bed.createAgent({ restartPolicy: { policy: 'always', maxRestarts: null, backoffMs: 1 } }),
+    act: async (bed, id: string) => {
+      bed.driver.kill(id);
+      await untilRestarted(bed);
+    },
+    outcome: untilRestarted,
   },
   { title: 'the start of an instance of a function', act: bed => bed.launchFunction() },
   {
@@ -103,6 +114,14 @@ async function untilNotPending(bed: Everybody, id: string): Promise<void> {
   await vi.waitFor(async () => expect((await bed.job(id)).status).not.toBe('PENDING'));
 }
 
+async function untilRestarted(bed: Everybody): Promise<void> {
+  await vi.waitFor(async () => {
+    const [row] = await bed.rows();
+    expect(row?.status).toBe('RUNNING');
+    expect(row?.epoch).toBeGreaterThan(1);
+  });
+}
+
 /** Does the story again and again, with `fate` at another step each time. */
 async function atEachStep(
   { prepare, act }: Story,
@@ -139,6 +158,7 @@ describe.each(STORIES)('$title', story => {
       bed.driver.faults.startError = undefined;
       await bed.startServer();
       await bed.untilInOrder();
+      await story.outcome?.(bed);
       // Nothing that was accepted is lost: an interrupted operation begins again, or goes on.
       const jobs = await bed.database.selectFrom('jobs').select(['status', 'message']).execute();
       for (const { status, message } of jobs) expect({ status, message }).not.toMatchObject({ status: 'FAILED' });
@@ -147,6 +167,9 @@ describe.each(STORIES)('$title', story => {
   });
 
   test.each(['fails', 'fails late'] as const)('a write that %s, at any step, leaves nothing behind', async fate => {
-    await atEachStep(story, fate, bed => bed.untilInOrder());
+    await atEachStep(story, fate, async bed => {
+      await bed.untilInOrder();
+      await story.outcome?.(bed);
+    });
   });
 });
