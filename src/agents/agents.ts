@@ -34,13 +34,13 @@ import {
   findAgentByName,
   forgetIdempotencyKey,
   isAgentTaken,
-  listAgents,
   listAgentsOfNode,
 } from '../storage/agents.ts';
 import type { Database } from '../storage/database.ts';
 import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/instances.ts';
 import { AgentCode, type PackagePlaces } from './agent-code.ts';
 import { AgentPromises } from './agent-promises.ts';
+import { AgentRecords, toInstance } from './agent-records.ts';
 import type { AgentInstances, CreateInstance, InstanceQuery } from './contract.ts';
 import { NameClaims } from './name-claims.ts';
 import { Operations } from './operations.ts';
@@ -110,6 +110,7 @@ export class Agents implements AgentInstances {
   readonly #instances: Instances;
   readonly #limiter: CallLimiter;
   readonly #operations: Operations;
+  readonly #records: AgentRecords;
   readonly #code: AgentCode;
   readonly #promises: AgentPromises;
   readonly #claims = new NameClaims();
@@ -122,6 +123,8 @@ export class Agents implements AgentInstances {
     this.#options = options;
     this.#now = options.now ?? Date.now;
     this.#instances = options.instances;
+    this.#live = this.#instances.liveOf('agent');
+    this.#records = new AgentRecords(options);
     this.#limiter = new CallLimiter({
       maxWaitingCalls: options.maxWaitingCalls,
       bytes: options.ledger.openCallBytes,
@@ -136,7 +139,6 @@ export class Agents implements AgentInstances {
       isBusy: id => this.#operations.of(id) !== undefined,
       refusal: () => this.#refusalOfStart(),
     });
-    this.#live = this.#instances.liveOf('agent');
     this.#instances.own('agent', {
       limiter: this.#limiter,
       adopted: (_live, record) => this.#promises.take(record),
@@ -208,22 +210,16 @@ export class Agents implements AgentInstances {
   }
 
   async get(tenant: string, id: string): Promise<Instance> {
-    return await this.#seen(await this.#record(tenant, id));
+    return await this.#records.get(tenant, id);
   }
 
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
-    const { limit, cursor, ...filter } = query;
-    const { database } = this.#options;
-    await this.#instances.recorded();
-    // One more than asked for tells whether there is a next page.
-    const found = await listAgents(database, { ...filter, limit: limit + 1, afterId: cursor });
-    const instances = await Promise.all(found.slice(0, limit).map(stored => this.#seen(stored)));
-    return { instances, nextCursor: found.length > limit ? (instances.at(-1)?.id ?? null) : null };
+    return await this.#records.list(query);
   }
 
   async delete(tenant: string, id: string, graceMs: number | null, stages?: Stages): Promise<void> {
     const runs = this.#instances.isBeingRecorded(id);
-    const found = await this.#known(tenant, id);
+    const found = await this.#records.known(tenant, id);
     const record: InstanceRecord = runs && found.status === 'CREATING' ? { ...found, status: 'RUNNING' } : found;
     const before = this.#operations.of(id);
     if (before?.kind === 'delete' || !isAllowed(record.status, 'end')) throw instanceNotFound(id);
@@ -249,8 +245,8 @@ export class Agents implements AgentInstances {
   }
 
   async restart(tenant: string, id: string): Promise<Instance> {
-    const record = await this.#record(tenant, id);
-    this.#assertHere(record);
+    const record = await this.#records.settled(tenant, id);
+    this.#records.assertHere(record);
     const before = this.#operations.of(id);
     if (before !== undefined) throw isBeing(before.kind, id);
     this.#assertMayStart();
@@ -275,33 +271,17 @@ export class Agents implements AgentInstances {
   }
 
   async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
-    const record = await this.#record(tenant, id);
+    const record = await this.#records.settled(tenant, id);
     const { sandboxType, handle } = record;
     if (handle === null) throw noSandbox(id);
-    this.#assertHere(record);
+    this.#records.assertHere(record);
     const driver = await this.#options.drivers(sandboxType);
     return driver.logs(handle, request, signal);
   }
 
-  /** As storage has it; of one of which nobody can tell whether it runs, with the reason. */
-  async #seen(stored: Omit<StoredInstance, 'handle'>): Promise<Instance> {
-    const instance = toInstance(stored);
-    if (stored.status !== 'RUNNING' || stored.nodeId !== this.#options.nodeId) return instance;
-    const statusReason = this.#live.get(stored.id)?.whyUnknown ?? (await this.#whyUnknown(stored.id));
-    return statusReason === '' ? instance : { ...instance, statusReason };
-  }
-
-  /** Of one that could not be adopted yet. */
-  async #whyUnknown(id: string): Promise<string> {
-    const record = await this.#find(id);
-    if (record?.handle == null) return '';
-    const driver = await this.#options.drivers(record.sandboxType).catch(() => undefined);
-    return driver?.whyUnknown?.(record.handle) ?? '';
-  }
-
   async previousLog(tenant: string, id: string, run: number, tail: number | null): Promise<string> {
-    const record = await this.#record(tenant, id);
-    this.#assertHere(record);
+    const record = await this.#records.settled(tenant, id);
+    this.#records.assertHere(record);
     const text = await this.#options.previousLogs?.read(id, run, tail);
     if (text == null) throw noPreviousRun(id, run);
     return text;
@@ -399,7 +379,7 @@ export class Agents implements AgentInstances {
         if (holder.stored.nodeId !== this.#options.nodeId) return await this.#createdElsewhere(holder.stored);
         const holding = toRecord(holder.stored);
         const live = isCutOff(holding) ? await this.#instances.adopt(holding) : undefined;
-        if (live !== undefined) return await this.get(spec.tenant, holding.id);
+        if (live !== undefined) return await this.#records.get(spec.tenant, holding.id);
         // An earlier server was making it: nobody learned of it, and it will go.
         this.#instances.reconcileSoon();
         throw createUndone(idempotency.key);
@@ -424,7 +404,7 @@ export class Agents implements AgentInstances {
 
   /** `planned`: by its policy, if it is still as it was then. */
   async #restart(id: string, signal: AbortSignal, planned?: StoredInstance): Promise<Instance> {
-    const record = await this.#find(id);
+    const record = await this.#records.find(id);
     if (record === null || (planned !== undefined && record.epoch !== planned.epoch)) throw instanceNotFound(id);
     if (!isAllowed(record.status, 'restart')) throw await this.#whyNoRestart(id);
     // By somebody: what its policy counts begins anew.
@@ -476,7 +456,7 @@ export class Agents implements AgentInstances {
 
   /** It was found neither RUNNING nor FAILED: its delete has begun, or an earlier server was in the middle of something. */
   async #whyNoRestart(id: string): Promise<ServiceError> {
-    const record = await this.#find(id);
+    const record = await this.#records.find(id);
     if (record === null) return instanceNotFound(id);
     if (record.status === 'CREATING') return isBeing(record.epoch > 1 ? 'restart' : 'create', id);
     return isBeing(record.status === 'STOPPING' ? 'delete' : 'restart', id);
@@ -522,7 +502,7 @@ export class Agents implements AgentInstances {
   /** The instance as a whole ends, whichever of its sandboxes it has: a restart may have begun since it was read. As it was found; null: it is going. */
   async #endAnyEpoch(record: InstanceRecord): Promise<InstanceRecord | null> {
     if (await this.#instances.rows.move(record, 'end')) return record;
-    const now = await this.#find(record.id);
+    const now = await this.#records.find(record.id);
     return now !== null && now.epoch !== record.epoch ? await this.#endAnyEpoch(now) : null;
   }
 
@@ -532,7 +512,7 @@ export class Agents implements AgentInstances {
 
   async #tearDown(id: string, graceMs: number | null, known?: InstanceRecord, stages?: Stages): Promise<void> {
     try {
-      const record = known ?? (await this.#find(id));
+      const record = known ?? (await this.#records.find(id));
       if (record === null) return;
       await this.#end(record, graceMs, stages);
       this.#give(record);
@@ -570,7 +550,7 @@ export class Agents implements AgentInstances {
 
   /** Whether it has no row any more; false also when nobody can tell. */
   async #isGone(id: string): Promise<boolean> {
-    return (await this.#find(id).catch(() => undefined)) === null;
+    return (await this.#records.find(id).catch(() => undefined)) === null;
   }
 
   /**
@@ -629,19 +609,14 @@ export class Agents implements AgentInstances {
     id: string,
     notThere: (failedBecause?: string) => ServiceError,
   ): Promise<LiveInstance> {
-    const record = await this.#record(tenant, id);
+    const record = await this.#records.settled(tenant, id);
     const { status, statusReason, restartAtMs } = record;
     if (status === 'FAILED') throw notThere(statusReason + startsAgain(restartAtMs));
     if (status !== 'RUNNING' && !(isCutOff(record) && this.#operations.of(id) === undefined)) throw notThere();
-    this.#assertHere(record);
+    this.#records.assertHere(record);
     const live = await this.#instances.adopt(record);
     if (live === undefined) throw this.#isStopping ? serverStopping() : notThere();
     return live;
-  }
-
-  /** Another node looks after it: who comes here for it could not be sent there. */
-  #assertHere({ id, nodeId }: InstanceRecord): void {
-    if (nodeId !== this.#options.nodeId) throw nodeNotAnswering(id);
   }
 
   /** The node of a FAILED instance is lost: its row goes, and the node removes what it has left of it when it comes back. */
@@ -649,24 +624,6 @@ export class Agents implements AgentInstances {
     const isGoing = record.status === 'FAILED' && this.#options.isLost?.(record.nodeId) === true;
     if (!isGoing) throw nodeNotAnswering(record.id);
     if (!(await this.#instances.rows.endElsewhere(record, 'discarded'))) throw instanceNotFound(record.id);
-  }
-
-  /** Fails with `not_found` when it does not exist or is another tenant's. */
-  async #record(tenant: string, id: string): Promise<InstanceRecord> {
-    await this.#instances.recorded(id);
-    return await this.#known(tenant, id);
-  }
-
-  /** The same as storage has it now. */
-  async #known(tenant: string, id: string): Promise<InstanceRecord> {
-    const record = await this.#find(id);
-    if (record === null || record.tenant !== tenant) throw instanceNotFound(id);
-    return record;
-  }
-
-  async #find(id: string): Promise<InstanceRecord | null> {
-    const agent = await findAgent(this.#options.database, id);
-    return agent && toRecord(agent.stored);
   }
 
   #assertMayStart(): void {
@@ -682,21 +639,4 @@ export class Agents implements AgentInstances {
 
 function startsAgain(atMs: number): string {
   return atMs === 0 ? '' : `; its restart policy starts it again at ${new Date(atMs).toISOString()}`;
-}
-
-/** An agent as everybody but its driver sees it. */
-function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): Instance {
-  return {
-    id: stored.id,
-    spec: JSON.parse(stored.spec) as InstanceSpec,
-    status: stored.status,
-    statusReason: stored.statusReason,
-    loadError: stored.loadError,
-    restarts: stored.epoch - 1,
-    restartAtMs: stored.status === 'FAILED' ? stored.restartAtMs : 0,
-    createdAtMs: stored.createdAtMs,
-    startedAtMs: stored.startedAtMs,
-    nodeId: stored.nodeId,
-    sandbox: stored.sandbox,
-  };
 }

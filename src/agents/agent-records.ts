@@ -1,0 +1,97 @@
+import type { Instance, InstanceSpec } from '../core/instance.ts';
+import type { DriverSource } from '../instances/contract.ts';
+import type { Instances } from '../instances/instances.ts';
+import { instanceNotFound } from '../instances/refusals.ts';
+import { type InstanceRecord, toRecord } from '../instances/rows.ts';
+import { findAgent, listAgents } from '../storage/agents.ts';
+import type { Database } from '../storage/database.ts';
+import type { StoredInstance } from '../storage/instances.ts';
+import type { InstanceQuery } from './contract.ts';
+import { nodeNotAnswering } from './refusals.ts';
+
+export interface AgentRecordsOptions {
+  readonly database: Database;
+  readonly instances: Instances;
+  readonly drivers: DriverSource;
+  readonly nodeId: string;
+}
+
+/** The agents in storage as those see them who ask: each tenant its own, and with what this process knows beside the row. */
+export class AgentRecords {
+  readonly #options: AgentRecordsOptions;
+
+  constructor(options: AgentRecordsOptions) {
+    this.#options = options;
+  }
+
+  async get(tenant: string, id: string): Promise<Instance> {
+    return await this.#seen(await this.settled(tenant, id));
+  }
+
+  async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
+    const { limit, cursor, ...filter } = query;
+    const { database } = this.#options;
+    await this.#options.instances.recorded();
+    // One more than asked for tells whether there is a next page.
+    const found = await listAgents(database, { ...filter, limit: limit + 1, afterId: cursor });
+    const instances = await Promise.all(found.slice(0, limit).map(stored => this.#seen(stored)));
+    return { instances, nextCursor: found.length > limit ? (instances.at(-1)?.id ?? null) : null };
+  }
+
+  /** Once everything is written that was put off for it. Fails with `not_found` when it does not exist or is another tenant's. */
+  async settled(tenant: string, id: string): Promise<InstanceRecord> {
+    await this.#options.instances.recorded(id);
+    return await this.known(tenant, id);
+  }
+
+  /** The same as it is written now. */
+  async known(tenant: string, id: string): Promise<InstanceRecord> {
+    const record = await this.find(id);
+    if (record === null || record.tenant !== tenant) throw instanceNotFound(id);
+    return record;
+  }
+
+  async find(id: string): Promise<InstanceRecord | null> {
+    const agent = await findAgent(this.#options.database, id);
+    return agent && toRecord(agent.stored);
+  }
+
+  /** Fails when another node looks after it: who comes here for it could not be sent there. */
+  assertHere({ id, nodeId }: InstanceRecord): void {
+    if (nodeId !== this.#options.nodeId) throw nodeNotAnswering(id);
+  }
+
+  /** As storage has it; of one of which nobody can tell whether it runs, with the reason. */
+  async #seen(stored: Omit<StoredInstance, 'handle'>): Promise<Instance> {
+    const instance = toInstance(stored);
+    if (stored.status !== 'RUNNING' || stored.nodeId !== this.#options.nodeId) return instance;
+    const statusReason =
+      this.#options.instances.liveOf('agent').get(stored.id)?.whyUnknown ?? (await this.#whyUnknown(stored.id));
+    return statusReason === '' ? instance : { ...instance, statusReason };
+  }
+
+  /** Of one that could not be adopted yet. */
+  async #whyUnknown(id: string): Promise<string> {
+    const record = await this.find(id);
+    if (record?.handle == null) return '';
+    const driver = await this.#options.drivers(record.sandboxType).catch(() => undefined);
+    return driver?.whyUnknown?.(record.handle) ?? '';
+  }
+}
+
+/** An agent as everybody but its driver sees it. */
+export function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): Instance {
+  return {
+    id: stored.id,
+    spec: JSON.parse(stored.spec) as InstanceSpec,
+    status: stored.status,
+    statusReason: stored.statusReason,
+    loadError: stored.loadError,
+    restarts: stored.epoch - 1,
+    restartAtMs: stored.status === 'FAILED' ? stored.restartAtMs : 0,
+    createdAtMs: stored.createdAtMs,
+    startedAtMs: stored.startedAtMs,
+    nodeId: stored.nodeId,
+    sandbox: stored.sandbox,
+  };
+}
