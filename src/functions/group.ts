@@ -270,12 +270,12 @@ export class Group {
 
   #slotForSession(request: SessionRequest, sinceMs: number, mustNotOvertake: boolean): Lease | undefined {
     const session = this.sessions.get(request.id);
-    if (!session) {
+    // One whose instance stops is as good as unknown: an idle instance may serve it, and nobody has to wait behind it for the end.
+    if (session?.replica.state !== 'ready') {
       const replica = mustNotOvertake ? undefined : this.#leastLoaded(this.#slotsOf(request));
       return replica && this.#takeReserved(this.#bind(request, replica), sinceMs);
     }
     const replica = session.replica;
-    if (replica.state !== 'ready') return undefined;
     if (session.reserved === 0 && replica.free >= this.#slotsOf(request))
       replica.reserve(session, this.#slotsOf(request));
     session.ttlMs = request.ttlMs;
@@ -295,6 +295,8 @@ export class Group {
     };
     replica.reserve(session, this.#slotsOf(request));
     replica.sessions.set(session.id, session);
+    // One that goes on elsewhere is none of the oldest any more.
+    this.sessions.delete(session.id);
     this.sessions.set(session.id, session);
     if (this.sessions.size > MAX_REMEMBERED_SESSIONS) this.#forgetOldestSession();
     return session;
