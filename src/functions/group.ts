@@ -173,6 +173,14 @@ export class Group {
     return Math.ceil(slots / concurrency);
   }
 
+  /** Since when the first waits that came after `dueMs` and is bound to no living instance; undefined when there is none. */
+  nextUnboundSinceMs(dueMs: number): number | undefined {
+    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = waiter.behind) {
+      if (waiter.sinceMs > dueMs && !this.#isBound(waiter.session)) return waiter.sinceMs;
+    }
+    return undefined;
+  }
+
   /** A replica left: its sessions may bind to another. */
   forget(replica: Replica): void {
     const index = this.replicas.indexOf(replica);

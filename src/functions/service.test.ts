@@ -206,6 +206,34 @@ describe('service: starting', () => {
     expect((await second).instance.id).toBe('i2');
   });
 
+  it('with a quota, each call that waits has its own time, although an earlier one waits for a slow start', async () => {
+    const world = new World({ concurrency: 1, slaQuotaMs: 500 });
+    await world.acquire();
+    world.holdStarts = true;
+    void world.acquire();
+    await world.clock.advance(100);
+    void world.acquire();
+    await world.clock.advance(400);
+    expect(world.starting.length).toBe(1);
+    await world.clock.advance(99);
+    expect(world.starting.length).toBe(1);
+    await world.clock.advance(1);
+    expect(world.starting.length).toBe(2);
+  });
+
+  it('with a quota, a call that waits for its session’s instance holds up no start for those behind it', async () => {
+    const world = new World({ concurrency: 1, slaQuotaMs: 500 });
+    await world.acquire({ session: session('s') });
+    void world.acquire({ session: session('s') });
+    await world.clock.advance(1000);
+    const plain = world.acquire();
+    await world.clock.advance(499);
+    expect(world.started).toBe(1);
+    await world.clock.advance(1);
+    expect((await plain).instance.id).toBe('i2');
+    expect(world.started).toBe(2);
+  });
+
   it('oneshot: an instance serves one call and ends', async () => {
     const world = new World({ concurrency: 1, oneshot: true });
     (await world.acquire()).release('done');

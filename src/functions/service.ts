@@ -408,9 +408,10 @@ export class Service implements GroupOwner, CapacityUser {
       next = Math.min(next ?? atMs, atMs);
     };
     if (group.backoffUntilMs > now && (group.waiting > 0 || this.#minimum(group) > 0)) consider(group.backoffUntilMs);
-    const oldest = group.oldestWaitingSinceMs;
     const { slaQuotaMs } = this.#policy;
-    if (oldest !== undefined && slaQuotaMs !== null && oldest + slaQuotaMs > now) consider(oldest + slaQuotaMs);
+    // Not of the first in line: that one may be due already, or wait for its instance alone, and nobody else would look for those behind it.
+    const since = slaQuotaMs === null ? undefined : group.nextUnboundSinceMs(now - slaQuotaMs);
+    if (since !== undefined && slaQuotaMs !== null) consider(since + slaQuotaMs);
     if (group.waiting === 0 && group.count('ready') + group.count('starting') > this.#minimum(group)) {
       for (const replica of group.replicas) {
         if (this.#isIdle(replica)) {
