@@ -64,6 +64,18 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
+  it('a start that failed leaves its slot under the maximum to another group that waits', async () => {
+    const world = new World({ maxInstances: 1 });
+    world.holdStarts = true;
+    const failed = world.acquire();
+    const other = world.acquire({}, { sessionContext: 'c' });
+    world.starting.shift()?.fail(new Error('no start'));
+    await expect(failed).rejects.toThrow('no start');
+    expect(world.starting.map(({ key }) => key.sessionContext)).toEqual(['c']);
+    world.starting.shift()?.ok();
+    await other;
+  });
+
   it('an instance that becomes idle ends at once when another group waits for its slot under the maximum', async () => {
     const world = new World({ concurrency: 1, maxInstances: 2, scaleDownMs: 60_000 });
     const leases = [await world.acquire(), await world.acquire()];

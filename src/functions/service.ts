@@ -363,7 +363,7 @@ export class Service implements GroupOwner, CapacityUser {
     this.#backOff(group, error, false);
     // Nothing is there or on its way that could serve them: tell them why instead of letting them wait for the next try.
     if (group.count('ready') === 0 && group.count('starting') === 0) group.failWaiting(error);
-    this.rescale(group);
+    this.#rescaleAllFor(group);
   }
 
   #ended(group: Group, replica: Replica, reason: string): void {
@@ -371,7 +371,11 @@ export class Service implements GroupOwner, CapacityUser {
     group.forget(replica);
     this.#ports.capacity.give(this, group.key);
     if (early) this.#backOff(group, unavailable(reason, { number: SERVICE_CODES.instanceEnded.code }), true);
-    // A sibling group may have waited for its slot under the maximum: whoever waited longest first.
+    this.#rescaleAllFor(group);
+  }
+
+  /** An instance of the group is gone. A sibling may have waited for its slot under the maximum: whoever waited longest first. */
+  #rescaleAllFor(group: Group): void {
     const since = (one: Group) => one.oldestWaitingSinceMs ?? Number.MAX_VALUE;
     const groups = [...this.#groups.values()].filter(one => one === group || this.#wants(one));
     for (const one of groups.sort((a, b) => since(a) - since(b))) this.rescale(one);
