@@ -329,6 +329,32 @@ describe('service: refusals', () => {
     expect(world.started).toBe(1);
   });
 
+  it('starts that fail leave nothing behind for ever, whatever their callers asked for', async () => {
+    const world = new World({ maxInstances: 10 });
+    world.failStarts = new Error('no start');
+    const calls = Array.from({ length: 5 }, (_, i) => world.acquire({}, { cpuMillis: i + 1 }));
+    for (const call of calls) await expect(call).rejects.toThrow('no start');
+    expect([...world.service.groups]).toHaveLength(5);
+    await world.clock.advance(60_000);
+    expect(world.service.isEmpty).toBe(true);
+    expect(world.clock.pending).toBe(0);
+  });
+
+  it('who calls again after the pause finds it doubled, and the first one again when nobody called for long', async () => {
+    const world = new World();
+    world.failStarts = new Error('no start');
+    const fails = async (pauseMs: number) => {
+      await expect(world.acquire()).rejects.toThrow('no start');
+      expect([...world.service.groups][0]?.backoffUntilMs).toBe(world.clock.now() + pauseMs);
+    };
+    for (const pauseMs of [250, 500, 1000, 2000]) {
+      await fails(pauseMs);
+      await world.clock.advance(10_000);
+    }
+    await world.clock.advance(30_000);
+    await fails(250);
+  });
+
   it('a call that killed a new instance fails no call of others: they wait for the next start', async () => {
     const world = new World();
     const lease = await world.acquire();

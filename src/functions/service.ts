@@ -25,6 +25,8 @@ export interface AcquireOptions {
 
 /** First pause after a failed start; doubled by each further one. */
 const BACKOFF = { firstMs: 250, longestMs: 30_000 };
+/** A group that has nothing but its failures is forgotten so long after their pause: who calls again in that time finds the pause doubled. */
+const FAILURES_KEPT_MS = 30_000;
 /**
  * Calls of a function whose instances died early wait for the next start when it comes sooner than this; and calls that have waited this
  * much longer than others get the capacity of one of their instances.
@@ -404,7 +406,7 @@ export class Service implements GroupOwner, CapacityUser {
     }
   }
 
-  /** One timer per group, for whatever comes next: a pause that ends, a quota, an idle instance, a session. */
+  /** One timer per group, for whatever comes next: a pause that ends, failures to forget, a quota, an idle instance, a session. */
   #arm(group: Group): void {
     const now = this.now();
     let next = group.nextSessionEndMs();
@@ -412,6 +414,9 @@ export class Service implements GroupOwner, CapacityUser {
       next = Math.min(next ?? atMs, atMs);
     };
     if (group.backoffUntilMs > now && (group.waiting > 0 || this.#minimum(group) > 0)) consider(group.backoffUntilMs);
+    // Callers choose the keys: nobody may ever ask for this one again, and groups would pile up.
+    const forgetsAtMs = this.#forgetsAtMs(group);
+    if (group.size === 0 && group.waiting === 0 && forgetsAtMs > now) consider(forgetsAtMs);
     const { slaQuotaMs } = this.#policy;
     // Not of the first in line: that one may be due already, or wait for its instance alone, and nobody else would look for those behind it.
     const since = slaQuotaMs === null ? undefined : group.nextUnboundSinceMs(now - slaQuotaMs);
@@ -478,11 +483,15 @@ export class Service implements GroupOwner, CapacityUser {
 
   #dropIfEmpty(group: Group): void {
     if (group.size > 0 || group.waiting > 0 || this.#minimum(group) > 0) return;
-    // The memory of failures outlives the instances for as long as the pause lasts.
-    if (this.now() < group.backoffUntilMs) return;
+    if (this.now() < this.#forgetsAtMs(group)) return;
     group.cancelTimer?.();
     this.#quota.forget(group);
     this.#groups.delete(formatGroupKey(group.key));
+  }
+
+  /** The memory of failures outlives the instances until then. */
+  #forgetsAtMs(group: Group): number {
+    return group.failures === 0 ? group.backoffUntilMs : group.backoffUntilMs + FAILURES_KEPT_MS;
   }
 
   #checkDrained(): void {
