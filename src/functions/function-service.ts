@@ -312,10 +312,11 @@ export class FunctionService {
     const call = { body: NO_BODY, signal };
     const placed = this.#slotNow(service, key, PLAIN_CALL) ?? (await this.#placed(fn, service, key, call));
     placed.held();
-    const give = () => placed.lease.release('done');
+    const instance = placed.lease.instance as ServingInstance;
+    const give = () => placed.lease.release(instance.isConnected ? 'done' : 'failed');
     signal.addEventListener('abort', give, { once: true });
     if (signal.aborted) give();
-    const access = (placed.lease.instance as ServingInstance).access?.();
+    const access = instance.access?.();
     if (!access) throw failedPrecondition('the sandboxes of this kind have no ways in');
     return access;
   }
@@ -380,7 +381,8 @@ export class FunctionService {
     } catch (error) {
       if (isDeadline(error)) lease.release('replace');
       else if (isSent && call.signal?.aborted && instance.isConnected) leftBehind.wait();
-      else lease.release('done');
+      // Its instance may have died of it, and the news of that may be here already: that it ended well would take the failure back.
+      else lease.release('failed');
       throw withNumber(error, call.signal?.aborted ?? false);
     } finally {
       held();

@@ -4,6 +4,8 @@ import type { GroupKey, ServicePolicy, SessionRequest } from './policy.ts';
 import type { Replica, ServiceInstance, Session } from './replica.ts';
 import { type InLine, WaitingLine } from './waiting-line.ts';
 
+type SlotOutcome = 'done' | 'failed' | 'replace';
+
 /** A slot on an instance, taken by one call until `release`. */
 export interface Lease {
   readonly instance: ServiceInstance;
@@ -12,10 +14,10 @@ export interface Lease {
   /** True when the instance was started after the call had arrived. */
   readonly cold: boolean;
   /**
-   * Gives the slot back, once. `done`: the instance is good. `replace`: it may be stuck (a handler that timed out), so it gets
-   * no more calls and ends when its last one has.
+   * Gives the slot back, once. `done`: the instance is good. `failed`: the call got no answer, which says nothing good of it. `replace`: it
+   * may be stuck (a handler that timed out), so it gets no more calls and ends when its last one has.
    */
-  release(outcome: 'done' | 'replace'): void;
+  release(outcome: SlotOutcome): void;
 }
 
 export interface Waiter extends InLine<Waiter> {
@@ -363,7 +365,7 @@ export class Group {
     };
   }
 
-  #released(replica: Replica, outcome: 'done' | 'replace'): void {
+  #released(replica: Replica, outcome: SlotOutcome): void {
     if (outcome === 'done') {
       this.failures = 0;
       replica.servedWell = true;

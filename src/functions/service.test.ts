@@ -365,6 +365,25 @@ describe('service: refusals', () => {
     expect((await other).instance.id).toBe('i2');
   });
 
+  it.each(['before', 'after'] as const)(
+    'the pause after early deaths doubles, the failed call given back %s the news',
+    async order => {
+      const world = new World();
+      for (const pauseMs of [250, 500, 1000, 2000]) {
+        const lease = await world.acquire();
+        if (order === 'before') lease.release('failed');
+        (lease.instance as FakeInstance).kill('instance exited: exit code 7');
+        await settle();
+        lease.release('failed');
+        const [group] = world.service.groups;
+        expect(group?.backoffUntilMs).toBe(world.clock.now() + pauseMs);
+        await world.clock.advance(pauseMs);
+      }
+      (await world.acquire()).release('done');
+      expect([...world.service.groups][0]?.failures).toBe(0);
+    },
+  );
+
   it('when instances keep dying before they end a call well, callers learn at once why, as it is', async () => {
     const world = new World();
     for (let death = 0; death < 4; death++) {
