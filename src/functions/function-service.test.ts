@@ -276,6 +276,43 @@ describe('sessions', () => {
     await Promise.all([held.result, other.result]);
   });
 
+  it('each interrupt is told, and after it that the caller leaves', async () => {
+    const harness = new ServiceHarness();
+    const caller = new AbortController();
+    const { result, instance } = await running(harness, { sent, signal: caller.signal });
+    const open = instance.calls[0];
+    const signal = open?.call.signal;
+    const told: unknown[] = [];
+    signal?.addEventListener('abort', () => told.push(signal.aborted ? 'left' : signal.reason));
+    await harness.service.interruptSession(URN, null, 's1');
+    await harness.service.interruptSession(URN, null, 's1');
+    caller.abort();
+    await harness.service.interruptSession(URN, null, 's1');
+    expect(told).toEqual(['interrupt', 'interrupt', 'left']);
+    open?.fail(unavailable('the caller went away'));
+    await expect(result).rejects.toThrow('went away');
+    await harness.clock.advance(2_001);
+    expect(instance.isStopped).toBe(true);
+  });
+
+  it.each(['it gets its slot', 'it is sent'])(
+    'a call whose caller left before %s is aborted from the start',
+    async when => {
+      const harness = new ServiceHarness();
+      await call(harness, { sent });
+      const caller = new AbortController();
+      if (when === 'it gets its slot') caller.abort();
+      const { result, instance } = await running(harness, {
+        sent,
+        signal: caller.signal,
+        beforeRun: async () => caller.abort(),
+      });
+      expect(instance.calls[0]?.call.signal?.aborted).toBe(true);
+      instance.calls[0]?.fail(unavailable('the caller went away'));
+      await expect(result).rejects.toThrow('went away');
+    },
+  );
+
   it('an unknown session is reported: end and interrupt', async () => {
     const harness = new ServiceHarness();
     expect(await harness.service.endSession(URN, null, 's1')).toBe(false);
