@@ -421,6 +421,29 @@ describe('service: the end', () => {
     expect(world.clock.pending).toBe(0);
   });
 
+  it('everything ends at once: who waits is told so, and nothing starts for a session whose instance goes', async () => {
+    const world = new World({ concurrency: 1 });
+    const running = await world.acquire({ session: session('s') });
+    const waiting = world.acquire({ session: session('s') });
+    const drained = world.service.drain();
+    world.service.endAll();
+    await expect(waiting).rejects.toMatchObject({ number: 150431, message: 'the service is stopping' });
+    running.release('failed');
+    await drained;
+    expect(world.started).toBe(1);
+    expect(world.clock.pending).toBe(0);
+  });
+
+  it('everything ends at once, also where nothing but a call that waits is left', async () => {
+    const world = new World({}, { maxInstances: 0 });
+    const waiting = world.acquire();
+    const drained = world.service.drain();
+    world.service.endAll();
+    await expect(waiting).rejects.toMatchObject({ number: 150431 });
+    await drained;
+    expect(world.clock.pending).toBe(0);
+  });
+
   it('an instance whose handler timed out gets no more calls and is replaced', async () => {
     const world = new World({ concurrency: 2 });
     const stuck = await world.acquire();

@@ -160,8 +160,11 @@ export class Service implements GroupOwner, CapacityUser {
   /** Ends every instance now, busy or not; to be called once it drains. */
   endAll(): void {
     for (const group of this.#groups.values()) {
-      group.failWaiting(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
+      // First, so that nobody is bound to an instance any more: who is goes on waiting, and would have another one started.
       for (const replica of group.replicas) if (replica.instance) this.stopReplica(replica);
+      group.failWaiting(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
+      // Where only calls were left, nothing else would tell that it has drained.
+      this.rescale(group);
     }
   }
 
