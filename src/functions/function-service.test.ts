@@ -131,12 +131,43 @@ describe('calls', () => {
     dying.instance.calls[0]?.fail(unavailable('instance exited: signal SIGKILL'));
     await expect(dying.result).rejects.toMatchObject({ number: 150427 });
     dying.instance.die();
-    await settle();
+    // The pause after an early death.
+    await harness.clock.advance(250);
     const slow = await running(harness);
     slow.instance.calls[0]?.fail(deadlineExceeded('timed out after 60 s'));
     await expect(slow.result).rejects.toMatchObject({ number: 4010 });
     await settle();
     expect(slow.instance.isStopped).toBe(true);
+  });
+
+  it('instances that die in their first call start again after pauses that double, whether their callers stay or leave', async () => {
+    const harness = new ServiceHarness();
+    const startsAt: number[] = [];
+    const launch = harness.starter.launch.bind(harness.starter);
+    harness.starter.launch = (fn, key) => {
+      startsAt.push(harness.clock.now());
+      return launch(fn, key);
+    };
+    for (const leaves of [false, true, false, false]) {
+      const caller = new AbortController();
+      const result = harness.invoke({ signal: caller.signal });
+      await harness.clock.advance(1000);
+      const instance = harness.starter.launched.at(-1);
+      const open = instance?.calls[0];
+      if (leaves) {
+        caller.abort();
+        open?.fail(unavailable('the caller went away'));
+        await settle();
+      }
+      instance?.die();
+      await settle();
+      if (leaves) open?.call.onLateEnd?.();
+      else open?.fail(unavailable('instance exited: signal SIGKILL'));
+      await expect(result).rejects.toThrow();
+    }
+    // Each has died a second after its call came: 250 ms, 500 ms and 1000 ms before the next.
+    expect(startsAt).toEqual([0, 1250, 2500, 4000]);
+    await expect(harness.invoke()).rejects.toMatchObject({ number: 150427, message: 'signal SIGKILL' });
   });
 
   it('the timeout of the function is given to the run, whatever the call waited', async () => {
@@ -244,6 +275,43 @@ describe('sessions', () => {
     plain?.finish();
     await Promise.all([held.result, other.result]);
   });
+
+  it('each interrupt is told, and after it that the caller leaves', async () => {
+    const harness = new ServiceHarness();
+    const caller = new AbortController();
+    const { result, instance } = await running(harness, { sent, signal: caller.signal });
+    const open = instance.calls[0];
+    const signal = open?.call.signal;
+    const told: unknown[] = [];
+    signal?.addEventListener('abort', () => told.push(signal.aborted ? 'left' : signal.reason));
+    await harness.service.interruptSession(URN, null, 's1');
+    await harness.service.interruptSession(URN, null, 's1');
+    caller.abort();
+    await harness.service.interruptSession(URN, null, 's1');
+    expect(told).toEqual(['interrupt', 'interrupt', 'left']);
+    open?.fail(unavailable('the caller went away'));
+    await expect(result).rejects.toThrow('went away');
+    await harness.clock.advance(2_001);
+    expect(instance.isStopped).toBe(true);
+  });
+
+  it.each(['it gets its slot', 'it is sent'])(
+    'a call whose caller left before %s is aborted from the start',
+    async when => {
+      const harness = new ServiceHarness();
+      await call(harness, { sent });
+      const caller = new AbortController();
+      if (when === 'it gets its slot') caller.abort();
+      const { result, instance } = await running(harness, {
+        sent,
+        signal: caller.signal,
+        beforeRun: async () => caller.abort(),
+      });
+      expect(instance.calls[0]?.call.signal?.aborted).toBe(true);
+      instance.calls[0]?.fail(unavailable('the caller went away'));
+      await expect(result).rejects.toThrow('went away');
+    },
+  );
 
   it('an unknown session is reported: end and interrupt', async () => {
     const harness = new ServiceHarness();

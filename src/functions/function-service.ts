@@ -25,6 +25,7 @@ import { LogMerge, prefixed } from './log-merge.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
 import { type FunctionServiceLog, type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
 import type { Service } from './service.ts';
+import { SessionSignal } from './session-signal.ts';
 import { ALL_SHARDS, type FunctionShards } from './shards.ts';
 import type { InstanceStarter, ServingInstance } from './starter.ts';
 
@@ -90,7 +91,8 @@ export class FunctionService {
   readonly #options: FunctionServiceOptions;
   readonly #versions: ServedFunctions;
   readonly #waitingPerTenant = new Map<string, number>();
-  readonly #interrupts = new Map<string, Set<AbortController>>();
+  /** The running calls of each session. */
+  readonly #interruptible = new Map<string, Set<SessionSignal>>();
 
   constructor(options: FunctionServiceOptions) {
     this.#options = options;
@@ -183,7 +185,7 @@ export class FunctionService {
   async interruptSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
     const served = await this.#find(urn, tenant);
     if (!served.service.hasSession(id)) return false;
-    for (const interrupt of this.#interrupts.get(interruptKey(served.fn.urn, id)) ?? []) interrupt.abort('interrupt');
+    for (const signal of this.#interruptible.get(interruptKey(served.fn.urn, id)) ?? []) signal.interrupt();
     return true;
   }
 
@@ -312,10 +314,11 @@ export class FunctionService {
     const call = { body: NO_BODY, signal };
     const placed = this.#slotNow(service, key, PLAIN_CALL) ?? (await this.#placed(fn, service, key, call));
     placed.held();
-    const give = () => placed.lease.release('done');
+    const instance = placed.lease.instance as ServingInstance;
+    const give = () => placed.lease.release(instance.isConnected ? 'done' : 'failed');
     signal.addEventListener('abort', give, { once: true });
     if (signal.aborted) give();
-    const access = (placed.lease.instance as ServingInstance).access?.();
+    const access = instance.access?.();
     if (!access) throw failedPrecondition('the sandboxes of this kind have no ways in');
     return access;
   }
@@ -345,9 +348,9 @@ export class FunctionService {
     const placed = this.#slotNow(service, key, headers) ?? (await this.#slot(fn, service, key, headers, call));
     const { lease, placeMs, held } = placed;
     const instance = lease.instance as ServingInstance;
-    const interrupts = headers.session && this.#interruptible(fn.urn, headers.session.id, call.signal);
     const leftBehind = new LeftBehind(lease, this.#options.clock);
     let isSent = false;
+    let interruptible: SessionSignal | undefined;
     let grant: ((bytes: number) => void) | undefined;
     const onChunk =
       onEvent &&
@@ -358,6 +361,8 @@ export class FunctionService {
     try {
       if (beforeRun) await beforeRun();
       onPlaced?.(instance.id);
+      // Not before: what is interrupted is a call that runs.
+      if (headers.session) interruptible = this.#interruptibly(fn.urn, headers.session.id, call.signal);
       isSent = call.signal?.aborted !== true;
       // The instance counts the body in this same turn: nobody gets its bytes in between.
       held();
@@ -366,7 +371,7 @@ export class FunctionService {
         header: call.header,
         body: call.body,
         timeoutMs: fn.timeoutMs,
-        signal: interrupts?.signal ?? call.signal,
+        signal: interruptible ?? call.signal,
         onChunk,
         onLateEnd: leftBehind.onEnd,
       });
@@ -380,11 +385,12 @@ export class FunctionService {
     } catch (error) {
       if (isDeadline(error)) lease.release('replace');
       else if (isSent && call.signal?.aborted && instance.isConnected) leftBehind.wait();
-      else lease.release('done');
+      // Its instance may have died of it, and the news of that may be here already: that it ended well would take the failure back.
+      else lease.release('failed');
       throw withNumber(error, call.signal?.aborted ?? false);
     } finally {
       held();
-      interrupts?.end();
+      if (headers.session && interruptible) this.#letGo(fn.urn, headers.session.id, interruptible);
     }
   }
 
@@ -464,23 +470,22 @@ export class FunctionService {
     }
   }
 
-  /** The call's signal, and for calls of a session one that `interruptSession` aborts too. */
-  #interruptible(urn: string, sessionId: string, signal: CallSignal | undefined) {
+  /** The signal of a call of a session, which `interruptSession` finds until `#letGo`. */
+  #interruptibly(urn: string, sessionId: string, caller: CallSignal | undefined): SessionSignal {
     const key = interruptKey(urn, sessionId);
-    const interrupt = new AbortController();
-    const onAbort = () => interrupt.abort(signal?.reason);
-    signal?.addEventListener('abort', onAbort);
-    const running = this.#interrupts.get(key) ?? new Set();
-    running.add(interrupt);
-    this.#interrupts.set(key, running);
-    return {
-      signal: interrupt.signal,
-      end: () => {
-        signal?.removeEventListener('abort', onAbort);
-        running.delete(interrupt);
-        if (running.size === 0) this.#interrupts.delete(key);
-      },
-    };
+    const signal = new SessionSignal(caller);
+    const running = this.#interruptible.get(key);
+    if (running) running.add(signal);
+    else this.#interruptible.set(key, new Set([signal]));
+    return signal;
+  }
+
+  #letGo(urn: string, sessionId: string, signal: SessionSignal): void {
+    signal.end();
+    const key = interruptKey(urn, sessionId);
+    const running = this.#interruptible.get(key);
+    running?.delete(signal);
+    if (running?.size === 0) this.#interruptible.delete(key);
   }
 
   async #find(urn: string, tenant: string | null): Promise<Served> {

@@ -4,6 +4,8 @@ import type { GroupKey, ServicePolicy, SessionRequest } from './policy.ts';
 import type { Replica, ServiceInstance, Session } from './replica.ts';
 import { type InLine, WaitingLine } from './waiting-line.ts';
 
+type SlotOutcome = 'done' | 'failed' | 'replace';
+
 /** A slot on an instance, taken by one call until `release`. */
 export interface Lease {
   readonly instance: ServiceInstance;
@@ -12,10 +14,10 @@ export interface Lease {
   /** True when the instance was started after the call had arrived. */
   readonly cold: boolean;
   /**
-   * Gives the slot back, once. `done`: the instance is good. `replace`: it may be stuck (a handler that timed out), so it gets
-   * no more calls and ends when its last one has.
+   * Gives the slot back, once. `done`: the instance is good. `failed`: the call got no answer, which says nothing good of it. `replace`: it
+   * may be stuck (a handler that timed out), so it gets no more calls and ends when its last one has.
    */
-  release(outcome: 'done' | 'replace'): void;
+  release(outcome: SlotOutcome): void;
 }
 
 export interface Waiter extends InLine<Waiter> {
@@ -173,6 +175,14 @@ export class Group {
     return Math.ceil(slots / concurrency);
   }
 
+  /** Since when the first waits that came after `dueMs` and is bound to no living instance; undefined when there is none. */
+  nextUnboundSinceMs(dueMs: number): number | undefined {
+    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = waiter.behind) {
+      if (waiter.sinceMs > dueMs && !this.#isBound(waiter.session)) return waiter.sinceMs;
+    }
+    return undefined;
+  }
+
   /** A replica left: its sessions may bind to another. */
   forget(replica: Replica): void {
     const index = this.replicas.indexOf(replica);
@@ -270,12 +280,12 @@ export class Group {
 
   #slotForSession(request: SessionRequest, sinceMs: number, mustNotOvertake: boolean): Lease | undefined {
     const session = this.sessions.get(request.id);
-    if (!session) {
+    // One whose instance stops is as good as unknown: an idle instance may serve it, and nobody has to wait behind it for the end.
+    if (session?.replica.state !== 'ready') {
       const replica = mustNotOvertake ? undefined : this.#leastLoaded(this.#slotsOf(request));
       return replica && this.#takeReserved(this.#bind(request, replica), sinceMs);
     }
     const replica = session.replica;
-    if (replica.state !== 'ready') return undefined;
     if (session.reserved === 0 && replica.free >= this.#slotsOf(request))
       replica.reserve(session, this.#slotsOf(request));
     session.ttlMs = request.ttlMs;
@@ -295,6 +305,8 @@ export class Group {
     };
     replica.reserve(session, this.#slotsOf(request));
     replica.sessions.set(session.id, session);
+    // One that goes on elsewhere is none of the oldest any more.
+    this.sessions.delete(session.id);
     this.sessions.set(session.id, session);
     if (this.sessions.size > MAX_REMEMBERED_SESSIONS) this.#forgetOldestSession();
     return session;
@@ -353,7 +365,7 @@ export class Group {
     };
   }
 
-  #released(replica: Replica, outcome: 'done' | 'replace'): void {
+  #released(replica: Replica, outcome: SlotOutcome): void {
     if (outcome === 'done') {
       this.failures = 0;
       replica.servedWell = true;

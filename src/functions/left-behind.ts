@@ -19,14 +19,15 @@ export class LeftBehind {
     this.#clock = clock;
   }
 
+  /** It may as well be the end of the instance: nothing good is said of that. */
   readonly onEnd = (): void => {
     this.#hasEnded = true;
     this.#cancelTimer?.();
-    if (this.#cancelTimer) this.#lease.release('done');
+    if (this.#cancelTimer) this.#lease.release('failed');
   };
 
   wait(): void {
-    if (this.#hasEnded) this.#lease.release('done');
+    if (this.#hasEnded) this.#lease.release('failed');
     else this.#cancelTimer = this.#clock.after(LEFT_BEHIND_MS, () => this.#lease.release('replace'));
   }
 }

@@ -24,6 +24,7 @@ describe('service: model', () => {
     },
     { weight: 2, arbitrary: fc.record({ kind: fc.constant('crash' as const), which: fc.nat() }) },
     { weight: 3, arbitrary: fc.record({ kind: fc.constant('started' as const), which: fc.nat(), ok: fc.boolean() }) },
+    { weight: 2, arbitrary: fc.record({ kind: fc.constant('stopped' as const), which: fc.nat() }) },
     { weight: 2, arbitrary: fc.record({ kind: fc.constant('time' as const), ms: fc.integer({ min: 1, max: 3000 }) }) },
     { weight: 1, arbitrary: fc.record({ kind: fc.constant('labels' as const), min: fc.nat(2) }) },
     { weight: 1, arbitrary: fc.record({ kind: fc.constant('endSession' as const), sess: fc.constantFrom('a', 'b') }) },
@@ -39,11 +40,13 @@ describe('service: model', () => {
           minInstances: fc.integer({ min: 0, max: 1 }),
           slaQuotaMs: fc.option(fc.constant(500)),
           oneshot: fc.boolean(),
+          holdStops: fc.boolean(),
         }),
         async (events, shape) => {
           const concurrency = shape.oneshot ? 1 : shape.concurrency;
           const world = new World({ ...shape, concurrency, labels: new Map([['l', { min: 0, max: 2 }]]) });
           world.holdStarts = true;
+          world.holdStops = shape.holdStops;
           world.service.start();
           const running: { lease: Lease; instance: FakeInstance }[] = [];
           let asked = 0;
@@ -57,6 +60,11 @@ describe('service: model', () => {
             expect(of('')).toBeLessThanOrEqual(shape.maxInstances);
             expect(of('l')).toBeLessThanOrEqual(2);
             for (const group of world.service.groups) {
+              const isFree = group.replicas.some(
+                ({ state, inFlight, reservedSlots }) => state === 'ready' && inFlight + reservedSlots === 0,
+              );
+              // Whoever waits for any instance is served by one that nobody has.
+              expect(isFree && group.isBusy).toBe(false);
               const nowMs = world.clock.now();
               // A session that has just ended may leave one that rested long: its end is due in this moment.
               const isDue = group.cancelTimer !== undefined && group.timerAtMs >= nowMs && group.timerAtMs <= nowMs + 1;
@@ -112,6 +120,9 @@ describe('service: model', () => {
               const [start] = world.starting.splice(e.which % world.starting.length, 1);
               if (e.ok) start?.ok();
               else start?.fail(new Error('no start'));
+            } else if (e.kind === 'stopped') {
+              const stopping = [...world.alive].filter(({ stopped }) => stopped);
+              stopping[e.which % stopping.length]?.kill('stopped');
             } else if (e.kind === 'time') await world.clock.advance(e.ms);
             else if (e.kind === 'labels')
               world.service.setPolicy({ ...world.service.policy, labels: new Map([['l', { min: e.min, max: 2 }]]) });
@@ -125,6 +136,7 @@ describe('service: model', () => {
           // Quiet again: everything starts and finishes, time passes, and only the minimum is left.
           world.service.setPolicy({ ...world.service.policy, labels: new Map([['l', { min: 0, max: 2 }]]) });
           for (let round = 0; round < 200; round++) {
+            for (const instance of world.alive) if (instance.stopped) instance.kill('stopped');
             for (const start of world.starting.splice(0)) start.ok();
             while (running.length > 0) finish(0, 'done');
             await world.clock.advance(1000);

@@ -69,6 +69,34 @@ describe('service: sessions', () => {
     expect(world.alive.size).toBe(0);
   });
 
+  it('a call of a session whose idle instance stops goes to another one, and holds up nobody', async () => {
+    const world = new World({ concurrency: 1, maxInstances: 8 });
+    world.holdStops = true;
+    const first = await world.acquire({ session: session('s') });
+    first.release('done');
+    await world.clock.advance(1001);
+    expect(first.instance).toMatchObject({ stopped: true });
+    const again = world.acquire({ session: session('s') });
+    const plain = world.acquire();
+    expect((await again).instance.id).toBe('i2');
+    expect((await plain).instance.id).toBe('i3');
+    expect(world.started).toBe(3);
+  });
+
+  it('a session that was bound anew while its instance stopped stays there when that is gone', async () => {
+    const world = new World({ concurrency: 1 });
+    world.holdStops = true;
+    const old = await world.acquire({ session: session('s', 1, 500) });
+    old.release('done');
+    await world.clock.advance(2000);
+    const next = await world.acquire({ session: session('s', 1, 60_000) });
+    (old.instance as FakeInstance).kill('stopped');
+    await settle();
+    next.release('done');
+    expect((await world.acquire({ session: session('s', 1, 60_000) })).instance).toBe(next.instance);
+    expect(world.service.endSession('s')).toBe(true);
+  });
+
   it('ending a session frees its slots at once', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1 });
     (await world.acquire({ session: session('a', 1, 60_000) })).release('done');

@@ -64,6 +64,18 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
+  it('a start that failed leaves its slot under the maximum to another group that waits', async () => {
+    const world = new World({ maxInstances: 1 });
+    world.holdStarts = true;
+    const failed = world.acquire();
+    const other = world.acquire({}, { sessionContext: 'c' });
+    world.starting.shift()?.fail(new Error('no start'));
+    await expect(failed).rejects.toThrow('no start');
+    expect(world.starting.map(({ key }) => key.sessionContext)).toEqual(['c']);
+    world.starting.shift()?.ok();
+    await other;
+  });
+
   it('an instance that becomes idle ends at once when another group waits for its slot under the maximum', async () => {
     const world = new World({ concurrency: 1, maxInstances: 2, scaleDownMs: 60_000 });
     const leases = [await world.acquire(), await world.acquire()];
@@ -206,6 +218,34 @@ describe('service: starting', () => {
     expect((await second).instance.id).toBe('i2');
   });
 
+  it('with a quota, each call that waits has its own time, although an earlier one waits for a slow start', async () => {
+    const world = new World({ concurrency: 1, slaQuotaMs: 500 });
+    await world.acquire();
+    world.holdStarts = true;
+    void world.acquire();
+    await world.clock.advance(100);
+    void world.acquire();
+    await world.clock.advance(400);
+    expect(world.starting.length).toBe(1);
+    await world.clock.advance(99);
+    expect(world.starting.length).toBe(1);
+    await world.clock.advance(1);
+    expect(world.starting.length).toBe(2);
+  });
+
+  it('with a quota, a call that waits for its session’s instance holds up no start for those behind it', async () => {
+    const world = new World({ concurrency: 1, slaQuotaMs: 500 });
+    await world.acquire({ session: session('s') });
+    void world.acquire({ session: session('s') });
+    await world.clock.advance(1000);
+    const plain = world.acquire();
+    await world.clock.advance(499);
+    expect(world.started).toBe(1);
+    await world.clock.advance(1);
+    expect((await plain).instance.id).toBe('i2');
+    expect(world.started).toBe(2);
+  });
+
   it('oneshot: an instance serves one call and ends', async () => {
     const world = new World({ concurrency: 1, oneshot: true });
     (await world.acquire()).release('done');
@@ -289,6 +329,32 @@ describe('service: refusals', () => {
     expect(world.started).toBe(1);
   });
 
+  it('starts that fail leave nothing behind for ever, whatever their callers asked for', async () => {
+    const world = new World({ maxInstances: 10 });
+    world.failStarts = new Error('no start');
+    const calls = Array.from({ length: 5 }, (_, i) => world.acquire({}, { cpuMillis: i + 1 }));
+    for (const call of calls) await expect(call).rejects.toThrow('no start');
+    expect([...world.service.groups]).toHaveLength(5);
+    await world.clock.advance(60_000);
+    expect(world.service.isEmpty).toBe(true);
+    expect(world.clock.pending).toBe(0);
+  });
+
+  it('who calls again after the pause finds it doubled, and the first one again when nobody called for long', async () => {
+    const world = new World();
+    world.failStarts = new Error('no start');
+    const fails = async (pauseMs: number) => {
+      await expect(world.acquire()).rejects.toThrow('no start');
+      expect([...world.service.groups][0]?.backoffUntilMs).toBe(world.clock.now() + pauseMs);
+    };
+    for (const pauseMs of [250, 500, 1000, 2000]) {
+      await fails(pauseMs);
+      await world.clock.advance(10_000);
+    }
+    await world.clock.advance(30_000);
+    await fails(250);
+  });
+
   it('a call that killed a new instance fails no call of others: they wait for the next start', async () => {
     const world = new World();
     const lease = await world.acquire();
@@ -298,6 +364,25 @@ describe('service: refusals', () => {
     await world.clock.advance(251);
     expect((await other).instance.id).toBe('i2');
   });
+
+  it.each(['before', 'after'] as const)(
+    'the pause after early deaths doubles, the failed call given back %s the news',
+    async order => {
+      const world = new World();
+      for (const pauseMs of [250, 500, 1000, 2000]) {
+        const lease = await world.acquire();
+        if (order === 'before') lease.release('failed');
+        (lease.instance as FakeInstance).kill('instance exited: exit code 7');
+        await settle();
+        lease.release('failed');
+        const [group] = world.service.groups;
+        expect(group?.backoffUntilMs).toBe(world.clock.now() + pauseMs);
+        await world.clock.advance(pauseMs);
+      }
+      (await world.acquire()).release('done');
+      expect([...world.service.groups][0]?.failures).toBe(0);
+    },
+  );
 
   it('when instances keep dying before they end a call well, callers learn at once why, as it is', async () => {
     const world = new World();
@@ -333,6 +418,29 @@ describe('service: the end', () => {
     (await waiting).release('done');
     await drained;
     expect(world.alive.size).toBe(0);
+    expect(world.clock.pending).toBe(0);
+  });
+
+  it('everything ends at once: who waits is told so, and nothing starts for a session whose instance goes', async () => {
+    const world = new World({ concurrency: 1 });
+    const running = await world.acquire({ session: session('s') });
+    const waiting = world.acquire({ session: session('s') });
+    const drained = world.service.drain();
+    world.service.endAll();
+    await expect(waiting).rejects.toMatchObject({ number: 150431, message: 'the service is stopping' });
+    running.release('failed');
+    await drained;
+    expect(world.started).toBe(1);
+    expect(world.clock.pending).toBe(0);
+  });
+
+  it('everything ends at once, also where nothing but a call that waits is left', async () => {
+    const world = new World({}, { maxInstances: 0 });
+    const waiting = world.acquire();
+    const drained = world.service.drain();
+    world.service.endAll();
+    await expect(waiting).rejects.toMatchObject({ number: 150431 });
+    await drained;
     expect(world.clock.pending).toBe(0);
   });
 

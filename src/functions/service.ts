@@ -25,6 +25,8 @@ export interface AcquireOptions {
 
 /** First pause after a failed start; doubled by each further one. */
 const BACKOFF = { firstMs: 250, longestMs: 30_000 };
+/** A group that has nothing but its failures is forgotten so long after their pause: who calls again in that time finds the pause doubled. */
+const FAILURES_KEPT_MS = 30_000;
 /**
  * Calls of a function whose instances died early wait for the next start when it comes sooner than this; and calls that have waited this
  * much longer than others get the capacity of one of their instances.
@@ -158,8 +160,11 @@ export class Service implements GroupOwner, CapacityUser {
   /** Ends every instance now, busy or not; to be called once it drains. */
   endAll(): void {
     for (const group of this.#groups.values()) {
-      group.failWaiting(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
+      // First, so that nobody is bound to an instance any more: who is goes on waiting, and would have another one started.
       for (const replica of group.replicas) if (replica.instance) this.stopReplica(replica);
+      group.failWaiting(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
+      // Where only calls were left, nothing else would tell that it has drained.
+      this.rescale(group);
     }
   }
 
@@ -363,7 +368,7 @@ export class Service implements GroupOwner, CapacityUser {
     this.#backOff(group, error, false);
     // Nothing is there or on its way that could serve them: tell them why instead of letting them wait for the next try.
     if (group.count('ready') === 0 && group.count('starting') === 0) group.failWaiting(error);
-    this.rescale(group);
+    this.#rescaleAllFor(group);
   }
 
   #ended(group: Group, replica: Replica, reason: string): void {
@@ -371,7 +376,11 @@ export class Service implements GroupOwner, CapacityUser {
     group.forget(replica);
     this.#ports.capacity.give(this, group.key);
     if (early) this.#backOff(group, unavailable(reason, { number: SERVICE_CODES.instanceEnded.code }), true);
-    // A sibling group may have waited for its slot under the maximum: whoever waited longest first.
+    this.#rescaleAllFor(group);
+  }
+
+  /** An instance of the group is gone. A sibling may have waited for its slot under the maximum: whoever waited longest first. */
+  #rescaleAllFor(group: Group): void {
     const since = (one: Group) => one.oldestWaitingSinceMs ?? Number.MAX_VALUE;
     const groups = [...this.#groups.values()].filter(one => one === group || this.#wants(one));
     for (const one of groups.sort((a, b) => since(a) - since(b))) this.rescale(one);
@@ -400,7 +409,7 @@ export class Service implements GroupOwner, CapacityUser {
     }
   }
 
-  /** One timer per group, for whatever comes next: a pause that ends, a quota, an idle instance, a session. */
+  /** One timer per group, for whatever comes next: a pause that ends, failures to forget, a quota, an idle instance, a session. */
   #arm(group: Group): void {
     const now = this.now();
     let next = group.nextSessionEndMs();
@@ -408,9 +417,13 @@ export class Service implements GroupOwner, CapacityUser {
       next = Math.min(next ?? atMs, atMs);
     };
     if (group.backoffUntilMs > now && (group.waiting > 0 || this.#minimum(group) > 0)) consider(group.backoffUntilMs);
-    const oldest = group.oldestWaitingSinceMs;
+    // Callers choose the keys: nobody may ever ask for this one again, and groups would pile up.
+    const forgetsAtMs = this.#forgetsAtMs(group);
+    if (group.size === 0 && group.waiting === 0 && forgetsAtMs > now) consider(forgetsAtMs);
     const { slaQuotaMs } = this.#policy;
-    if (oldest !== undefined && slaQuotaMs !== null && oldest + slaQuotaMs > now) consider(oldest + slaQuotaMs);
+    // Not of the first in line: that one may be due already, or wait for its instance alone, and nobody else would look for those behind it.
+    const since = slaQuotaMs === null ? undefined : group.nextUnboundSinceMs(now - slaQuotaMs);
+    if (since !== undefined && slaQuotaMs !== null) consider(since + slaQuotaMs);
     if (group.waiting === 0 && group.count('ready') + group.count('starting') > this.#minimum(group)) {
       for (const replica of group.replicas) {
         if (this.#isIdle(replica)) {
@@ -473,11 +486,15 @@ export class Service implements GroupOwner, CapacityUser {
 
   #dropIfEmpty(group: Group): void {
     if (group.size > 0 || group.waiting > 0 || this.#minimum(group) > 0) return;
-    // The memory of failures outlives the instances for as long as the pause lasts.
-    if (this.now() < group.backoffUntilMs) return;
+    if (this.now() < this.#forgetsAtMs(group)) return;
     group.cancelTimer?.();
     this.#quota.forget(group);
     this.#groups.delete(formatGroupKey(group.key));
+  }
+
+  /** The memory of failures outlives the instances until then. */
+  #forgetsAtMs(group: Group): number {
+    return group.failures === 0 ? group.backoffUntilMs : group.backoffUntilMs + FAILURES_KEPT_MS;
   }
 
   #checkDrained(): void {

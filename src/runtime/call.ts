@@ -3,7 +3,10 @@ import { within } from '../lib/deadline.ts';
 import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import type { CallError, CallHeader, InitOk } from './protocol.ts';
 
-/** The signal of a call: an `AbortSignal`, or something lighter that behaves alike. */
+/**
+ * The signal of a call: an `AbortSignal`, or something lighter that behaves alike. One that can be interrupted tells its listeners of that
+ * too, as often as it is, with the reason `interrupt`, and is not `aborted` by it.
+ */
 export interface CallSignal {
   readonly aborted: boolean;
   readonly reason: unknown;
@@ -19,7 +22,7 @@ export interface Call {
   readonly timeoutMs: number;
   /** What of `timeoutMs` had passed when the call came here, whole milliseconds. Absent: nothing. */
   readonly waitedMs?: number;
-  /** The caller going away, or an interrupt (`signal.reason === 'interrupt'`): the call is cancelled. */
+  /** The caller going away: the call is given up. Or an interrupt (`signal.reason === 'interrupt'`): its code is told, and its answer waited for. */
   readonly signal?: CallSignal | undefined;
   /** Makes it a stream: one event each. Grant more with `Channel.credit` as the reader takes them. */
   readonly onChunk?: ((event: Buffer, callId: number) => void) | undefined;

@@ -363,6 +363,27 @@ test('a caller that goes away cancels, one that interrupts waits for the answer'
   channel.close();
 });
 
+test('each interrupt is told to the runtime, and then that the caller went away', async () => {
+  const channel = await open();
+  runtime.onFrame = () => undefined;
+  const signal = Object.assign(new EventTarget(), { aborted: false, reason: 'interrupt' as unknown });
+  const call = channel.call({ ...CALL, signal });
+  signal.dispatchEvent(new Event('abort'));
+  signal.dispatchEvent(new Event('abort'));
+  signal.aborted = true;
+  signal.reason = undefined;
+  signal.dispatchEvent(new Event('abort'));
+  await expect(call).rejects.toMatchObject({ code: 'unavailable' });
+  const cancels = () => runtime.frames.filter(frame => frame.type === FRAME.CANCEL);
+  await vi.waitFor(() => expect(cancels()).toHaveLength(3));
+  expect(cancels().map(({ payload }) => JSON.parse(String(payload)).reason)).toEqual([
+    'interrupt',
+    'interrupt',
+    'caller',
+  ]);
+  channel.close();
+});
+
 test('chunks come with the id to grant credit with; after the answer a grant means nothing', async () => {
   const channel = await open();
   runtime.onFrame = (frame, socket) => {

@@ -31,6 +31,14 @@ def fail(event, context):
 def sleep(event, context):
     time.sleep(event)
 
+def heedless(event, context):
+    while event:
+        try:
+            time.sleep(event)
+        except BaseException:
+            pass
+    return os.getpid()
+
 def die(event, context):
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(10)
@@ -270,6 +278,17 @@ describe('functions as services', () => {
     await expect.poll(async () => (await bed.ask('POST', path)).status, { timeout: 10_000 }).toBe(200);
     await expect.poll(async () => (await bed.ask('POST', path)).body.message).toBeTruthy();
     expect(await held).toMatchObject({ status: 500, body: { code: 4002 } });
+  });
+
+  it('sessions: a caller that leaves after an interrupt that its handler did not heed gives its slot back', async () => {
+    await register('heedless', 'heedless', { concurrentNum: 1, maxInstance: 1 });
+    const leaving = new AbortController();
+    const left = raw(URN('heedless'), 60, { 'X-Instance-Session': 's' }, leaving.signal);
+    const path = `/serverless/v1/functions/${URN('heedless')}/sessions/s/interrupt`;
+    await expect.poll(async () => (await bed.ask('POST', path)).status, { timeout: 10_000 }).toBe(200);
+    leaving.abort();
+    await expect(left).rejects.toThrow();
+    expect(await call(URN('heedless'))).toMatchObject({ status: 200 });
   });
 
   it('session contexts are never shared, and the code sees its own', async () => {

@@ -30,15 +30,17 @@ export class FakeInstance implements ServiceInstance {
     this.#end = resolve;
   });
   readonly #onGone: () => void;
-  constructor(id: string, key: GroupKey, onGone: () => void) {
+  readonly #stopsAtOnce: () => boolean;
+  constructor(id: string, key: GroupKey, onGone: () => void, stopsAtOnce = () => true) {
     this.id = id;
     this.key = key;
     this.#onGone = onGone;
+    this.#stopsAtOnce = stopsAtOnce;
   }
   async stop(isStuck = false) {
     this.stopped = true;
     this.wasStuck = isStuck;
-    this.kill('stopped');
+    if (this.#stopsAtOnce()) this.kill('stopped');
   }
   kill(reason: string) {
     this.#onGone();
@@ -54,6 +56,8 @@ export class World {
   started = 0;
   /** Starts end at once unless a test holds them. */
   holdStarts = false;
+  /** An instance that stops is gone at once unless a test holds it, as a pre_stop does; then `kill` ends it. */
+  holdStops = false;
   failStarts: Error | undefined;
   readonly service: Service;
 
@@ -83,7 +87,8 @@ export class World {
       const start = {
         key,
         ok: () => {
-          const instance = new FakeInstance(`i${++this.started}`, key, () => this.alive.delete(instance));
+          const onGone = () => this.alive.delete(instance);
+          const instance = new FakeInstance(`i${++this.started}`, key, onGone, () => !this.holdStops);
           this.alive.add(instance);
           resolve(instance);
         },
