@@ -7,11 +7,13 @@ import { LIMITS } from '../core/limits.ts';
 
 const AGENT = newInstance(SPEC);
 
-async function ask(url: string, path: string): Promise<net.Socket> {
+const request = (path: string) => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
+
+async function ask(url: string, ...paths: readonly string[]): Promise<net.Socket> {
   const socket = net.connect(Number(new URL(url).port), '127.0.0.1');
   socket.on('error', () => undefined);
   await once(socket, 'connect');
-  socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+  socket.write(paths.map(request).join(''));
   return socket;
 }
 
@@ -48,4 +50,29 @@ test.each([
   } finally {
     for (const socket of sockets) socket.destroy();
   }
+});
+
+test('reads that waited behind another one give their room back when their connection is gone', async () => {
+  await using frontend = testFrontend();
+  frontend.instances.put(AGENT);
+  const open = new Set<AbortSignal>();
+  frontend.instances.onLogs = async function* ({ follow }: { readonly follow: boolean }, signal: AbortSignal) {
+    open.add(signal);
+    signal.addEventListener('abort', () => open.delete(signal));
+    yield Buffer.from('a line\n');
+    if (follow) await new Promise(resolve => signal.addEventListener('abort', resolve));
+  } as never;
+  const url = await frontend.listen();
+  const path = `/api/agent/${AGENT.id}/logs`;
+  const bound = LIMITS.openScans.perTenant;
+  const socket = await ask(url, `${path}?follow=true`, ...Array<string>(bound).fill(path));
+  try {
+    await vi.waitFor(() => expect(open.size).toBe(bound + 1), 20_000);
+    expect((await fetch(url + path)).status).toBe(429);
+  } finally {
+    socket.destroy();
+  }
+  await vi.waitFor(() => expect(open.size).toBe(0), 20_000);
+  const next = await fetch(url + path);
+  expect({ status: next.status, text: await next.text() }).toEqual({ status: 200, text: 'a line\n' });
 });
