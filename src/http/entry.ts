@@ -139,6 +139,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     idleMs: bounds.answerIdleMs,
     maxBytes: bounds.maxAnswerBytes,
     connections: () => connections.open(),
+    queuedBytes: socket => connections.queuedBytes(socket),
   });
   const connections = new Connections(app.server, bounds.maxConnectionsOfAddress);
   app.server.maxConnections = bounds.maxConnections;
