@@ -239,7 +239,17 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     metrics.uncaught();
     options.log.error({ entry: options.name, traceId, err: error }, 'a fault on the way of one request, which fails');
   };
-  const fastPath = new FastPath({ gate, bodies, connections, metrics, accessLog, uncaught, hide, forwarding });
+  const fastPath = new FastPath({
+    gate,
+    bodies,
+    connections,
+    metrics,
+    accessLog,
+    uncaught,
+    hide,
+    forwarding,
+    addresses: addresses ?? null,
+  });
   app.decorate('fastPath', fastPath);
   const [route] = app.server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
   if (route === undefined) throw new TypeError('the router does not listen to the server');

@@ -146,6 +146,7 @@ describe('a plain request of a hot route is read from its connection, and its an
     ['a body in UTF-8', request(`${HOST}${LENGTH}`, Buffer.from('"äöx"').toString('latin1')), 200],
     ['an agent that is not there', PLAIN.replace(AGENT.id, '00000000-0000-4000-8000-000000000000'), 404],
     ['another host', PLAIN.replace('localhost', 'example.com'), 421],
+    ['another host that is like one of addresses', PLAIN.replace('localhost', 'a--b--c--d.localhost'), 421],
     ['a page of another site', request(`${HOST}${LENGTH}Sec-Fetch-Site: cross-site\r\n`), 403],
     ['a tenant that is none', request(`${HOST}${LENGTH}tenantId: -\r\n`), 400],
     ['a content type that is none', request(`${HOST}${LENGTH}Content-Type: none\r\n`), 200],
@@ -265,6 +266,8 @@ describe('anything else is for node:http, byte for byte as it came', () => {
     ['a body in a piece of its own', [PLAIN.slice(0, -7), PLAIN.slice(-7)]],
     ['a body in two pieces, with more behind the second', [PLAIN.slice(0, -3), PLAIN.slice(-3) + SMUGGLED]],
     ['another route', [request(`${HOST}${LENGTH}`, undefined, 'POST /api/nothing HTTP/1.1\r\n')]],
+    ['a host of addresses', [PLAIN.replace('localhost', 'hello--default.localhost')]],
+    ['a host of addresses in other letters, with a port', [PLAIN.replace('localhost', 'Hello--Default.LOCALHOST:80')]],
   ])('%s', async (_title, pieces) => {
     expect((await bothWays(pieces)).taken).toBe(0);
   });
