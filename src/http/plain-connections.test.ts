@@ -306,6 +306,36 @@ describe('a connection', () => {
     raw.socket.destroy();
   });
 
+  test('that sends a request byte by byte while another one runs is answered as any other', async () => {
+    await using frontend = frontendWith(true);
+    const finish = deferred();
+    frontend.instances.onInvoke = async call => {
+      if (call.body.toString() === '"slow"') await finish.promise;
+      return { ok: true, data: call.body, runMicros: 1 };
+    };
+    const connected = once(frontend.app.server, 'connection') as Promise<[net.Socket]>;
+    const raw = new Raw(await frontend.listen());
+    const [socket] = await connected;
+    await raw.send([PLAIN]);
+    await raw.until(() => raw.answers === 1);
+    await raw.send([request(`${HOST}Content-Length: 6\r\n`, '"slow"')]);
+    await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(2));
+    const body = JSON.stringify('0123456789'.repeat(40));
+    const concat = vi.spyOn(Buffer, 'concat');
+    try {
+      // As they come from a caller whose bytes the kernel does not put together.
+      const bytes = Buffer.from(request(`${HOST}Content-Length: ${body.length}\r\n`, body));
+      for (const byte of bytes) socket.emit('data', Buffer.of(byte));
+      finish.resolve();
+      await raw.until(() => raw.answers === 3);
+      expect(raw.received.endsWith(`{"code":200,"data":${body},"message":""}`)).toBe(true);
+      expect(Math.max(...concat.mock.calls.map(([pieces]) => pieces.length))).toBeLessThanOrEqual(65);
+    } finally {
+      concat.mockRestore();
+      raw.socket.destroy();
+    }
+  });
+
   test('is given up when no request comes for long, and never while a call runs', async () => {
     await using frontend = frontendWith(true);
     frontend.app.server.keepAliveTimeout = 50;
