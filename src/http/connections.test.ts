@@ -123,6 +123,32 @@ test.each([
   },
 );
 
+test('a request that was sent ahead and has not begun is answered when the service ends meanwhile', async () => {
+  const frontend = testFrontend();
+  const { id } = frontend.instances.put(newInstance(SPEC));
+  const finish = deferred();
+  frontend.instances.onInvoke = async () => {
+    await finish.promise;
+    return { ok: true, data: Buffer.from('7'), runMicros: 1 };
+  };
+  const socket = await connect(await frontend.listen());
+  let received = '';
+  socket.on('data', chunk => {
+    received += chunk;
+  });
+  const ended = once(socket, 'close');
+  const call = `POST /api/agent/${id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n7`;
+  socket.write(`${call}GET /api/agent/${id} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+  await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(1), 20_000);
+  const closed = frontend.app.close();
+  for (let turns = 0; turns < 10; turns += 1) await turn();
+  expect(received).toBe('');
+  finish.resolve();
+  await Promise.all([closed, ended]);
+  expect(received.match(/HTTP\/1.1 200/g)).toHaveLength(2);
+  expect(frontend.requests.map(({ method }) => method)).toEqual(['POST', 'GET']);
+});
+
 test('answers that wait behind another one learn once that their connection is gone, and a request behind that does not begin', async () => {
   const server = createServer();
   const connections = new Connections(server, 1000);
