@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { TestCluster, type TestReplica } from '../../test/http/cluster-bed.ts';
 import { fakeServices, URN } from '../../test/http/cluster-world.ts';
 import type { FunctionInvocation } from '../functions/function-service.ts';
@@ -101,4 +101,15 @@ test('a replica that is about to end closes no connection on which a request may
   expect((await call(first, path, {})).status).toBe(200);
   expect(world.runs()).toBe(2);
   expect(first.results).toEqual(['answered', 'not_here', 'answered']);
+});
+
+test('a connection on which a call went back unrun does not hold back the end of the replica that sent it', async () => {
+  await using world = await start();
+  const { first, owner } = world.cluster;
+  owner.locator.target = { nodeId: 'node-c', address: '127.0.0.1:1' };
+  expect((await call(first, WAYS[0][1], {})).status).toBe(503);
+  expect(first.results).toContain('not_here');
+  expect(first.peers.openConnections).toBe(1);
+  await owner.app.close();
+  await vi.waitFor(() => expect(first.peers.openConnections).toBe(0), 20_000);
 });

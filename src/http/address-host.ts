@@ -30,17 +30,22 @@ export class AddressHosts {
     this.#pattern = new RegExp(`^([a-z0-9-]{4,63})\\.${domain.toLowerCase().replaceAll('.', '\\.')}(?::\\d{1,5})?$`);
   }
 
+  /** What a `Host` asks for; null: it is one of the service itself. Costs one look for `--` nearly always. */
+  nameOf(host: string | undefined): AddressName | null {
+    if (host === undefined || !host.includes('--')) return null;
+    const label = this.#pattern.exec(host.toLowerCase())?.[1];
+    return label === undefined ? null : parseAddressLabel(label);
+  }
+
   /**
    * Turns a request for an address away from the routes of the service, before any of them sees it: it asks for `BY_HOST_URL` then, until
-   * `giveUrlBack`. Any other request costs one look for `--` in its `Host`.
+   * `giveUrlBack`.
    */
   turn(request: IncomingMessage): void {
-    const { host } = request.headers;
-    if (host === undefined || !host.includes('--')) return;
-    const lower = host.toLowerCase();
-    const label = this.#pattern.exec(lower)?.[1];
-    const name = label === undefined ? null : parseAddressLabel(label);
+    const { host = '' } = request.headers;
+    const name = this.nameOf(host);
     if (name === null) return;
+    const lower = host.toLowerCase();
     const sent = request.url as string;
     const url = pathOf(sent, lower);
     const problem =

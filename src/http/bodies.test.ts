@@ -1,7 +1,7 @@
-import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { EventEmitter, once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
 import net from 'node:net';
-import { expect, test, vi } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { SPEC, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { Bodies } from './bodies.ts';
@@ -152,6 +152,83 @@ test.each([
   } finally {
     server.close();
   }
+});
+
+describe('when there is no room for more of a body', () => {
+  const STALE_MS = 2000;
+
+  /** Three quarters of the budget are one tenant's: 750 bytes. */
+  function budget() {
+    const bodies = new Bodies({ maxBytes: 1000, idleMs: 60_000 });
+    const ends: Record<string, number | string> = {};
+    const begin = (name: string, bytes: number, onEnd?: () => void) => {
+      const request = new EventEmitter();
+      Object.assign(request, { headers: { 'content-length': '5000' } });
+      bodies.read(request as IncomingMessage, 'default', MEBIBYTE, (error, body) => {
+        ends[name] = error === null ? (body?.length ?? 0) : ((error as { statusCode?: number }).statusCode ?? 429);
+        onEnd?.();
+      });
+      request.emit('data', Buffer.alloc(bytes));
+      return {
+        send: (more: number) => request.emit('data', Buffer.alloc(more)),
+        end: () => request.emit('end'),
+        leave: () => request.emit('close'),
+      };
+    };
+    return { bodies, ends, begin };
+  }
+
+  test('one that was silent makes it, and never the one that goes on at this very moment', () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    try {
+      const { bodies, ends, begin } = budget();
+      const [asking, silent] = [begin('asking', 600), begin('silent', 140)];
+      vi.advanceTimersByTime(STALE_MS);
+      asking.send(90);
+      expect(ends).toEqual({ silent: 408 });
+      expect(bodies.heldBytes).toBe(690);
+      // What still comes of it is dropped.
+      silent.send(10);
+      asking.end();
+      expect(ends).toEqual({ silent: 408, asking: 690 });
+      expect(bodies.heldBytes).toBe(0);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('one that has nobody to make it is refused, however long it was silent, and gives back what it had', () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    try {
+      const { bodies, ends, begin } = budget();
+      const [asking, other] = [begin('asking', 600), begin('other', 10)];
+      vi.advanceTimersByTime(STALE_MS);
+      other.send(130);
+      asking.send(90);
+      expect(ends).toEqual({ asking: 429 });
+      expect(bodies.heldBytes).toBe(140);
+      other.leave();
+      expect(bodies.heldBytes).toBe(0);
+      expect(ends).toEqual({ asking: 429, other: 400 });
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('one that ends while another one makes room for it holds nothing', () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    try {
+      const { bodies, ends, begin } = budget();
+      const asking = begin('asking', 600);
+      begin('silent', 140, () => asking.leave());
+      vi.advanceTimersByTime(STALE_MS);
+      asking.send(90);
+      expect(ends).toEqual({ silent: 408, asking: 400 });
+      expect(bodies.heldBytes).toBe(0);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
 });
 
 test('a body of tiny chunks takes no more than its bytes, and arrives whole', async () => {

@@ -73,13 +73,13 @@ export class Bodies {
     request.on('end', () => {
       hasEnded = true;
       if (unfinished === undefined) done(null, whole);
-      else if (!unfinished.isOver) this.#end(unfinished, null);
+      else this.#end(unfinished, null);
     });
     // Comes behind the end too. Before it: the caller has left, perhaps before its first byte.
     request.on('close', () => {
       if (hasEnded) return;
       if (unfinished === undefined) done(callerLeft(), undefined);
-      else if (!unfinished.isOver) this.#end(unfinished, callerLeft());
+      else this.#end(unfinished, callerLeft());
     });
   }
 
@@ -97,7 +97,10 @@ export class Bodies {
       this.#end(body, tooLarge(body.maxBytes));
       return;
     }
-    if (!this.#hasCapacity(body.tenant, length)) {
+    const hasCapacity = this.#hasCapacity(body, length);
+    // Others may have been ended for it, and whoever hears of that does as he likes.
+    if (body.isOver) return;
+    if (!hasCapacity) {
       this.#end(
         body,
         resourceExhausted('too many request bodies are being received, try again later', { retryAfterSeconds: 1 }),
@@ -109,14 +112,16 @@ export class Bodies {
     body.add(chunk);
   }
 
-  #hasCapacity(tenant: string, bytes: number): boolean {
+  #hasCapacity(asking: UnfinishedBody, bytes: number): boolean {
     const { maxBytes } = this.#options;
+    const { tenant } = asking;
     const fits = () =>
       this.#held + bytes <= maxBytes && (this.#heldByTenant.get(tenant) ?? 0) + bytes <= maxBytes * TENANT_SHARE;
     if (fits()) return true;
     const nowMs = performance.now();
     for (const body of this.#open) {
-      if (nowMs - body.movedMs < STALE_MS) continue;
+      // The one that asks is not stale, however long it was silent: bytes of it are here.
+      if (body === asking || nowMs - body.movedMs < STALE_MS) continue;
       this.#end(body, new BodyError(408, 'the body of the request did not arrive in time'));
       if (fits()) return true;
     }
@@ -124,6 +129,7 @@ export class Bodies {
   }
 
   #end(body: UnfinishedBody, error: Error | null): void {
+    if (body.isOver) return;
     body.isOver = true;
     this.#open.delete(body);
     this.#held -= body.bytes;

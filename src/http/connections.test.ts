@@ -1,6 +1,7 @@
 import { EventEmitter, once } from 'node:events';
-import type { Server } from 'node:http';
+import { createServer, type Server, type ServerResponse } from 'node:http';
 import net from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test, vi } from 'vitest';
 import { deferred } from '../../test/http/deferred.ts';
 import { SPEC, testFrontend } from '../../test/http/frontend.ts';
@@ -86,6 +87,101 @@ test('requests that are sent ahead of their answers are answered in order, up to
   greedy.on('error', () => undefined);
   greedy.write(request.repeat(LIMITS.pipelinedRequests + 2));
   await once(greedy.resume(), 'close');
+});
+
+test.each([
+  ['the first', 0, 1],
+  ['the second', 1, 0],
+])(
+  'requests that were sent ahead are all answered when the service ends and %s of them was answered before',
+  async (_, before, after) => {
+    const frontend = testFrontend();
+    const { id } = frontend.instances.put(newInstance(SPEC));
+    const finish = [deferred(), deferred()];
+    frontend.instances.onInvoke = async call => {
+      await finish[Number(call.body.toString())]?.promise;
+      return { ok: true, data: Buffer.from(`"answer ${call.body}"`), runMicros: 1 };
+    };
+    const socket = await connect(await frontend.listen());
+    let received = '';
+    socket.on('data', chunk => {
+      received += chunk;
+    });
+    const ended = once(socket, 'close');
+    const request = (body: number) =>
+      `POST /api/agent/${id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n${body}`;
+    socket.write(request(0) + request(1));
+    await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(2), 20_000);
+    finish[before]?.resolve();
+    await vi.waitFor(() => expect(frontend.requests).toHaveLength(1), 20_000);
+    const closed = frontend.app.close();
+    for (let turns = 0; turns < 10; turns += 1) await turn();
+    expect(socket.closed).toBe(false);
+    finish[after]?.resolve();
+    await Promise.all([closed, ended]);
+    expect([...received.matchAll(/"data":"([^"]*)"/g)].map(([, data]) => data)).toEqual(['answer 0', 'answer 1']);
+  },
+);
+
+test('a request that was sent ahead and has not begun is answered when the service ends meanwhile', async () => {
+  const frontend = testFrontend();
+  const { id } = frontend.instances.put(newInstance(SPEC));
+  const finish = deferred();
+  frontend.instances.onInvoke = async () => {
+    await finish.promise;
+    return { ok: true, data: Buffer.from('7'), runMicros: 1 };
+  };
+  const socket = await connect(await frontend.listen());
+  let received = '';
+  socket.on('data', chunk => {
+    received += chunk;
+  });
+  const ended = once(socket, 'close');
+  const call = `POST /api/agent/${id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n7`;
+  socket.write(`${call}GET /api/agent/${id} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+  await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(1), 20_000);
+  const closed = frontend.app.close();
+  for (let turns = 0; turns < 10; turns += 1) await turn();
+  expect(received).toBe('');
+  finish.resolve();
+  await Promise.all([closed, ended]);
+  expect(received.match(/HTTP\/1.1 200/g)).toHaveLength(2);
+  expect(frontend.requests.map(({ method }) => method)).toEqual(['POST', 'GET']);
+});
+
+test('answers that wait behind another one learn once that their connection is gone, and a request behind that does not begin', async () => {
+  const server = createServer();
+  const connections = new Connections(server, 1000);
+  const told: string[] = [];
+  const responses: ServerResponse[] = [];
+  server.on('request', ({ url = '', socket }, response) => {
+    responses.push(response);
+    if (response.socket === null) expect(connections.mayWait(socket, response)).toBe(true);
+    response.on('close', () => told.push(url));
+    if (url === '/whole') response.end('all of it');
+    else if (url === '/begun') response.write('a part');
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  try {
+    const caller = await connect(`http://127.0.0.1:${(server.address() as net.AddressInfo).port}`);
+    const paths = ['/running', '/silent', '/whole', '/begun'];
+    caller.write(paths.map(path => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`).join(''));
+    await vi.waitFor(() => expect(responses).toHaveLength(4), 20_000);
+    const [running, silent] = responses as [ServerResponse, ServerResponse];
+    const socket = running.socket as net.Socket;
+    expect(connections.queuedBytes(socket)).toBeGreaterThanOrEqual('all of it'.length + 'a part'.length);
+    caller.destroy();
+    await vi.waitFor(() => expect([...told].sort()).toEqual([...paths].sort()), 20_000);
+    expect(responses.every(({ destroyed }) => destroyed)).toBe(true);
+    // Whoever answers later harms nobody, and nobody is told again.
+    for (const response of [running, silent]) response.end('late');
+    for (let turns = 0; turns < 10; turns += 1) await turn();
+    expect(told).toHaveLength(4);
+    expect(connections.queuedBytes(socket)).toBe(0);
+    expect(connections.mayWait(socket, silent)).toBe(false);
+  } finally {
+    server.close();
+  }
 });
 
 /** A server's events, with connections from where the machine of a test has no address. */

@@ -5,7 +5,8 @@ import { addressGroup } from './remote-address.ts';
 
 /** Of a connection on which a request has come. */
 interface Activity {
-  isBusy: boolean;
+  /** Requests that run, and answers that wait for those before them. */
+  open: number;
 }
 
 /**
@@ -16,8 +17,8 @@ export class Connections {
   readonly #open = new Set<Socket>();
   /** Looked up with every request and never changed by one: a weak set that is makes each collection of garbage look at all of it. */
   readonly #activity = new WeakMap<Socket, Activity>();
-  /** Requests that came before the answers of those before them. */
-  readonly #pipelined = new WeakMap<Socket, number>();
+  /** Answers to requests that came before those before them were answered: not written yet. One set for each connection that ever had one. */
+  readonly #queued = new WeakMap<Socket, Set<ServerResponse>>();
   readonly #ofAddress = new Map<string, number>();
   #closing = false;
 
@@ -70,30 +71,68 @@ export class Connections {
    * whose answer can be written at once has a socket.
    */
   mayWait(socket: Socket, response: ServerResponse): boolean {
-    const waiting = (this.#pipelined.get(socket) ?? 0) + 1;
-    if (waiting > LIMITS.pipelinedRequests) return false;
-    this.#pipelined.set(socket, waiting);
-    response.once('close', () => this.#pipelined.set(socket, (this.#pipelined.get(socket) ?? 1) - 1));
+    const queued = this.#queuedOf(socket);
+    if (socket.destroyed || queued.size >= LIMITS.pipelinedRequests) return false;
+    queued.add(response);
+    // Once more beside the request itself: its answer may be there long before it can be written.
+    this.requestBegan(socket);
+    response.once('close', () => {
+      queued.delete(response);
+      this.requestEnded(socket);
+    });
     return true;
   }
 
-  /** A request has arrived on it. */
+  #queuedOf(socket: Socket): Set<ServerResponse> {
+    const known = this.#queued.get(socket);
+    if (known !== undefined) return known;
+    const queued = new Set<ServerResponse>();
+    this.#queued.set(socket, queued);
+    // Node tells the end of a connection to the answer whose turn it is, and to no other.
+    socket.once('close', () => {
+      for (const response of queued) if (response.socket === null) process.nextTick(tellClosed, response);
+    });
+    return queued;
+  }
+
+  /** What is kept of answers that wait behind others of their connection. */
+  queuedBytes(socket: Socket): number {
+    const queued = this.#queued.get(socket);
+    if (queued === undefined) return 0;
+    let bytes = 0;
+    for (const response of queued) if (response.socket === null) bytes += response.writableLength;
+    return bytes;
+  }
+
+  /** A request has arrived on it. To be called once for each, as `requestEnded` is. */
   requestBegan(socket: Socket): void {
     const activity = this.#activity.get(socket);
-    if (activity === undefined) this.#activity.set(socket, { isBusy: true });
-    else activity.isBusy = true;
+    if (activity === undefined) this.#activity.set(socket, { open: 1 });
+    else activity.open += 1;
   }
 
   /** Its answer has been written. */
   requestEnded(socket: Socket): void {
     const activity = this.#activity.get(socket);
-    if (activity !== undefined) activity.isBusy = false;
+    if (activity !== undefined) {
+      activity.open -= 1;
+      if (activity.open > 0) return;
+    }
     if (this.#closing && this.#open.has(socket)) socket.destroySoon();
   }
 
   /** From now on every connection ends as soon as no request runs on it. */
   closeIdle(): void {
     this.#closing = true;
-    for (const socket of this.#open) if (this.#activity.get(socket)?.isBusy !== true) socket.destroySoon();
+    for (const socket of this.#open) if ((this.#activity.get(socket)?.open ?? 0) <= 0) socket.destroySoon();
   }
+}
+
+/** As node does it for the answer whose turn it is: once, whoever of both comes first. */
+function tellClosed(response: ServerResponse): void {
+  const told = response as ServerResponse & { _closed?: boolean };
+  if (told._closed === true) return;
+  told.destroyed = true;
+  told._closed = true;
+  told.emit('close');
 }

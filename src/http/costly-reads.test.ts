@@ -1,17 +1,20 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { expect, test, vi } from 'vitest';
+import { deferred } from '../../test/http/deferred.ts';
 import { SPEC, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { LIMITS } from '../core/limits.ts';
 
 const AGENT = newInstance(SPEC);
 
-async function ask(url: string, path: string): Promise<net.Socket> {
+const request = (path: string) => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
+
+async function ask(url: string, ...paths: readonly string[]): Promise<net.Socket> {
   const socket = net.connect(Number(new URL(url).port), '127.0.0.1');
   socket.on('error', () => undefined);
   await once(socket, 'connect');
-  socket.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+  socket.write(paths.map(request).join(''));
   return socket;
 }
 
@@ -47,5 +50,48 @@ test.each([
     await vi.waitFor(() => expect(open.size).toBe(bound), 20_000);
   } finally {
     for (const socket of sockets) socket.destroy();
+  }
+});
+
+test('reads that were sent ahead begin in their turn: until then, and when their connection is gone, they take no room', async () => {
+  await using frontend = testFrontend();
+  frontend.instances.put(AGENT);
+  const open = new Set<AbortSignal>();
+  let line = deferred();
+  let begun = 0;
+  frontend.instances.onLogs = async function* ({ follow }: { readonly follow: boolean }, signal: AbortSignal) {
+    open.add(signal);
+    begun += 1;
+    signal.addEventListener('abort', () => {
+      open.delete(signal);
+      if (follow) line.resolve();
+    });
+    yield Buffer.alloc(16_384, 0x61);
+    if (follow) await line.promise;
+  } as never;
+  const url = await frontend.listen();
+  const path = `/api/agent/${AGENT.id}/logs`;
+  const sent = 2 * LIMITS.openScans.perTenant;
+  for (const isLost of [false, true]) {
+    begun = 0;
+    line = deferred();
+    const socket = await ask(url, `${path}?follow=true`, ...Array<string>(sent).fill(path));
+    try {
+      let received = '';
+      socket.setEncoding('latin1').on('data', (chunk: string) => {
+        received += chunk;
+      });
+      await vi.waitFor(() => expect(received).toContain('aaa'), 20_000);
+      const other = await fetch(url + path);
+      expect({ status: other.status, bytes: (await other.text()).length }).toEqual({ status: 200, bytes: 16_384 });
+      expect(begun).toBe(2);
+      if (isLost) socket.destroy();
+      else line.resolve();
+      await vi.waitFor(() => expect(open.size).toBe(0), 20_000);
+      await vi.waitFor(() => expect(begun).toBe(isLost ? 2 : sent + 2), 20_000);
+      if (!isLost) await vi.waitFor(() => expect(received.match(/HTTP\/1.1 200/g)).toHaveLength(sent + 1), 20_000);
+    } finally {
+      socket.destroy();
+    }
   }
 });

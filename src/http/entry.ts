@@ -139,6 +139,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     idleMs: bounds.answerIdleMs,
     maxBytes: bounds.maxAnswerBytes,
     connections: () => connections.open(),
+    queuedBytes: socket => connections.queuedBytes(socket),
   });
   const connections = new Connections(app.server, bounds.maxConnectionsOfAddress);
   app.server.maxConnections = bounds.maxConnections;
@@ -238,11 +239,32 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     metrics.uncaught();
     options.log.error({ entry: options.name, traceId, err: error }, 'a fault on the way of one request, which fails');
   };
-  const fastPath = new FastPath({ gate, bodies, connections, metrics, accessLog, uncaught, hide, forwarding });
+  const fastPath = new FastPath({
+    gate,
+    bodies,
+    connections,
+    metrics,
+    accessLog,
+    uncaught,
+    hide,
+    forwarding,
+    addresses: addresses ?? null,
+  });
   app.decorate('fastPath', fastPath);
   const [route] = app.server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
   if (route === undefined) throw new TypeError('the router does not listen to the server');
   app.server.off('request', route);
+  const fault = (error: unknown, request: IncomingMessage, response: ServerResponse) => {
+    uncaught(error, traceIdOf(request.headers));
+    answerFault(response);
+  };
+  const routeLater = (request: IncomingMessage, response: ServerResponse) => {
+    try {
+      route(request, response);
+    } catch (error) {
+      fault(error, request, response);
+    }
+  };
   const plain = new PlainConnections(app.server, fastPath);
   // Node takes a connection for idle whose request it has not read; `Connections` knows better.
   app.server.closeIdleConnections = () => connections.closeIdle();
@@ -255,10 +277,11 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     }
     try {
       addresses?.turn(request);
-      if (!fastPath.take(request, response)) route(request, response);
+      if (fastPath.take(request, response)) return;
+      if (response.socket !== null) route(request, response);
+      else inTurn(response, () => routeLater(request, response));
     } catch (error) {
-      uncaught(error, traceIdOf(request.headers));
-      answerFault(response);
+      fault(error, request, response);
     }
   });
 
@@ -320,6 +343,19 @@ function noSchemas(): never {
 /** A browser that goes somewhere says so by name; other callers take anything. */
 function asksForPage({ headers }: FastifyRequest): boolean {
   return headers.accept?.includes('text/html') === true;
+}
+
+/**
+ * Calls `serve` when the requests before this one are answered. Lists, logs and files hold more than calls do (slots of all their tenant,
+ * streams), and node, once enough answers wait, stops reading a connection and so never hears that it was lost.
+ */
+function inTurn(response: ServerResponse, serve: () => void): void {
+  response.once('socket', () => {
+    // Behind what node does to hand the connection over.
+    process.nextTick(() => {
+      if (!response.destroyed) serve();
+    });
+  });
 }
 
 /** Where nothing is left but the bare answer. */

@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:
 import { ServiceError } from '../core/error.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import type { createAccessLog } from './access-log.ts';
+import type { AddressHosts } from './address-host.ts';
 import { errorHeaders, refusal } from './answer.ts';
 import { type Bodies, BodyError } from './bodies.ts';
 import type { Connections } from './connections.ts';
@@ -59,6 +60,8 @@ export interface FastPathOptions {
   readonly hide: (text: string) => string;
   /** Null: everything is answered here. */
   readonly forwarding: Forwarding | null;
+  /** Hosts whose requests are not for the hot routes. */
+  readonly addresses: AddressHosts | null;
 }
 
 /**
@@ -93,13 +96,15 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
     return false;
   }
 
-  /** Nothing is read without `node:http` that may have to go to another replica, or be answered in pieces. */
+  /** Nothing is read without `node:http` that may have to go to another replica, is for an address, or may be answered in pieces. */
   routeOf({ method, url, headers, bodyBytes }: PlainHead): PlainWay | null {
-    if (method !== 'POST' || this.#options.forwarding !== null) return null;
+    const { forwarding, addresses } = this.#options;
+    if (method !== 'POST' || forwarding !== null) return null;
     for (const fastPathRoute of this.#routes) {
       const match = fastPathRoute.pattern.exec(url);
       if (match === null) continue;
       if (bodyBytes > fastPathRoute.bodyLimit || fastPathRoute.streams(headers)) return null;
+      if (addresses !== null && addresses.nameOf(headers.host) !== null) return null;
       return { fastPathRoute, parameter: match[1] ?? '' };
     }
     return null;

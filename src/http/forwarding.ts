@@ -173,6 +173,7 @@ export class Forwarding {
     const by = forwardedOf(raw);
     if (by !== undefined) {
       // Once forwarded, never again: the first replica looks anew.
+      passing.begin();
       by.notHere(response);
       return true;
     }

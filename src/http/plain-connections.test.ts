@@ -146,6 +146,7 @@ describe('a plain request of a hot route is read from its connection, and its an
     ['a body in UTF-8', request(`${HOST}${LENGTH}`, Buffer.from('"äöx"').toString('latin1')), 200],
     ['an agent that is not there', PLAIN.replace(AGENT.id, '00000000-0000-4000-8000-000000000000'), 404],
     ['another host', PLAIN.replace('localhost', 'example.com'), 421],
+    ['another host that is like one of addresses', PLAIN.replace('localhost', 'a--b--c--d.localhost'), 421],
     ['a page of another site', request(`${HOST}${LENGTH}Sec-Fetch-Site: cross-site\r\n`), 403],
     ['a tenant that is none', request(`${HOST}${LENGTH}tenantId: -\r\n`), 400],
     ['a content type that is none', request(`${HOST}${LENGTH}Content-Type: none\r\n`), 200],
@@ -265,6 +266,8 @@ describe('anything else is for node:http, byte for byte as it came', () => {
     ['a body in a piece of its own', [PLAIN.slice(0, -7), PLAIN.slice(-7)]],
     ['a body in two pieces, with more behind the second', [PLAIN.slice(0, -3), PLAIN.slice(-3) + SMUGGLED]],
     ['another route', [request(`${HOST}${LENGTH}`, undefined, 'POST /api/nothing HTTP/1.1\r\n')]],
+    ['a host of addresses', [PLAIN.replace('localhost', 'hello--default.localhost')]],
+    ['a host of addresses in other letters, with a port', [PLAIN.replace('localhost', 'Hello--Default.LOCALHOST:80')]],
   ])('%s', async (_title, pieces) => {
     expect((await bothWays(pieces)).taken).toBe(0);
   });
@@ -301,6 +304,36 @@ describe('a connection', () => {
     const data = [...raw.received.matchAll(/"data":(.{3})/g)].map(([, text]) => text);
     expect(data).toEqual(['{"a', '"sl', '"s"', '"xx', '{"a']);
     raw.socket.destroy();
+  });
+
+  test('that sends a request byte by byte while another one runs is answered as any other', async () => {
+    await using frontend = frontendWith(true);
+    const finish = deferred();
+    frontend.instances.onInvoke = async call => {
+      if (call.body.toString() === '"slow"') await finish.promise;
+      return { ok: true, data: call.body, runMicros: 1 };
+    };
+    const connected = once(frontend.app.server, 'connection') as Promise<[net.Socket]>;
+    const raw = new Raw(await frontend.listen());
+    const [socket] = await connected;
+    await raw.send([PLAIN]);
+    await raw.until(() => raw.answers === 1);
+    await raw.send([request(`${HOST}Content-Length: 6\r\n`, '"slow"')]);
+    await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(2));
+    const body = JSON.stringify('0123456789'.repeat(40));
+    const concat = vi.spyOn(Buffer, 'concat');
+    try {
+      // As they come from a caller whose bytes the kernel does not put together.
+      const bytes = Buffer.from(request(`${HOST}Content-Length: ${body.length}\r\n`, body));
+      for (const byte of bytes) socket.emit('data', Buffer.of(byte));
+      finish.resolve();
+      await raw.until(() => raw.answers === 3);
+      expect(raw.received.endsWith(`{"code":200,"data":${body},"message":""}`)).toBe(true);
+      expect(Math.max(...concat.mock.calls.map(([pieces]) => pieces.length))).toBeLessThanOrEqual(65);
+    } finally {
+      concat.mockRestore();
+      raw.socket.destroy();
+    }
   });
 
   test('is given up when no request comes for long, and never while a call runs', async () => {

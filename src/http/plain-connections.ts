@@ -13,6 +13,8 @@ export interface PlainHost<R> {
 
 /** Bytes that are kept of requests behind one that runs; the kernel has the rest. */
 const MAX_HELD_BYTES = 64 * 1024;
+/** In how many pieces: a byte that is kept by itself takes four hundred. */
+const MAX_HELD_CHUNKS = 64;
 /** Heads of all connections that are remembered, and how long one of them may be. */
 const MAX_KNOWN_HEADS = 1024;
 const MAX_KNOWN_CHARS = 1024;
@@ -196,6 +198,7 @@ class PlainConnection<R> {
   #hold(chunk: Buffer): void {
     this.#held.push(chunk);
     this.#heldBytes += chunk.length;
+    if (this.#held.length > MAX_HELD_CHUNKS) this.#held = [Buffer.concat(this.#held)];
     if (this.#heldBytes >= MAX_HELD_BYTES) this.#socket.pause();
   }
 

@@ -1,8 +1,9 @@
 import { once } from 'node:events';
 import net from 'node:net';
-import { expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
+import { UnreadAnswers } from './unread-answers.ts';
 
 const MEBIBYTE = 1024 * 1024;
 const BOUNDS = {
@@ -88,4 +89,82 @@ test('the answers that nobody reads are bounded in all, and who reads is not har
   // Three fit, whatever the kernel takes of each; one more connection is the reader's.
   await vi.waitFor(async () => expect(await openConnections(frontend)).toBeLessThanOrEqual(4), 20_000);
   for (const socket of resting) socket.destroy();
+});
+
+describe('answers that wait behind a call of their connection', () => {
+  test('are bounded in all, with those that nobody reads', async () => {
+    await using frontend = testFrontend({ bounds: { ...BOUNDS, maxAnswerBytes: 20 * MEBIBYTE } });
+    frontend.instances.put(AGENT);
+    let hasLeft = false;
+    frontend.instances.onInvoke = async ({ body, signal }) => {
+      if (body.toString() === '"slow"') {
+        await new Promise<void>(resolve => signal?.addEventListener('abort', () => resolve()));
+        hasLeft = true;
+      }
+      return { ok: true, data: LARGE, runMicros: 1 };
+    };
+    const url = await frontend.listen();
+    const socket = net.connect(Number(new URL(url).port), '127.0.0.1').resume();
+    socket.on('error', () => undefined);
+    await once(socket, 'connect');
+    const call = (body: string) =>
+      `POST /api/agent/${AGENT.id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+    const ended = once(socket, 'close');
+    socket.write(call('"slow"') + call('{}').repeat(6));
+    await ended;
+    await vi.waitFor(() => expect(hasLeft).toBe(true), 20_000);
+  });
+
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  const STALE_MS = 1000;
+
+  /** One connection that has sent all that it may, with `queued` bytes behind a call. */
+  function connectionWith(queued: number) {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    const socket = { writableLength: 0, destroyed: false, destroy: vi.fn() };
+    const state = { queued };
+    const unread = new UnreadAnswers({
+      idleMs: 10_000,
+      maxBytes: 100,
+      connections: () => [socket as never],
+      queuedBytes: () => state.queued,
+    });
+    unread.look();
+    const lookIn = (ms: number) => {
+      vi.advanceTimersByTime(ms);
+      unread.look();
+    };
+    return { socket, state, lookIn };
+  }
+
+  test('wait for it as long as it takes while they fit', () => {
+    const { socket, lookIn } = connectionWith(100);
+    for (let round = 0; round < 10; round += 1) lookIn(10_000);
+    expect(socket.destroy).not.toHaveBeenCalled();
+  });
+
+  test('are not kept above the bound by more of them', () => {
+    const { socket, state, lookIn } = connectionWith(90);
+    lookIn(STALE_MS / 2);
+    state.queued = 110;
+    lookIn(STALE_MS / 2 - 1);
+    expect(socket.destroy).not.toHaveBeenCalled();
+    state.queued = 120;
+    lookIn(1);
+    expect(socket.destroy).toHaveBeenCalledOnce();
+  });
+
+  test('stay above the bound as long as the reader takes some', () => {
+    const { socket, state, lookIn } = connectionWith(300);
+    while (state.queued > 150) {
+      state.queued -= 50;
+      lookIn(STALE_MS);
+    }
+    expect(socket.destroy).not.toHaveBeenCalled();
+    lookIn(STALE_MS);
+    expect(socket.destroy).toHaveBeenCalledOnce();
+  });
 });

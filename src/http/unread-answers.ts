@@ -7,12 +7,15 @@ export interface UnreadAnswersOptions {
   readonly maxBytes: number;
   /** The connections of the entry. */
   readonly connections: () => Iterable<Socket>;
+  /** Of answers that wait behind others of their connection, which has none of their bytes yet. */
+  readonly queuedBytes: (socket: Socket) => number;
 }
 
 /** Bytes that are not with the kernel yet, and since when it takes none of them for the reader. */
 interface Unread {
+  /** Of the answer whose turn it is; 0: all others wait for it. */
   bytes: number;
-  /** In memory for that: Node lets go of a write when the last byte of it is taken, and not before. */
+  /** In memory for all of them: Node lets go of a write when the last byte of it is taken, and not before. */
   heldBytes: number;
   sinceMs: number;
 }
@@ -54,21 +57,23 @@ export class UnreadAnswers {
       open += 1;
       const bytes = unsentBytes(socket);
       const known = this.#unread.get(socket);
-      if (bytes === 0) {
+      const heldBytes = socket.writableLength + this.#options.queuedBytes(socket);
+      if (heldBytes === 0) {
         if (known !== undefined) this.#unread.delete(socket);
         continue;
       }
-      const heldBytes = socket.writableLength;
       held += heldBytes;
       if (known === undefined) {
         this.#unread.set(socket, { bytes, heldBytes, sinceMs: nowMs });
         continue;
       }
+      // More that waits is no sign of a reader, less of it is.
+      const hasMoved = known.bytes !== bytes || heldBytes < known.heldBytes;
+      known.bytes = bytes;
       known.heldBytes = heldBytes;
-      if (known.bytes !== bytes) {
-        known.bytes = bytes;
-        known.sinceMs = nowMs;
-      } else if (nowMs - known.sinceMs >= this.#options.idleMs && !this.#tunnels.has(socket)) {
+      if (hasMoved) known.sinceMs = nowMs;
+      // A reader who has all that could be written waits for a call, which may take its time.
+      else if (bytes > 0 && nowMs - known.sinceMs >= this.#options.idleMs && !this.#tunnels.has(socket)) {
         held -= this.#end(socket, heldBytes);
       }
     }

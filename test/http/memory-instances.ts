@@ -5,7 +5,7 @@ import { failedPrecondition, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import { instanceNotFound } from '../../src/instances/refusals.ts';
 import type { Stages } from '../../src/lib/stages.ts';
-import type { Call, CallOutcome } from '../../src/runtime/call.ts';
+import { type Call, type CallOutcome, timedOut } from '../../src/runtime/call.ts';
 import type { SandboxAccess } from '../../src/sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../../src/sandbox/driver.ts';
 
@@ -79,6 +79,7 @@ export class MemoryInstances implements AgentInstances {
     const { status, statusReason } = this.#find(tenant, id);
     if (status === 'FAILED') throw instanceFailed(id, statusReason);
     if (status !== 'RUNNING') throw instanceNotFound(id);
+    if ((call.waitedMs ?? 0) >= call.timeoutMs) throw timedOut(call);
     this.calls.push({ id, call });
     return await this.onInvoke(call);
   }
