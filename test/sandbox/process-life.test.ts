@@ -195,8 +195,13 @@ describe('the process driver', { timeout: 120_000 }, () => {
     const run = join(own.dataDir, 'run');
     const driver = own.driver();
     await startWith('echo', {}, driver).then(({ handle }) => driver.remove(handle));
-    const living = readdirSync(run).filter(name => name.startsWith('py3.11-'));
-    const old = ['py3.11-0ldver51.lock', 'py3.11-0ldver51.log', 'py3.6-0ldver51.lock', 'py3.6-0ldver51.start.sock'];
+    const living = readdirSync(run).filter(name => /^(etc-)?py3\.11-/.test(name));
+    const old = [
+      ...['py3.11-0ldver51.lock', 'py3.11-0ldver51.log', 'py3.6-0ldver51.lock', 'py3.6-0ldver51.start.sock'],
+      ...['program3.12-0ldver51.lock', 'program3.12-0ldver51.control.sock'],
+    ];
+    const oldTemplate = 'etc-program3.12-0ldver51';
+    mkdirSync(join(run, oldTemplate));
     const anHourAgo = Date.now() / 1000 - 3600;
     for (const name of [...old, ...living.filter(name => name.endsWith('.log'))]) {
       writeFileSync(join(run, name), '', { flag: 'a' });
@@ -205,7 +210,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     // One with other settings has a zygote of its own.
     const next = own.driver({ spares: 1 });
     await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
-    expect(readdirSync(run).filter(name => old.includes(name))).toEqual([]);
+    expect(readdirSync(run).filter(name => [...old, oldTemplate].includes(name))).toEqual([]);
     expect(readdirSync(run)).toEqual(expect.arrayContaining(living));
     await own.dispose();
   });

@@ -417,7 +417,6 @@ class Zygote:
 
     def _sweep(self):
         """Removes what killed zygotes have left: their files, and groups and directories of workers, whose names tell its pid."""
-        lockfile.sweep(self._config["runDir"])
         for parent in self._group_parents() + [self._plan.workers]:
             for name in _names_in(parent):
                 fields = name.split("-")
@@ -429,6 +428,8 @@ class Zygote:
                 elif os.path.isdir(path):
                     # A group in which an instance lives cannot be removed.
                     cgroups.remove([path])
+        # Afterwards: a worker that is there still needs the files of its zygote.
+        lockfile.sweep(self._config["runDir"], [self._plan.workers, self._plan.instances])
 
     def _group_parents(self):
         return sorted({place.parent for place in self._plan.layers.places.values()})
