@@ -375,7 +375,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     const pid = pidOf(`rookery: zygote ${zygote}`);
     if (pid === null) throw new Error('no zygote runs');
     const groupsOf = () =>
-      groupParents().flatMap(parent => readdirSync(parent).filter(name => name.startsWith(`${zygote}-${pid}-`)));
+      groupParents().flatMap(parent => readdirSync(parent).filter(name => isOf(name, zygote, pid)));
     if (groupParents().length > 0) await expect.poll(groupsOf, { timeout: WAIT_MS }).not.toEqual([]);
     process.kill(pid, 'SIGKILL');
     // Not its title, which goes first: the server must have seen its connections close.
@@ -587,6 +587,11 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await settle()).toEqual(before);
   });
 });
+
+/** Whether a group is that of a worker of this zygote. */
+function isOf(group: string, zygote: string, pid: number): boolean {
+  return group.startsWith(`${zygote}-`) && new RegExp(`-${pid}-\\d+$`).test(group);
+}
 
 const TRUE = { argv: ['true'], workingDir: '', env: {}, stdin: '', timeoutMs: WAIT_MS, maxOutputBytes: 100_000 };
 
