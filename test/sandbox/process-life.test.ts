@@ -354,6 +354,38 @@ describe('the process driver', { timeout: 120_000 }, () => {
     });
   });
 
+  test('a worker that is killed between taking its directory and answering: the start fails, is not tried again, and leaves nothing', async () => {
+    // Its user's process does not read the orders, which are more than waits for it in between: there the worker stays until it is killed.
+    const hold = (source: string) =>
+      source
+        .replace(
+          /^( *)(one\.pid = message\["ready"\])$/m,
+          '$1$2\n$1if not hasattr(self, "killed"): os.kill(process.descendants(one.pid)[0], signal.SIGSTOP)',
+        )
+        .replace(
+          /^( *)(one\.instance = message\["taken"\])$/m,
+          [
+            '$1$2',
+            '$1if not hasattr(self, "killed"):',
+            '$1    self.killed = one.pid',
+            '$1    os.kill(one.pid, signal.SIGKILL)',
+            '$1    for each in self._workers.values():',
+            '$1        if each is not one and each.pid is not None: os.kill(process.descendants(each.pid)[0], signal.SIGCONT)',
+          ].join('\n'),
+        );
+    await withKilled('zygote.py', hold, async own => {
+      const driver = own.driver();
+      const spec = own.spec();
+      const env = { ...spec.env, LARGE: 'x'.repeat(4 * 1024 * 1024) };
+      await expect(driver.start({ ...spec, env }, AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+        isError('unavailable', /ended before it had answered its start$/),
+      );
+      expect(await driver.list()).toEqual([]);
+      const { handle } = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
+      expect(await driver.inspect(handle)).toEqual({ state: 'running' });
+    });
+  });
+
   test('a zygote that is killed with a start that it has not taken yet: the start goes on with a new one', async () => {
     const [pid] = zygotePids();
     if (pid === undefined) throw new Error('no zygote runs');
