@@ -78,7 +78,7 @@ function processesOf(zygotes: readonly string[]): number {
   return counted.size;
 }
 
-/** A zygote names its groups after itself, `<zygote>-<pid>-<number>`: other servers may have some beside them. */
+/** A zygote names its groups after itself, `<zygote>-<token>-<pid>-<number>`: other servers may have some beside them. */
 function groupsOf(zygotes: readonly string[]): number {
   // `find` goes on where a group of somebody else vanishes while it looks.
   const wanted = zygotes.flatMap(pid => ['-o', '-name', `*-${pid}-*`]).slice(1);

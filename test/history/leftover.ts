@@ -25,7 +25,7 @@ export function describeProcess(pid: number): string {
 /** The files of zygotes in this data directory, and what they had to say. */
 export function describeZygotes(dataDir: string): string {
   const run = join(dataDir, 'run');
-  const names = list(run).filter(name => name.startsWith('py'));
+  const names = list(run).filter(name => /^(py|program)/.test(name));
   const logs = names.filter(name => name.endsWith('.log'));
   return [
     `in run: ${names.join(', ') || 'nothing of a zygote'}`,

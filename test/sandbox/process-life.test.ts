@@ -195,8 +195,13 @@ describe('the process driver', { timeout: 120_000 }, () => {
     const run = join(own.dataDir, 'run');
     const driver = own.driver();
     await startWith('echo', {}, driver).then(({ handle }) => driver.remove(handle));
-    const living = readdirSync(run).filter(name => name.startsWith('py3.11-'));
-    const old = ['py3.11-0ldver51.lock', 'py3.11-0ldver51.log', 'py3.6-0ldver51.lock', 'py3.6-0ldver51.start.sock'];
+    const living = readdirSync(run).filter(name => /^(etc-)?py3\.11-/.test(name));
+    const old = [
+      ...['py3.11-0ldver51.lock', 'py3.11-0ldver51.log', 'py3.6-0ldver51.lock', 'py3.6-0ldver51.start.sock'],
+      ...['program3.12-0ldver51.lock', 'program3.12-0ldver51.control.sock'],
+    ];
+    const oldTemplate = 'etc-program3.12-0ldver51';
+    mkdirSync(join(run, oldTemplate));
     const anHourAgo = Date.now() / 1000 - 3600;
     for (const name of [...old, ...living.filter(name => name.endsWith('.log'))]) {
       writeFileSync(join(run, name), '', { flag: 'a' });
@@ -205,7 +210,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     // One with other settings has a zygote of its own.
     const next = own.driver({ spares: 1 });
     await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
-    expect(readdirSync(run).filter(name => old.includes(name))).toEqual([]);
+    expect(readdirSync(run).filter(name => [...old, oldTemplate].includes(name))).toEqual([]);
     expect(readdirSync(run)).toEqual(expect.arrayContaining(living));
     await own.dispose();
   });
@@ -349,6 +354,38 @@ describe('the process driver', { timeout: 120_000 }, () => {
     });
   });
 
+  test('a worker that is killed between taking its directory and answering: the start fails, is not tried again, and leaves nothing', async () => {
+    // Its user's process does not read the orders, which are more than waits for it in between: there the worker stays until it is killed.
+    const hold = (source: string) =>
+      source
+        .replace(
+          /^( *)(one\.pid = message\["ready"\])$/m,
+          '$1$2\n$1if not hasattr(self, "killed"): os.kill(process.descendants(one.pid)[0], signal.SIGSTOP)',
+        )
+        .replace(
+          /^( *)(one\.instance = message\["taken"\])$/m,
+          [
+            '$1$2',
+            '$1if not hasattr(self, "killed"):',
+            '$1    self.killed = one.pid',
+            '$1    os.kill(one.pid, signal.SIGKILL)',
+            '$1    for each in self._workers.values():',
+            '$1        if each is not one and each.pid is not None: os.kill(process.descendants(each.pid)[0], signal.SIGCONT)',
+          ].join('\n'),
+        );
+    await withKilled('zygote.py', hold, async own => {
+      const driver = own.driver();
+      const spec = own.spec();
+      const env = { ...spec.env, LARGE: 'x'.repeat(4 * 1024 * 1024) };
+      await expect(driver.start({ ...spec, env }, AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
+        isError('unavailable', /ended before it had answered its start$/),
+      );
+      expect(await driver.list()).toEqual([]);
+      const { handle } = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
+      expect(await driver.inspect(handle)).toEqual({ state: 'running' });
+    });
+  });
+
   test('a zygote that is killed with a start that it has not taken yet: the start goes on with a new one', async () => {
     const [pid] = zygotePids();
     if (pid === undefined) throw new Error('no zygote runs');
@@ -370,7 +407,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     const pid = pidOf(`rookery: zygote ${zygote}`);
     if (pid === null) throw new Error('no zygote runs');
     const groupsOf = () =>
-      groupParents().flatMap(parent => readdirSync(parent).filter(name => name.startsWith(`${zygote}-${pid}-`)));
+      groupParents().flatMap(parent => readdirSync(parent).filter(name => isOf(name, zygote, pid)));
     if (groupParents().length > 0) await expect.poll(groupsOf, { timeout: WAIT_MS }).not.toEqual([]);
     process.kill(pid, 'SIGKILL');
     // Not its title, which goes first: the server must have seen its connections close.
@@ -582,6 +619,11 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await settle()).toEqual(before);
   });
 });
+
+/** Whether a group is that of a worker of this zygote. */
+function isOf(group: string, zygote: string, pid: number): boolean {
+  return group.startsWith(`${zygote}-`) && new RegExp(`-${pid}-\\d+$`).test(group);
+}
 
 const TRUE = { argv: ['true'], workingDir: '', env: {}, stdin: '', timeoutMs: WAIT_MS, maxOutputBytes: 100_000 };
 

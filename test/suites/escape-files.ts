@@ -20,6 +20,7 @@ import { isError } from './sandbox-driver.ts';
 
 const WAIT_MS = 30_000;
 const RACES = 60;
+const LOOKS = 100;
 const SECRET = 'a secret of the host';
 const ANY = { mode: null };
 const COUNT_PROCESSES = 'ls /proc | grep -c "^[0-9]"';
@@ -246,6 +247,38 @@ export function describeEscapeFiles(
         file.close();
       },
     );
+
+    test.runIf(isSeen)('… from its first moment on, however fast one is', async () => {
+      const access = await start('daemon');
+      await run(access, 'echo content > /tmp/file');
+      // Says its name for each process that it could open.
+      const script = [
+        'import os, sys',
+        'last = os.getpid()',
+        'print("up", flush=True)',
+        'while True:',
+        '    for pid in range(last + 1, last + 16):',
+        '        try:',
+        '            os.close(os.open("/proc/%d/mem" % pid, os.O_RDWR))',
+        '            print(open("/proc/%d/cmdline" % pid).read(), flush=True)',
+        '        except PermissionError:',
+        '            # It is tried until it is gone.',
+        '            last = pid - 1',
+        '            break',
+        '        except OSError:',
+        '            pass',
+      ].join('\n');
+      const request = { argv: ['python3', '-c', script], workingDir: '', env: {}, terminal: null };
+      const racer = await access.openExec(request, signal());
+      let opened = '';
+      racer.stderr.resume();
+      racer.stdout.on('data', chunk => (opened += String(chunk)));
+      await expect.poll(() => opened, POLL).toBe('up\n');
+      for (let race = 0; race < LOOKS; race++) expect(await get(access, '/tmp/file')).toBe('content\n');
+      racer.kill();
+      await racer.ended;
+      expect(opened).toBe('up\n');
+    });
 
     test('its own process shows nothing: not its memory, not its descriptors', async () => {
       const access = await share();

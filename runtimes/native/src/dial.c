@@ -13,7 +13,14 @@
 #include "frames.h"
 #include "ways.h"
 
-enum { CONNECT_MS = 5000, CHUNK = 262144 };
+enum {
+    CONNECT_MS = 5000,
+    CHUNK = 262144,
+    /* How long a port may take nothing of what a caller has sent that has left since. */
+    LEFT_MS = 60000,
+};
+/* The sides: the connection of the service, for its caller, and that to the port. */
+enum { CALLER, PORT };
 
 /* What has been read from one side and not been written to the other. */
 struct direction {
@@ -87,24 +94,47 @@ static bool read_more(struct direction *direction)
     return write_left(direction);
 }
 
-/* False when a side has broken off. */
+/* What its source had sent before it left, as far as the target takes it now. */
+static void pass_rest(struct direction *direction)
+{
+    if (direction->left_size > 0 && !write_left(direction))
+        return;
+    while (direction->left_size == 0 && !direction->has_ended) {
+        if (!read_more(direction))
+            return;
+    }
+}
+
+/* False when a side has broken off. A direction has the number of its source. */
 static bool pass_on(struct direction directions[2])
 {
-    while (!directions[0].has_ended || !directions[1].has_ended) {
-        struct pollfd waits[2] = {{directions[0].source, 0, 0}, {directions[1].source, 0, 0}};
+    bool has_hung_up[2] = {false, false};
+    while (!directions[CALLER].has_ended || !directions[PORT].has_ended) {
+        struct pollfd waits[2] = {{directions[CALLER].source, 0, 0}, {directions[PORT].source, 0, 0}};
         for (int index = 0; index < 2; index++) {
             if (directions[index].left_size > 0)
                 waits[1 - index].events |= POLLOUT;
             else if (!directions[index].has_ended)
                 waits[index].events |= POLLIN;
         }
-        poll(waits, 2, -1);
+        /* `poll` would say again and again that it has hung up, whatever is asked; it passes over what is negative. */
+        for (int index = 0; index < 2; index++) {
+            if (has_hung_up[index] && waits[index].events == 0)
+                waits[index].fd = -1;
+        }
+        if (poll(waits, 2, has_hung_up[CALLER] ? LEFT_MS : -1) == 0)
+            return false;
+        for (int index = 0; index < 2; index++)
+            has_hung_up[index] = has_hung_up[index] || (waits[index].revents & POLLHUP);
+        /* With the answer open it has not only ended its own side: nobody is there to hear the rest, and the port may never read again. */
+        if (has_hung_up[CALLER] && !directions[PORT].has_ended) {
+            pass_rest(&directions[CALLER]);
+            return false;
+        }
         for (int index = 0; index < 2; index++) {
             struct direction *direction = &directions[index];
             short source = waits[index].revents, target = waits[1 - index].revents;
-            /* One that has ended on its side and hangs up while it is written to is gone. */
-            bool is_gone = (source & POLLHUP) && direction->has_ended;
-            if (is_gone || ((target | source) & (POLLERR | POLLNVAL)))
+            if ((target | source) & (POLLERR | POLLNVAL))
                 return false;
             if (direction->left_size > 0) {
                 if ((target & (POLLOUT | POLLHUP)) && !write_left(direction))
@@ -131,8 +161,8 @@ _Noreturn void serve_dial(int connection, const struct json *request)
     }
     send_format(connection, "{\"ok\":true}");
     struct direction directions[2] = {
-        {.source = connection, .target = target, .chunk = allocate(CHUNK)},
-        {.source = target, .target = connection, .chunk = allocate(CHUNK)},
+        [CALLER] = {.source = connection, .target = target, .chunk = allocate(CHUNK)},
+        [PORT] = {.source = target, .target = connection, .chunk = allocate(CHUNK)},
     };
     fcntl(connection, F_SETFL, O_NONBLOCK);
     if (!pass_on(directions)) {

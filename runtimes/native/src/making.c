@@ -104,7 +104,7 @@ static void read_facts(int descriptor, char *text)
     if (fstat(descriptor, &about) < 0)
         _exit(1);
     /* All workers have the same open file: its place in it belongs to nobody. */
-    char *room = buffer_room(&held, (size_t)about.st_size);
+    char *room = buffer_room(&held, (size_t)about.st_size + 1);
     ssize_t count = pread(descriptor, room, (size_t)about.st_size, 0);
     close(descriptor);
     if (count != about.st_size)
@@ -386,7 +386,8 @@ void make_worker(struct worker *worker, int descriptor, char *text)
         json_write_bytes(&told, sentence.data);
         buffer_free(&sentence);
     }
-    buffer_add(&told, "]}", 2);
+    /* With the byte that reading it writes behind it. */
+    buffer_format(&told, "]}");
     json_free(&facts);
     json_free(&own);
     if (!worker_read_from(worker, &told))

@@ -1,13 +1,12 @@
 #include "ways.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "frames.h"
+#include "kernel.h"
 #include "program.h"
 #include "rights.h"
 
@@ -42,18 +41,14 @@ const char *words_of(enum way way)
     return KINDS[way].words;
 }
 
-/* A full memory ends this process, which filled it (a file in /tmp), and not the agent. */
+/*
+ * A full memory ends this process, which filled it (a file in /tmp), and not the agent. The file is root's, as which this process still runs: it is
+ * closed to others as init is, and to open it to the user for this would let whoever is as fast as that keep its memory. Where the file is not
+ * there, or its root is outside of the namespace of users, the kernel chooses.
+ */
 static void be_the_first_to_die(void)
 {
-    /* The file is the user's as long as the process is. Where there is none, the kernel chooses. */
-    prctl(PR_SET_DUMPABLE, 1);
-    int adjustment = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-    if (adjustment >= 0) {
-        (void)!write(adjustment, "1000", 4);
-        close(adjustment);
-    }
-    /* It runs with the rights of the user, and is still not the user's to look into. */
-    close_to_others();
+    write_to("/proc/self/oom_score_adj", "1000");
 }
 
 _Noreturn void serve_way(int connection, const struct sandbox *sandbox, enum way way)
@@ -66,9 +61,11 @@ _Noreturn void serve_way(int connection, const struct sandbox *sandbox, enum way
     signal(SIGPIPE, SIG_IGN);
     setsid();
     umask(022);
+    be_the_first_to_die();
     if (!become_user(sandbox))
         _exit(1);
-    be_the_first_to_die();
+    /* It runs with the rights of the user, and is still not the user's to look into, whatever a change of ids means on this machine. */
+    close_to_others();
     set_timeout(connection, REQUEST_SECONDS);
     if (!read_message(connection, LARGEST_FRAME, &held, &request))
         _exit(1);

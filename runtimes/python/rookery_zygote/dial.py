@@ -9,6 +9,8 @@ from .failure import Refusal
 
 _CONNECT_SECONDS = 5
 _CHUNK = 262144
+#: How long a port may take nothing of what a caller has sent that has left since.
+_LEFT_MS = 60000
 _HOSTS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
@@ -68,30 +70,55 @@ class _Direction:
         except BlockingIOError:
             pass
 
+    def pass_rest(self):
+        """What its source had sent before it left, as far as the target takes it now."""
+        try:
+            if self.left:
+                self.write()
+            while not self.left and not self.has_ended:
+                self.read()
+        except OSError:
+            # One that breaks off takes nothing any more.
+            pass
 
-def _pass_on(one, other):
-    for side in (one, other):
+
+def _pass_on(caller, port):
+    for side in (caller, port):
         side.setblocking(False)
-    directions = (_Direction(one, other), _Direction(other, one))
+    directions = asking, answering = _Direction(caller, port), _Direction(port, caller)
     poll = select.poll()
     wanted = {}
+    hung_up = set()
     while not all(direction.has_ended for direction in directions):
-        events = {one.fileno(): 0, other.fileno(): 0}
+        events = {caller.fileno(): 0, port.fileno(): 0}
         for direction in directions:
             if direction.left:
                 events[direction.target.fileno()] |= select.POLLOUT
             elif not direction.has_ended:
                 events[direction.source.fileno()] |= select.POLLIN
         for descriptor, event in events.items():
+            if event == 0 and descriptor in hung_up:
+                # It would be told again and again, whatever is asked.
+                event = None
             if wanted.get(descriptor) != event:
+                if event is None:
+                    poll.unregister(descriptor)
+                else:
+                    poll.register(descriptor, event)
                 wanted[descriptor] = event
-                poll.register(descriptor, event)
-        ready = dict(poll.poll())
+        ready = dict(poll.poll(_LEFT_MS if caller.fileno() in hung_up else None))
+        if not ready:
+            _reset(directions)
+            return
+        hung_up.update(descriptor for descriptor, event in ready.items() if event & select.POLLHUP)
+        if caller.fileno() in hung_up and not answering.has_ended:
+            # It has not only ended its own side: nobody is there to hear the rest of the answer, and the port may never read again.
+            asking.pass_rest()
+            _reset(directions)
+            return
         for direction in directions:
             source, target = ready.get(direction.source.fileno(), 0), ready.get(direction.target.fileno(), 0)
-            # One that has ended on its side and hangs up while it is written to is gone.
-            is_gone = source & select.POLLHUP and direction.has_ended
-            if is_gone or (target | source) & (select.POLLERR | select.POLLNVAL):
+            if (target | source) & (select.POLLERR | select.POLLNVAL):
                 _reset(directions)
                 return
             if direction.left:

@@ -222,7 +222,7 @@ def live(plan, forks, connection):
 
 def try_worker(plan, held, network=HOST):
     """Makes one that ends when everything works. The layer that does not and why, or None. Fails with OSError where it is no layer's fault."""
-    name = "probe-%d-%d" % (os.getpid(), next(_TRIALS))
+    name = "probe-%s-%d" % (process.life(), next(_TRIALS))
     forks = Forks(plan, held, is_trial=True)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:

@@ -1,9 +1,15 @@
 """One zygote of each name: the lock that it holds, and what zygotes that are no more have left."""
 
 import fcntl
+import json
 import os
+import shutil
 import time
 
+#: What the directory begins with that the sandboxes of a zygote have as their /etc.
+ETC = "etc-"
+#: What the names of zygotes begin with: of interpreters, and of programs that wait (`zygotes.ts`).
+_ZYGOTES = ("py", "program")
 _LOCK = ".lock"
 _LOG = ".log"
 _SOCKETS = (".control.sock", ".start.sock", ".start-own.sock", ".start-none.sock")
@@ -46,9 +52,14 @@ class LockFile:
         _unlink(self._path)
 
 
-def sweep(run):
-    """Removes locks, logs and sockets of zygotes that are no more. A log that says something stays for a day."""
-    entries = [entry for entry in os.listdir(run) if entry.startswith("py")]
+def sweep(run, sandboxes=()):
+    """
+    Removes locks, logs, sockets and templates of /etc of zygotes that are no more. A log that says something stays for a day. `sandboxes`: where
+    those have their directories, in the order in which one goes from one to the next.
+    """
+    # First: this may make a lock where there is none.
+    _sweep_templates(run, sandboxes)
+    entries = [entry for entry in os.listdir(run) if entry.startswith(_ZYGOTES)]
     for name in {os.path.splitext(entry)[0] for entry in entries if entry.endswith((_LOCK, _LOG))}:
         path = os.path.join(run, name)
         if _is_wanted(path + _LOG):
@@ -68,13 +79,53 @@ def sweep(run):
             os.close(descriptor)
 
 
+def _sweep_templates(run, sandboxes):
+    """Those that no sandbox has as its /etc."""
+    names = [entry[len(ETC) :] for entry in os.listdir(run) if entry.startswith(tuple(ETC + beginning for beginning in _ZYGOTES))]
+    held = _launchers(sandboxes) if names else None
+    if held is None:
+        return
+    for name in names:
+        path = os.path.join(run, name)
+        if name in held or _age(path + _LOG) < _BEGINNING_SECONDS:
+            continue
+        try:
+            descriptor = os.open(path + _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:
+            continue
+        try:
+            if _try_lock(descriptor) and _is_at(descriptor, path + _LOCK):
+                shutil.rmtree(os.path.join(run, ETC + name), ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def _launchers(sandboxes):
+    """The zygotes that have made what is in these directories; None where that cannot be told now."""
+    found = set()
+    for directory in sandboxes:
+        for name in os.listdir(directory):
+            try:
+                with open(os.path.join(directory, name, "state.json")) as source:
+                    found.add(json.load(source)["launcher"])
+            except (FileNotFoundError, NotADirectoryError):
+                # Not made yet, or removed: it has no sandbox.
+                pass
+            except (OSError, ValueError, LookupError, TypeError):
+                return None
+    return found
+
+
 def _is_wanted(log):
+    return _age(log) < (_KEEP_WORDS_SECONDS if _size(log) else _BEGINNING_SECONDS)
+
+
+def _age(path):
+    """In seconds; without end where there is no file."""
     try:
-        found = os.lstat(log)
+        return time.time() - os.lstat(path).st_mtime
     except OSError:
-        return False
-    age = time.time() - found.st_mtime
-    return age < (_KEEP_WORDS_SECONDS if found.st_size > 0 else _BEGINNING_SECONDS)
+        return float("inf")
 
 
 def _size(path):

@@ -5,7 +5,7 @@ import os
 import struct
 import sys
 
-from . import etc, forking, identity, layers, native, network, process, resident, root
+from . import etc, forking, identity, layers, lockfile, native, network, process, resident, root
 
 #: Of <linux/fs.h>.
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
@@ -33,7 +33,7 @@ class Plan:
         for path in (self.instances, self.workers, mount_point):
             os.makedirs(path, mode=0o700, exist_ok=True)
         _spread_below(self.workers)
-        self.etc = template or etc.EtcTemplate(os.path.join(run, "etc-" + self.name))
+        self.etc = template or etc.EtcTemplate(os.path.join(run, lockfile.ETC + self.name))
         shown = sorted({sys.base_prefix, sys.prefix, sys.base_exec_prefix, sys.exec_prefix} | set(config["hostPaths"]))
         self.root = root.RootPlan(mount_point, self.etc, shown, [config["dataDir"]])
         self.resident = None

@@ -18,6 +18,14 @@ def start_time(pid, proc="/proc"):
     return int(data[data.rindex(b")") + 2 :].split()[19])
 
 
+def life():
+    """
+    A name of this process that no other one has, now or later: pids come again, in a container with each of its starts, and what is called by them is
+    on the disk and in the control groups. Ends with its pid.
+    """
+    return "%s-%d" % (os.urandom(8).hex(), os.getpid())
+
+
 def boot_id():
     try:
         with open("/proc/sys/kernel/random/boot_id") as source:

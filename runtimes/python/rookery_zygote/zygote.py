@@ -31,6 +31,8 @@ _LOOK_SECONDS = 0.002
 #: After so many workers in a row that could not be made, none is made until somebody asks for one.
 _MOST_FAILURES = 3
 _ETC_REFRESH_SECONDS = 1.0
+#: Of digits: the kernel has four million at most.
+_LONGEST_PID = 7
 #: How long after a start the next worker is made, while half of them are there: what was started loads its code and answers a call meanwhile, and
 #: many are deleted right after that.
 _REFILL_SECONDS = 0.02
@@ -78,6 +80,8 @@ class Zygote:
         self._refused = {}
         self._running = {}
         self._removals = {}
+        #: Of workers, with a number behind it.
+        self._prefix = "%s-%s" % (config["name"], process.life())
         self._counter = 0
         self._failures = 0
         #: When the next worker is made while there are enough.
@@ -327,7 +331,7 @@ class Zygote:
 
     def _make_worker(self, asked=None):
         self._counter += 1
-        name = "%s-%d-%d" % (self._config["name"], os.getpid(), self._counter)
+        name = "%s-%d" % (self._prefix, self._counter)
         kind = (forking.OWN if self._plan.networks.always else forking.HOST) if asked is None else asked
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -416,12 +420,14 @@ class Zygote:
         self._remove_groups(name)
 
     def _sweep(self):
-        """Removes what killed zygotes have left: their files, and groups and directories of workers, whose names tell its pid."""
-        lockfile.sweep(self._config["runDir"])
+        """
+        Removes what killed zygotes have left: their files, and groups and directories of workers, whose names tell its pid. This one has no
+        workers yet.
+        """
         for parent in self._group_parents() + [self._plan.workers]:
             for name in _names_in(parent):
                 fields = name.split("-")
-                if len(fields) < 3 or not fields[-2].isdigit() or process.start_time(fields[-2]) is not None:
+                if len(fields) < 3 or not _is_gone(fields[-2]):
                     continue
                 path = os.path.join(parent, name)
                 if parent == self._plan.workers:
@@ -429,6 +435,8 @@ class Zygote:
                 elif os.path.isdir(path):
                     # A group in which an instance lives cannot be removed.
                     cgroups.remove([path])
+        # Afterwards: a worker that is there still needs the files of its zygote.
+        lockfile.sweep(self._config["runDir"], [self._plan.workers, self._plan.instances])
 
     def _group_parents(self):
         return sorted({place.parent for place in self._plan.layers.places.values()})
@@ -527,6 +535,14 @@ def _give_up(one):
     """No start is handed over to this worker any more: without one it ends."""
     one.handed_over = True
     one.control.shutdown(socket.SHUT_WR)
+
+
+def _is_gone(pid):
+    """Whether this field of a name is the pid of a zygote that is no more. One that had the pid of this process was an earlier one."""
+    # The owner of a supervised program (`shims.ts`) has eight digits, and is no pid.
+    if not pid.isdigit() or len(pid) > _LONGEST_PID:
+        return False
+    return int(pid) == os.getpid() or process.start_time(pid) is None
 
 
 def _names_in(directory):

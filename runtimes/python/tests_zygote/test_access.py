@@ -1,14 +1,18 @@
 """The ways into a sandbox, each over a socket pair, in a process of its own as inside one."""
+import array
+import fcntl
 import os
+import select
 import shutil
 import signal
 import socket
 import stat
 import struct
 import tempfile
+import termios
 import unittest
 
-from rookery_zygote import dial, files, frames, stream
+from rookery_zygote import dial, files, frames, stream, waiting
 from rookery_zygote.failure import Refusal
 
 SECONDS = 30
@@ -35,6 +39,7 @@ class Served(unittest.TestCase):
                 os._exit(0)
         there.close()
         here.settimeout(SECONDS)
+        self.child = child
         self.addCleanup(os.waitpid, child, 0)
         self.addCleanup(here.close)
         return here
@@ -231,6 +236,68 @@ class Dial(Served):
             self.fail('nobody ended the connection')
         except OSError:
             pass
+
+    def is_waiting(self):
+        """Whether the one between sleeps: one that looks again and again never does."""
+        with open('/proc/%d/stat' % self.child) as source:
+            return source.read().rpartition(')')[2].split()[0] == 'S'
+
+    def dial(self):
+        listener, port = self.listen()
+        here = self.serve(dial, {'port': port})
+        frames.read_message(here)
+        there, _address = listener.accept()
+        self.addCleanup(there.close)
+        there.settimeout(SECONDS)
+        return here, there
+
+    def fill(self, here):
+        """Until the one between waits for the port although there is more to be read."""
+        left = array.array('i', [0])
+        here.setblocking(False)
+        while left[0] == 0:
+            with self.assertRaises(BlockingIOError):
+                while True:
+                    here.send(b'x' * 65536)
+            self.assertTrue(waiting.until(self.is_waiting, SECONDS, 0.005))
+            fcntl.ioctl(here, termios.TIOCOUTQ, left)
+        here.settimeout(SECONDS)
+
+    def test_a_caller_that_leaves_is_the_end_although_the_port_never_reads(self):
+        here, there = self.dial()
+        self.fill(here)
+        here.close()
+        # An error, without having read anything.
+        watch = select.poll()
+        watch.register(there, 0)
+        self.assertEqual(len(watch.poll(1000 * SECONDS)), 1)
+
+    def test_what_a_caller_had_said_before_it_left_is_passed_on(self):
+        here, there = self.dial()
+        os.kill(self.child, signal.SIGSTOP)
+        here.sendall(b'last words')
+        here.close()
+        os.kill(self.child, signal.SIGCONT)
+        self.assertEqual(there.recv(100), b'last words')
+
+    def test_it_does_nothing_while_a_slow_caller_reads_an_answer_whose_port_has_ended(self):
+        here, there = self.dial()
+        here.shutdown(socket.SHUT_WR)
+        self.assertEqual(there.recv(1), b'')
+        answer = b'x' * 600000
+        there.sendall(answer)
+        there.close()
+        self.assertTrue(waiting.until(self.is_waiting, SECONDS, 0.005), 'it looks again and again')
+        self.assertEqual(rest_of(here), answer)
+
+    def test_a_question_comes_whole_to_a_port_that_has_ended_its_own_side(self):
+        here, there = self.dial()
+        there.shutdown(socket.SHUT_WR)
+        self.assertEqual(here.recv(1), b'')
+        self.fill(here)
+        here.close()
+        self.assertTrue(waiting.until(self.is_waiting, SECONDS, 0.005), 'it looks again and again')
+        self.assertGreater(len(rest_of(there)), 65536)
 
     def test_nothing_that_listens_is_a_refusal(self):
         listener, port = self.listen()

@@ -83,8 +83,70 @@ class Locks(unittest.TestCase):
         for name in ('docker', 'other.lock', 'py3.11-a.txt'):
             self.leave(name)
         os.symlink('/etc/passwd', os.path.join(self.run_dir, 'py3.11-link.lock'))
+        self.leave_template('py3.11-link')
+        # That of the programs of supervisord.
+        os.mkdir(os.path.join(self.run_dir, 'etc'))
         lockfile.sweep(self.run_dir)
-        self.assertEqual(self.names(), ['docker', 'other.lock', 'py3.11-a.txt', 'py3.11-link.lock'])
+        self.assertEqual(self.names(), ['docker', 'etc', 'etc-py3.11-link', 'other.lock', 'py3.11-a.txt', 'py3.11-link.lock'])
+
+    def test_files_of_zygotes_of_programs_are_swept_too(self):
+        for ending in ('.lock', '.log', '.control.sock', '.start.sock', '.start-own.sock', '.start-none.sock'):
+            self.leave('program3.12-old' + ending)
+        self.lock('program3.12-a')
+        lockfile.sweep(self.run_dir)
+        self.assertEqual(self.names(), ['program3.12-a.lock'])
+
+    def leave_template(self, zygote):
+        path = os.path.join(self.run_dir, 'etc-' + zygote)
+        os.makedirs(os.path.join(path, 'ssl'))
+        with open(os.path.join(path, 'hosts'), 'w') as file:
+            file.write('127.0.0.1 localhost')
+
+    def make_sandbox(self, directory, name, state):
+        path = os.path.join(self.run_dir, directory, name)
+        os.makedirs(path)
+        if state is not None:
+            with open(os.path.join(path, 'state.json'), 'w') as file:
+                file.write(state)
+
+    def sweep_with_sandboxes(self):
+        directories = [os.path.join(self.run_dir, name) for name in ('spares', 'instances')]
+        for directory in directories:
+            if not os.path.isdir(directory):
+                os.mkdir(directory)
+        lockfile.sweep(self.run_dir, directories)
+        return [name for name in self.names() if name not in ('spares', 'instances')]
+
+    def test_a_template_of_etc_goes_with_its_zygote(self):
+        for name in ('py3.11-old', 'program3.12-old', 'py3.11-without-lock', 'py3.11-words', 'py3.11-a'):
+            self.leave_template(name)
+        self.leave('py3.11-old.lock')
+        # What it said stays.
+        for ending, text in (('.lock', ''), ('.log', 'words')):
+            self.leave('py3.11-words' + ending, text)
+        self.lock('py3.11-a')
+        self.assertEqual(self.sweep_with_sandboxes(), ['etc-py3.11-a', 'py3.11-a.lock', 'py3.11-words.lock', 'py3.11-words.log'])
+
+    def test_a_template_that_a_sandbox_has_as_its_etc_stays_until_that_is_gone(self):
+        for name in ('py3.11-a', 'py3.11-b', 'program3.12-c'):
+            self.leave_template(name)
+        self.make_sandbox('instances', 'one', '{"pid":1,"launcher":"py3.11-a"}      ')
+        self.make_sandbox('spares', 'two', '{"pid":1,"launcher":"program3.12-c"}')
+        self.make_sandbox('instances', 'three', None)
+        self.assertEqual(self.sweep_with_sandboxes(), ['etc-program3.12-c', 'etc-py3.11-a'])
+        for path in ('instances/one', 'spares/two'):
+            shutil.rmtree(os.path.join(self.run_dir, path))
+        self.assertEqual(self.sweep_with_sandboxes(), [])
+
+    def test_no_template_goes_while_a_sandbox_does_not_tell_whose_it_is(self):
+        self.leave_template('py3.11-a')
+        self.make_sandbox('instances', 'one', '{"pid":1,"laun')
+        self.assertEqual(self.sweep_with_sandboxes(), ['etc-py3.11-a'])
+
+    def test_the_template_of_one_that_is_just_beginning_stays(self):
+        self.leave_template('py3.11-a')
+        self.leave('py3.11-a.log', '', 0)
+        self.assertEqual(self.sweep_with_sandboxes(), ['etc-py3.11-a', 'py3.11-a.log'])
 
 
 if __name__ == '__main__':

@@ -4,13 +4,17 @@ import fcntl
 import json
 import os
 import re
+import select
+import signal
+import socket
 import stat
 import struct
 import termios
+import threading
 import time
 import unittest
 
-from rookery_zygote import frames, native
+from rookery_zygote import frames, native, process, waiting
 
 from starting import SECONDS, Starting
 
@@ -195,6 +199,148 @@ class Hostile(Started):
         frames.write_message(other, {'op': 'stats'})
         self.assertIn('processes', frames.read_message(other))
         self.assertEqual(half.recv(1), b'')
+
+
+class Ways(Started):
+    """Each is served by a child of init."""
+
+    def open(self, way):
+        connection = self.connect()
+        frames.write_message(connection, {'op': 'access', 'way': way})
+        return connection
+
+    def child(self, known=()):
+        """The pid of the one that came after those that are known."""
+        found = []
+        self.wait_for(lambda: found.extend(set(process.descendants(self.init)).difference(known)) or found, 'nobody serves it')
+        self.assertEqual(len(found), 1)
+        return found[0]
+
+    def wait_for(self, is_so, what):
+        self.assertTrue(waiting.until(is_so, SECONDS, 0.005), what)
+
+    @staticmethod
+    def text_of(pid, name):
+        with open('/proc/%s/%s' % (pid, name)) as source:
+            return source.read()
+
+    @unittest.skipUnless(os.geteuid() == 0, 'needs the right to become somebody else')
+    def test_it_is_the_first_to_die_for_want_of_memory_and_closed_to_its_user(self):
+        self.begin(setsIds=True)
+        self.assertTrue(self.ask(user='54321')['ok'])
+        known = process.descendants(self.init)
+        connection = self.open('files')
+        pid = self.child(known)
+        self.wait_for(lambda: '\nUid:\t54321\t' in self.text_of(pid, 'status'), 'it does not become the user')
+        self.assertEqual(self.text_of(pid, 'oom_score_adj').strip(), '1000')
+        self.assertEqual(self.text_of(self.init, 'oom_score_adj'), self.text_of('self', 'oom_score_adj'))
+        # Whose its files in /proc are: not the user's.
+        self.assertEqual(os.stat('/proc/%d/environ' % pid).st_uid, 0)
+        connection.close()
+
+
+class Dial(Ways):
+    def setUp(self):
+        super(Dial, self).setUp()
+        self.port = socket.socket()
+        self.addCleanup(self.port.close)
+        self.port.bind(('127.0.0.1', 0))
+        self.port.listen(1)
+        self.port.settimeout(SECONDS)
+
+    def dial(self):
+        """The connection of a caller, that of the port, and the pid of the child between them."""
+        self.start()
+        known = process.descendants(self.init)
+        caller = self.open('dial')
+        frames.write_message(caller, {'port': self.port.getsockname()[1]})
+        self.assertEqual(frames.read_message(caller), {'ok': True})
+        there, _address = self.port.accept()
+        self.addCleanup(there.close)
+        there.settimeout(SECONDS)
+        return caller, there, self.child(known)
+
+    def has_ended(self, pid):
+        # Init, which is its parent, hears of it when it can.
+        return pid not in process.descendants(self.init)
+
+    def fill(self, caller, pid):
+        """Until the child waits for the port although there is more to be read."""
+        left = array.array('i', [0])
+        caller.setblocking(False)
+        while left[0] == 0:
+            with self.assertRaises(BlockingIOError):
+                while True:
+                    caller.send(b'x' * 65536)
+            self.wait_for(lambda: self.is_waiting(pid), 'it does not wait')
+            fcntl.ioctl(caller, termios.TIOCOUTQ, left)
+        caller.settimeout(SECONDS)
+
+    def is_waiting(self, pid):
+        """Whether it sleeps: one that looks again and again never does."""
+        return self.text_of(pid, 'stat').rpartition(')')[2].split()[0] == 'S'
+
+    def test_it_ends_with_its_caller_although_the_port_never_reads(self):
+        caller, there, pid = self.dial()
+        self.fill(caller, pid)
+        caller.close()
+        self.wait_for(lambda: self.has_ended(pid), 'it outlives its caller')
+        # Its end is an error for the port.
+        watch = select.poll()
+        watch.register(there, 0)
+        self.assertEqual(len(watch.poll(1000 * SECONDS)), 1)
+
+    def test_what_its_caller_had_said_before_it_left_is_passed_on(self):
+        caller, there, pid = self.dial()
+        os.kill(pid, signal.SIGSTOP)
+        caller.sendall(b'last words')
+        caller.close()
+        os.kill(pid, signal.SIGCONT)
+        self.assertEqual(there.recv(100), b'last words')
+        self.wait_for(lambda: self.has_ended(pid), 'it outlives its caller')
+
+    def test_an_answer_comes_whole_to_a_caller_that_has_ended_its_own_side(self):
+        caller, there, pid = self.dial()
+        caller.sendall(b'question')
+        caller.shutdown(socket.SHUT_WR)
+        self.assertEqual(rest_of(there), b'question')
+        answer = b'answer' * 500000
+        answering = threading.Thread(target=lambda: (there.sendall(answer), there.close()))
+        answering.start()
+        self.assertEqual(rest_of(caller), answer)
+        answering.join()
+        self.wait_for(lambda: self.has_ended(pid), 'it outlives both sides')
+
+    def test_it_does_nothing_while_a_slow_caller_reads_an_answer_whose_port_has_ended(self):
+        caller, there, pid = self.dial()
+        caller.shutdown(socket.SHUT_WR)
+        self.assertEqual(there.recv(1), b'')
+        answer = b'x' * 600000
+        there.sendall(answer)
+        there.close()
+        self.wait_for(lambda: self.is_waiting(pid), 'it looks again and again')
+        self.assertEqual(rest_of(caller), answer)
+        self.wait_for(lambda: self.has_ended(pid), 'it outlives both sides')
+
+    def test_a_question_comes_whole_to_a_port_that_has_ended_its_own_side(self):
+        caller, there, pid = self.dial()
+        there.shutdown(socket.SHUT_WR)
+        self.assertEqual(caller.recv(1), b'')
+        self.fill(caller, pid)
+        caller.close()
+        # The rest may still be read.
+        self.wait_for(lambda: self.is_waiting(pid), 'it looks again and again')
+        self.assertGreater(len(rest_of(there)), 65536)
+        self.wait_for(lambda: self.has_ended(pid), 'it outlives both sides')
+
+
+def rest_of(connection):
+    parts = []
+    while True:
+        part = connection.recv(65536)
+        if not part:
+            return b''.join(parts)
+        parts.append(part)
 
 
 if __name__ == '__main__':

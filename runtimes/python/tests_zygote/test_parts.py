@@ -141,6 +141,11 @@ class Processes(unittest.TestCase):
         self.assertEqual(process.start_time('self'), process.start_time(os.getpid()))
         self.assertIsNone(process.start_time(2 ** 30))
 
+    def test_a_life_is_named_once_and_its_name_ends_with_the_pid(self):
+        names = {process.life() for _ in range(1000)}
+        self.assertEqual(len(names), 1000)
+        self.assertEqual({name.split('-')[-1] for name in names}, {str(os.getpid())})
+
     def test_descendants_are_children_and_theirs(self):
         table = {1: 0, 2: 1, 3: 2, 4: 3, 5: 1, 6: 0}
         self.assertEqual(sorted(process.descendants(2, table)), [3, 4])

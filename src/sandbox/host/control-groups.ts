@@ -53,9 +53,9 @@ export async function sweepGroups(parents: Iterable<string>): Promise<void> {
   await Promise.all(Array.from(parents, sweep));
 }
 
-/** `<zygote>-<pid>-<number>` */
+/** `<zygote>-<token>-<pid>-<number>`; in those of earlier versions there is no token. */
 function isLeft(name: string): boolean {
-  const pid = /^py[^/]*-(\d+)-\d+$/.exec(name)?.[1];
+  const pid = /^(?:py|program)[^/]*-(\d+)-\d+$/.exec(name)?.[1];
   if (pid === undefined) return false;
   try {
     // Also one that nobody has reaped yet.

@@ -282,11 +282,12 @@ export abstract class HostDriver implements SandboxDriver {
     }
   }
 
-  /** Removes what a start has made that nobody waits for any more. */
-  protected async removeStarted(instanceId: string): Promise<void> {
+  /** Removes what a start has made that nobody waits for any more. False: it has made nothing. */
+  protected async removeStarted(instanceId: string): Promise<boolean> {
     const directory = this.directoryOf(instanceId);
-    if (!(await exists(directory))) return;
+    if (!(await exists(directory))) return false;
     await this.remove(this.handleOf(instanceId, await readState(directory)));
+    return true;
   }
 
   /**

@@ -1,4 +1,6 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,7 +8,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { ownName } from '../../lib/process-name.ts';
 import { FrameSocket } from './frame-socket.ts';
 import type { ProcessSandbox } from './handle.ts';
-import { askToEnd, watchInit } from './init.ts';
+import { askToEnd, endSandbox, watchInit } from './init.ts';
 
 const EXIT = { code: 0, signal: null, oomKilled: false, atMs: 1 };
 
@@ -34,9 +36,20 @@ afterEach(async () => {
   rmSync(directory, { recursive: true });
 });
 
-function sandboxOf(process: ProcessSandbox['init']): ProcessSandbox {
-  const told = { instanceId: 'one', directory, init: process, groups: { paths: {}, versions: {} } };
+function sandboxOf(process: ProcessSandbox['init'], paths: Readonly<Record<string, string>> = {}): ProcessSandbox {
+  const told = { instanceId: 'one', directory, init: process, groups: { paths, versions: {} } };
   return { ...told, address: null, hasOwnNetwork: false, portMappings: [] };
+}
+
+/** A process in what looks like a group. */
+function startInGroup() {
+  const child = spawn('cat', { stdio: ['pipe', 'pipe', 'ignore'] });
+  const group = join(directory, 'group');
+  mkdirSync(group);
+  writeFileSync(join(group, 'cgroup.procs'), `${child.pid}\n`);
+  // A group has nobody in it any more when the last has ended.
+  child.once('exit', () => writeFileSync(join(group, 'cgroup.procs'), ''));
+  return { child, group };
 }
 
 test('who closes does not look whether each sandbox that it watched has ended: those that live on would be looked at for seconds', async () => {
@@ -70,4 +83,24 @@ test('init that ends without a word has told nothing', async () => {
   init.close();
   expect(await asked).toBeNull();
   expect(await watch.ended).toMatchObject({ code: null, signal: 'SIGKILL' });
+});
+
+test('what runs in the groups of a sandbox whose init has ended is killed', async () => {
+  const { child, group } = startInGroup();
+  const exit = once(child, 'exit');
+  await endSandbox(sandboxOf({ ...ownName(), startTime: 0 }, { memory: group }), 0, null);
+  expect(await exit).toEqual([null, 'SIGKILL']);
+});
+
+test('a sandbox of before the machine began anew has no groups: what is in those of its names lives on', async () => {
+  const { child, group } = startInGroup();
+  try {
+    await endSandbox(sandboxOf({ ...ownName(), bootId: 'an earlier one' }, { memory: group }), 0, null);
+    child.stdin.write('are you there');
+    const [said] = await once(child.stdout, 'data');
+    expect(String(said)).toBe('are you there');
+  } finally {
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  }
 });

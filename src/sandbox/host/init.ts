@@ -2,6 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { unavailable } from '../../core/error.ts';
 import { endsWithin, within } from '../../lib/deadline.ts';
+import { currentBootId } from '../../lib/process-name.ts';
 import type { ExitResult } from '../driver.ts';
 import { hasOomKill, killGroups } from './control-groups.ts';
 import { FrameSocket } from './frame-socket.ts';
@@ -105,7 +106,8 @@ export async function endSandbox(
       throw unavailable(`the sandbox of ${sandbox.instanceId} does not end: process ${init.pid}`);
     }
   }
-  await killGroups(sandbox.groups);
+  // What runs in groups of those names since the machine began anew is somebody else's.
+  if (init === null || init.bootId === currentBootId()) await killGroups(sandbox.groups);
 }
 
 /**

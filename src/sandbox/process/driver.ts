@@ -146,7 +146,10 @@ export class ProcessDriver extends HostDriver {
     await this.#zygotes.close();
   }
 
-  /** A zygote that ends, or a worker that dies, in the very moment of a start is worth another try: nothing has begun then. */
+  /**
+   * A zygote that ends, or a worker that dies, in the very moment of a start is worth another try: nothing has begun before it has taken the
+   * instance's directory.
+   */
   async #tryStarts(spec: SandboxSpec, need: ZygoteNeed, zygote: Zygote, signal: AbortSignal): Promise<Started> {
     let serving = zygote;
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
@@ -171,7 +174,7 @@ export class ProcessDriver extends HostDriver {
     }
   }
 
-  /** One start over one connection; null when it ended without an answer. Leaves nothing when it fails. */
+  /** One start over one connection; null when it ended without an answer before it had begun. Leaves nothing when it fails. */
   async #tryStart(spec: SandboxSpec, zygote: Zygote, signal: AbortSignal): Promise<Started | null> {
     if (signal.aborted) throw deadlineExceeded('the sandbox did not start in time');
     const kind = networkKindOf(spec, this.#network.use, zygote.hello.networkMissing ?? null);
@@ -193,7 +196,12 @@ export class ProcessDriver extends HostDriver {
     }
     if (answer?.ok !== true) {
       this.#drop(connection);
-      if (answer === null) return null;
+      if (answer === null) {
+        // Killed with the instance's directory: the code may have begun, and nobody may begin it twice.
+        if (await this.removeStarted(spec.instanceId))
+          throw unavailable(`the sandbox of ${spec.instanceId} ended before it had answered its start`);
+        return null;
+      }
       throw new ServiceError(answer.code as ErrorCode, String(answer.message));
     }
     const file = answer.data as SandboxStateFile;

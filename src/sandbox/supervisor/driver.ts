@@ -195,7 +195,7 @@ export class SupervisorDriver extends HostDriver {
     return this.#swept;
   }
 
-  /** A shim that dies in the very moment of a start is worth another try: nothing has begun then. */
+  /** A shim that dies in the very moment of a start is worth another try: nothing has begun before it has taken the instance's directory. */
   async #tryStarts(spec: SandboxSpec, version: string | null, signal: AbortSignal): Promise<Started> {
     const tooLate = 'the sandbox did not start in time';
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
@@ -212,7 +212,7 @@ export class SupervisorDriver extends HostDriver {
     throw unavailable('supervisord ended the sandbox before it had begun');
   }
 
-  /** One start; null when the shim ended without an answer. Leaves nothing when it fails. */
+  /** One start; null when the shim ended without an answer before it had begun. Leaves nothing when it fails. */
   async #tryStart(spec: SandboxSpec, shim: Shim, signal: AbortSignal): Promise<Started | null> {
     const { program, argv, connection, reply } = shim;
     connection.send({ network: networkKindOf(spec, this.#network.use, shim.hello.networkMissing) });
@@ -230,7 +230,12 @@ export class SupervisorDriver extends HostDriver {
     connection.close();
     if (answer?.ok !== true) {
       await this.#dismiss(shim);
-      if (answer === null) return null;
+      if (answer === null) {
+        // As in a process sandbox: the code may have begun.
+        if (await this.removeStarted(spec.instanceId))
+          throw unavailable(`the sandbox of ${spec.instanceId} ended before it had answered its start`);
+        return null;
+      }
       throw new ServiceError(answer.code as ErrorCode, String(answer.message));
     }
     return {
