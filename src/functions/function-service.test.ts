@@ -276,6 +276,17 @@ describe('sessions', () => {
     await Promise.all([held.result, other.result]);
   });
 
+  it('an interrupt reaches a call that goes on although its session has ended', async () => {
+    const harness = new ServiceHarness();
+    const { result, instance } = await running(harness, { sent });
+    expect(await harness.service.endSession(URN, null, 's1')).toBe(true);
+    expect(await harness.service.interruptSession(URN, null, 's1')).toBe(true);
+    expect(instance.calls[0]?.call.signal?.reason).toBe('interrupt');
+    instance.calls[0]?.finish();
+    await result;
+    expect(await harness.service.interruptSession(URN, null, 's1')).toBe(false);
+  });
+
   it('each interrupt is told, and after it that the caller leaves', async () => {
     const harness = new ServiceHarness();
     const caller = new AbortController();

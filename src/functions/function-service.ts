@@ -184,8 +184,10 @@ export class FunctionService {
   /** Raises an exception in the running calls of a session; false when it is not known. */
   async interruptSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
     const served = await this.#find(urn, tenant);
-    if (!served.service.hasSession(id)) return false;
-    for (const signal of this.#interruptible.get(interruptKey(served.fn.urn, id)) ?? []) signal.interrupt();
+    const running = this.#interruptible.get(interruptKey(served.fn.urn, id));
+    // Calls go on when their instance drains, which its sessions leave at once.
+    if (running === undefined) return served.service.hasSession(id);
+    for (const signal of running) signal.interrupt();
     return true;
   }
 

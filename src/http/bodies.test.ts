@@ -161,10 +161,10 @@ describe('when there is no room for more of a body', () => {
   function budget() {
     const bodies = new Bodies({ maxBytes: 1000, idleMs: 60_000 });
     const ends: Record<string, number | string> = {};
-    const begin = (name: string, bytes: number, onEnd?: () => void) => {
+    const begin = (name: string, bytes: number, onEnd?: () => void, tenant = 'default') => {
       const request = new EventEmitter();
       Object.assign(request, { headers: { 'content-length': '5000' } });
-      bodies.read(request as IncomingMessage, 'default', MEBIBYTE, (error, body) => {
+      bodies.read(request as IncomingMessage, tenant, MEBIBYTE, (error, body) => {
         ends[name] = error === null ? (body?.length ?? 0) : ((error as { statusCode?: number }).statusCode ?? 429);
         onEnd?.();
       });
@@ -192,6 +192,20 @@ describe('when there is no room for more of a body', () => {
       asking.end();
       expect(ends).toEqual({ silent: 408, asking: 690 });
       expect(bodies.heldBytes).toBe(0);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('nothing of another tenant ends for the share of this one', () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    try {
+      const { ends, begin } = budget();
+      const asking = begin('asking', 700);
+      begin('other', 100, undefined, 'another');
+      vi.advanceTimersByTime(STALE_MS);
+      asking.send(90);
+      expect(ends).toEqual({ asking: 429 });
     } finally {
       vi.useRealTimers();
     }

@@ -115,13 +115,15 @@ export class Bodies {
   #hasCapacity(asking: UnfinishedBody, bytes: number): boolean {
     const { maxBytes } = this.#options;
     const { tenant } = asking;
-    const fits = () =>
-      this.#held + bytes <= maxBytes && (this.#heldByTenant.get(tenant) ?? 0) + bytes <= maxBytes * TENANT_SHARE;
+    const fitsAll = () => this.#held + bytes <= maxBytes;
+    const fits = () => fitsAll() && (this.#heldByTenant.get(tenant) ?? 0) + bytes <= maxBytes * TENANT_SHARE;
     if (fits()) return true;
     const nowMs = performance.now();
     for (const body of this.#open) {
       // The one that asks is not stale, however long it was silent: bytes of it are here.
       if (body === asking || nowMs - body.movedMs < STALE_MS) continue;
+      // What others hold makes no room in this tenant's share.
+      if (body.tenant !== tenant && fitsAll()) continue;
       this.#end(body, new BodyError(408, 'the body of the request did not arrive in time'));
       if (fits()) return true;
     }

@@ -76,7 +76,7 @@ describe('what a Node.js does before its orders come', () => {
     ['asks it to load code', STRANGER],
     ['says nothing', SILENT],
   ])('a stranger who %s has no part in it, and is not there any more afterwards', async (_way, code) => {
-    const { stdout } = await promisify(execFile)(process.execPath, ['-e', code]);
+    const { stdout } = await promisify(execFile)(process.execPath, ['-e', code], { timeout: 20_000 });
     expect(JSON.parse(stdout)).toEqual({ isAnswered: true, refused: true });
   });
 });
