@@ -15,6 +15,7 @@ describeWith(['postgres'], 'nodes that nobody waits for any more', () => {
   afterAll(() => replicas.close());
 
   const living: { id: string }[] = [];
+  let livesForMs = 60_000;
   const log = { info: () => undefined, warn: () => undefined };
   /** Looks once, and sweeps nothing. */
   async function look(): Promise<LostNodes> {
@@ -22,7 +23,7 @@ describeWith(['postgres'], 'nodes that nobody waits for any more', () => {
       database: replicas.database,
       writes: {} as DurableWrites,
       shards: { holds: () => false, fence: () => null },
-      membership: { living: () => living as never },
+      membership: { living: () => living as never, livesForMs: () => livesForMs },
       nodeId: 'self',
       onGivenUp: () => undefined,
       lostMs: 60_000,
@@ -52,5 +53,14 @@ describeWith(['postgres'], 'nodes that nobody waits for any more', () => {
     expect(lost.isLost('gone')).toBe(true);
     living.push({ id: 'gone' });
     expect(lost.isLost('gone')).toBe(false);
+    living.pop();
+  });
+
+  test('who has joined a moment ago takes nobody for lost: while the database was away no node could say that it lives', async () => {
+    await has('silent');
+    livesForMs = 59_999;
+    expect((await look()).isLost('silent')).toBe(false);
+    livesForMs = 60_000;
+    expect((await look()).isLost('silent')).toBe(true);
   });
 });

@@ -10,9 +10,9 @@ export interface LostNodesOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
   readonly shards: Pick<Shards, 'holds' | 'fence'>;
-  readonly membership: Pick<Membership, 'living'>;
+  readonly membership: Pick<Membership, 'living' | 'livesForMs'>;
   readonly nodeId: string;
-  /** How long a dead node is waited for. */
+  /** How long a dead node is waited for, from when this one could have seen it. */
   readonly lostMs: number;
   /** What a lost node had has been given up, or is looked after by this one from now on. */
   readonly onGivenUp: () => void;
@@ -49,7 +49,12 @@ export class LostNodes {
 
   /** Never rejects. */
   async #look(): Promise<void> {
-    const { database, shards, lostMs, log } = this.#options;
+    const { database, shards, membership, lostMs, log } = this.#options;
+    // Only time counts in which the others could have told that they live: while the database is away nobody can.
+    if (membership.livesForMs() < lostMs) {
+      this.#lost = new Set();
+      return;
+    }
     try {
       // In this order: a node that owns something has joined before, so that it is awaited unless it died long ago.
       const owning = await listOwningNodes(database);

@@ -39,6 +39,7 @@ export class NodeMembership implements Membership {
   readonly #beats: Rounds;
   #life: NodeLife | null = null;
   #lastEpoch: number | null = null;
+  #joinedMs = 0;
   #sentMs = Number.NEGATIVE_INFINITY;
   #validUntilMs = Number.NEGATIVE_INFINITY;
   #expiry: NodeJS.Timeout | undefined;
@@ -84,6 +85,10 @@ export class NodeMembership implements Membership {
 
   living(): readonly LivingNode[] {
     return this.#living;
+  }
+
+  livesForMs(): number {
+    return this.isMember() ? performance.now() - this.#joinedMs : 0;
   }
 
   heartbeatAgeMs(): number {
@@ -171,6 +176,7 @@ export class NodeMembership implements Membership {
     }
     this.#lastEpoch = epoch;
     this.#life = { nodeId: self.id, nodeEpoch: epoch };
+    this.#joinedMs = sentMs;
     this.#prolong(this.#life, sentMs);
     this.#log.info({ nodeId: self.id, epoch }, 'joined the cluster');
   }

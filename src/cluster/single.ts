@@ -7,7 +7,13 @@ export function singleReplica(self: Joining): Cluster {
   let owner: LeaseOwner | null = null;
   return {
     nodeId: self.id,
-    membership: { isMember: () => true, fence: () => null, living: () => nodes, heartbeatAgeMs: () => 0 },
+    membership: {
+      isMember: () => true,
+      fence: () => null,
+      living: () => nodes,
+      livesForMs: () => performance.now(),
+      heartbeatAgeMs: () => 0,
+    },
     shards: {
       holds: () => true,
       fence: () => null,

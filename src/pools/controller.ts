@@ -68,6 +68,7 @@ export class PoolController {
   #openings = 0;
   #running: Promise<void> | null = null;
   #timer: NodeJS.Timeout | undefined;
+  /** By the clock of `performance`, as the timer is: that of the machine may jump. */
   #timerAtMs = Number.POSITIVE_INFINITY;
   readonly #closing = new AbortController();
   #end: () => void = () => undefined;
@@ -98,10 +99,12 @@ export class PoolController {
   }
 
   #wakeAt(atMs: number): void {
-    if (this.#closing.signal.aborted || atMs >= this.#timerAtMs) return;
-    clearTimeout(this.#timer);
-    this.#timerAtMs = atMs;
+    if (this.#closing.signal.aborted || atMs === Number.POSITIVE_INFINITY) return;
     const waitMs = Math.min(Math.max(SETTLE_MS, atMs - Date.now()), LONGEST_TIMER_MS);
+    const dueMs = performance.now() + waitMs;
+    if (dueMs >= this.#timerAtMs) return;
+    clearTimeout(this.#timer);
+    this.#timerAtMs = dueMs;
     this.#timer = setTimeout(() => {
       this.#timerAtMs = Number.POSITIVE_INFINITY;
       // What comes meanwhile is seen when this one has ended.

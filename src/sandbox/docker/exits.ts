@@ -24,6 +24,7 @@ interface Watched {
   /** Somebody else has. */
   isStopped: boolean;
   resolve(exit: ExitResult): void;
+  reject(error: Error): void;
 }
 
 /**
@@ -71,8 +72,9 @@ export class Exits {
       await this.open();
       await this.#look(container);
     } catch (error) {
-      this.#watched.delete(container);
-      throw error;
+      if (this.#watched.get(container) === watched) this.#watched.delete(container);
+      // To others who wait for it, too: each tries again.
+      watched.reject(error as Error);
     }
     return await watched.promise;
   }
@@ -98,10 +100,13 @@ export class Exits {
 
   #watch(container: string): Watched {
     let resolve!: (exit: ExitResult) => void;
-    const promise = new Promise<ExitResult>(settle => {
+    let reject!: (error: Error) => void;
+    const promise = new Promise<ExitResult>((settle, fail) => {
       resolve = settle;
+      reject = fail;
     });
-    const watched: Watched = { promise, resolve, isEndedByUs: false, isStopped: false };
+    promise.catch(() => undefined);
+    const watched: Watched = { promise, resolve, reject, isEndedByUs: false, isStopped: false };
     this.#watched.set(container, watched);
     return watched;
   }

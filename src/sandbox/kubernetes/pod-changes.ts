@@ -70,11 +70,18 @@ export class PodChanges {
       return { isOurs: true, pod: now };
     } catch (error) {
       const status = statusOf(error);
-      if (status === NOT_FOUND || status === CONFLICT) return { isOurs: false };
+      if (status === NOT_FOUND) return { isOurs: false };
+      // Somebody else was faster; or a patch that was made lost its answer with its connection, and was sent once more.
+      if (status === CONFLICT) return await this.#hasClaimed(name, instanceId);
       // Refused for good; otherwise the answer may have been lost behind a patch that was made.
       if (status !== undefined && status < 500) return { isOurs: false, error: error as Error };
       return await this.#lookAt(name, instanceId, error as Error);
     }
+  }
+
+  async #hasClaimed(name: string, instanceId: string): Promise<Outcome> {
+    const seen = await this.#lookAt(name, instanceId).catch((): Outcome => ({ isOurs: false }));
+    return seen.isOurs ? seen : { isOurs: false };
   }
 
   async release(pod: V1Pod, isClean: boolean): Promise<void> {
@@ -88,10 +95,10 @@ export class PodChanges {
   }
 
   /** What became of a patch whose answer is not known. */
-  async #lookAt(name: string, instanceId: string, error: Error): Promise<Outcome> {
+  async #lookAt(name: string, instanceId: string, error?: Error): Promise<Outcome> {
     const path = this.#path(name);
     const now = await unless([NOT_FOUND], () => this.#request<V1Pod>(`show the pod ${name}`, { path }));
-    if (now?.metadata?.labels?.[LABEL_INSTANCE] !== instanceId) return { isOurs: false, error };
+    if (now?.metadata?.labels?.[LABEL_INSTANCE] !== instanceId) return { isOurs: false, ...(error && { error }) };
     this.#options.pods.learn(now);
     return { isOurs: true, pod: now };
   }

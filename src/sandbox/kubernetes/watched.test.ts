@@ -166,6 +166,29 @@ describe('what is watched', () => {
     },
   );
 
+  test('what is made while everything is listed again is not in the list, and not gone either', async () => {
+    await watched.open();
+    await watching();
+    const gone: string[] = [];
+    watched.subscribe((name, now) => {
+      if (now === undefined) gone.push(name);
+    });
+    api.answers.push(
+      (_request, response) => void response.writeHead(410).end(JSON.stringify({ reason: 'Gone', message: 'too old' })),
+      (_request, response) => {
+        const list = { metadata: { resourceVersion: String(api.version) }, items: [...api.objects.values()] };
+        // Made behind the version of the list, and known from the answer.
+        api.set('second');
+        watched.learn(api.objects.get('second') as KubernetesObject);
+        response.end(JSON.stringify(list));
+      },
+    );
+    api.objects.delete('first');
+    api.hangUp();
+    await vi.waitFor(() => expect(names()).toEqual(['second']), PATIENCE);
+    expect(gone).toEqual(['first']);
+  });
+
   test('nothing is forgotten while the API server is away, and it says that it is', async () => {
     await watched.open();
     await watching();

@@ -159,7 +159,11 @@ export class Watched<T extends KubernetesObject> {
       }
       token = page.metadata.continue ?? '';
       if (token !== '') continue;
-      for (const name of [...this.#objects.keys()]) if (!seen.has(name)) this.#drop(name);
+      const listed = Number(page.metadata.resourceVersion);
+      for (const [name, object] of [...this.#objects]) {
+        // One that was made since is not in the list; its end would come over the watch, which begins with this list.
+        if (!seen.has(name) && !(versionOf(object) > listed)) this.#drop(name);
+      }
       this.#version = page.metadata.resourceVersion;
       this.#problem = null;
       this.#isListed = true;
