@@ -145,7 +145,7 @@ export class Agents implements AgentInstances {
       ended: sandbox => this.#give(sandbox),
       exiting: (record, reason, exitCode) => this.#restarts.planned(record, reason, exitCode),
       exited: sandbox => void this.#restarts.ended(sandbox),
-      looked: () => this.resumeRestarts(),
+      looked: () => this.#restarts.resume(),
     });
   }
 
@@ -157,11 +157,6 @@ export class Agents implements AgentInstances {
     for (const stored of agents) {
       if (stored.status !== 'FAILED') this.#code.hold(stored, toInstance(stored).spec);
     }
-  }
-
-  /** Goes on with the restarts by policies that rows of this node name and that nobody waits for here. Happens after each look at everything. */
-  async resumeRestarts(): Promise<void> {
-    await this.#restarts.resume();
   }
 
   get liveInstances(): number {
@@ -339,7 +334,9 @@ export class Agents implements AgentInstances {
     try {
       return await this.#instances.intend(intent, identity);
     } catch (error) {
-      await this.#instances.undo(intent, error);
+      // Once: many creates fail together. What is there all the same is forgotten by a look at everything.
+      await this.#instances.rows.end(intent, 'forgotten', messageOf(error)).catch(() => undefined);
+      this.#instances.reconcileSoon();
       throw error;
     }
   }

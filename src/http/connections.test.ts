@@ -149,6 +149,25 @@ test('a request that was sent ahead and has not begun is answered when the servi
   expect(frontend.requests.map(({ method }) => method)).toEqual(['POST', 'GET']);
 });
 
+test('a call hears that its caller left, although a large request waits behind it on its connection', async () => {
+  await using frontend = testFrontend();
+  const { id } = frontend.instances.put(newInstance(SPEC));
+  const [begun, left] = [deferred(), deferred()];
+  frontend.instances.onInvoke = async ({ signal, body }) => {
+    signal?.addEventListener('abort', () => left.resolve());
+    begun.resolve();
+    await left.promise;
+    return { ok: true, data: body, runMicros: 1 };
+  };
+  const socket = await connect(await frontend.listen());
+  socket.write(`POST /api/agent/${id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n7`);
+  await begun.promise;
+  const bytes = 1_000_000;
+  const head = 'POST /api/agent HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json';
+  socket.write(`${head}\r\nContent-Length: ${bytes}\r\n\r\n${' '.repeat(bytes)}`, () => socket.destroy());
+  await left.promise;
+});
+
 test('answers that wait behind another one learn once that their connection is gone, and a request behind that does not begin', async () => {
   const server = createServer();
   const connections = new Connections(server, 1000);

@@ -278,7 +278,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     try {
       addresses?.turn(request);
       if (fastPath.take(request, response)) return;
-      if (response.socket !== null) route(request, response);
+      if (response.socket !== null || hasBody(request)) route(request, response);
       else inTurn(response, () => routeLater(request, response));
     } catch (error) {
       fault(error, request, response);
@@ -343,6 +343,11 @@ function noSchemas(): never {
 /** A browser that goes somewhere says so by name; other callers take anything. */
 function asksForPage({ headers }: FastifyRequest): boolean {
   return headers.accept?.includes('text/html') === true;
+}
+
+/** A body that nobody reads stops the reading of its connection: what runs on it would not hear that its caller left. */
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 /**

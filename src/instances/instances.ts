@@ -175,8 +175,8 @@ export class Instances {
   async recorded(id?: string): Promise<void> {
     if (id !== undefined) {
       const ending = this.#endings.get(id);
-      if (ending !== undefined) await endsWithin(ending, RECORDED_MS);
-      else if (this.#records.isWaiting(id)) await endsWithin(this.#records.settle(id), RECORDED_MS);
+      if (ending !== undefined || this.#records.isWaiting(id))
+        await endsWithin(ending ?? this.#records.settle(id), RECORDED_MS);
       return;
     }
     if (this.#records.isEmpty && this.#following.size === 0 && this.#endings.size === 0) return;
@@ -446,8 +446,11 @@ export class Instances {
             ...(keepsSandbox ? {} : { handle: null, sandbox: NO_SANDBOX }),
           });
     const release = this.hold(record.id);
-    const written = untilWritten(undone, this.#closing.signal, () => undefined);
-    await endsWithin(this.#unlessWritten(record.id, written).finally(release), RECORDED_MS);
+    const tried = untilWritten(undone, this.#closing.signal, () => undefined);
+    const written = this.#unlessWritten(record.id, tried).finally(release);
+    const isInTime = await endsWithin(written, RECORDED_MS);
+    // Nobody waits for it any more; or it runs, by a write whose answer was lost: a look at everything finds out what follows.
+    if (!isInTime || (record.epoch > 1 && !(await written))) void written.then(() => this.#reconciler.soon());
   }
 
   /** That it runs may be written although nobody heard so: its caller was told that it does not. */

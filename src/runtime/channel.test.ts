@@ -282,6 +282,16 @@ test('of a call that has waited before, the rest of its time is left, and its fa
   channel.close();
 });
 
+test('a call that was interrupted before it had a connection is told so behind its CALL', async () => {
+  const channel = await open();
+  const signal = { aborted: false, reason: 'interrupt', addEventListener: vi.fn(), removeEventListener: vi.fn() };
+  const call = channel.call({ ...CALL, signal });
+  await vi.waitFor(() => expect(runtime.frames.map(({ type }) => type)).toContain(FRAME.CANCEL));
+  expect(runtime.frames.map(({ type }) => type)).toEqual([FRAME.CALL, FRAME.CANCEL]);
+  channel.close();
+  await expect(call).rejects.toBeInstanceOf(ChannelClosed);
+});
+
 test('small and large bodies arrive whole and in the order of the calls', async () => {
   const channel = await open();
   runtime.onFrame = (frame, socket) => {
@@ -366,8 +376,9 @@ test('a caller that goes away cancels, one that interrupts waits for the answer'
 test('each interrupt is told to the runtime, and then that the caller went away', async () => {
   const channel = await open();
   runtime.onFrame = () => undefined;
-  const signal = Object.assign(new EventTarget(), { aborted: false, reason: 'interrupt' as unknown });
+  const signal = Object.assign(new EventTarget(), { aborted: false, reason: undefined as unknown });
   const call = channel.call({ ...CALL, signal });
+  signal.reason = 'interrupt';
   signal.dispatchEvent(new Event('abort'));
   signal.dispatchEvent(new Event('abort'));
   signal.aborted = true;

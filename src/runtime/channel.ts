@@ -200,6 +200,8 @@ export class Channel {
       const callId = this.#pending.nextId(this.#isAbandoned);
       this.#pending.add(new OpenCall(callId, call, this.#owner, resolve, reject));
       this.#batch.add(callId, header, headerBytes, call.body);
+      // While it waited for its connection nobody listened.
+      if (call.signal?.reason === 'interrupt') this.#cancel(callId, 'interrupt');
     });
   }
 

@@ -168,6 +168,23 @@ describe('the row of a create', () => {
       expect(await harness.value(id)).toBe(1);
     });
 
+    test('is one that has ended, where it was that of a restart: its sandbox has gone', async () => {
+      await using harness = await Harness.open({ rowsFollow: undefined });
+      const id = await harness.create('a');
+      const { rows: written } = harness.instances;
+      const move = written.move.bind(written);
+      vi.spyOn(written, 'move').mockImplementation(async (...event) => {
+        const isWritten = await move(...event);
+        if (event[1] !== 'started') return isWritten;
+        vi.mocked(written.move).mockRestore();
+        vi.spyOn(written, 'find').mockRejectedValueOnce(unavailable('the database is away'));
+        throw lost;
+      });
+      await expect(harness.agents.restart(TENANT, id)).rejects.toBe(lost);
+      await vi.waitFor(async () => expect(await rows(harness)).toMatchObject([{ status: 'FAILED' }]), 10_000);
+      expect(harness.driver.runningIds).toEqual([]);
+    });
+
     test('goes with its sandbox, where nothing can be seen at that moment', async () => {
       await using harness = await Harness.open({ rowsFollow: undefined });
       loses(harness.instances.rows, 'move');
