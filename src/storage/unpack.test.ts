@@ -1,8 +1,9 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtemp, readFile, readlink, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, readlink, realpath, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
+import fc from 'fast-check';
 import tar from 'tar-stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { unpack } from './unpack.ts';
@@ -287,6 +288,17 @@ describe('unpack', () => {
       ['to an absolute path', [['l', '/etc']]],
       ['from below', [['a/b/l', '../../../x']]],
       ['to nothing', [['l', '']]],
+      ['up behind a name', [['a/l', 'b/../c']]],
+      ['up behind a name of dots only', [['a/l', '.../../x']]],
+      ['up behind many of them', [['x', '.../..../.../..../../..']]],
+      ['further up than it is deep, by more than one way', [['a/b/l', './..//.././../x']]],
+      [
+        'through a link whose name is of dots only',
+        [
+          ['.../....', '..'],
+          ['x', '.../..../.../..../.../..../../..'],
+        ],
+      ],
       [
         'through another link',
         [
@@ -326,6 +338,53 @@ describe('unpack', () => {
       const to = await target();
       const file = await linked(...entries);
       await expect(unpack(file, to, KEPT)).rejects.toMatchObject({ code: 'failed_precondition' });
+    });
+
+    it('lead nowhere else, whatever names and links they go through', async () => {
+      const name = fc.constantFrom('...', '....', '.a', 'b');
+      const links = fc.array(
+        fc.tuple(
+          fc.array(name, { minLength: 1, maxLength: 3 }),
+          fc.array(fc.oneof(name, fc.constantFrom('.', '..', '')), { minLength: 1, maxLength: 6 }),
+        ),
+        { minLength: 1, maxLength: 4 },
+      );
+      const many = { maxBytes: 1000, maxEntries: 100, links: 'kept' as const };
+      let made = 0;
+      await fc.assert(
+        fc.asyncProperty(links, async all => {
+          const to = await realpath(await target());
+          const paths = all.map(([path, leads]) => [path.join('/'), leads.join('/')] as const);
+          const error = await unpack(await linked(...paths), to, many).catch((thrown: unknown) => thrown);
+          if (error !== undefined) return void expect(error).toMatchObject({ code: 'failed_precondition' });
+          for (const [path] of paths) {
+            // One that leads to nothing, or in a circle, leads nowhere.
+            const found = await realpath(join(to, path)).catch(() => to);
+            expect(`${found}/`.startsWith(`${to}/`)).toBe(true);
+            made += 1;
+          }
+        }),
+        { numRuns: 150 },
+      );
+      expect(made).toBeGreaterThan(10);
+    });
+
+    it('go up from where they are, and then down', async () => {
+      const to = await target();
+      const file = await linked(['.../real', null], ['a/.b/l', './.././..//.../real'], ['a/root', '..']);
+      await unpack(file, to, { ...KEPT, maxEntries: 10 });
+      expect(await readFile(join(to, 'a/.b/l'), 'utf8')).toBe('x');
+      expect(await readFile(join(to, 'a/root/.../real'), 'utf8')).toBe('x');
+    });
+
+    it('lead to no more characters than a path may have, in a tar as in a zip', async () => {
+      const to = 'a/'.repeat(2049);
+      const refused = '"l" is a link to more than 4096 characters';
+      await expect(unpack(await linked(['l', to]), await target(), { ...KEPT, maxBytes: 1e6 })).rejects.toThrow(
+        refused,
+      );
+      const archive = zip([{ name: 'l', content: to, mode: 0o120777 }]);
+      await expect(unpack(archive, await target(), { ...KEPT, maxBytes: 1e6 })).rejects.toThrow(refused);
     });
 
     it('a zip has them as files of their own kind', async () => {

@@ -114,7 +114,7 @@ async function textOf(
   { fileName, uncompressedSize }: ZipEntry,
   streams: readonly [Readable, ...Transform[]],
 ): Promise<string> {
-  if (uncompressedSize > LIMITS.hostPathChars) throw refuse(fileName, 'is a link that leads too far');
+  if (uncompressedSize > LIMITS.hostPathChars) throw tooLongLink(fileName);
   const chunks: Buffer[] = [];
   const keep = new Writable({
     write(chunk: Buffer, _encoding, done) {
@@ -220,10 +220,8 @@ class Writer {
 
   link(name: string, target: string): void {
     const { path } = this.#admit(name, 'link', false);
-    const leadsTo = normalizePath(join(dirname(path), target));
-    // `..` behind a name would count from where that name leads, if it is a link too.
-    const isPlain = target !== '' && !target.includes('\0') && !/[^./][^/]*\/(.*\/)?\.\.(\/|$)/.test(target);
-    if (!isPlain || target.startsWith('/') || leadsTo.split('/').includes('..')) {
+    if (target.length > LIMITS.hostPathChars) throw tooLongLink(name);
+    if (!staysInside(path, target)) {
       throw refuse(name, `is a link that leads out of the archive, to ${JSON.stringify(target.slice(0, 80))}`);
     }
     if (this.#links.has(path)) throw refuse(name, 'is in it twice');
@@ -277,6 +275,24 @@ class Writer {
   }
 }
 
+/**
+ * Whether a link at `path` leads to something in the archive, whatever other links there are: it may go up first, no further than its own directory
+ * is deep, and then only down. That directory is a real one (`makeLinks`), so each link that is met on the way begins as deep as its own path
+ * says, and leaves the archive no more than this one. `..` behind a name would count from where that name leads, if it is a link too.
+ */
+function staysInside(path: string, target: string): boolean {
+  if (target === '' || target.startsWith('/') || target.includes('\0')) return false;
+  let up = 0;
+  let goesDown = false;
+  for (const name of target.split('/')) {
+    if (name === '' || name === '.') continue;
+    if (name !== '..') goesDown = true;
+    else if (goesDown) return false;
+    else up += 1;
+  }
+  return up < path.split('/').length;
+}
+
 /** `a/b` → `a`, `a/b` */
 function parentsAnd(path: string): readonly string[] {
   const names = path.split('/');
@@ -285,6 +301,10 @@ function parentsAnd(path: string): readonly string[] {
 
 function tooLarge(maxBytes: number): ServiceError {
   return failedPrecondition(`the archive is larger than ${maxBytes} bytes when unpacked`);
+}
+
+function tooLongLink(name: string): ServiceError {
+  return refuse(name, `is a link to more than ${LIMITS.hostPathChars} characters`);
 }
 
 function refuse(name: string, why: string): ServiceError {
