@@ -8,6 +8,7 @@ import tar from 'tar-stream';
 import yauzl, { type Entry as ZipEntry, type ZipFile } from 'yauzl';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
+import { boundHeaders } from './tar-headers.ts';
 
 export interface UnpackLimits {
   /** Bytes of all files together, unpacked. */
@@ -148,7 +149,7 @@ function checked({ fileName, uncompressedSize, crc32: expected }: ZipEntry): Tra
 
 async function unpackTarGz(archive: string, writer: Writer, limits: UnpackLimits): Promise<void> {
   const extract = tar.extract();
-  const reading = pipeline(createReadStream(archive), createGunzip(), writer.boundWhole(), extract);
+  const reading = pipeline(createReadStream(archive), createGunzip(), writer.boundWhole(), boundHeaders(), extract);
   // Its failure is the iterator's failure too; this only keeps it from being unhandled when we stop first.
   reading.catch(() => undefined);
   for await (const entry of extract) {
@@ -225,6 +226,9 @@ class Writer {
       throw refuse(name, `is a link that leads out of the archive, to ${JSON.stringify(target.slice(0, 80))}`);
     }
     if (this.#links.has(path)) throw refuse(name, 'is in it twice');
+    // All are in memory until the end.
+    this.#bytes += target.length;
+    if (this.#bytes > this.#limits.maxBytes) throw tooLarge(this.#limits.maxBytes);
     this.#links.set(path, target);
   }
 
@@ -261,13 +265,13 @@ class Writer {
   #admit(name: string, kind: Entry['kind'], executable: boolean): Entry {
     this.#count();
     if (name === '') throw refuse(name, 'has no name');
+    if (name.length > MAX_NAME_CHARS)
+      throw refuse(`${name.slice(0, 80)}…`, `has more than ${MAX_NAME_CHARS} characters`);
     if (name.startsWith('/') || name.includes('\\') || name.includes('\0') || name.split('/').includes('..')) {
       throw refuse(name, 'leads out of its directory');
     }
     if (CONTROL_CHARACTER.test(name)) throw refuse(name, 'has a control character in its name');
     const path = normalizePath(name).replace(/\/$/, '');
-    if (name.length > MAX_NAME_CHARS)
-      throw refuse(`${name.slice(0, 80)}…`, `has more than ${MAX_NAME_CHARS} characters`);
     if (path.split('/').length > LIMITS.treeDepth + 1) {
       throw refuse(`${name.slice(0, 80)}…`, `is more than ${LIMITS.treeDepth} directories deep`);
     }
