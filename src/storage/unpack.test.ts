@@ -1,11 +1,12 @@
 import { execFileSync } from 'node:child_process';
+import { readdirSync, readlinkSync } from 'node:fs';
 import { mkdtemp, readFile, readlink, realpath, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import tar from 'tar-stream';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { unpack } from './unpack.ts';
 
 const LIMITS = { maxBytes: 1000, maxEntries: 5 };
@@ -24,14 +25,14 @@ function zip(entries: { name: string; content?: string; mode?: number }[], compr
   const program = `
 import json, sys, zipfile
 with zipfile.ZipFile(sys.argv[1], 'w') as z:
-    for e in json.loads(sys.argv[2]):
+    for e in json.load(sys.stdin):
         info = zipfile.ZipInfo(e['name'])
         info.create_system = 3
         info.external_attr = e.get('mode', 0o100644) << 16
-        info.compress_type = zipfile.ZIP_DEFLATED if sys.argv[3] == 'true' else zipfile.ZIP_STORED
+        info.compress_type = zipfile.ZIP_DEFLATED if sys.argv[2] == 'true' else zipfile.ZIP_STORED
         z.writestr(info, e.get('content', ''))
 `;
-  execFileSync('python3', ['-c', program, path, JSON.stringify(entries), String(compress)]);
+  execFileSync('python3', ['-W', 'ignore', '-c', program, path, String(compress)], { input: JSON.stringify(entries) });
   return path;
 }
 
@@ -255,6 +256,67 @@ describe('unpack', () => {
     const file = join(directory, 'x');
     await writeFile(file, Buffer.concat([Buffer.from([0x1f, 0x8b]), Buffer.from('broken')]));
     await expect(unpack(file, await target(), LIMITS)).rejects.toThrow('cannot be read');
+  });
+
+  describe('a zip that is refused', () => {
+    /** How often this process has it open. */
+    const openings = (archive: string) =>
+      readdirSync('/proc/self/fd').filter(fd => {
+        try {
+          return readlinkSync(`/proc/self/fd/${fd}`) === archive;
+        } catch {
+          return false;
+        }
+      }).length;
+    const link = (content: string) => ({ name: 'l', content, mode: 0o120777 });
+    // More than a stream reads ahead.
+    const large = 'x'.repeat(300_000);
+
+    it.each([
+      ['for a name', [{ name: 'é\nb', content: large }]],
+      ['for too many entries', Array.from({ length: 6 }, (_, index) => ({ name: `f${index}`, content: large }))],
+      [
+        'for a file that is a directory too',
+        [
+          { name: 'a', content: 'x' },
+          { name: 'a/b', content: large },
+        ],
+      ],
+      [
+        'for a file that is in it twice',
+        [
+          { name: 'a', content: 'x' },
+          { name: 'a', content: large },
+        ],
+      ],
+      ['for its bytes', [{ name: 'a', content: `${large}${large}` }]],
+      ['for a link with a target that is too long', [link(large)]],
+      ['for a link that leads out', [link('..')]],
+      ['for a link with a bad name', [{ ...link(large), name: '../l' }]],
+      ['for a link that is in it twice', [link('a'), link('a')]],
+    ])('is closed, so that its space is free once it is removed: %s', async (_title, entries) => {
+      for (const compress of [false, true]) {
+        const archive = zip(entries, compress);
+        const kept = { maxBytes: 500_000, maxEntries: 5, links: 'kept' as const };
+        await expect(unpack(archive, await target(), kept)).rejects.toMatchObject({ code: 'failed_precondition' });
+        await vi.waitFor(() => expect(openings(archive)).toBe(0));
+      }
+    });
+
+    it('for its checksum or its method is closed too', async () => {
+      for (const [offset, value] of [
+        [16, 1],
+        [10, 99],
+        [42, 9],
+      ] as const) {
+        const archive = zip([{ name: 'a', content: large }], true);
+        const bytes = await readFile(archive);
+        bytes[bytes.indexOf('PK\x01\x02', 0, 'latin1') + offset] = value;
+        await writeFile(archive, bytes);
+        await expect(unpack(archive, await target(), { ...LIMITS, maxBytes: 1e6 })).rejects.toThrow();
+        await vi.waitFor(() => expect(openings(archive)).toBe(0));
+      }
+    });
   });
 
   describe('links that are kept', () => {

@@ -86,20 +86,23 @@ async function unpackZip(archive: string, writer: Writer, limits: UnpackLimits):
       const mode = entry.externalFileAttributes >>> 16;
       const type = mode & 0o170000;
       if (type === 0o120000 && limits.links === 'kept') {
-        writer.link(entry.fileName, await textOf(entry, await contentOf(zip, entry)));
+        await writer.link(entry.fileName, () => textOf(zip, entry));
         continue;
       }
       if (type !== 0 && type !== 0o100000 && type !== 0o040000)
         throw refuse(entry.fileName, 'is neither a file nor a directory');
       if (entry.fileName.endsWith('/')) await writer.directory(entry.fileName);
-      else await writer.file(entry.fileName, (mode & 0o111) !== 0, await contentOf(zip, entry));
+      else await writer.file(entry.fileName, (mode & 0o111) !== 0, () => contentOf(zip, entry));
     }
   } finally {
     zip.close();
   }
 }
 
-/** Raw from the library: an error of its own inflating streams can reach nobody, and would end the service. */
+/**
+ * Raw from the library: an error of its own inflating streams can reach nobody, and would end the service. It holds the archive open until it has
+ * ended or is destroyed, also when the archive is closed: only for who gives it to a pipeline at once.
+ */
 async function contentOf(zip: ZipFile, entry: ZipEntry): Promise<readonly [Readable, ...Transform[]]> {
   const { fileName, compressionMethod } = entry;
   if (entry.isEncrypted()) throw refuse(fileName, 'is encrypted');
@@ -111,11 +114,8 @@ async function contentOf(zip: ZipFile, entry: ZipEntry): Promise<readonly [Reada
 }
 
 /** Where a link of a zip leads is its content. */
-async function textOf(
-  { fileName, uncompressedSize }: ZipEntry,
-  streams: readonly [Readable, ...Transform[]],
-): Promise<string> {
-  if (uncompressedSize > LIMITS.hostPathChars) throw tooLongLink(fileName);
+async function textOf(zip: ZipFile, entry: ZipEntry): Promise<string> {
+  if (entry.uncompressedSize > LIMITS.hostPathChars) throw tooLongLink(entry.fileName);
   const chunks: Buffer[] = [];
   const keep = new Writable({
     write(chunk: Buffer, _encoding, done) {
@@ -123,7 +123,7 @@ async function textOf(
       done();
     },
   });
-  await pipeline([...streams, keep]);
+  await pipeline([...(await contentOf(zip, entry)), keep]);
   return Buffer.concat(chunks).toString('utf8');
 }
 
@@ -158,9 +158,9 @@ async function unpackTarGz(archive: string, writer: Writer, limits: UnpackLimits
       await writer.directory(name);
       entry.resume();
     } else if (type === 'file' || type === 'contiguous-file') {
-      await writer.file(name, ((mode ?? 0) & 0o111) !== 0, [entry as unknown as Readable]);
+      await writer.file(name, ((mode ?? 0) & 0o111) !== 0, async () => [entry as unknown as Readable]);
     } else if (type === 'symlink' && limits.links === 'kept') {
-      writer.link(name, linkname ?? '');
+      await writer.link(name, async () => linkname ?? '');
       entry.resume();
     } else {
       throw refuse(name, `is a ${type}`);
@@ -200,7 +200,12 @@ class Writer {
     await this.#makeDirectory(entry.path, name, entry.path);
   }
 
-  async file(name: string, executable: boolean, content: readonly [Readable, ...Transform[]]): Promise<void> {
+  /** `read` begins to read the content, which happens only when nothing but the content can be wrong any more. */
+  async file(
+    name: string,
+    executable: boolean,
+    read: () => Promise<readonly [Readable, ...Transform[]]>,
+  ): Promise<void> {
     const entry = this.#admit(name, 'file', executable);
     const path = join(this.#target, entry.path);
     await this.#makeDirectory(dirname(entry.path), name);
@@ -212,6 +217,7 @@ class Writer {
         } else done(null, chunk);
       },
     });
+    const content = await read();
     // `wx`: two entries of one name are refused, so that the second cannot write through what the first made.
     await pipeline([...content, count, createWriteStream(path, { flags: 'wx', mode: 0o644 })]).catch(error => {
       throw isThere(error) ? refuse(name, 'is in it twice') : error;
@@ -219,8 +225,10 @@ class Writer {
     if (entry.executable) await chmod(path, 0o755);
   }
 
-  link(name: string, target: string): void {
+  /** `read` says where it leads. */
+  async link(name: string, read: () => Promise<string>): Promise<void> {
     const { path } = this.#admit(name, 'link', false);
+    const target = await read();
     if (target.length > LIMITS.hostPathChars) throw tooLongLink(name);
     if (!staysInside(path, target)) {
       throw refuse(name, `is a link that leads out of the archive, to ${JSON.stringify(target.slice(0, 80))}`);
