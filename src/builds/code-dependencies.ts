@@ -12,7 +12,7 @@ import type { MountSpec } from '../core/mount.ts';
 import { runsInCluster } from '../core/sandbox-types.ts';
 import type { InstanceLog } from '../instances/contract.ts';
 import { withLayer } from '../instances/layer.ts';
-import { type OpenedPath, openEntry, openPath } from '../lib/opened-path.ts';
+import { findPath, type OpenedPath, openEntry, openPath } from '../lib/opened-path.ts';
 import { Rounds } from '../lib/rounds.ts';
 import { BuildRecords } from './build-records.ts';
 import { Layers, type LayersOptions, type Recipe } from './layers.ts';
@@ -310,7 +310,10 @@ export class CodeDependencies {
     };
   }
 
-  /** The directory with the code, held open. Fails with `failed_precondition` when no mount has it, or as the rule for host paths does. */
+  /**
+   * The directory with the code, held open. Fails with `failed_precondition` when no mount has it, when a link
+   * leads out of that mount, or as the rule for host paths does.
+   */
   async #openCode({ codePath, mounts, platformMounts = [], sandboxType }: CodeSubject): Promise<OpenedPath> {
     const code = posix.normalize(codePath).replace(/(.)\/+$/, '$1');
     const ours = mountOf(platformMounts, code);
@@ -324,11 +327,21 @@ export class CodeDependencies {
     const path = join(mount.source, code.slice(mount.target === '/' ? 0 : mount.target.length));
     // A directory of a machine of the cluster is not seen here.
     if (mount !== ours && runsInCluster(sandboxType)) throw notInCluster(sandboxType);
-    if (mount !== ours) return await checkHostPath('code path', path, this.#options.policy, openPath);
-    const opened = await openPath(path);
+    const opened =
+      mount === ours ? await openPath(path) : await checkHostPath('code path', path, this.#options.policy, openPath);
     if (opened === null) throw failedPrecondition(`the code directory does not exist: ${codePath}`);
-    return opened;
+    // A link means something else in the sandbox, where only the mount is: out here it could lead to anybody's files.
+    const source = await findPath(mount.source);
+    if (source !== null && isBelow(opened.resolved, source.resolved)) return opened;
+    await opened.close();
+    throw failedPrecondition(
+      `the code path leads out of its mount through a link: ${codePath}; expected a directory below ${mount.target}`,
+    );
   }
+}
+
+function isBelow(path: string, directory: string): boolean {
+  return path === directory || path.startsWith(directory === '/' ? '/' : `${directory}/`);
 }
 
 function notInCluster(sandboxType: string): ServiceError {

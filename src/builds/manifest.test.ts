@@ -77,6 +77,40 @@ describe('Python code', () => {
     );
   });
 
+  test.each([
+    ['\n\n\ndependencies = ["six"]', true],
+    ['[project]\r\n  \tdependencies= ["six"]', true],
+    ['[ project.dependencies]\nsix = "*"', true],
+    ['[project]\ndynamic = ["dependencies"]', true],
+    ['[project]\ndependencies\n= ["six"]', false],
+    ['[\nproject.dependencies]', false],
+    ['# no dependencies = 1', false],
+  ])('a pyproject.toml asks line by line: %j', async (text, asks) => {
+    expect(names(await python({ 'pyproject.toml': text }))).toEqual(asks ? ['pyproject.toml'] : []);
+  });
+
+  // Each took minutes when what it cost grew with the square of its size; now a part of a second.
+  test.each([
+    ['pyproject.toml', 'ends of lines', '\n'.repeat(1_000_000)],
+    ['pyproject.toml', 'ends of lines of old', '\r'.repeat(1_000_000)],
+    ['requirements.txt', 'ends of lines', '\n'.repeat(1_000_000)],
+    ['requirements.txt', 'the names of itself', '-r requirements.txt\n'.repeat(200_000)],
+    ['requirements.txt', 'comments in one line', `${' #'.repeat(300_000)}\rx`],
+  ])('a %s of nothing but %s is read in one pass', async (name, _what, text) => {
+    await python({ [name]: text });
+  });
+
+  test('a file that names itself and others many times has each once, and a name is no longer than a path', async () => {
+    const files = {
+      'requirements.txt': '-r __proto__\n-r b.txt\n-r requirements.txt\n'.repeat(3),
+      'b.txt': '-r b.txt',
+    };
+    expect(names(await python({ ...files, ['__proto__']: '-r __proto__' }))).toContain('b.txt');
+    await expect(python({ 'requirements.txt': `-r ${'a/'.repeat(3000)}b` })).rejects.toThrow(
+      'which has 6001 characters, expected at most 4096',
+    );
+  });
+
   test('a file that is named and is not there is told', async () => {
     await expect(python({ 'requirements.txt': '-r none.txt' })).rejects.toThrow(
       'requirements.txt names none.txt, and there is no such file beside it',

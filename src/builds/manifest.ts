@@ -3,6 +3,7 @@ import { posix } from 'node:path';
 import { DEPENDENCY_FILES } from '../core/dependencies.ts';
 import { failedPrecondition } from '../core/error.ts';
 import { isJsonObject, type JsonObject } from '../core/json.ts';
+import { LIMITS } from '../core/limits.ts';
 import { type OpenedPath, openEntry } from '../lib/opened-path.ts';
 
 /** What the files beside some code ask for. */
@@ -13,6 +14,9 @@ export interface Manifest {
 
 const MAX_BYTES = 16 * 1024 * 1024;
 const MAX_FILES = 32;
+/** Of a pyproject.toml. No piece passes the end of its line: from each of many empty lines it would look through all others. */
+const ASKS =
+  /(?:^|\n)[^\S\n]*(?:dependencies[^\S\n]*=|\[[^\S\n]*(?:tool\.poetry|project)\.dependencies\b)|\bdynamic[^\S\n]*=/;
 const NO_FILE = 'only packages of an index can be installed, and what is beside the code is on its path anyway';
 
 /**
@@ -32,8 +36,7 @@ export async function readPythonManifest(directory: OpenedPath): Promise<Manifes
   const files = await requirementFiles(read);
   if (files !== null) return files;
   // Most of these only configure tools.
-  const asks = /^\s*dependencies\s*=|^\s*\[\s*(tool\.poetry|project)\.dependencies\b|\bdynamic\s*=/m;
-  return project !== null && asks.test(project) ? { files: { [PROJECT]: project } } : null;
+  return project !== null && ASKS.test(project) ? { files: { [PROJECT]: project } } : null;
 }
 
 /** Of JavaScript: package.json and its lock. Null when it asks for nothing. Fails with `failed_precondition`, a sentence. */
@@ -60,34 +63,47 @@ export async function readNodeManifest(directory: OpenedPath): Promise<Manifest 
 async function requirementFiles(read: Reader): Promise<Manifest | null> {
   const [FIRST] = DEPENDENCY_FILES.pip;
   const files: Record<string, string> = {};
-  const open = [FIRST as string];
+  // Each once, however often it is named; a set that grows is gone through to its end.
+  const names = new Set([FIRST as string]);
   let asks = false;
-  for (let name = open.shift(); name !== undefined; name = open.shift()) {
-    if (Object.hasOwn(files, name)) continue;
+  for (const name of names) {
     const text = await read.text(name);
     if (text === null && name === FIRST) return null;
     if (text === null) throw failedPrecondition(`${FIRST} names ${name}, and there is no such file beside it`);
-    if (Object.keys(files).length >= MAX_FILES) throw failedPrecondition(`${FIRST} names more than ${MAX_FILES} files`);
     files[name] = text;
     for (const line of linesOf(text)) {
       const named = /^(?:-r|-c|--requirement|--constraint)[\s=]*(\S+)/.exec(line)?.[1];
+      if (named !== undefined && named.length > LIMITS.hostPathChars) throw tooLong(name, named);
       const path = named === undefined ? '' : posix.join(posix.dirname(name), named);
-      if (/^\w[\w./-]*$/.test(named ?? '') && !path.startsWith('..')) open.push(path);
+      if (/^\w[\w./-]*$/.test(named ?? '') && !path.startsWith('..')) names.add(path);
       else if (named !== undefined && !/^https?:\/\//.test(named)) throw wrongLine(name, line);
       else if (named === undefined && /^(-e\b|--editable\b|[./~]|file:)|@\s*file:/.test(line))
         throw wrongLine(name, line);
+      if (names.size > MAX_FILES) throw failedPrecondition(`${FIRST} names more than ${MAX_FILES} files`);
       asks ||= !line.startsWith('-') || named !== undefined;
     }
   }
   return asks ? { files } : null;
 }
 
-function linesOf(text: string): readonly string[] {
-  return text
-    .replaceAll(/\\\r?\n/g, ' ')
-    .split('\n')
-    .map(line => line.replace(/(^|\s)#.*$/, '').trim())
-    .filter(line => line !== '');
+/** Without comments and empty ones. One after the other: a file may be nothing but ends of lines. */
+function* linesOf(text: string): Generator<string> {
+  const joined = text.replaceAll(/\\\r?\n/g, ' ');
+  for (let at = 0; at < joined.length; ) {
+    const end = joined.indexOf('\n', at);
+    const line = joined.slice(at, end === -1 ? joined.length : end);
+    at = end === -1 ? joined.length : end + 1;
+    // Cut where the first comment begins: a pattern up to the end of the line begins anew at each `#` when that end is none for it.
+    const comment = line.search(/(?:^|\s)#/);
+    const asked = (comment === -1 ? line : line.slice(0, comment)).trim();
+    if (asked !== '') yield asked;
+  }
+}
+
+function tooLong(name: string, named: string) {
+  return failedPrecondition(
+    `${name} names "${named.slice(0, 80)}…", which has ${named.length} characters, expected at most ${LIMITS.hostPathChars}`,
+  );
 }
 
 function wrongLine(name: string, line: string) {

@@ -1,10 +1,12 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtemp, readFile, readlink, rm, stat, writeFile } from 'node:fs/promises';
+import { readdirSync, readlinkSync } from 'node:fs';
+import { mkdtemp, readFile, readlink, realpath, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
+import fc from 'fast-check';
 import tar from 'tar-stream';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { unpack } from './unpack.ts';
 
 const LIMITS = { maxBytes: 1000, maxEntries: 5 };
@@ -23,14 +25,14 @@ function zip(entries: { name: string; content?: string; mode?: number }[], compr
   const program = `
 import json, sys, zipfile
 with zipfile.ZipFile(sys.argv[1], 'w') as z:
-    for e in json.loads(sys.argv[2]):
+    for e in json.load(sys.stdin):
         info = zipfile.ZipInfo(e['name'])
         info.create_system = 3
         info.external_attr = e.get('mode', 0o100644) << 16
-        info.compress_type = zipfile.ZIP_DEFLATED if sys.argv[3] == 'true' else zipfile.ZIP_STORED
+        info.compress_type = zipfile.ZIP_DEFLATED if sys.argv[2] == 'true' else zipfile.ZIP_STORED
         z.writestr(info, e.get('content', ''))
 `;
-  execFileSync('python3', ['-c', program, path, JSON.stringify(entries), String(compress)]);
+  execFileSync('python3', ['-W', 'ignore', '-c', program, path, String(compress)], { input: JSON.stringify(entries) });
   return path;
 }
 
@@ -256,6 +258,67 @@ describe('unpack', () => {
     await expect(unpack(file, await target(), LIMITS)).rejects.toThrow('cannot be read');
   });
 
+  describe('a zip that is refused', () => {
+    /** How often this process has it open. */
+    const openings = (archive: string) =>
+      readdirSync('/proc/self/fd').filter(fd => {
+        try {
+          return readlinkSync(`/proc/self/fd/${fd}`) === archive;
+        } catch {
+          return false;
+        }
+      }).length;
+    const link = (content: string) => ({ name: 'l', content, mode: 0o120777 });
+    // More than a stream reads ahead.
+    const large = 'x'.repeat(300_000);
+
+    it.each([
+      ['for a name', [{ name: 'é\nb', content: large }]],
+      ['for too many entries', Array.from({ length: 6 }, (_, index) => ({ name: `f${index}`, content: large }))],
+      [
+        'for a file that is a directory too',
+        [
+          { name: 'a', content: 'x' },
+          { name: 'a/b', content: large },
+        ],
+      ],
+      [
+        'for a file that is in it twice',
+        [
+          { name: 'a', content: 'x' },
+          { name: 'a', content: large },
+        ],
+      ],
+      ['for its bytes', [{ name: 'a', content: `${large}${large}` }]],
+      ['for a link with a target that is too long', [link(large)]],
+      ['for a link that leads out', [link('..')]],
+      ['for a link with a bad name', [{ ...link(large), name: '../l' }]],
+      ['for a link that is in it twice', [link('a'), link('a')]],
+    ])('is closed, so that its space is free once it is removed: %s', async (_title, entries) => {
+      for (const compress of [false, true]) {
+        const archive = zip(entries, compress);
+        const kept = { maxBytes: 500_000, maxEntries: 5, links: 'kept' as const };
+        await expect(unpack(archive, await target(), kept)).rejects.toMatchObject({ code: 'failed_precondition' });
+        await vi.waitFor(() => expect(openings(archive)).toBe(0));
+      }
+    });
+
+    it('for its checksum or its method is closed too', async () => {
+      for (const [offset, value] of [
+        [16, 1],
+        [10, 99],
+        [42, 9],
+      ] as const) {
+        const archive = zip([{ name: 'a', content: large }], true);
+        const bytes = await readFile(archive);
+        bytes[bytes.indexOf('PK\x01\x02', 0, 'latin1') + offset] = value;
+        await writeFile(archive, bytes);
+        await expect(unpack(archive, await target(), { ...LIMITS, maxBytes: 1e6 })).rejects.toThrow();
+        await vi.waitFor(() => expect(openings(archive)).toBe(0));
+      }
+    });
+  });
+
   describe('links that are kept', () => {
     const KEPT = { ...LIMITS, links: 'kept' as const };
     const linked = async (...entries: (readonly [name: string, to: string | null])[]) => {
@@ -287,6 +350,17 @@ describe('unpack', () => {
       ['to an absolute path', [['l', '/etc']]],
       ['from below', [['a/b/l', '../../../x']]],
       ['to nothing', [['l', '']]],
+      ['up behind a name', [['a/l', 'b/../c']]],
+      ['up behind a name of dots only', [['a/l', '.../../x']]],
+      ['up behind many of them', [['x', '.../..../.../..../../..']]],
+      ['further up than it is deep, by more than one way', [['a/b/l', './..//.././../x']]],
+      [
+        'through a link whose name is of dots only',
+        [
+          ['.../....', '..'],
+          ['x', '.../..../.../..../.../..../../..'],
+        ],
+      ],
       [
         'through another link',
         [
@@ -326,6 +400,53 @@ describe('unpack', () => {
       const to = await target();
       const file = await linked(...entries);
       await expect(unpack(file, to, KEPT)).rejects.toMatchObject({ code: 'failed_precondition' });
+    });
+
+    it('lead nowhere else, whatever names and links they go through', async () => {
+      const name = fc.constantFrom('...', '....', '.a', 'b');
+      const links = fc.array(
+        fc.tuple(
+          fc.array(name, { minLength: 1, maxLength: 3 }),
+          fc.array(fc.oneof(name, fc.constantFrom('.', '..', '')), { minLength: 1, maxLength: 6 }),
+        ),
+        { minLength: 1, maxLength: 4 },
+      );
+      const many = { maxBytes: 1000, maxEntries: 100, links: 'kept' as const };
+      let made = 0;
+      await fc.assert(
+        fc.asyncProperty(links, async all => {
+          const to = await realpath(await target());
+          const paths = all.map(([path, leads]) => [path.join('/'), leads.join('/')] as const);
+          const error = await unpack(await linked(...paths), to, many).catch((thrown: unknown) => thrown);
+          if (error !== undefined) return void expect(error).toMatchObject({ code: 'failed_precondition' });
+          for (const [path] of paths) {
+            // One that leads to nothing, or in a circle, leads nowhere.
+            const found = await realpath(join(to, path)).catch(() => to);
+            expect(`${found}/`.startsWith(`${to}/`)).toBe(true);
+            made += 1;
+          }
+        }),
+        { numRuns: 150 },
+      );
+      expect(made).toBeGreaterThan(10);
+    });
+
+    it('go up from where they are, and then down', async () => {
+      const to = await target();
+      const file = await linked(['.../real', null], ['a/.b/l', './.././..//.../real'], ['a/root', '..']);
+      await unpack(file, to, { ...KEPT, maxEntries: 10 });
+      expect(await readFile(join(to, 'a/.b/l'), 'utf8')).toBe('x');
+      expect(await readFile(join(to, 'a/root/.../real'), 'utf8')).toBe('x');
+    });
+
+    it('lead to no more characters than a path may have, in a tar as in a zip', async () => {
+      const to = 'a/'.repeat(2049);
+      const refused = '"l" is a link to more than 4096 characters';
+      await expect(unpack(await linked(['l', to]), await target(), { ...KEPT, maxBytes: 1e6 })).rejects.toThrow(
+        refused,
+      );
+      const archive = zip([{ name: 'l', content: to, mode: 0o120777 }]);
+      await expect(unpack(archive, await target(), { ...KEPT, maxBytes: 1e6 })).rejects.toThrow(refused);
     });
 
     it('a zip has them as files of their own kind', async () => {

@@ -8,6 +8,7 @@ import tar from 'tar-stream';
 import yauzl, { type Entry as ZipEntry, type ZipFile } from 'yauzl';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
+import { boundHeaders } from './tar-headers.ts';
 
 export interface UnpackLimits {
   /** Bytes of all files together, unpacked. */
@@ -85,20 +86,23 @@ async function unpackZip(archive: string, writer: Writer, limits: UnpackLimits):
       const mode = entry.externalFileAttributes >>> 16;
       const type = mode & 0o170000;
       if (type === 0o120000 && limits.links === 'kept') {
-        writer.link(entry.fileName, await textOf(entry, await contentOf(zip, entry)));
+        await writer.link(entry.fileName, () => textOf(zip, entry));
         continue;
       }
       if (type !== 0 && type !== 0o100000 && type !== 0o040000)
         throw refuse(entry.fileName, 'is neither a file nor a directory');
       if (entry.fileName.endsWith('/')) await writer.directory(entry.fileName);
-      else await writer.file(entry.fileName, (mode & 0o111) !== 0, await contentOf(zip, entry));
+      else await writer.file(entry.fileName, (mode & 0o111) !== 0, () => contentOf(zip, entry));
     }
   } finally {
     zip.close();
   }
 }
 
-/** Raw from the library: an error of its own inflating streams can reach nobody, and would end the service. */
+/**
+ * Raw from the library: an error of its own inflating streams can reach nobody, and would end the service. It holds the archive open until it has
+ * ended or is destroyed, also when the archive is closed: only for who gives it to a pipeline at once.
+ */
 async function contentOf(zip: ZipFile, entry: ZipEntry): Promise<readonly [Readable, ...Transform[]]> {
   const { fileName, compressionMethod } = entry;
   if (entry.isEncrypted()) throw refuse(fileName, 'is encrypted');
@@ -110,11 +114,8 @@ async function contentOf(zip: ZipFile, entry: ZipEntry): Promise<readonly [Reada
 }
 
 /** Where a link of a zip leads is its content. */
-async function textOf(
-  { fileName, uncompressedSize }: ZipEntry,
-  streams: readonly [Readable, ...Transform[]],
-): Promise<string> {
-  if (uncompressedSize > LIMITS.hostPathChars) throw refuse(fileName, 'is a link that leads too far');
+async function textOf(zip: ZipFile, entry: ZipEntry): Promise<string> {
+  if (entry.uncompressedSize > LIMITS.hostPathChars) throw tooLongLink(entry.fileName);
   const chunks: Buffer[] = [];
   const keep = new Writable({
     write(chunk: Buffer, _encoding, done) {
@@ -122,7 +123,7 @@ async function textOf(
       done();
     },
   });
-  await pipeline([...streams, keep]);
+  await pipeline([...(await contentOf(zip, entry)), keep]);
   return Buffer.concat(chunks).toString('utf8');
 }
 
@@ -148,7 +149,7 @@ function checked({ fileName, uncompressedSize, crc32: expected }: ZipEntry): Tra
 
 async function unpackTarGz(archive: string, writer: Writer, limits: UnpackLimits): Promise<void> {
   const extract = tar.extract();
-  const reading = pipeline(createReadStream(archive), createGunzip(), writer.boundWhole(), extract);
+  const reading = pipeline(createReadStream(archive), createGunzip(), writer.boundWhole(), boundHeaders(), extract);
   // Its failure is the iterator's failure too; this only keeps it from being unhandled when we stop first.
   reading.catch(() => undefined);
   for await (const entry of extract) {
@@ -157,9 +158,9 @@ async function unpackTarGz(archive: string, writer: Writer, limits: UnpackLimits
       await writer.directory(name);
       entry.resume();
     } else if (type === 'file' || type === 'contiguous-file') {
-      await writer.file(name, ((mode ?? 0) & 0o111) !== 0, [entry as unknown as Readable]);
+      await writer.file(name, ((mode ?? 0) & 0o111) !== 0, async () => [entry as unknown as Readable]);
     } else if (type === 'symlink' && limits.links === 'kept') {
-      writer.link(name, linkname ?? '');
+      await writer.link(name, async () => linkname ?? '');
       entry.resume();
     } else {
       throw refuse(name, `is a ${type}`);
@@ -199,7 +200,12 @@ class Writer {
     await this.#makeDirectory(entry.path, name, entry.path);
   }
 
-  async file(name: string, executable: boolean, content: readonly [Readable, ...Transform[]]): Promise<void> {
+  /** `read` begins to read the content, which happens only when nothing but the content can be wrong any more. */
+  async file(
+    name: string,
+    executable: boolean,
+    read: () => Promise<readonly [Readable, ...Transform[]]>,
+  ): Promise<void> {
     const entry = this.#admit(name, 'file', executable);
     const path = join(this.#target, entry.path);
     await this.#makeDirectory(dirname(entry.path), name);
@@ -211,6 +217,7 @@ class Writer {
         } else done(null, chunk);
       },
     });
+    const content = await read();
     // `wx`: two entries of one name are refused, so that the second cannot write through what the first made.
     await pipeline([...content, count, createWriteStream(path, { flags: 'wx', mode: 0o644 })]).catch(error => {
       throw isThere(error) ? refuse(name, 'is in it twice') : error;
@@ -218,15 +225,18 @@ class Writer {
     if (entry.executable) await chmod(path, 0o755);
   }
 
-  link(name: string, target: string): void {
+  /** `read` says where it leads. */
+  async link(name: string, read: () => Promise<string>): Promise<void> {
     const { path } = this.#admit(name, 'link', false);
-    const leadsTo = normalizePath(join(dirname(path), target));
-    // `..` behind a name would count from where that name leads, if it is a link too.
-    const isPlain = target !== '' && !target.includes('\0') && !/[^./][^/]*\/(.*\/)?\.\.(\/|$)/.test(target);
-    if (!isPlain || target.startsWith('/') || leadsTo.split('/').includes('..')) {
+    const target = await read();
+    if (target.length > LIMITS.hostPathChars) throw tooLongLink(name);
+    if (!staysInside(path, target)) {
       throw refuse(name, `is a link that leads out of the archive, to ${JSON.stringify(target.slice(0, 80))}`);
     }
     if (this.#links.has(path)) throw refuse(name, 'is in it twice');
+    // All are in memory until the end.
+    this.#bytes += target.length;
+    if (this.#bytes > this.#limits.maxBytes) throw tooLarge(this.#limits.maxBytes);
     this.#links.set(path, target);
   }
 
@@ -263,18 +273,36 @@ class Writer {
   #admit(name: string, kind: Entry['kind'], executable: boolean): Entry {
     this.#count();
     if (name === '') throw refuse(name, 'has no name');
+    if (name.length > MAX_NAME_CHARS)
+      throw refuse(`${name.slice(0, 80)}…`, `has more than ${MAX_NAME_CHARS} characters`);
     if (name.startsWith('/') || name.includes('\\') || name.includes('\0') || name.split('/').includes('..')) {
       throw refuse(name, 'leads out of its directory');
     }
     if (CONTROL_CHARACTER.test(name)) throw refuse(name, 'has a control character in its name');
     const path = normalizePath(name).replace(/\/$/, '');
-    if (name.length > MAX_NAME_CHARS)
-      throw refuse(`${name.slice(0, 80)}…`, `has more than ${MAX_NAME_CHARS} characters`);
     if (path.split('/').length > LIMITS.treeDepth + 1) {
       throw refuse(`${name.slice(0, 80)}…`, `is more than ${LIMITS.treeDepth} directories deep`);
     }
     return { path, kind, executable };
   }
+}
+
+/**
+ * Whether a link at `path` leads to something in the archive, whatever other links there are: it may go up first, no further than its own directory
+ * is deep, and then only down. That directory is a real one (`makeLinks`), so each link that is met on the way begins as deep as its own path
+ * says, and leaves the archive no more than this one. `..` behind a name would count from where that name leads, if it is a link too.
+ */
+function staysInside(path: string, target: string): boolean {
+  if (target === '' || target.startsWith('/') || target.includes('\0')) return false;
+  let up = 0;
+  let goesDown = false;
+  for (const name of target.split('/')) {
+    if (name === '' || name === '.') continue;
+    if (name !== '..') goesDown = true;
+    else if (goesDown) return false;
+    else up += 1;
+  }
+  return up < path.split('/').length;
 }
 
 /** `a/b` → `a`, `a/b` */
@@ -285,6 +313,10 @@ function parentsAnd(path: string): readonly string[] {
 
 function tooLarge(maxBytes: number): ServiceError {
   return failedPrecondition(`the archive is larger than ${maxBytes} bytes when unpacked`);
+}
+
+function tooLongLink(name: string): ServiceError {
+  return refuse(name, `is a link to more than ${LIMITS.hostPathChars} characters`);
 }
 
 function refuse(name: string, why: string): ServiceError {

@@ -1,0 +1,185 @@
+import { Transform } from 'node:stream';
+import { failedPrecondition, type ServiceError } from '../core/error.ts';
+
+/** What stands before an entry and says what its own header has no room for. The library reads each whole into memory. */
+const LONG_HEADERS: Readonly<Record<string, string>> = {
+  x: 'pax header',
+  g: 'global pax header',
+  L: 'GNU long name',
+  N: 'GNU long name',
+  K: 'GNU long link name',
+};
+const DIRECTORY = '5';
+const BLOCK_BYTES = 512;
+const MAX_LONG_BYTES = 64 * 1024;
+/** An entry has one of each kind at most. They are no entries themselves, so this is what bounds how many there are in all. */
+const MAX_LONG_HEADERS = 4;
+/** The library copies the records of a global header for each pax header behind it: few are cheap. Git writes one (`comment`), others some ten. */
+const MAX_PAX_RECORDS = 128;
+const MAX_LENGTH_DIGITS = 6;
+const SPACE = 0x20;
+const NEWLINE = 0x0a;
+const ZEROS = Buffer.alloc(BLOCK_BYTES);
+
+interface Header {
+  readonly name: string;
+  /** Its type flag. */
+  readonly type: string;
+  readonly size: number;
+}
+
+/**
+ * Passes a tar on as it is, and fails when a header before an entry would cost the library too much to read: one that is too large, has too many
+ * records, or is one of too many. Finds the headers as tar-stream does: what both read in two ways would not be bounded, and is refused. Fails with
+ * `failed_precondition`.
+ */
+export function boundHeaders(): Transform {
+  const headers = new Headers();
+  return new Transform({
+    transform: (chunk: Buffer, _encoding, done) => {
+      try {
+        headers.read(chunk);
+      } catch (error) {
+        done(error as Error);
+        return;
+      }
+      done(null, chunk);
+    },
+  });
+}
+
+class Headers {
+  readonly #block = Buffer.alloc(BLOCK_BYTES);
+  /** What is being filled: a header, or the records of a pax header. */
+  #wanted: Buffer = this.#block;
+  #filled = 0;
+  /** Bytes up to what is wanted: content, and what fills it up to a whole block. */
+  #skipped = 0;
+  /** Whose records are wanted; null: a header is. */
+  #pax: Header | null = null;
+  /** That of the next entry, when a pax header has it. */
+  #paxSize: number | null = null;
+  #longHeaders = 0;
+
+  read(chunk: Buffer): void {
+    let at = 0;
+    while (at < chunk.length) {
+      if (this.#skipped > 0) {
+        const skipped = Math.min(this.#skipped, chunk.length - at);
+        this.#skipped -= skipped;
+        at += skipped;
+        continue;
+      }
+      const copied = chunk.copy(this.#wanted, this.#filled, at);
+      at += copied;
+      this.#filled += copied;
+      if (this.#filled < this.#wanted.length) return;
+      this.#filled = 0;
+      if (this.#pax === null) this.#takeHeader();
+      else this.#takeRecords(this.#pax);
+    }
+  }
+
+  #takeHeader(): void {
+    if (isEmpty(this.#block)) return;
+    const header = headerOf(this.#block);
+    const kind = LONG_HEADERS[header.type];
+    if (kind === undefined) {
+      const size = this.#paxSize ?? header.size;
+      this.#paxSize = null;
+      this.#longHeaders = 0;
+      // The library takes no content for it, whatever its size says.
+      this.#skipped = header.type === DIRECTORY ? 0 : wholeBlocks(size);
+      return;
+    }
+    this.#longHeaders += 1;
+    if (this.#longHeaders > MAX_LONG_HEADERS) {
+      throw refuse(header.name, `is one of more than ${MAX_LONG_HEADERS} pax or GNU headers before one entry`);
+    }
+    if (header.size < 1 || header.size > MAX_LONG_BYTES) {
+      throw refuse(header.name, `is a ${kind} of ${header.size} bytes, expected 1 to ${MAX_LONG_BYTES}`);
+    }
+    if (header.type === 'x' || header.type === 'g') {
+      this.#pax = header;
+      this.#wanted = Buffer.alloc(header.size);
+    } else {
+      this.#skipped = wholeBlocks(header.size);
+    }
+  }
+
+  #takeRecords(header: Header): void {
+    const size = sizeIn(this.#wanted, header);
+    if (header.type === 'x') this.#paxSize = size;
+    // It would count for some entries after it and not for others.
+    else if (size !== null)
+      throw refuse(header.name, 'is a global pax header with a size, expected in pax headers only');
+    this.#pax = null;
+    this.#wanted = this.#block;
+    this.#skipped = wholeBlocks(header.size) - header.size;
+  }
+}
+
+/** The value of `size` in pax records (`length key=value\n`), null without one. */
+function sizeIn(records: Buffer, { name, type }: Header): number | null {
+  const kind = LONG_HEADERS[type];
+  let size: string | null = null;
+  let count = 0;
+  for (let at = 0; at < records.length; ) {
+    const space = records.subarray(at, at + MAX_LENGTH_DIGITS + 1).indexOf(SPACE);
+    const digits = records.toString('latin1', at, at + Math.max(space, 0));
+    const end = at + (/^\d+$/.test(digits) ? Number(digits) : 0);
+    const record = records.subarray(at + space + 1, Math.max(end - 1, 0));
+    const equals =
+      end > at + space + 1 && end <= records.length && records[end - 1] === NEWLINE ? record.indexOf('=') : -1;
+    if (equals === -1)
+      throw refuse(name, `is a ${kind} with a broken record, expected "length key=value" and a newline`);
+    count += 1;
+    if (count > MAX_PAX_RECORDS) throw refuse(name, `is a ${kind} of more than ${MAX_PAX_RECORDS} records`);
+    if (equals === 4 && record.toString('latin1', 0, equals) === 'size') size = record.toString('latin1', equals + 1);
+    at = end;
+  }
+  if (size === null) return null;
+  if (!/^\d{1,15}$/.test(size))
+    throw refuse(name, `is a ${kind} with the size ${JSON.stringify(size.slice(0, 80))}, expected digits`);
+  return Number(size);
+}
+
+function headerOf(block: Buffer): Header {
+  const name = textOf(block.subarray(0, 100));
+  const size = sizeOf(block.subarray(124, 136));
+  if (size === null) throw refuse(name, 'has a size that is no number, expected one in octal or base-256');
+  return { name, type: String.fromCharCode(block[156] as number), size };
+}
+
+/** Null for what is no number, and for what the library would read as one all the same. */
+function sizeOf(field: Buffer): number | null {
+  // Base-256, for what is too large for octal digits.
+  if (field[0] === 0x80) return field.subarray(1, 6).every(byte => byte === 0) ? field.readUIntBE(6, 6) : null;
+  // Up to the first space that is not at its beginning.
+  const [text = ''] = field.toString('latin1').replace(/^ +/, '').split(' ', 1);
+  const digits = text.replace(/^\0+/, '');
+  if (digits === '') return 0;
+  return /^[0-7]+(?:\0|$)/.test(digits) ? Number.parseInt(digits, 8) : null;
+}
+
+/** As the library finds it, which looks at all but the checksum. */
+function isEmpty(block: Buffer): boolean {
+  return isZero(block.subarray(0, 148)) && isZero(block.subarray(156));
+}
+
+function isZero(bytes: Buffer): boolean {
+  return bytes.equals(ZEROS.subarray(0, bytes.length));
+}
+
+function wholeBlocks(bytes: number): number {
+  return Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
+}
+
+function textOf(field: Buffer): string {
+  const end = field.indexOf(0);
+  return field.toString('utf8', 0, end === -1 ? field.length : end);
+}
+
+function refuse(name: string, why: string): ServiceError {
+  return failedPrecondition(`the archive is refused: ${JSON.stringify(name)} ${why}`);
+}
