@@ -316,14 +316,16 @@ export class JobRunner {
   }
 
   async #watch(job: Job, command: Command): Promise<RunResult> {
-    const timer = await this.#armTimeout(job);
+    const disarm = await this.#armTimeout(job);
+    let exit: ExitResult | null;
     try {
-      const exit = await command.exited(this.#closing.signal);
-      if (exit === null) return 'left';
-      return await this.#finish(job, command, exit);
+      exit = await command.exited(this.#closing.signal);
     } finally {
-      clearTimeout(timer);
+      // What comes after the end is not time of the command.
+      await disarm();
     }
+    if (exit === null) return 'left';
+    return await this.#finish(job, command, exit);
   }
 
   async #finish(job: Job, command: Command, exit: ExitResult): Promise<RunResult> {
@@ -336,7 +338,10 @@ export class JobRunner {
     const isGood = exit.code === 0 && exit.signal === null;
     const lastLines = isGood ? '' : await textOf(command.logs({ ...all, tail: LAST_LINES }, never));
     const stored = await this.#stored(job);
-    const stopReason: StopReason = stored?.stopReason || (this.#late.has(job.sequence) ? 'timeout' : '');
+    const asked: StopReason = stored?.stopReason || (this.#late.has(job.sequence) ? 'timeout' : '');
+    // While no server ran, its time passed after its end too.
+    const isInTime = asked === 'timeout' && endedInTime(exit, stored?.job.startedAtMs, job.spec.rules.timeoutMs);
+    const stopReason = isInTime ? '' : asked;
     const end = endOf(exit, stopReason, job.spec.rules, lastLines);
     const startedAtMs = stored?.job.startedAtMs ?? end.endedAtMs;
     this.#options.metrics.attempted(end.status, Math.max(0, end.endedAtMs - startedAtMs));
@@ -395,22 +400,31 @@ export class JobRunner {
     );
   }
 
-  async #armTimeout(job: Job): Promise<NodeJS.Timeout | undefined> {
+  /** Ends it when its time is over. What is returned takes that back; once it has resolved, nothing more is written of it. */
+  async #armTimeout(job: Job): Promise<() => Promise<void>> {
     const { timeoutMs } = job.spec.rules;
-    if (timeoutMs === 0) return undefined;
+    if (timeoutMs === 0) return async () => undefined;
     const stored = await this.#stored(job);
     const startedAtMs = stored?.job.startedAtMs ?? Date.now();
-    return setTimeout(
-      async () => {
-        // Also remembered here: a job that fills the disk has to be ended although nothing can be written.
-        this.#late.add(job.sequence);
-        await this.#options.writes
-          .write(setJobStopReason, job.sequence, 'timeout')
-          .catch(error => this.#warn(job, error, 'why it is stopped could not be written'));
-        this.stop(job);
+    let ending: Promise<void> | undefined;
+    const end = async () => {
+      // Also remembered here: a job that fills the disk has to be ended although nothing can be written.
+      this.#late.add(job.sequence);
+      await this.#options.writes
+        .write(setJobStopReason, job.sequence, 'timeout')
+        .catch(error => this.#warn(job, error, 'why it is stopped could not be written'));
+      this.stop(job);
+    };
+    const timer = setTimeout(
+      () => {
+        ending = end();
       },
       Math.max(0, startedAtMs + timeoutMs - Date.now()),
     ).unref();
+    return async () => {
+      clearTimeout(timer);
+      await ending;
+    };
   }
 
   #stopLive(live: Live, graceMs: number): void {
@@ -458,6 +472,13 @@ export class JobRunner {
 
 /** How a sandbox ended of which there is no trace. */
 const GONE: Omit<ExitResult, 'atMs'> = { code: null, signal: null, oomKilled: false };
+
+/** Some drivers know an end to the second only, and a timer may be a millisecond early: such ends are not taken for ones in time. */
+function endedInTime({ atMs }: ExitResult, startedAtMs: number | null | undefined, timeoutMs: number): boolean {
+  if (typeof startedAtMs !== 'number') return false;
+  const roundedMs = atMs % 1000 === 0 ? 1000 : 1;
+  return atMs + roundedMs < startedAtMs + timeoutMs;
+}
 
 function pidOf({ handle }: Command): string {
   const { pid } = handle.data;

@@ -1,4 +1,4 @@
-import { describe, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { JobsHarness, TENANT } from '../../test/jobs/harness.ts';
 import { failedPrecondition, unavailable } from '../core/error.ts';
 
@@ -12,6 +12,10 @@ function gate(): { readonly opened: Promise<void>; open(): void } {
 }
 
 const startsOf = ({ driver }: JobsHarness, count: number) => vi.waitFor(() => expect(driver.starts.length).toBe(count));
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
 
 describe('a job ends as its command ends', () => {
   test.each([
@@ -229,5 +233,83 @@ describe('a restart of the server', () => {
     await jobs.exit('a', 0);
     expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
     await jobs.untilNothingIsLeft();
+  });
+});
+
+describe('a timeout', () => {
+  const RULES = { 'rookery.timeout_ms': '60000', 'rookery.retries': '1', 'rookery.retry_delay_ms': '1' };
+
+  /** While no server runs, a job ends so many milliseconds after its start; the next server starts an hour later, and asks for its end last. */
+  async function endsWhileAway(jobs: JobsHarness, afterMs: number, code: number): Promise<void> {
+    await jobs.submit('a', RULES);
+    const { instanceId, startedAtMs } = await jobs.until('a', 'RUNNING');
+    await jobs.stopServer();
+    jobs.driver.kill(instanceId, { code, signal: null, atMs: Number(startedAtMs) + afterMs });
+    const nowMs = Date.now();
+    vi.spyOn(Date, 'now').mockReturnValue(nowMs + 3_600_000);
+    const { opened, open } = gate();
+    const { driver } = jobs;
+    const stop = driver.stop.bind(driver);
+    vi.spyOn(driver, 'stop').mockImplementation(async (...args) => {
+      await stop(...args);
+      vi.mocked(Date.now).mockRestore();
+      open();
+    });
+    const wait = driver.wait.bind(driver);
+    vi.spyOn(driver, 'wait').mockImplementationOnce(async (...args) => {
+      await opened;
+      return await wait(...args);
+    });
+    await jobs.startServer();
+  }
+
+  test('does not count for a command that succeeded in time, however late its end is learned', async () => {
+    await using jobs = await JobsHarness.open();
+    await endsWhileAway(jobs, 1501, 0);
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', exitCode: 0, attempt: 1 });
+    await jobs.untilNothingIsLeft();
+  });
+
+  test('does not count for one that failed in time: it is tried again, in a time of its own', async () => {
+    await using jobs = await JobsHarness.open();
+    await endsWhileAway(jobs, 1501, 3);
+    await vi.waitFor(() => expect(jobs.driver.starts).toHaveLength(2));
+    await jobs.exit('a', 0);
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 2 });
+  });
+
+  test.each([59_999, 60_000])('counts for one that ended %d ms after its start, also when it succeeded', async ms => {
+    await using jobs = await JobsHarness.open();
+    await endsWhileAway(jobs, ms, 0);
+    expect(await jobs.untilEnded('a')).toMatchObject({
+      status: 'FAILED',
+      message: 'Job was stopped because it ran longer than its timeout of 60000 ms.',
+      attempt: 1,
+    });
+  });
+
+  test('is over with the command: what is kept of its log takes time that is not the job’s', async () => {
+    await using jobs = await JobsHarness.open();
+    const armed = vi.spyOn(globalThis, 'setTimeout');
+    const disarmed = vi.spyOn(globalThis, 'clearTimeout');
+    await jobs.submit('a', { 'rookery.timeout_ms': '7654321' });
+    const instance = await jobs.instanceOf('a');
+    const isTimeout = (ms: number | undefined) => ms !== undefined && ms > 7_000_000 && ms <= 7_654_321;
+    const timer = await vi.waitFor(() => {
+      const at = armed.mock.calls.findIndex(([, ms]) => isTimeout(ms));
+      expect(at).toBeGreaterThanOrEqual(0);
+      return armed.mock.results[at]?.value as NodeJS.Timeout;
+    });
+    const { opened, open } = gate();
+    const logs = jobs.driver.logs.bind(jobs.driver);
+    const kept = vi.spyOn(jobs.driver, 'logs').mockImplementationOnce(async function* (...args) {
+      await opened;
+      yield* logs(...args);
+    });
+    jobs.driver.kill(instance, { code: 0, signal: null });
+    await vi.waitFor(() => expect(kept).toHaveBeenCalled());
+    expect(disarmed).toHaveBeenCalledWith(timer);
+    open();
+    expect((await jobs.untilEnded('a')).status).toBe('SUCCEEDED');
   });
 });

@@ -244,7 +244,10 @@ export async function stopJob(
   return hasWaited;
 }
 
-/** Back to the queue: nothing of it runs. False, and nothing written, when it is over, or is not this node's any more. */
+/**
+ * Back to the queue: nothing of it runs. False, and nothing written, when it is over, or is not this node's any more. That it ran longer than
+ * it may is forgotten: that was the run before.
+ */
 export async function requeueJob(
   transaction: WriteTransaction,
   sequence: number,
@@ -268,7 +271,14 @@ export async function requeueJob(
     .where('node_id', '=', nodeId)
     .where('status', 'in', ['PENDING', 'RUNNING'])
     .executeTakeFirstOrThrow();
-  return numUpdatedRows === 1n;
+  if (numUpdatedRows !== 1n) return false;
+  await transaction
+    .updateTable('jobs')
+    .set({ stop_reason: '' })
+    .where('sequence', '=', sequence)
+    .where('stop_reason', '=', 'timeout')
+    .execute();
+  return true;
 }
 
 /** The open job needs its instance no longer: the next look at it removes it. */
