@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { JobsHarness, TENANT } from '../../test/jobs/harness.ts';
 import { failedPrecondition, unavailable } from '../core/error.ts';
+import { readJobSubmission } from '../core/job.ts';
 
 /** Opens when the test says so. */
 function gate(): { readonly opened: Promise<void>; open(): void } {
@@ -12,6 +13,18 @@ function gate(): { readonly opened: Promise<void>; open(): void } {
 }
 
 const startsOf = ({ driver }: JobsHarness, count: number) => vi.waitFor(() => expect(driver.starts.length).toBe(count));
+
+/** One that runs has most of the processors, and `large` waits for them. */
+async function submitLarge(jobs: JobsHarness): Promise<void> {
+  for (const [id, cpus] of [
+    ['runs', 90],
+    ['large', 50],
+  ] as const) {
+    const body = { entrypoint: 'true', submission_id: id, entrypoint_num_cpus: cpus };
+    await jobs.service.jobs.submit(TENANT, readJobSubmission(body, ''));
+  }
+  await jobs.until('runs', 'RUNNING');
+}
 
 afterEach(() => {
   vi.restoreAllMocks();
@@ -163,6 +176,15 @@ describe('a stop', () => {
     expect((await jobs.untilEnded('a')).status).toBe('STOPPED');
     expect(await jobs.service.jobs.stop(TENANT, 'a')).toBe(false);
     await jobs.untilNothingIsLeft();
+  });
+
+  test('of a job that the others wait behind starts them', async () => {
+    await using jobs = await JobsHarness.open();
+    await submitLarge(jobs);
+    await jobs.submit('small');
+    expect(await jobs.service.jobs.stop(TENANT, 'large')).toBe(true);
+    await jobs.until('small', 'RUNNING');
+    expect((await jobs.job('large')).status).toBe('STOPPED');
   });
 
   test('that its driver ignores leaves the job RUNNING, and can be asked for again', async () => {

@@ -153,6 +153,8 @@ export class NodeJobs {
     tracked.controller.abort();
     queue.remove(tracked.item);
     if (!tracked.isFollowed) this.#open.delete(job.sequence);
+    // It may have been the one that the others waited behind.
+    this.pump();
   }
 
   /** Brings memory and rows together, where other nodes write rows too. Rejects when the database does not answer. */
@@ -209,6 +211,7 @@ export class NodeJobs {
     queue.remove(tracked.item);
     if (!tracked.isFollowed) this.#open.delete(sequence);
     changes.emit(sequence);
+    this.pump();
   }
 
   async #stopRunning(timeoutMs: number): Promise<void> {

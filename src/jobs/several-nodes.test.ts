@@ -143,6 +143,18 @@ describe('a job belongs to one node', () => {
     open();
   });
 
+  test('one that others wait behind holds them up no longer when another node stops it', async () => {
+    await using nodes = await JobNodes.open();
+    const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+    await submit(a, { submission_id: 'runs', entrypoint_num_cpus: 90 });
+    await a.jobs.until('runs', 'RUNNING');
+    await submit(a, { submission_id: 'large', entrypoint_num_cpus: 50 });
+    await submit(a, { submission_id: 'small' });
+    await b.jobs.service.jobs.stop(TENANT, 'large');
+    a.cluster.wake();
+    await a.jobs.until('small', 'RUNNING');
+  });
+
   test('one that runs is stopped where it runs, and there also when the stop only reached the rows', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
