@@ -115,6 +115,17 @@ test('one is left out while the job before it is open, on whichever node that ru
   await until(b, 2);
 });
 
+test('none is left out for a job that is not of its schedule, although the ids begin with the same letters', async () => {
+  await using nodes = await JobNodes.open({ isAlone: true });
+  const a = await nodes.start('a');
+  for (const id of ['s-by-hand', 's-20261120T100000Z-copy', 's-db-20261120T100000Z']) {
+    await a.jobs.submit(id);
+    await a.jobs.until(id, 'RUNNING');
+  }
+  await create(a, 's', EVERY_SECOND, 'skip');
+  await vi.waitFor(async () => expect((await idsOn(a)).some(id => /^s-\d{8}T\d{6}Z$/.test(id))).toBe(true), WAIT);
+});
+
 test('a lease that was lost meanwhile submits nothing', async () => {
   await using nodes = await JobNodes.open();
   const a = await nodes.start('a');
