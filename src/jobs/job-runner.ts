@@ -28,7 +28,7 @@ import type { JobFiles, PlacedFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
 import { type JobParts, type JobSandboxRules, type PlacedEnvironment, toJobSandbox } from './job-sandbox.ts';
-import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs } from './outcome.ts';
+import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs, stoppedEnd } from './outcome.ts';
 import type { JobPython } from './python.ts';
 import type { PythonEnvironments } from './python-environments.ts';
 
@@ -377,11 +377,18 @@ export class JobRunner {
   }
 
   async #requeue(job: Job, again: Parameters<typeof requeueJob>[3]): Promise<RunResult> {
-    const { writes, node, changes } = this.#options;
-    const isOurs = await this.#written(job, () => writes.write(requeueJob, job.sequence, node.id, again));
-    if (isOurs) changes.changed(job, { status: 'PENDING', message: again.message, attempt: again.attempt });
-    else changes.emit(job.sequence);
-    return isOurs ? { againAtMs: again.notBeforeMs } : 'over';
+    const { writes, node, changes, metrics } = this.#options;
+    const stopped = stoppedEnd();
+    const requeued = await this.#written(job, () => writes.write(requeueJob, job.sequence, node.id, again, stopped));
+    if (requeued === 'waits') {
+      changes.changed(job, { status: 'PENDING', message: again.message, attempt: again.attempt });
+      return { againAtMs: again.notBeforeMs };
+    }
+    if (requeued === 'stopped') {
+      metrics.ended('STOPPED');
+      changes.changed(job, stopped);
+    } else changes.emit(job.sequence);
+    return 'over';
   }
 
   /** Repeats a write about a job until it succeeds; the job keeps its slot meanwhile. */

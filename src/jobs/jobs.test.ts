@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { JobsHarness, TENANT } from '../../test/jobs/harness.ts';
+import { JobNodes } from '../../test/jobs/nodes.ts';
 import { failedPrecondition, unavailable } from '../core/error.ts';
 import { readJobSubmission } from '../core/job.ts';
 
@@ -185,6 +186,30 @@ describe('a stop', () => {
     expect(await jobs.service.jobs.stop(TENANT, 'large')).toBe(true);
     await jobs.until('small', 'RUNNING');
     expect((await jobs.job('large')).status).toBe('STOPPED');
+  });
+
+  test.each([
+    ['a failed one', 1, undefined],
+    ['one that could not be started', 0, unavailable('not yet')],
+  ] as const)('while %s goes back to the queue ends it at once', async (_, code, startError) => {
+    await using nodes = await JobNodes.open({ isAlone: true });
+    const write = nodes.writes.write.bind(nodes.writes);
+    const { jobs } = await nodes.start('n');
+    const { opened, open } = gate();
+    vi.spyOn(nodes.writes, 'write').mockImplementation(async (operation, ...args) => {
+      if (operation.name === 'requeueJob') await opened;
+      return await write(operation, ...args);
+    });
+    jobs.driver.faults.startError = startError;
+    await jobs.submit('a', { 'rookery.retries': '1', 'rookery.retry_delay_ms': '3600000' });
+    if (startError === undefined) await jobs.exit('a', code);
+    const requeues = () => vi.mocked(nodes.writes.write).mock.calls.filter(([{ name }]) => name === 'requeueJob');
+    await vi.waitFor(() => expect(requeues()).toHaveLength(1));
+    expect(await jobs.service.jobs.stop(TENANT, 'a')).toBe(true);
+    open();
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'STOPPED', exitCode: null, attempt: 1 });
+    await vi.waitFor(() => expect(jobs.service.jobs.byStatus()).toEqual({ PENDING: 0, RUNNING: 0 }));
+    await jobs.untilNothingIsLeft();
   });
 
   test('that its driver ignores leaves the job RUNNING, and can be asked for again', async () => {
