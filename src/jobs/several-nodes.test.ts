@@ -94,6 +94,17 @@ describe('every node gives the same answers about jobs', () => {
     await expect(submit(a, {}, 'another')).rejects.toMatchObject({ code: 'resource_exhausted' });
   });
 
+  test('a submit that is repeated is answered with its job, or with the conflict, also when there is no room', async () => {
+    await using nodes = await JobNodes.open({ maxOpen: 1 });
+    const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+    const { sequence } = await submit(a, { submission_id: 'x' });
+    expect((await submit(b, { submission_id: 'x' })).sequence).toBe(sequence);
+    await expect(submit(b, { submission_id: 'x', entrypoint: 'false' })).rejects.toMatchObject({
+      code: 'already_exists',
+    });
+    await expect(submit(b, { submission_id: 'y' })).rejects.toMatchObject({ code: 'resource_exhausted' });
+  });
+
   test('each counts its own jobs for the metrics', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];

@@ -78,5 +78,14 @@ for (const [name, parts, open] of KINDS) {
       expect(await submit(2000, 'a_b-20261120T110000Z')).toMatchObject({ sequence: expect.any(Number) });
       expect(await submit(3000, 'a_b-20261120T110100Z')).toBe('skipped');
     });
+
+    test('a submit that is repeated is known, also when no other job has room', async () => {
+      const { writes } = stores;
+      const full = { maxOpen: 1, maxOpenPerTenant: 1 };
+      const submit = (id: string, bounds = full) => writes.write(insertJob, draftOf(id), '', bounds);
+      expect(await submit('first', BOUNDS)).toMatchObject({ sequence: expect.any(Number) });
+      expect(await submit('second')).toBe('full');
+      expect(await submit('first')).toBe('known');
+    });
   });
 }

@@ -4,7 +4,7 @@ import type { LeaseFence } from '../core/lease.ts';
 import { alone } from './alone.ts';
 import type { WriteTransaction } from './database.ts';
 import { publish } from './feed.ts';
-import { SUBMITS, TOPIC_JOBS } from './jobs.ts';
+import { findJob, SUBMITS, TOPIC_JOBS } from './jobs.ts';
 import { fence } from './leases.ts';
 
 /** How many jobs may be open: of all tenants and of one. */
@@ -48,6 +48,8 @@ export async function insertJob(
   bounds: OpenBounds,
 ): Promise<Submitted> {
   await alone(transaction, SUBMITS);
+  // A submit that is repeated needs no room.
+  if ((await findJob(transaction, job.tenant, job.id)) !== null) return 'known';
   if (await isFull(transaction, job.tenant, bounds)) return 'full';
   const { greatest } = await transaction
     .selectFrom('jobs')
