@@ -59,8 +59,11 @@ export interface JobRunnerOptions {
 export type RunResult = 'over' | 'left' | { readonly againAtMs: number };
 
 interface Live {
+  readonly job: Job;
   command: Command | null;
   stopGraceMs: number | null;
+  /** It is to end as one that was stopped, whether or not that is on the disk. */
+  isStopped: boolean;
 }
 
 /** How soon a job that could not be started for a reason that may pass is tried again, and how long such reasons are waited for. */
@@ -134,7 +137,7 @@ export class JobRunner {
   async adopt(stored: StoredJob): Promise<RunResult> {
     const { job } = stored;
     const { pip } = job.spec.runtimeEnv;
-    const live: Live = { command: null, stopGraceMs: null };
+    const live: Live = { job, command: null, stopGraceMs: null, isStopped: false };
     this.#live.set(job.sequence, live);
     if (job.status === 'RUNNING') this.#running.add(job.sequence);
     let result: RunResult = 'left';
@@ -176,6 +179,18 @@ export class JobRunner {
   stop(job: Job): void {
     const live = this.#live.get(job.sequence);
     if (live) this.#stopLive(live, this.#graceOf(job));
+  }
+
+  /** The same, when the reason may not be on the disk. */
+  end(job: Job): void {
+    const live = this.#live.get(job.sequence);
+    if (live) live.isStopped = true;
+    this.stop(job);
+  }
+
+  /** Those whose command runs. */
+  begun(): readonly Job[] {
+    return [...this.#live.values()].filter(({ command }) => command !== null).map(({ job }) => job);
   }
 
   /** It was asked to end on another node, which has left its reason; nothing when it was asked here too. */
@@ -251,7 +266,7 @@ export class JobRunner {
     const sandbox = toJobSandbox(job, claimed.instanceId, secret, parts, rules);
     const owner = { kind: 'job', key: String(job.sequence) } as const;
     const intent = instances.draft({ owner, tenant: job.tenant, sandboxType: driver.name, sandbox });
-    const live: Live = { command: null, stopGraceMs: null };
+    const live: Live = { job, command: null, stopGraceMs: null, isStopped: false };
     this.#live.set(job.sequence, live);
     const release = instances.hold(intent.id);
     try {
@@ -338,7 +353,7 @@ export class JobRunner {
     const isGood = exit.code === 0 && exit.signal === null;
     const lastLines = isGood ? '' : await textOf(command.logs({ ...all, tail: LAST_LINES }, never));
     const stored = await this.#stored(job);
-    const asked: StopReason = stored?.stopReason || (this.#late.has(job.sequence) ? 'timeout' : '');
+    const asked = stored?.stopReason || this.#unwrittenReason(job);
     // While no server ran, its time passed after its end too.
     const isInTime = asked === 'timeout' && endedInTime(exit, stored?.job.startedAtMs, job.spec.rules.timeoutMs);
     const stopReason = isInTime ? '' : asked;
@@ -348,6 +363,12 @@ export class JobRunner {
     const result = await this.#end(job, end, stopReason === '');
     void this.#options.instances.remove(command);
     return result;
+  }
+
+  /** Why it was asked to end, when that could not be written. */
+  #unwrittenReason({ sequence }: Job): StopReason {
+    if (this.#live.get(sequence)?.isStopped === true) return 'stopped';
+    return this.#late.has(sequence) ? 'timeout' : '';
   }
 
   /** Its end, or another attempt when it failed and may be tried again. */

@@ -283,6 +283,43 @@ describe('a restart of the server', () => {
   });
 });
 
+describe('a server that stops its jobs when it ends', () => {
+  test('ends all of them although the disk takes no reasons; they are not tried again', async () => {
+    await using nodes = await JobNodes.open({ isAlone: true });
+    const write = nodes.writes.write.bind(nodes.writes);
+    const { jobs } = await nodes.start('n');
+    for (const id of ['a', 'b']) {
+      await jobs.submit(id, { 'rookery.retries': '1' });
+      await jobs.until(id, 'RUNNING');
+    }
+    vi.spyOn(nodes.writes, 'write').mockImplementation(async (operation, ...args) => {
+      if (operation.name === 'setJobStopReason') throw unavailable('the disk is full');
+      return await write(operation, ...args);
+    });
+    await jobs.stopServer(10_000);
+    expect(jobs.driver.runningIds).toEqual([]);
+    await jobs.startServer();
+    for (const id of ['a', 'b']) expect((await jobs.job(id)).status).toBe('STOPPED');
+  });
+
+  test('ends those that it knows when the database does not answer', async () => {
+    await using nodes = await JobNodes.open({ isAlone: true });
+    const { jobs } = await nodes.start('n');
+    await jobs.submit('a');
+    await jobs.until('a', 'RUNNING');
+    await vi.waitFor(() => expect(jobs.service.jobs.byStatus().RUNNING).toBe(1));
+    const away = vi.spyOn(nodes.database, 'selectFrom').mockImplementation(() => {
+      throw unavailable('the database is away');
+    });
+    const stopping = jobs.stopServer(10_000);
+    await vi.waitFor(() => expect(jobs.driver.runningIds).toEqual([]));
+    away.mockRestore();
+    await stopping;
+    await jobs.startServer();
+    expect((await jobs.job('a')).status).toBe('STOPPED');
+  });
+});
+
 describe('a timeout', () => {
   const RULES = { 'rookery.timeout_ms': '60000', 'rookery.retries': '1', 'rookery.retry_delay_ms': '1' };
 
