@@ -69,6 +69,8 @@ interface Live {
 /** How soon a job that could not be started for a reason that may pass is tried again, and how long such reasons are waited for. */
 const TRY_LATER_MS = 2_000;
 const PATIENCE_MS = 300_000;
+/** Starts that fail further apart than this, and the time that a start may take, do not fail for one reason. */
+const PAUSE_BETWEEN_MS = 60_000;
 const LAST_LINES = 10;
 const MAX_STOP_GRACE_MS = 3_600_000;
 
@@ -81,8 +83,8 @@ export class JobRunner {
   readonly #late = new Set<number>();
   readonly #closing = sharedController();
   #startsMore = true;
-  /** Since when no sandbox could be started; undefined while the last one could. */
-  #failingSinceMs: number | undefined;
+  /** Since when no sandbox could be started, and the last time; undefined while the last one could. */
+  #failing: { readonly sinceMs: number; lastMs: number } | undefined;
 
   constructor(options: JobRunnerOptions) {
     this.#options = options;
@@ -233,8 +235,12 @@ export class JobRunner {
   /** A shortage that may pass is waited for; one that has lasted so long will not pass. */
   #isPatient(): boolean {
     const nowMs = performance.now();
-    this.#failingSinceMs ??= nowMs;
-    return nowMs - this.#failingSinceMs < PATIENCE_MS;
+    // While nothing was to be started, nothing failed: then this is another shortage.
+    const apartMs = this.#options.startTimeoutMs + PAUSE_BETWEEN_MS;
+    if (this.#failing === undefined || nowMs - this.#failing.lastMs > apartMs)
+      this.#failing = { sinceMs: nowMs, lastMs: nowMs };
+    this.#failing.lastMs = nowMs;
+    return nowMs - this.#failing.sinceMs < PATIENCE_MS;
   }
 
   /** Nothing of it has run: it waits for another try, which is not another attempt. */
@@ -296,7 +302,7 @@ export class JobRunner {
         );
       }
       if (command === null) return 'left';
-      this.#failingSinceMs = undefined;
+      this.#failing = undefined;
       live.command = command;
       if (!(await this.#begin(claimed, pidOf(command)))) return this.#giveUp(command);
       if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);

@@ -105,6 +105,30 @@ describe('a start that fails', () => {
     expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
   });
 
+  test('is waited for anew when the one before was long ago, and no longer when they go on failing', async () => {
+    await using jobs = await JobsHarness.open();
+    const now = performance.now.bind(performance);
+    let aheadMs = 0;
+    vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
+    jobs.driver.faults.startError = unavailable('not yet');
+    const triesAgain = async (id: string) => {
+      await jobs.submit(id);
+      await vi.waitFor(async () => expect((await jobs.job(id)).message).toContain('is tried again'));
+      await jobs.service.jobs.stop(TENANT, id);
+    };
+    await triesAgain('first');
+    aheadMs += 3_600_000;
+    for (const id of ['next', 'later', 'last']) {
+      await triesAgain(id);
+      aheadMs += 110_000;
+    }
+    await jobs.submit('too-late');
+    expect(await jobs.untilEnded('too-late')).toMatchObject({
+      status: 'FAILED',
+      message: expect.stringContaining('Job could not be started: not yet'),
+    });
+  });
+
   test('leaves the others alone', async () => {
     await using jobs = await JobsHarness.open();
     await jobs.submit('good');
