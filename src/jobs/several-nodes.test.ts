@@ -374,3 +374,24 @@ test('the log of a job is read where it ran', async () => {
   const chunks = await a.jobs.service.jobs.log(TENANT, 'x', new AbortController().signal);
   expect(await text(Readable.from(chunks))).toBe('hello\n');
 });
+
+test('who follows the log of a job that waits is sent away when it goes to another node, and follows it there', async () => {
+  await using nodes = await JobNodes.open();
+  const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+  a.jobs.driver.faults.startError = unavailable('the machine rests');
+  await submit(a, { submission_id: 'x' });
+  await vi.waitFor(async () => expect((await a.jobs.job('x')).message).toContain('is tried again'), WAIT);
+  const { signal } = new AbortController();
+  const followed = text(Readable.from(await a.jobs.service.jobs.follow(TENANT, 'x', signal)));
+  const sentAway = expect(followed).rejects.toMatchObject({ code: 'unavailable' });
+  expect(await lost(nodes, 'a', 1)).toEqual({ failed: 0, freed: 1 });
+  b.cluster.wake();
+  await vi.waitFor(async () => expect((await b.jobs.job('x')).nodeId).toBe('b'), WAIT);
+  a.cluster.wake();
+  await sentAway;
+  expect(await a.jobs.service.jobs.nodeOf(TENANT, 'x', 'log')).toBe('b');
+  b.jobs.driver.output.set('x', 'hello\n');
+  const there = text(Readable.from(await b.jobs.service.jobs.follow(TENANT, 'x', signal)));
+  await b.jobs.exit('x', 0);
+  expect(await there).toBe('hello\n');
+});
