@@ -1,3 +1,5 @@
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, test, vi } from 'vitest';
@@ -225,6 +227,28 @@ describe('packages without an object store', () => {
     } finally {
       vi.mocked(Date.now).mockRestore();
     }
+  });
+
+  test('one of which nobody could be told goes in its time too', async () => {
+    await using nodes = await JobNodes.open();
+    const a = await nodes.start('a');
+    const write = nodes.writes.write.bind(nodes.writes);
+    vi.spyOn(nodes.writes, 'write').mockImplementation(async (operation, ...args) => {
+      if (operation.name === 'putJobPackage') throw unavailable('the database is away');
+      return await write(operation, ...args);
+    });
+    await expect(put(a, 'p.zip')).rejects.toMatchObject({ code: 'unavailable' });
+    const kept = () => readdir(join(a.jobs.dataDir, 'packages', TENANT));
+    const later = Date.now() + 601_000;
+    await a.jobs.service.packages.collect(() => false);
+    expect(await kept()).toEqual(['p.zip']);
+    vi.spyOn(Date, 'now').mockReturnValue(later);
+    try {
+      await a.jobs.service.packages.collect(() => false);
+    } finally {
+      vi.mocked(Date.now).mockRestore();
+    }
+    expect(await kept()).toEqual([]);
   });
 
   test('a restart of its node, and one that was taken for dead, tells again what it has', async () => {
