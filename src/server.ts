@@ -19,6 +19,7 @@ import { endsWithin } from './lib/deadline.ts';
 import { findPath } from './lib/opened-path.ts';
 import { createPathExists } from './lib/path-exists.ts';
 import { leftoversIn, Removals } from './lib/removals.ts';
+import { Steps } from './lib/steps.ts';
 import { machineSize } from './machine.ts';
 import { Observed } from './observed.ts';
 import { ReplicasObserved } from './observed-by-replicas.ts';
@@ -275,32 +276,39 @@ async function assemble(config: Config, logger: Logger, { dataDir, nodeId, store
     },
 
     async close({ stopAgents, graceMs }) {
+      // Whatever fails: sandboxes are told to end, and the data directory is let go of.
+      const steps = new Steps(error => logger.error({ err: error }, 'a part of the service did not end as it should'));
       if (cluster !== null) {
         missing = 'stopping';
-        await cluster.retire(config.cluster.drainMs);
+        await steps.take(() => cluster.retire(config.cluster.drainMs));
       }
       const deadlineMs = performance.now() + graceMs;
       const left = () => Math.max(0, deadlineMs - performance.now());
       // New connections are refused first; calls that run may end.
       const listeners = Promise.allSettled([frontend?.close(), meta?.close()]);
       // A create may wait for a build for longer than anybody waits for the end.
-      const builds = dependencies.close();
-      const [{ agentsLeft }] = await Promise.all([agents.close({ stopAgents, graceMs }), asyncCalls.close(left())]);
+      const builds = steps.take(() => dependencies.close());
+      const [agentsClosed] = await Promise.all([
+        steps.take(() => agents.close({ stopAgents, graceMs })),
+        steps.take(() => asyncCalls.close(left())),
+      ]);
       await endsWithin(listeners, left());
-      await functions.close(left());
-      await packages.close();
+      await steps.take(() => functions.close(left()));
+      await steps.take(() => packages.close());
       await builds;
-      const jobsLeft = await jobs.close(stopAgents ? left() : null);
-      await instances.close('the server is stopping');
-      await pools?.close();
-      await drivers.close();
-      removals.close();
-      history.close();
-      replicas.close();
-      await endsWithin(closeTracer(), Math.max(left(), MIN_SPANS_MS));
-      if (asksLocalToken) await removeLocalToken(dataDir.path);
-      await cluster?.close();
+      const jobsLeft = (await steps.take(() => jobs.close(stopAgents ? left() : null))) ?? null;
+      await steps.take(() => instances.close('the server is stopping'));
+      await steps.take(() => pools?.close());
+      await steps.take(() => drivers.close());
+      await steps.take(() => removals.close());
+      await steps.take(() => history.close());
+      await steps.take(() => replicas.close());
+      await steps.take(() => endsWithin(closeTracer(), Math.max(left(), MIN_SPANS_MS)));
+      if (asksLocalToken) await steps.take(() => removeLocalToken(dataDir.path));
+      await steps.take(() => cluster?.close());
       dataDir.release(await stores.close(() => dataDir.end()));
+      steps.end();
+      const agentsLeft = agentsClosed?.agentsLeft ?? 0;
       return { agentsLeft, jobsLeft };
     },
   };

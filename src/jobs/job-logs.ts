@@ -3,7 +3,9 @@ import { appendFile, mkdir, readdir, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { unavailable } from '../core/error.ts';
 import { isEnded } from '../core/job.ts';
+import { pause } from '../lib/backoff.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { StoredJob } from '../storage/jobs.ts';
 import type { JobChanges } from './job-changes.ts';
@@ -32,6 +34,8 @@ type Kind = 'setup' | 'out';
 const PART = /^\d+\.(setup|out)$/;
 /** The largest output of the making of an environment. */
 const MAX_SETUP_BYTES = 1024 * 1024;
+/** How often a log is looked at whose job no node has. */
+const NOBODYS_MS = 500;
 const TOO_LONG = '\n… the rest of this output is not kept\n';
 
 /**
@@ -140,7 +144,10 @@ export class JobLogs {
     };
   }
 
-  /** The log from its beginning, on until the job is over and its end is known to everybody. */
+  /**
+   * The log from its beginning, on until the job is over and its end is known to everybody. Fails with `unavailable` when it has become another
+   * node's: here nothing would be heard of it any more, and who asks again is led there.
+   */
   async *follow(source: JobLogSource, sequence: number, signal: AbortSignal): AsyncIterable<Buffer> {
     const changes = this.#options.changes.watch(sequence, signal);
     const read = { attempt: 1, setup: 0, out: 0 };
@@ -148,8 +155,16 @@ export class JobLogs {
       while (!signal.aborted) {
         const stored = await source.state(sequence);
         if (!stored) return;
-        const { status, attempt } = stored.job;
+        const { status, attempt, nodeId } = stored.job;
         const isOver = isEnded(status);
+        if (!isOver && nodeId === '') {
+          // Nobody's yet, and nobody here is told who takes it.
+          await pause(NOBODYS_MS, signal);
+          continue;
+        }
+        if (!isOver && nodeId !== this.#options.nodeId) {
+          throw unavailable('the job has gone to another replica; ask again', { retryAfterSeconds: 1 });
+        }
         const partOf = this.#finder(stored);
         for await (const chunk of (await partOf(read.attempt, 'setup')).read(read.setup)) {
           read.setup += chunk.length;

@@ -28,7 +28,7 @@ import type { JobFiles, PlacedFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
 import { type JobParts, type JobSandboxRules, type PlacedEnvironment, toJobSandbox } from './job-sandbox.ts';
-import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs } from './outcome.ts';
+import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs, stoppedEnd } from './outcome.ts';
 import type { JobPython } from './python.ts';
 import type { PythonEnvironments } from './python-environments.ts';
 
@@ -59,13 +59,18 @@ export interface JobRunnerOptions {
 export type RunResult = 'over' | 'left' | { readonly againAtMs: number };
 
 interface Live {
+  readonly job: Job;
   command: Command | null;
   stopGraceMs: number | null;
+  /** It is to end as one that was stopped, whether or not that is on the disk. */
+  isStopped: boolean;
 }
 
 /** How soon a job that could not be started for a reason that may pass is tried again, and how long such reasons are waited for. */
 const TRY_LATER_MS = 2_000;
 const PATIENCE_MS = 300_000;
+/** Starts that fail further apart than this, and the time that a start may take, do not fail for one reason. */
+const PAUSE_BETWEEN_MS = 60_000;
 const LAST_LINES = 10;
 const MAX_STOP_GRACE_MS = 3_600_000;
 
@@ -78,8 +83,8 @@ export class JobRunner {
   readonly #late = new Set<number>();
   readonly #closing = sharedController();
   #startsMore = true;
-  /** Since when no sandbox could be started; undefined while the last one could. */
-  #failingSinceMs: number | undefined;
+  /** Since when no sandbox could be started, and the last time; undefined while the last one could. */
+  #failing: { readonly sinceMs: number; lastMs: number } | undefined;
 
   constructor(options: JobRunnerOptions) {
     this.#options = options;
@@ -134,7 +139,7 @@ export class JobRunner {
   async adopt(stored: StoredJob): Promise<RunResult> {
     const { job } = stored;
     const { pip } = job.spec.runtimeEnv;
-    const live: Live = { command: null, stopGraceMs: null };
+    const live: Live = { job, command: null, stopGraceMs: null, isStopped: false };
     this.#live.set(job.sequence, live);
     if (job.status === 'RUNNING') this.#running.add(job.sequence);
     let result: RunResult = 'left';
@@ -178,6 +183,18 @@ export class JobRunner {
     if (live) this.#stopLive(live, this.#graceOf(job));
   }
 
+  /** The same, when the reason may not be on the disk. */
+  end(job: Job): void {
+    const live = this.#live.get(job.sequence);
+    if (live) live.isStopped = true;
+    this.stop(job);
+  }
+
+  /** Those whose command runs. */
+  begun(): readonly Job[] {
+    return [...this.#live.values()].filter(({ command }) => command !== null).map(({ job }) => job);
+  }
+
   /** It was asked to end on another node, which has left its reason; nothing when it was asked here too. */
   stopOnce(job: Job): void {
     const live = this.#live.get(job.sequence);
@@ -218,8 +235,12 @@ export class JobRunner {
   /** A shortage that may pass is waited for; one that has lasted so long will not pass. */
   #isPatient(): boolean {
     const nowMs = performance.now();
-    this.#failingSinceMs ??= nowMs;
-    return nowMs - this.#failingSinceMs < PATIENCE_MS;
+    // While nothing was to be started, nothing failed: then this is another shortage.
+    const apartMs = this.#options.startTimeoutMs + PAUSE_BETWEEN_MS;
+    if (this.#failing === undefined || nowMs - this.#failing.lastMs > apartMs)
+      this.#failing = { sinceMs: nowMs, lastMs: nowMs };
+    this.#failing.lastMs = nowMs;
+    return nowMs - this.#failing.sinceMs < PATIENCE_MS;
   }
 
   /** Nothing of it has run: it waits for another try, which is not another attempt. */
@@ -251,7 +272,7 @@ export class JobRunner {
     const sandbox = toJobSandbox(job, claimed.instanceId, secret, parts, rules);
     const owner = { kind: 'job', key: String(job.sequence) } as const;
     const intent = instances.draft({ owner, tenant: job.tenant, sandboxType: driver.name, sandbox });
-    const live: Live = { command: null, stopGraceMs: null };
+    const live: Live = { job, command: null, stopGraceMs: null, isStopped: false };
     this.#live.set(job.sequence, live);
     const release = instances.hold(intent.id);
     try {
@@ -281,7 +302,7 @@ export class JobRunner {
         );
       }
       if (command === null) return 'left';
-      this.#failingSinceMs = undefined;
+      this.#failing = undefined;
       live.command = command;
       if (!(await this.#begin(claimed, pidOf(command)))) return this.#giveUp(command);
       if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
@@ -316,14 +337,16 @@ export class JobRunner {
   }
 
   async #watch(job: Job, command: Command): Promise<RunResult> {
-    const timer = await this.#armTimeout(job);
+    const disarm = await this.#armTimeout(job);
+    let exit: ExitResult | null;
     try {
-      const exit = await command.exited(this.#closing.signal);
-      if (exit === null) return 'left';
-      return await this.#finish(job, command, exit);
+      exit = await command.exited(this.#closing.signal);
     } finally {
-      clearTimeout(timer);
+      // What comes after the end is not time of the command.
+      await disarm();
     }
+    if (exit === null) return 'left';
+    return await this.#finish(job, command, exit);
   }
 
   async #finish(job: Job, command: Command, exit: ExitResult): Promise<RunResult> {
@@ -336,13 +359,22 @@ export class JobRunner {
     const isGood = exit.code === 0 && exit.signal === null;
     const lastLines = isGood ? '' : await textOf(command.logs({ ...all, tail: LAST_LINES }, never));
     const stored = await this.#stored(job);
-    const stopReason: StopReason = stored?.stopReason || (this.#late.has(job.sequence) ? 'timeout' : '');
+    const asked = stored?.stopReason || this.#unwrittenReason(job);
+    // While no server ran, its time passed after its end too.
+    const isInTime = asked === 'timeout' && endedInTime(exit, stored?.job.startedAtMs, job.spec.rules.timeoutMs);
+    const stopReason = isInTime ? '' : asked;
     const end = endOf(exit, stopReason, job.spec.rules, lastLines);
     const startedAtMs = stored?.job.startedAtMs ?? end.endedAtMs;
     this.#options.metrics.attempted(end.status, Math.max(0, end.endedAtMs - startedAtMs));
     const result = await this.#end(job, end, stopReason === '');
     void this.#options.instances.remove(command);
     return result;
+  }
+
+  /** Why it was asked to end, when that could not be written. */
+  #unwrittenReason({ sequence }: Job): StopReason {
+    if (this.#live.get(sequence)?.isStopped === true) return 'stopped';
+    return this.#late.has(sequence) ? 'timeout' : '';
   }
 
   /** Its end, or another attempt when it failed and may be tried again. */
@@ -372,11 +404,18 @@ export class JobRunner {
   }
 
   async #requeue(job: Job, again: Parameters<typeof requeueJob>[3]): Promise<RunResult> {
-    const { writes, node, changes } = this.#options;
-    const isOurs = await this.#written(job, () => writes.write(requeueJob, job.sequence, node.id, again));
-    if (isOurs) changes.changed(job, { status: 'PENDING', message: again.message, attempt: again.attempt });
-    else changes.emit(job.sequence);
-    return isOurs ? { againAtMs: again.notBeforeMs } : 'over';
+    const { writes, node, changes, metrics } = this.#options;
+    const stopped = stoppedEnd();
+    const requeued = await this.#written(job, () => writes.write(requeueJob, job.sequence, node.id, again, stopped));
+    if (requeued === 'waits') {
+      changes.changed(job, { status: 'PENDING', message: again.message, attempt: again.attempt });
+      return { againAtMs: again.notBeforeMs };
+    }
+    if (requeued === 'stopped') {
+      metrics.ended('STOPPED');
+      changes.changed(job, stopped);
+    } else changes.emit(job.sequence);
+    return 'over';
   }
 
   /** Repeats a write about a job until it succeeds; the job keeps its slot meanwhile. */
@@ -395,22 +434,31 @@ export class JobRunner {
     );
   }
 
-  async #armTimeout(job: Job): Promise<NodeJS.Timeout | undefined> {
+  /** Ends it when its time is over. What is returned takes that back; once it has resolved, nothing more is written of it. */
+  async #armTimeout(job: Job): Promise<() => Promise<void>> {
     const { timeoutMs } = job.spec.rules;
-    if (timeoutMs === 0) return undefined;
+    if (timeoutMs === 0) return async () => undefined;
     const stored = await this.#stored(job);
     const startedAtMs = stored?.job.startedAtMs ?? Date.now();
-    return setTimeout(
-      async () => {
-        // Also remembered here: a job that fills the disk has to be ended although nothing can be written.
-        this.#late.add(job.sequence);
-        await this.#options.writes
-          .write(setJobStopReason, job.sequence, 'timeout')
-          .catch(error => this.#warn(job, error, 'why it is stopped could not be written'));
-        this.stop(job);
+    let ending: Promise<void> | undefined;
+    const end = async () => {
+      // Also remembered here: a job that fills the disk has to be ended although nothing can be written.
+      this.#late.add(job.sequence);
+      await this.#options.writes
+        .write(setJobStopReason, job.sequence, 'timeout')
+        .catch(error => this.#warn(job, error, 'why it is stopped could not be written'));
+      this.stop(job);
+    };
+    const timer = setTimeout(
+      () => {
+        ending = end();
       },
       Math.max(0, startedAtMs + timeoutMs - Date.now()),
     ).unref();
+    return async () => {
+      clearTimeout(timer);
+      await ending;
+    };
   }
 
   #stopLive(live: Live, graceMs: number): void {
@@ -458,6 +506,13 @@ export class JobRunner {
 
 /** How a sandbox ended of which there is no trace. */
 const GONE: Omit<ExitResult, 'atMs'> = { code: null, signal: null, oomKilled: false };
+
+/** Some drivers know an end to the second only, and a timer may be a millisecond early: such ends are not taken for ones in time. */
+function endedInTime({ atMs }: ExitResult, startedAtMs: number | null | undefined, timeoutMs: number): boolean {
+  if (typeof startedAtMs !== 'number') return false;
+  const roundedMs = atMs % 1000 === 0 ? 1000 : 1;
+  return atMs + roundedMs < startedAtMs + timeoutMs;
+}
 
 function pidOf({ handle }: Command): string {
   const { pid } = handle.data;

@@ -1,6 +1,8 @@
-import { describe, expect, test, vi } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { JobsHarness, TENANT } from '../../test/jobs/harness.ts';
+import { JobNodes } from '../../test/jobs/nodes.ts';
 import { failedPrecondition, unavailable } from '../core/error.ts';
+import { readJobSubmission } from '../core/job.ts';
 
 /** Opens when the test says so. */
 function gate(): { readonly opened: Promise<void>; open(): void } {
@@ -12,6 +14,22 @@ function gate(): { readonly opened: Promise<void>; open(): void } {
 }
 
 const startsOf = ({ driver }: JobsHarness, count: number) => vi.waitFor(() => expect(driver.starts.length).toBe(count));
+
+/** One that runs has most of the processors, and `large` waits for them. */
+async function submitLarge(jobs: JobsHarness): Promise<void> {
+  for (const [id, cpus] of [
+    ['runs', 90],
+    ['large', 50],
+  ] as const) {
+    const body = { entrypoint: 'true', submission_id: id, entrypoint_num_cpus: cpus };
+    await jobs.service.jobs.submit(TENANT, readJobSubmission(body, ''));
+  }
+  await jobs.until('runs', 'RUNNING');
+}
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
 
 describe('a job ends as its command ends', () => {
   test.each([
@@ -85,6 +103,30 @@ describe('a start that fails', () => {
     jobs.driver.faults.startError = undefined;
     await jobs.exit('a', 0);
     expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
+  });
+
+  test('is waited for anew when the one before was long ago, and no longer when they go on failing', async () => {
+    await using jobs = await JobsHarness.open();
+    const now = performance.now.bind(performance);
+    let aheadMs = 0;
+    vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
+    jobs.driver.faults.startError = unavailable('not yet');
+    const triesAgain = async (id: string) => {
+      await jobs.submit(id);
+      await vi.waitFor(async () => expect((await jobs.job(id)).message).toContain('is tried again'));
+      await jobs.service.jobs.stop(TENANT, id);
+    };
+    await triesAgain('first');
+    aheadMs += 3_600_000;
+    for (const id of ['next', 'later', 'last']) {
+      await triesAgain(id);
+      aheadMs += 110_000;
+    }
+    await jobs.submit('too-late');
+    expect(await jobs.untilEnded('too-late')).toMatchObject({
+      status: 'FAILED',
+      message: expect.stringContaining('Job could not be started: not yet'),
+    });
   });
 
   test('leaves the others alone', async () => {
@@ -161,6 +203,39 @@ describe('a stop', () => {
     await jobs.untilNothingIsLeft();
   });
 
+  test('of a job that the others wait behind starts them', async () => {
+    await using jobs = await JobsHarness.open();
+    await submitLarge(jobs);
+    await jobs.submit('small');
+    expect(await jobs.service.jobs.stop(TENANT, 'large')).toBe(true);
+    await jobs.until('small', 'RUNNING');
+    expect((await jobs.job('large')).status).toBe('STOPPED');
+  });
+
+  test.each([
+    ['a failed one', 1, undefined],
+    ['one that could not be started', 0, unavailable('not yet')],
+  ] as const)('while %s goes back to the queue ends it at once', async (_, code, startError) => {
+    await using nodes = await JobNodes.open({ isAlone: true });
+    const write = nodes.writes.write.bind(nodes.writes);
+    const { jobs } = await nodes.start('n');
+    const { opened, open } = gate();
+    vi.spyOn(nodes.writes, 'write').mockImplementation(async (operation, ...args) => {
+      if (operation.name === 'requeueJob') await opened;
+      return await write(operation, ...args);
+    });
+    jobs.driver.faults.startError = startError;
+    await jobs.submit('a', { 'rookery.retries': '1', 'rookery.retry_delay_ms': '3600000' });
+    if (startError === undefined) await jobs.exit('a', code);
+    const requeues = () => vi.mocked(nodes.writes.write).mock.calls.filter(([{ name }]) => name === 'requeueJob');
+    await vi.waitFor(() => expect(requeues()).toHaveLength(1));
+    expect(await jobs.service.jobs.stop(TENANT, 'a')).toBe(true);
+    open();
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'STOPPED', exitCode: null, attempt: 1 });
+    await vi.waitFor(() => expect(jobs.service.jobs.byStatus()).toEqual({ PENDING: 0, RUNNING: 0 }));
+    await jobs.untilNothingIsLeft();
+  });
+
   test('that its driver ignores leaves the job RUNNING, and can be asked for again', async () => {
     await using jobs = await JobsHarness.open();
     await jobs.submit('a');
@@ -229,5 +304,120 @@ describe('a restart of the server', () => {
     await jobs.exit('a', 0);
     expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
     await jobs.untilNothingIsLeft();
+  });
+});
+
+describe('a server that stops its jobs when it ends', () => {
+  test('ends all of them although the disk takes no reasons; they are not tried again', async () => {
+    await using nodes = await JobNodes.open({ isAlone: true });
+    const write = nodes.writes.write.bind(nodes.writes);
+    const { jobs } = await nodes.start('n');
+    for (const id of ['a', 'b']) {
+      await jobs.submit(id, { 'rookery.retries': '1' });
+      await jobs.until(id, 'RUNNING');
+    }
+    vi.spyOn(nodes.writes, 'write').mockImplementation(async (operation, ...args) => {
+      if (operation.name === 'setJobStopReason') throw unavailable('the disk is full');
+      return await write(operation, ...args);
+    });
+    await jobs.stopServer(10_000);
+    expect(jobs.driver.runningIds).toEqual([]);
+    await jobs.startServer();
+    for (const id of ['a', 'b']) expect((await jobs.job(id)).status).toBe('STOPPED');
+  });
+
+  test('ends those that it knows when the database does not answer', async () => {
+    await using nodes = await JobNodes.open({ isAlone: true });
+    const { jobs } = await nodes.start('n');
+    await jobs.submit('a');
+    await jobs.until('a', 'RUNNING');
+    await vi.waitFor(() => expect(jobs.service.jobs.byStatus().RUNNING).toBe(1));
+    const away = vi.spyOn(nodes.database, 'selectFrom').mockImplementation(() => {
+      throw unavailable('the database is away');
+    });
+    const stopping = jobs.stopServer(10_000);
+    await vi.waitFor(() => expect(jobs.driver.runningIds).toEqual([]));
+    away.mockRestore();
+    await stopping;
+    await jobs.startServer();
+    expect((await jobs.job('a')).status).toBe('STOPPED');
+  });
+});
+
+describe('a timeout', () => {
+  const RULES = { 'rookery.timeout_ms': '60000', 'rookery.retries': '1', 'rookery.retry_delay_ms': '1' };
+
+  /** While no server runs, a job ends so many milliseconds after its start; the next server starts an hour later, and asks for its end last. */
+  async function endsWhileAway(jobs: JobsHarness, afterMs: number, code: number): Promise<void> {
+    await jobs.submit('a', RULES);
+    const { instanceId, startedAtMs } = await jobs.until('a', 'RUNNING');
+    await jobs.stopServer();
+    jobs.driver.kill(instanceId, { code, signal: null, atMs: Number(startedAtMs) + afterMs });
+    const nowMs = Date.now();
+    vi.spyOn(Date, 'now').mockReturnValue(nowMs + 3_600_000);
+    const { opened, open } = gate();
+    const { driver } = jobs;
+    const stop = driver.stop.bind(driver);
+    vi.spyOn(driver, 'stop').mockImplementation(async (...args) => {
+      await stop(...args);
+      vi.mocked(Date.now).mockRestore();
+      open();
+    });
+    const wait = driver.wait.bind(driver);
+    vi.spyOn(driver, 'wait').mockImplementationOnce(async (...args) => {
+      await opened;
+      return await wait(...args);
+    });
+    await jobs.startServer();
+  }
+
+  test('does not count for a command that succeeded in time, however late its end is learned', async () => {
+    await using jobs = await JobsHarness.open();
+    await endsWhileAway(jobs, 1501, 0);
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', exitCode: 0, attempt: 1 });
+    await jobs.untilNothingIsLeft();
+  });
+
+  test('does not count for one that failed in time: it is tried again, in a time of its own', async () => {
+    await using jobs = await JobsHarness.open();
+    await endsWhileAway(jobs, 1501, 3);
+    await vi.waitFor(() => expect(jobs.driver.starts).toHaveLength(2));
+    await jobs.exit('a', 0);
+    expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 2 });
+  });
+
+  test.each([59_999, 60_000])('counts for one that ended %d ms after its start, also when it succeeded', async ms => {
+    await using jobs = await JobsHarness.open();
+    await endsWhileAway(jobs, ms, 0);
+    expect(await jobs.untilEnded('a')).toMatchObject({
+      status: 'FAILED',
+      message: 'Job was stopped because it ran longer than its timeout of 60000 ms.',
+      attempt: 1,
+    });
+  });
+
+  test('is over with the command: what is kept of its log takes time that is not the job’s', async () => {
+    await using jobs = await JobsHarness.open();
+    const armed = vi.spyOn(globalThis, 'setTimeout');
+    const disarmed = vi.spyOn(globalThis, 'clearTimeout');
+    await jobs.submit('a', { 'rookery.timeout_ms': '7654321' });
+    const instance = await jobs.instanceOf('a');
+    const isTimeout = (ms: number | undefined) => ms !== undefined && ms > 7_000_000 && ms <= 7_654_321;
+    const timer = await vi.waitFor(() => {
+      const at = armed.mock.calls.findIndex(([, ms]) => isTimeout(ms));
+      expect(at).toBeGreaterThanOrEqual(0);
+      return armed.mock.results[at]?.value as NodeJS.Timeout;
+    });
+    const { opened, open } = gate();
+    const logs = jobs.driver.logs.bind(jobs.driver);
+    const kept = vi.spyOn(jobs.driver, 'logs').mockImplementationOnce(async function* (...args) {
+      await opened;
+      yield* logs(...args);
+    });
+    jobs.driver.kill(instance, { code: 0, signal: null });
+    await vi.waitFor(() => expect(kept).toHaveBeenCalled());
+    expect(disarmed).toHaveBeenCalledWith(timer);
+    open();
+    expect((await jobs.untilEnded('a')).status).toBe('SUCCEEDED');
   });
 });

@@ -99,23 +99,28 @@ export class Jobs {
   }
 
   /**
-   * What a schedule submits at one of its moments, on whichever node. False: the job before it is not over. The same moment decided again
-   * changes nothing. Fails as `submit` does.
+   * What a schedule submits at one of its moments, on whichever node. `skipped`: the job before it is not over; `full`: too many are open. The
+   * same moment decided again changes nothing. Fails as `submit` does.
    */
   async submitScheduled(
     tenant: string,
     scheduled: ScheduledSubmit,
     { id, spec, fingerprint }: JobSubmission & { readonly id: string },
-  ): Promise<boolean> {
-    const { writes, node, own, bounds } = this.#options;
+  ): Promise<'submitted' | 'skipped' | 'full'> {
+    const { database, writes, node, own, bounds } = this.#options;
     own.mustBeStarted();
     await this.#check(tenant, spec);
     const draft = await this.#draft(tenant, id, spec);
     const held = node.cluster?.fence() ?? null;
     const submitted = await writes.write(insertScheduledJob, held, scheduled, draft, fingerprint, bounds);
-    if (submitted === 'full') throw tooMany();
+    if (submitted === 'full' || submitted === 'skipped') return submitted;
     if (typeof submitted !== 'string') this.#submitted(draft, submitted.sequence);
-    return submitted !== 'skipped';
+    else {
+      // By a write whose answer was lost, perhaps: then nobody here knows of it yet.
+      const stored = await findJob(database, tenant, id);
+      if (stored !== null && waitsOn(stored, node.id)) own.accept(stored.job, stored.notBeforeMs);
+    }
+    return 'submitted';
   }
 
   /** Fails with `invalid_request` when it names a secret that is not there. */
@@ -275,6 +280,10 @@ export class Jobs {
     if (!stored) throw notFound(`Job ${id} does not exist`);
     return stored;
   }
+}
+
+function waitsOn({ job }: StoredJob, nodeId: string): boolean {
+  return job.status === 'PENDING' && job.instanceId === '' && job.nodeId === nodeId;
 }
 
 function tooMany() {

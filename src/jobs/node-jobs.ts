@@ -153,6 +153,8 @@ export class NodeJobs {
     tracked.controller.abort();
     queue.remove(tracked.item);
     if (!tracked.isFollowed) this.#open.delete(job.sequence);
+    // It may have been the one that the others waited behind.
+    this.pump();
   }
 
   /** Brings memory and rows together, where other nodes write rows too. Rejects when the database does not answer. */
@@ -209,18 +211,34 @@ export class NodeJobs {
     queue.remove(tracked.item);
     if (!tracked.isFollowed) this.#open.delete(sequence);
     changes.emit(sequence);
+    this.pump();
   }
 
   async #stopRunning(timeoutMs: number): Promise<void> {
-    const { database, node, writes, runner } = this.#options;
+    const { writes, runner, log } = this.#options;
     // Else one that is about to start would be missed below, and run on.
     runner.startNoMore();
-    const running = (await listOpenJobs(database, node.id)).filter(({ job }) => job.instanceId !== '');
-    for (const { job } of running) {
-      await writes.write(setJobStopReason, job.sequence, 'stopped');
-      runner.stop(job);
+    for (const job of await this.#begunJobs()) {
+      // A full disk is no reason to leave it running: the runner remembers why it ends.
+      await writes
+        .write(setJobStopReason, job.sequence, 'stopped')
+        .catch((error: unknown) => log.warn({ job: job.id, err: error }, 'why a job is stopped could not be written'));
+      runner.end(job);
     }
     await within(Promise.all(this.#runs), timeoutMs, 'not all jobs have ended').catch(() => undefined);
+  }
+
+  /** Those that have a sandbox; when the database does not say which, those that run. */
+  async #begunJobs(): Promise<readonly Job[]> {
+    const { database, node, runner, log } = this.#options;
+    try {
+      return (await listOpenJobs(database, node.id))
+        .map(({ job }) => job)
+        .filter(({ instanceId }) => instanceId !== '');
+    } catch (error) {
+      log.warn({ err: error }, 'the jobs that run could not be read; those that are known are stopped');
+      return runner.begun();
+    }
   }
 
   #track({ sequence, tenant, id, spec }: Job): OpenJob {

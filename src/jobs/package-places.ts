@@ -9,6 +9,7 @@ import type { DurableWrites } from '../storage/durable.ts';
 import {
   countPackagesOf,
   dropJobPackage,
+  hasJobPackage,
   type JobPackageTable,
   listPackageObjects,
   listUnusedPackages,
@@ -106,10 +107,12 @@ export class PackagePlaces {
 
   /** Whether a package of this node's disk that nobody used since may go; nobody is told of it any more then. */
   async mayGo({ tenant, name }: Pick<LocalPackage, 'tenant' | 'name'>, usedBeforeMs: number): Promise<boolean> {
-    const { writes, node, store } = this.#options;
+    const { database, writes, node, store } = this.#options;
     if (store !== null) return true;
     const place = { tenant, name, node_id: node.id, object: '' };
-    return await writes.write(dropJobPackage, place, usedBeforeMs);
+    if (await writes.write(dropJobPackage, place, usedBeforeMs)) return true;
+    // Its row could not be written when it was uploaded.
+    return !(await hasJobPackage(database, place));
   }
 
   /** Removes from the object store what nobody needs and nobody used since. `needed` gives `<tenant>/<name>` of all nodes. */

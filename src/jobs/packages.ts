@@ -165,7 +165,10 @@ export class Packages {
       if (usedAtMs >= oldestMs || isNeeded(`${tenant}/${name}`)) continue;
       const { places } = this.#options;
       // Another node may have told somebody that it is here.
-      if (places === null || (await places.mayGo({ tenant, name }, oldestMs))) await rm(path, { force: true });
+      if (places !== null && !(await places.mayGo({ tenant, name }, oldestMs))) continue;
+      // It may have been uploaded again since it was looked at, and its row comes after it.
+      const now = await stat(path).catch(() => null);
+      if (now !== null && now.mtimeMs < oldestMs) await rm(path, { force: true });
     }
   }
 

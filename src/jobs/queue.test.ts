@@ -76,6 +76,22 @@ describe('one tenant', () => {
   });
 });
 
+test('fractions of a custom resource are free again as they were, in whatever order they come and go', () => {
+  const part = (sequence: number, gpu: number) => item(sequence, 'a', { custom: { gpu } });
+  const queue = queueOf([], { maxRunning: 20, maxRunningPerTenant: 20 });
+  let sequence = 0;
+  for (const amounts of [[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.3, 0.6, 0.1], Array.from({ length: 10 }, () => 0.1)]) {
+    const parts = amounts.map(amount => part(sequence++, amount));
+    for (const each of parts) queue.add(each);
+    expect(takeAll(queue)).toEqual(parts.map(each => each.sequence));
+    for (const each of parts) queue.release(each);
+    const whole = part(sequence++, 1);
+    queue.add(whole);
+    expect(takeAll(queue)).toEqual([whole.sequence]);
+    queue.release(whole);
+  }
+});
+
 describe('several tenants', () => {
   test('they share evenly, although one of them came first with many', () => {
     const many = Array.from({ length: 10 }, (_, index) => item(index));

@@ -54,6 +54,7 @@ export class JobQueue {
   readonly #used: Used = { running: 0, cpuMillis: 0, memoryMb: 0 };
   /** By name, which is a caller's own: it may be one that every object has. */
   readonly #custom: ReadonlyMap<string, number>;
+  /** In whole shares, as all that is added up. */
   readonly #usedCustom = new Map<string, number>();
   readonly #impossible = new Map<number, QueueItem>();
   #turn = 0;
@@ -141,7 +142,7 @@ export class JobQueue {
       return `it asks for ${memoryMb} MiB of memory, and there are ${limits.memoryMb} MiB`;
     for (const [name, amount] of Object.entries(custom)) {
       const there = this.#custom.get(name) ?? 0;
-      if (amount > there) return `it asks for ${amount} of ${name}, and there are ${there}`;
+      if (sharesOf(amount) > sharesOf(there)) return `it asks for ${amount} of ${name}, and there are ${there}`;
     }
     return null;
   }
@@ -186,7 +187,7 @@ export class JobQueue {
     if (this.#used.memoryMb + memoryMb > limits.memoryMb) return false;
     if (this.#machine.isFull(resources)) return false;
     return Object.entries(custom).every(
-      ([name, amount]) => (this.#usedCustom.get(name) ?? 0) + amount <= (this.#custom.get(name) ?? 0),
+      ([name, amount]) => (this.#usedCustom.get(name) ?? 0) + sharesOf(amount) <= sharesOf(this.#custom.get(name) ?? 0),
     );
   }
 
@@ -197,9 +198,14 @@ export class JobQueue {
       used.memoryMb += change * resources.memoryMb;
     }
     for (const [name, amount] of Object.entries(resources.custom)) {
-      this.#usedCustom.set(name, (this.#usedCustom.get(name) ?? 0) + change * amount);
+      this.#usedCustom.set(name, (this.#usedCustom.get(name) ?? 0) + change * sharesOf(amount));
     }
   }
+}
+
+/** Ten-thousandths, as Ray counts: sums of fractions drift, and what is free again would not be. Any amount is one at least. */
+function sharesOf(amount: number): number {
+  return amount > 0 ? Math.max(1, Math.round(amount * 10_000)) : 0;
 }
 
 function isBefore(a: QueueItem, b: QueueItem): boolean {

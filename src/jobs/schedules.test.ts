@@ -1,6 +1,8 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { TENANT } from '../../test/jobs/harness.ts';
 import { JobNodes, type TestNode } from '../../test/jobs/nodes.ts';
+import { unavailable } from '../core/error.ts';
+import type { ScheduledSubmit } from '../storage/job-submits.ts';
 import { readSchedule } from './schedules.ts';
 
 const WAIT = { timeout: 15_000 };
@@ -8,6 +10,7 @@ const EVERY_SECOND = '* * * * * *';
 
 afterEach(() => {
   vi.useRealTimers();
+  vi.restoreAllMocks();
 });
 
 const create = (node: TestNode, id: string, cron = EVERY_SECOND, overlap = 'allow') =>
@@ -115,6 +118,17 @@ test('one is left out while the job before it is open, on whichever node that ru
   await until(b, 2);
 });
 
+test('none is left out for a job that is not of its schedule, although the ids begin with the same letters', async () => {
+  await using nodes = await JobNodes.open({ isAlone: true });
+  const a = await nodes.start('a');
+  for (const id of ['s-by-hand', 's-20261120T100000Z-copy', 's-db-20261120T100000Z']) {
+    await a.jobs.submit(id);
+    await a.jobs.until(id, 'RUNNING');
+  }
+  await create(a, 's', EVERY_SECOND, 'skip');
+  await vi.waitFor(async () => expect((await idsOn(a)).some(id => /^s-\d{8}T\d{6}Z$/.test(id))).toBe(true), WAIT);
+});
+
 test('a lease that was lost meanwhile submits nothing', async () => {
   await using nodes = await JobNodes.open();
   const a = await nodes.start('a');
@@ -126,4 +140,29 @@ test('a lease that was lost meanwhile submits nothing', async () => {
   await create(a, 's');
   await vi.waitFor(() => expect(asked).toBeGreaterThan(1), WAIT);
   expect(await idsOn(a)).toEqual([]);
+});
+
+test.each([
+  ['does not come about', false],
+  ['comes about without being confirmed', true],
+])('a moment whose write %s is tried again: it has one job, which runs', async (_, isWritten) => {
+  await using nodes = await JobNodes.open({ isAlone: true });
+  const write = nodes.writes.write.bind(nodes.writes);
+  const a = await nodes.start('a');
+  const tried: number[] = [];
+  vi.spyOn(nodes.writes, 'write').mockImplementation(async (operation, ...args) => {
+    if (operation.name !== 'insertScheduledJob') return await write(operation, ...args);
+    const { atMs } = args[1] as unknown as ScheduledSubmit;
+    tried.push(atMs);
+    // The first moment, twice.
+    if (atMs !== tried[0] || tried.length > 2) return await write(operation, ...args);
+    if (isWritten) await write(operation, ...args);
+    throw unavailable('the database is away');
+  });
+  await create(a, 's');
+  await until(a, 2);
+  const first = `s-${new Date(tried[0] as number).toISOString().slice(0, 19).replaceAll(/[-:]/g, '')}Z`;
+  await a.jobs.until(first, 'RUNNING');
+  expect((await idsOn(a)).filter(id => id === first)).toHaveLength(1);
+  expect(a.jobs.driver.begun.filter(id => id === first)).toHaveLength(1);
 });

@@ -1,11 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import { Cron } from 'croner';
-import { alreadyExists, invalidRequest, messageOf, notFound } from '../core/error.ts';
+import { alreadyExists, failedPrecondition, invalidRequest, messageOf, notFound } from '../core/error.ts';
 import { checkScheduleId, JOB_SCHEDULE, type JobSubmission, readJobSubmission } from '../core/job.ts';
 import { failAtFirst, invalidBody, type JsonObject } from '../core/json.ts';
 import { packagesOf } from '../core/runtime-env.ts';
 import { Form } from '../core/shape.ts';
 import type { InstanceLog } from '../instances/contract.ts';
+import { withDeadline } from '../lib/deadline.ts';
+import { sharedController } from '../lib/linked-signal.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {
@@ -16,6 +18,7 @@ import {
   listJobScheduleKeys,
   listJobSchedules,
 } from '../storage/job-schedules.ts';
+import { untilWritten } from '../storage/until-written.ts';
 import type { JobNode } from './cluster.ts';
 import type { Jobs } from './jobs.ts';
 
@@ -54,6 +57,7 @@ export class JobSchedules {
   #heldSinceMs: number | null = null;
   /** Schedules that cannot be read: told once. */
   readonly #bad = new Set<string>();
+  readonly #closing = sharedController();
 
   constructor(options: JobSchedulesOptions) {
     this.#options = options;
@@ -84,6 +88,7 @@ export class JobSchedules {
   }
 
   close(): void {
+    this.#closing.abort();
     for (const { cron } of this.#running.values()) cron.stop();
     this.#running.clear();
   }
@@ -192,10 +197,11 @@ export class JobSchedules {
     });
   }
 
-  /** Never rejects. */
+  /** Never rejects. A moment is tried until it is decided, for as long as another node would make up for it. */
   async #submit({ row, submission }: Running, at: Date): Promise<void> {
-    const { jobs, log } = this.#options;
+    const { jobs, node, log } = this.#options;
     const { tenant } = row;
+    const about = { schedule: row.id, tenant };
     try {
       // To the second, which is as fine as a schedule can be.
       const moment = at.toISOString().slice(0, 19).replaceAll(/[-:]/g, '');
@@ -205,11 +211,21 @@ export class JobSchedules {
         atMs: Math.floor(at.getTime() / 1000) * 1000,
         unlessOpen: row.overlap === 'skip' ? `${row.id}-` : null,
       };
-      const isSubmitted = await jobs.submitScheduled(tenant, scheduled, { ...submission, id: `${row.id}-${moment}Z` });
-      if (!isSubmitted)
-        log.info({ schedule: row.id, tenant }, 'a scheduled job was left out: the one before is not over');
+      const submit = async () => {
+        if (node.cluster?.isHeld() === false) throw failedPrecondition('another replica submits by now');
+        return await jobs.submitScheduled(tenant, scheduled, { ...submission, id: `${row.id}-${moment}Z` });
+      };
+      const later = (error: unknown) =>
+        log.warn(
+          { ...about, reason: messageOf(error) },
+          'a scheduled job could not be submitted yet; it is tried again',
+        );
+      const leftMs = Math.max(0, at.getTime() + TAKEOVER_MS - Date.now());
+      const submitted = await withDeadline(leftMs, signal => untilWritten(submit, signal, later), this.#closing.signal);
+      if (submitted === 'skipped') log.info(about, 'a scheduled job was left out: the one before is not over');
+      if (submitted === 'full') log.warn(about, 'a scheduled job was left out: too many jobs are waiting or running');
     } catch (error) {
-      log.warn({ schedule: row.id, tenant, reason: messageOf(error) }, 'a scheduled job could not be submitted');
+      log.warn({ ...about, reason: messageOf(error) }, 'a scheduled job could not be submitted');
     }
   }
 

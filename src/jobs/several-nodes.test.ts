@@ -1,3 +1,5 @@
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, test, vi } from 'vitest';
@@ -94,6 +96,17 @@ describe('every node gives the same answers about jobs', () => {
     await expect(submit(a, {}, 'another')).rejects.toMatchObject({ code: 'resource_exhausted' });
   });
 
+  test('a submit that is repeated is answered with its job, or with the conflict, also when there is no room', async () => {
+    await using nodes = await JobNodes.open({ maxOpen: 1 });
+    const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+    const { sequence } = await submit(a, { submission_id: 'x' });
+    expect((await submit(b, { submission_id: 'x' })).sequence).toBe(sequence);
+    await expect(submit(b, { submission_id: 'x', entrypoint: 'false' })).rejects.toMatchObject({
+      code: 'already_exists',
+    });
+    await expect(submit(b, { submission_id: 'y' })).rejects.toMatchObject({ code: 'resource_exhausted' });
+  });
+
   test('each counts its own jobs for the metrics', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
@@ -141,6 +154,18 @@ describe('a job belongs to one node', () => {
     a.cluster.wake();
     await vi.waitFor(() => expect(a.jobs.service.jobs.byStatus().PENDING).toBe(1), WAIT);
     open();
+  });
+
+  test('one that others wait behind holds them up no longer when another node stops it', async () => {
+    await using nodes = await JobNodes.open();
+    const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+    await submit(a, { submission_id: 'runs', entrypoint_num_cpus: 90 });
+    await a.jobs.until('runs', 'RUNNING');
+    await submit(a, { submission_id: 'large', entrypoint_num_cpus: 50 });
+    await submit(a, { submission_id: 'small' });
+    await b.jobs.service.jobs.stop(TENANT, 'large');
+    a.cluster.wake();
+    await a.jobs.until('small', 'RUNNING');
   });
 
   test('one that runs is stopped where it runs, and there also when the stop only reached the rows', async () => {
@@ -202,6 +227,28 @@ describe('packages without an object store', () => {
     } finally {
       vi.mocked(Date.now).mockRestore();
     }
+  });
+
+  test('one of which nobody could be told goes in its time too', async () => {
+    await using nodes = await JobNodes.open();
+    const a = await nodes.start('a');
+    const write = nodes.writes.write.bind(nodes.writes);
+    vi.spyOn(nodes.writes, 'write').mockImplementation(async (operation, ...args) => {
+      if (operation.name === 'putJobPackage') throw unavailable('the database is away');
+      return await write(operation, ...args);
+    });
+    await expect(put(a, 'p.zip')).rejects.toMatchObject({ code: 'unavailable' });
+    const kept = () => readdir(join(a.jobs.dataDir, 'packages', TENANT));
+    const later = Date.now() + 601_000;
+    await a.jobs.service.packages.collect(() => false);
+    expect(await kept()).toEqual(['p.zip']);
+    vi.spyOn(Date, 'now').mockReturnValue(later);
+    try {
+      await a.jobs.service.packages.collect(() => false);
+    } finally {
+      vi.mocked(Date.now).mockRestore();
+    }
+    expect(await kept()).toEqual([]);
   });
 
   test('a restart of its node, and one that was taken for dead, tells again what it has', async () => {
@@ -350,4 +397,25 @@ test('the log of a job is read where it ran', async () => {
   expect(await b.jobs.service.jobs.nodeOf(TENANT, 'x', 'log')).toBe('a');
   const chunks = await a.jobs.service.jobs.log(TENANT, 'x', new AbortController().signal);
   expect(await text(Readable.from(chunks))).toBe('hello\n');
+});
+
+test('who follows the log of a job that waits is sent away when it goes to another node, and follows it there', async () => {
+  await using nodes = await JobNodes.open();
+  const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+  a.jobs.driver.faults.startError = unavailable('the machine rests');
+  await submit(a, { submission_id: 'x' });
+  await vi.waitFor(async () => expect((await a.jobs.job('x')).message).toContain('is tried again'), WAIT);
+  const { signal } = new AbortController();
+  const followed = text(Readable.from(await a.jobs.service.jobs.follow(TENANT, 'x', signal)));
+  const sentAway = expect(followed).rejects.toMatchObject({ code: 'unavailable' });
+  expect(await lost(nodes, 'a', 1)).toEqual({ failed: 0, freed: 1 });
+  b.cluster.wake();
+  await vi.waitFor(async () => expect((await b.jobs.job('x')).nodeId).toBe('b'), WAIT);
+  a.cluster.wake();
+  await sentAway;
+  expect(await a.jobs.service.jobs.nodeOf(TENANT, 'x', 'log')).toBe('b');
+  b.jobs.driver.output.set('x', 'hello\n');
+  const there = text(Readable.from(await b.jobs.service.jobs.follow(TENANT, 'x', signal)));
+  await b.jobs.exit('x', 0);
+  expect(await there).toBe('hello\n');
 });

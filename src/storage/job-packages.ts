@@ -101,6 +101,21 @@ export async function dropJobPackage(
   return numDeletedRows === 1n;
 }
 
+/** Whether anybody was told that this node has it. */
+export async function hasJobPackage(
+  database: Database,
+  { tenant, name, node_id }: Pick<JobPackageTable, 'tenant' | 'name' | 'node_id'>,
+): Promise<boolean> {
+  const found = await database
+    .selectFrom('job_packages')
+    .select('name')
+    .where('tenant', '=', tenant)
+    .where('name', '=', name)
+    .where('node_id', '=', node_id)
+    .executeTakeFirst();
+  return found !== undefined;
+}
+
 /** A new process of a node has exactly the packages that it finds on its disk. */
 export async function replacePackagesOfNode(
   transaction: WriteTransaction,

@@ -4,7 +4,7 @@ import type { LeaseFence } from '../core/lease.ts';
 import { alone } from './alone.ts';
 import type { WriteTransaction } from './database.ts';
 import { publish } from './feed.ts';
-import { SUBMITS, TOPIC_JOBS } from './jobs.ts';
+import { findJob, SUBMITS, TOPIC_JOBS } from './jobs.ts';
 import { fence } from './leases.ts';
 
 /** How many jobs may be open: of all tenants and of one. */
@@ -29,11 +29,13 @@ export interface ScheduledSubmit {
   /** Of the schedule: one that was deleted and made anew is another one. */
   readonly createdAtMs: number;
   readonly atMs: number;
-  /** Nothing is submitted while a job whose id begins so is open; null: it is submitted all the same. */
+  /** Nothing is submitted while a job is open whose id is this and a moment; null: it is submitted all the same. */
   readonly unlessOpen: string | null;
 }
 
 const MICROS = 1000;
+/** A moment as the ids of scheduled jobs end with it, as a pattern of `LIKE`. */
+const MOMENT = '________T______Z';
 
 /**
  * Puts a job into the order of submits, which is that of the commits, whatever the clocks of the nodes say. Two submits of one moment are two
@@ -46,6 +48,8 @@ export async function insertJob(
   bounds: OpenBounds,
 ): Promise<Submitted> {
   await alone(transaction, SUBMITS);
+  // A submit that is repeated needs no room.
+  if ((await findJob(transaction, job.tenant, job.id)) !== null) return 'known';
   if (await isFull(transaction, job.tenant, bounds)) return 'full';
   const { greatest } = await transaction
     .selectFrom('jobs')
@@ -121,6 +125,7 @@ async function isFull(transaction: WriteTransaction, tenant: string, bounds: Ope
   return all >= bounds.maxOpen || own >= bounds.maxOpenPerTenant;
 }
 
+/** The ids of other schedules, and of jobs that callers named, may begin with the same letters. */
 async function isOpen(transaction: WriteTransaction, tenant: string, prefix: string): Promise<boolean> {
   const found = await transaction
     .selectFrom('jobs')
@@ -128,6 +133,7 @@ async function isOpen(transaction: WriteTransaction, tenant: string, prefix: str
     .where('ended_at_ms', 'is', null)
     .where('tenant', '=', tenant)
     .where(sql<string>`substr(id, 1, ${sql.lit(prefix.length)})`, '=', prefix)
+    .where(sql<string>`substr(id, ${sql.lit(prefix.length + 1)})`, 'like', MOMENT)
     .limit(1)
     .executeTakeFirst();
   return found !== undefined;

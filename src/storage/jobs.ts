@@ -244,14 +244,25 @@ export async function stopJob(
   return hasWaited;
 }
 
-/** Back to the queue: nothing of it runs. False, and nothing written, when it is over, or is not this node's any more. */
+/** `stopped`: it was asked to end, and is over. `lost`: nothing was written, since it was over, or is not this node's any more. */
+export type Requeued = 'waits' | 'stopped' | 'lost';
+
+/**
+ * Back to the queue: nothing of it runs. One that was asked to end meanwhile does not wait for its next run: it ends with `stopped`. That it
+ * ran longer than it may is forgotten: that was the run before.
+ */
 export async function requeueJob(
   transaction: WriteTransaction,
   sequence: number,
   nodeId: string,
   again: { readonly attempt: number; readonly notBeforeMs: number; readonly message: string },
-): Promise<boolean> {
+  stopped: JobEnd,
+): Promise<Requeued> {
   await aloneWithJob(transaction, sequence);
+  const stored = await readJob(transaction, sequence);
+  if (stored?.stopReason === 'stopped') {
+    return (await finishJob(transaction, sequence, nodeId, stopped)) ? 'stopped' : 'lost';
+  }
   await endInstanceOf(transaction, sequence, nodeId);
   const { numUpdatedRows } = await transaction
     .updateTable('jobs')
@@ -262,13 +273,14 @@ export async function requeueJob(
       message: again.message,
       instance_id: '',
       pid: '',
+      stop_reason: '',
       started_at_ms: null,
     })
     .where('sequence', '=', sequence)
     .where('node_id', '=', nodeId)
     .where('status', 'in', ['PENDING', 'RUNNING'])
     .executeTakeFirstOrThrow();
-  return numUpdatedRows === 1n;
+  return numUpdatedRows === 1n ? 'waits' : 'lost';
 }
 
 /** The open job needs its instance no longer: the next look at it removes it. */

@@ -157,12 +157,12 @@ export class JobsHarness {
     await service.start();
   }
 
-  /** As a server ends: running jobs live on. */
-  async stopServer(): Promise<void> {
+  /** As a server ends: running jobs live on, or are ended within this time. */
+  async stopServer(stopRunningMs: number | null = null): Promise<void> {
     if (this.#server === undefined) return;
     const { service, instances, removals } = this.#server;
     this.#server = undefined;
-    await service.close(null);
+    await service.close(stopRunningMs);
     await instances.close('the server is stopping');
     removals.close();
   }

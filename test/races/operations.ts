@@ -267,6 +267,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
   requeueJob: random => [
     ...[random.pick(JOBS), random.pick(NODES)],
     { attempt: 2 + random.below(3), notBeforeMs: NOW_MS, message: `m${random.below(9)}` },
+    { status: 'STOPPED', message: 's', errorType: '', exitCode: null, endedAtMs: NOW_MS },
   ],
   finishJob: random => [
     ...[random.pick(JOBS), random.pick(NODES)],

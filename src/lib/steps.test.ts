@@ -1,0 +1,23 @@
+import { expect, test } from 'vitest';
+import { Steps } from './steps.ts';
+
+test('every step is taken, each failure is told, and the first one is that of all', async () => {
+  const told: unknown[] = [];
+  const steps = new Steps(error => told.push(error));
+  const [first, second] = [new Error('first'), new Error('second')];
+  expect(await steps.take(() => 1)).toBe(1);
+  expect(await steps.take(() => Promise.reject(first))).toBeUndefined();
+  expect(await steps.take(async () => 2)).toBe(2);
+  const fails = () => {
+    throw second;
+  };
+  expect(await steps.take(fails)).toBeUndefined();
+  expect(told).toEqual([first, second]);
+  expect(() => steps.end()).toThrow(first);
+});
+
+test('steps that all succeed end well', async () => {
+  const steps = new Steps(() => undefined);
+  await steps.take(async () => undefined);
+  steps.end();
+});
