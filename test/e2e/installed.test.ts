@@ -104,6 +104,8 @@ describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
 /** `serve` starts a service that is ready, `end` ends it, `walk` is the README's with a service of its own. */
 const SERVE = `
 serve() {
+  # The one before has said so in the same file.
+  : >"$1.out"
   rookery serve --data-dir "$1" >"$1.out" 2>"$1.err" & server=$!
   until grep -q ^ready "$1.out"; do kill -0 $server || { cat "$1.err"; exit 1; }; sleep 0.1; done
 }
