@@ -6,7 +6,7 @@ import { parseCodeUrl, splitMounts } from '../core/code-package.ts';
 import { installerOf } from '../core/dependencies.ts';
 import type { Environment } from '../core/environment.ts';
 import { failedPrecondition, messageOf, resourceExhausted, ServiceError } from '../core/error.ts';
-import { checkHostPath, type HostPathPolicy } from '../core/host-path.ts';
+import { checkHostPath, type HostPathPolicy, isWithin } from '../core/host-path.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
 import { runsInCluster } from '../core/sandbox-types.ts';
@@ -332,16 +332,12 @@ export class CodeDependencies {
     if (opened === null) throw failedPrecondition(`the code directory does not exist: ${codePath}`);
     // A link means something else in the sandbox, where only the mount is: out here it could lead to anybody's files.
     const source = await findPath(mount.source);
-    if (source !== null && isBelow(opened.resolved, source.resolved)) return opened;
+    if (source !== null && isWithin(opened.resolved, source.resolved)) return opened;
     await opened.close();
     throw failedPrecondition(
       `the code path leads out of its mount through a link: ${codePath}; expected a directory below ${mount.target}`,
     );
   }
-}
-
-function isBelow(path: string, directory: string): boolean {
-  return path === directory || path.startsWith(directory === '/' ? '/' : `${directory}/`);
 }
 
 function notInCluster(sandboxType: string): ServiceError {

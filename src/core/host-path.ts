@@ -186,7 +186,7 @@ function isForbiddenTree(path: string): boolean {
 }
 
 /** True when `path` is `tree` or below it. Both absolute and normalized. */
-function isWithin(path: string, tree: string): boolean {
+export function isWithin(path: string, tree: string): boolean {
   return path === tree || path.startsWith(tree === '/' ? '/' : `${tree}/`);
 }
 

@@ -1,6 +1,6 @@
 import type { V1Pod } from '@kubernetes/client-node';
 import { deadlineExceeded, failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
-import type { HostPathPolicy } from '../../core/host-path.ts';
+import { type HostPathPolicy, isWithin } from '../../core/host-path.ts';
 import { backoffMs, pause } from '../../lib/backoff.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
 import type { Logger } from '../../telemetry/logger.ts';
@@ -358,17 +358,13 @@ export function whyNotOfPool(spec: SandboxSpec): string | null {
   if (spec.runsOnce === true) return 'a job has a pod of its own';
   if (spec.command.kind === 'image') return 'the command of an image runs in a pod that is made for it';
   if (spec.rootfs.user !== '') return `pods of pools run as their own user, and ${spec.rootfs.user} was asked for`;
-  const outside = (spec.platformMounts ?? []).find(({ target }) => !isBelow(normalOf(target), CODE_DIR));
+  const outside = (spec.platformMounts ?? []).find(({ target }) => !isWithin(normalOf(target), CODE_DIR));
   return outside === undefined ? null : `${outside.target} is not below ${CODE_DIR}, where the pods of pools take code`;
 }
 
 /** Who is not root has no home in `/root`: the user of our image, in its pods and in those of pools. */
 function withHome({ env, rootfs }: SandboxSpec, isOurs: boolean): SandboxSpec['env'] {
   return isOurs && rootfs.user === '' && env.HOME === ROOT_HOME ? { ...env, HOME: '/tmp' } : env;
-}
-
-function isBelow(path: string, directory: string): boolean {
-  return path === directory || path.startsWith(`${directory}/`);
 }
 
 function givenUp(): ServiceError {
