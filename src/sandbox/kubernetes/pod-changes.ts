@@ -72,16 +72,15 @@ export class PodChanges {
       const status = statusOf(error);
       if (status === NOT_FOUND) return { isOurs: false };
       // Somebody else was faster; or a patch that was made lost its answer with its connection, and was sent once more.
-      if (status === CONFLICT) return await this.#hasClaimed(name, instanceId);
+      if (status === CONFLICT) {
+        const ours = await this.#findOurs(name, instanceId).catch(() => null);
+        return ours === null ? { isOurs: false } : { isOurs: true, pod: ours };
+      }
       // Refused for good; otherwise the answer may have been lost behind a patch that was made.
       if (status !== undefined && status < 500) return { isOurs: false, error: error as Error };
-      return await this.#lookAt(name, instanceId, error as Error);
+      const ours = await this.#findOurs(name, instanceId);
+      return ours === null ? { isOurs: false, error: error as Error } : { isOurs: true, pod: ours };
     }
-  }
-
-  async #hasClaimed(name: string, instanceId: string): Promise<Outcome> {
-    const seen = await this.#lookAt(name, instanceId).catch((): Outcome => ({ isOurs: false }));
-    return seen.isOurs ? seen : { isOurs: false };
   }
 
   async release(pod: V1Pod, isClean: boolean): Promise<void> {
@@ -94,13 +93,13 @@ export class PodChanges {
     else await this.#delete(now);
   }
 
-  /** What became of a patch whose answer is not known. */
-  async #lookAt(name: string, instanceId: string, error?: Error): Promise<Outcome> {
+  /** The pod, if a patch whose answer is not known has made it the instance's. */
+  async #findOurs(name: string, instanceId: string): Promise<V1Pod | null> {
     const path = this.#path(name);
     const now = await unless([NOT_FOUND], () => this.#request<V1Pod>(`show the pod ${name}`, { path }));
-    if (now?.metadata?.labels?.[LABEL_INSTANCE] !== instanceId) return { isOurs: false, ...(error && { error }) };
+    if (now?.metadata?.labels?.[LABEL_INSTANCE] !== instanceId) return null;
     this.#options.pods.learn(now);
-    return { isOurs: true, pod: now };
+    return now;
   }
 
   /** It runs and counts for its pool, which uses pods again. */
