@@ -48,9 +48,10 @@ export async function insertJob(
   bounds: OpenBounds,
 ): Promise<Submitted> {
   await alone(transaction, SUBMITS);
-  // A submit that is repeated needs no room.
-  if ((await findJob(transaction, job.tenant, job.id)) !== null) return 'known';
-  if (await isFull(transaction, job.tenant, bounds)) return 'full';
+  if (await isFull(transaction, job.tenant, bounds)) {
+    // A submit that is repeated needs no room.
+    return (await findJob(transaction, job.tenant, job.id)) === null ? 'full' : 'known';
+  }
   const { greatest } = await transaction
     .selectFrom('jobs')
     .select(({ fn }) => fn.max('sequence').as('greatest'))
