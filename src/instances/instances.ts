@@ -29,6 +29,8 @@ const STOP_MS = 15_000;
 const REMOVE_MS = 30_000;
 const LIST_MS = 5_000;
 const RECORDED_MS = 1_000;
+/** How long it is tried to write that a start has failed; after that a look at everything makes up for it. */
+const UNDO_MS = 60_000;
 const RETRY = { firstMs: 500, longestMs: 30_000 };
 
 /** How an instance whose row is there gets its sandbox. */
@@ -434,7 +436,7 @@ export class Instances {
   }
 
   /**
-   * A start failed, and nothing of its sandbox is left. Returns once that is written, or after a moment: then it is tried until it is. Never
+   * A start failed, and nothing of its sandbox is left. Returns once that is written, or after a moment: then it is tried on for a while. Never
    * rejects.
    */
   async undo(record: InstanceRef, error: unknown, keepsSandbox = false): Promise<void> {
@@ -446,7 +448,7 @@ export class Instances {
             ...(keepsSandbox ? {} : { handle: null, sandbox: NO_SANDBOX }),
           });
     const release = this.hold(record.id);
-    const tried = untilWritten(undone, this.#closing.signal, () => undefined);
+    const tried = withDeadline(UNDO_MS, signal => untilWritten(undone, signal, () => undefined), this.#closing.signal);
     const written = this.#unlessWritten(record.id, tried).finally(release);
     const isInTime = await endsWithin(written, RECORDED_MS);
     // Nobody waits for it any more; or it runs, by a write whose answer was lost: a look at everything finds out what follows.
@@ -662,19 +664,23 @@ export class Instances {
     const release = this.hold(id);
     const writing = this.#records.settle(id).then(() => this.#writeEnd(record, reason, exitCode));
     this.#endings.set(id, writing);
-    const isWritten = await writing;
-    this.#endings.delete(id);
-    release();
+    let isToTell: boolean;
+    try {
+      isToTell = await writing;
+    } finally {
+      this.#endings.delete(id);
+      release();
+    }
     const told = this.#owners.get(owner.kind);
     told?.ended?.(record, reason);
     // It is being ended or restarted by somebody, or a later look at everything finds it again.
-    if (!isWritten) return;
+    if (!isToTell) return;
     this.#options.metrics?.exited(sandboxType);
     this.#options.log.warn({ instanceId: id, reason }, 'an instance ended by itself');
     told?.exited?.(record);
   }
 
-  /** False: its row says something newer, or could not be written. Never rejects. */
+  /** Whether that is an end to tell of: false when its row says something newer, or could not be written. Never rejects. */
   async #writeEnd(record: InstanceRecord, reason: string, exitCode: number | null): Promise<boolean> {
     const { id, owner, sandboxType, handle } = record;
     const { drivers, log } = this.#options;

@@ -7,7 +7,8 @@ const RETRY = { firstMs: 100, longestMs: 5_000 };
 
 /**
  * Repeats a write that must not be lost until it succeeds: a full or slow disk gets better, a database that is away comes back. `write` has to
- * be one that may be done twice, since one that was not confirmed may be there; a read that its caller cannot do without is one too. Its caller keeps its slot meanwhile, which bounds the number of waiting writes.
+ * be one that may be done twice, since one that was not confirmed may be there; a read that its caller cannot do without is one too. Its caller
+ * bounds how many wait: it keeps its slot meanwhile, or gives them a time.
  * Fails with the error of `write` when that will not pass, or when `signal` aborts.
  */
 export async function untilWritten<T>(
