@@ -1,6 +1,4 @@
 """The ways into a sandbox, each over a socket pair, in a process of its own as inside one."""
-import array
-import fcntl
 import os
 import select
 import shutil
@@ -9,11 +7,13 @@ import socket
 import stat
 import struct
 import tempfile
-import termios
 import unittest
 
 from rookery_zygote import dial, files, frames, stream, waiting
 from rookery_zygote.failure import Refusal
+
+import connections
+from connections import rest_of
 
 SECONDS = 30
 
@@ -54,15 +54,6 @@ class Served(unittest.TestCase):
     def content(self, name):
         with open(self.path(name), 'rb') as source:
             return source.read()
-
-
-def rest_of(connection):
-    parts = []
-    while True:
-        part = connection.recv(65536)
-        if not part:
-            return b''.join(parts)
-        parts.append(part)
 
 
 class Files(Served):
@@ -222,12 +213,7 @@ class Dial(Served):
         self.assertEqual(rest_of(here), b'answer')
 
     def test_a_caller_that_leaves_is_the_end_of_the_connection(self):
-        listener, port = self.listen()
-        here = self.serve(dial, {'port': port})
-        frames.read_message(here)
-        there, _address = listener.accept()
-        self.addCleanup(there.close)
-        there.settimeout(SECONDS)
+        here, there = self.dial()
         here.close()
         try:
             while True:
@@ -253,14 +239,7 @@ class Dial(Served):
 
     def fill(self, here):
         """Until the one between waits for the port although there is more to be read."""
-        left = array.array('i', [0])
-        here.setblocking(False)
-        while left[0] == 0:
-            with self.assertRaises(BlockingIOError):
-                while True:
-                    here.send(b'x' * 65536)
-            self.assertTrue(waiting.until(self.is_waiting, SECONDS, 0.005))
-            fcntl.ioctl(here, termios.TIOCOUTQ, left)
+        connections.fill(here, lambda: self.assertTrue(waiting.until(self.is_waiting, SECONDS, 0.005)))
         here.settimeout(SECONDS)
 
     def test_a_caller_that_leaves_is_the_end_although_the_port_never_reads(self):

@@ -16,6 +16,8 @@ import unittest
 
 from rookery_zygote import frames, native, process, waiting
 
+import connections
+from connections import rest_of
 from starting import SECONDS, Starting
 
 
@@ -266,14 +268,7 @@ class Dial(Ways):
 
     def fill(self, caller, pid):
         """Until the child waits for the port although there is more to be read."""
-        left = array.array('i', [0])
-        caller.setblocking(False)
-        while left[0] == 0:
-            with self.assertRaises(BlockingIOError):
-                while True:
-                    caller.send(b'x' * 65536)
-            self.wait_for(lambda: self.is_waiting(pid), 'it does not wait')
-            fcntl.ioctl(caller, termios.TIOCOUTQ, left)
+        connections.fill(caller, lambda: self.wait_for(lambda: self.is_waiting(pid), 'it does not wait'))
         caller.settimeout(SECONDS)
 
     def is_waiting(self, pid):
@@ -332,15 +327,6 @@ class Dial(Ways):
         self.wait_for(lambda: self.is_waiting(pid), 'it looks again and again')
         self.assertGreater(len(rest_of(there)), 65536)
         self.wait_for(lambda: self.has_ended(pid), 'it outlives both sides')
-
-
-def rest_of(connection):
-    parts = []
-    while True:
-        part = connection.recv(65536)
-        if not part:
-            return b''.join(parts)
-        parts.append(part)
 
 
 if __name__ == '__main__':
