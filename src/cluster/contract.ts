@@ -36,7 +36,7 @@ export interface Membership {
   fence(): NodeLife | null;
   /** This one included, sorted by id, as of the last heartbeat or change. */
   living(): readonly LivingNode[];
-  /** Since when this life goes on, in ms; 0 when it is over. */
+  /** How long this life has gone on, in ms; 0 when it is over. */
   livesForMs(): number;
   /** How long ago the last heartbeat that succeeded was sent. */
   heartbeatAgeMs(): number;

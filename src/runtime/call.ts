@@ -31,7 +31,7 @@ export interface Call {
 }
 
 /** The same call, which has waited since then (`performance.now()`). */
-export function waitedSince<C extends Call>(sinceMs: number, call: C): C {
+export function waitedSince(sinceMs: number, call: Call): Call {
   return { ...call, waitedMs: (call.waitedMs ?? 0) + Math.round(performance.now() - sinceMs) };
 }
 
