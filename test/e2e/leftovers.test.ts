@@ -21,8 +21,9 @@ beforeEach(async () => {
 
 afterEach(async () => {
   await server?.end('SIGKILL');
-  // These tests are about the leftovers of a failure.
-  execFileSync('rm', ['-rf', server.dataDir]);
+  // Node cannot remove what is that deep.
+  execFileSync('rm', ['-rf', work()]);
+  await server?.remove();
 });
 
 const work = () => join(server.dataDir, 'jobs', 'work');
