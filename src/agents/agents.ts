@@ -13,10 +13,9 @@ import { instanceNotFound, openCallsFull, tooManyWaiting } from '../instances/re
 import { type InstanceRecord, isCutOff, toRecord } from '../instances/rows.ts';
 import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import { isAllowed, transitionOf } from '../instances/state.ts';
-import { backoffMs, pause } from '../lib/backoff.ts';
+import { pause } from '../lib/backoff.ts';
 import { timeoutSignal } from '../lib/long-timer.ts';
 import { newSecret } from '../lib/new-secret.ts';
-import { forEachOf } from '../lib/parallel.ts';
 import type { Stages } from '../lib/stages.ts';
 import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
@@ -39,6 +38,7 @@ import {
 import type { Database } from '../storage/database.ts';
 import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/instances.ts';
 import { AgentCode, type PackagePlaces } from './agent-code.ts';
+import { AgentDeletes, graceOf } from './agent-deletes.ts';
 import { AgentPromises } from './agent-promises.ts';
 import { AgentRecords, toInstance } from './agent-records.ts';
 import type { AgentInstances, CreateInstance, InstanceQuery } from './contract.ts';
@@ -92,13 +92,10 @@ export interface AgentsOptions extends SandboxRules {
 
 /** Races for a name that a create enters again when the holder vanished before it could be named. */
 const MAX_INSERTS = 5;
-const PARALLEL_DELETES = 32;
-const DELETE_RETRIES = 4;
 /** How often a create that another node does is looked at. */
 const ELSEWHERE_LOOK_MS = 100;
 /** How long the log of a sandbox that is about to go may take to be read. */
 const KEEP_LOG_MS = 5_000;
-const DELETE_RETRY = { firstMs: 250, longestMs: 2_000 };
 
 /**
  * The agent instances of this node: their names, their order of events, and who may ask what of them. Storage decides who holds a name and
@@ -111,6 +108,7 @@ export class Agents implements AgentInstances {
   readonly #limiter: CallLimiter;
   readonly #operations: Operations;
   readonly #records: AgentRecords;
+  readonly #deletes: AgentDeletes;
   readonly #code: AgentCode;
   readonly #promises: AgentPromises;
   readonly #claims = new NameClaims();
@@ -125,6 +123,7 @@ export class Agents implements AgentInstances {
     this.#instances = options.instances;
     this.#live = this.#instances.liveOf('agent');
     this.#records = new AgentRecords(options);
+    this.#deletes = new AgentDeletes({ ...options, give: sandbox => this.#give(sandbox) }, this.#records);
     this.#limiter = new CallLimiter({
       maxWaitingCalls: options.maxWaitingCalls,
       bytes: options.ledger.openCallBytes,
@@ -179,7 +178,9 @@ export class Agents implements AgentInstances {
     const unanswered = await this.#instances.settle('agent');
     await Promise.all([this.#operations.settled(), this.#limiter.idle(graceMs)]);
     await this.#instances.recorded();
-    const agentsLeft = stopAgents ? await this.#deleteAll() : this.#live.size + unanswered;
+    const agentsLeft = stopAgents
+      ? await this.#deletes.all(({ id, tenant }) => this.delete(tenant, id, null))
+      : this.#live.size + unanswered;
     this.#instances.detach('agent', serverStopping().message);
     return { agentsLeft };
   }
@@ -218,10 +219,10 @@ export class Agents implements AgentInstances {
     const record: InstanceRecord = runs && found.status === 'CREATING' ? { ...found, status: 'RUNNING' } : found;
     const before = this.#operations.of(id);
     if (before?.kind === 'delete' || !isAllowed(record.status, 'end')) throw instanceNotFound(id);
-    if (record.nodeId !== this.#options.nodeId) return await this.#deleteLost(record);
+    if (record.nodeId !== this.#options.nodeId) return await this.#deletes.discard(record);
     this.#restarts.cancel(id);
     await this.#operations.run(id, 'delete', async () => {
-      const ending = await this.#endAnyEpoch(record);
+      const ending = await this.#deletes.begin(record);
       if (ending === null) throw instanceNotFound(id);
       stages?.over('row');
       if (before !== undefined) {
@@ -229,7 +230,7 @@ export class Agents implements AgentInstances {
         await before.done.catch(() => undefined);
       }
       // One that was being started has another sandbox than it had, or none.
-      await this.#tearDown(
+      await this.#deletes.tearDown(
         id,
         graceMs,
         before === undefined && record.status === 'RUNNING' ? ending : undefined,
@@ -413,7 +414,7 @@ export class Agents implements AgentInstances {
     if (planned === undefined) this.#restarts.cancel(id);
     try {
       // Once it has stopped: until then what it has written may be on its way into the log.
-      await this.#instances.endSandbox(record, this.#graceOf(record, null), 'restarted', {
+      await this.#instances.endSandbox(record, graceOf(record, null), 'restarted', {
         stopped: (driver, handle) => this.#keepLog(driver, handle),
       });
     } catch (error) {
@@ -496,85 +497,6 @@ export class Agents implements AgentInstances {
     this.#promises.give(sandbox);
   }
 
-  /** The instance as a whole ends, whichever of its sandboxes it has: a restart may have begun since it was read. As it was found; null: it is going. */
-  async #endAnyEpoch(record: InstanceRecord): Promise<InstanceRecord | null> {
-    if (await this.#instances.rows.move(record, 'end')) return record;
-    const now = await this.#records.find(record.id);
-    return now !== null && now.epoch !== record.epoch ? await this.#endAnyEpoch(now) : null;
-  }
-
-  #graceOf(record: InstanceRecord, graceMs: number | null): number {
-    return graceMs ?? Math.max(LIMITS.deleteGraceMs, toInstance(record).spec.preStopTimeoutMs);
-  }
-
-  async #tearDown(id: string, graceMs: number | null, known?: InstanceRecord, stages?: Stages): Promise<void> {
-    try {
-      const record = known ?? (await this.#records.find(id));
-      if (record === null) return;
-      await this.#end(record, graceMs, stages);
-      this.#give(record);
-      // A first sandbox has none before it.
-      if (record.epoch > 1) await this.#options.previousLogs?.remove(id);
-    } catch (error) {
-      this.#instances.reconcileSoon();
-      const text = `instance ${id} could not be removed yet, and is tried again: ${messageOf(error)}`;
-      throw unavailable(text, { cause: error });
-    }
-  }
-
-  /** Ends its sandbox and its row. Rejects while the row is there: then both are tried again. */
-  async #end(record: InstanceRecord, graceMs: number | null, stages?: Stages): Promise<void> {
-    let ending: Promise<boolean> | undefined;
-    // A row that goes while the last files do leaves an orphan behind, when the server is killed.
-    const cleared = () => {
-      ending = this.#instances.rows.end(record, 'removed');
-      ending.catch(() => undefined);
-    };
-    try {
-      await this.#instances.endSandbox(record, this.#graceOf(record, graceMs), 'deleted', { cleared, stages });
-      await (ending ?? this.#instances.rows.end(record, 'removed'));
-      stages?.over('record');
-    } catch (error) {
-      const isGone = (await ending?.catch(() => false)) || (await this.#isGone(record.id));
-      if (!isGone) throw error;
-      // Everybody sees that it is deleted, and nobody comes back to what it holds. What is left (files that take long, or cannot be removed) is an
-      // orphan: drivers list it, and a look at everything removes what has no row.
-      this.#instances.reconcileSoon();
-      const { log } = this.#options;
-      log.warn({ instanceId: record.id, err: error }, 'the rest of a deleted instance could not be removed yet');
-    }
-  }
-
-  /** Whether it has no row any more; false also when nobody can tell. */
-  async #isGone(id: string): Promise<boolean> {
-    return (await this.#records.find(id).catch(() => undefined)) === null;
-  }
-
-  /**
-   * Deletes every agent. It tries a removal that fails again a few times: no look at everything comes after a stop. Returns
-   * how many are left; the next start removes them. Never rejects.
-   */
-  async #deleteAll(): Promise<number> {
-    const { database, nodeId, log } = this.#options;
-    let left: readonly StoredInstance[] = [];
-    try {
-      for (let failures = 0; failures <= DELETE_RETRIES; failures++) {
-        if (failures > 0) await pause(backoffMs(DELETE_RETRY, failures));
-        left = await listAgentsOfNode(database, nodeId);
-        await forEachOf(left, PARALLEL_DELETES, async ({ id, tenant, status }) => {
-          await (status === 'STOPPING' ? this.#tearDown(id, 0) : this.delete(tenant, id, null)).catch(error => {
-            log.warn({ instanceId: id, err: error }, 'an instance could not be deleted');
-          });
-        });
-        left = await listAgentsOfNode(database, nodeId);
-        if (left.length === 0) return 0;
-      }
-    } catch (error) {
-      log.error({ err: error }, 'the instances could not be deleted');
-    }
-    return left.length;
-  }
-
   /** The time in which it is looked for is time of the call. */
   async #invokeMissing(tenant: string, id: string, call: Call): Promise<CallOutcome> {
     if (this.#isStopping) throw serverStopping();
@@ -614,13 +536,6 @@ export class Agents implements AgentInstances {
     const live = await this.#instances.adopt(record);
     if (live === undefined) throw this.#isStopping ? serverStopping() : notThere();
     return live;
-  }
-
-  /** The node of a FAILED instance is lost: its row goes, and the node removes what it has left of it when it comes back. */
-  async #deleteLost(record: InstanceRecord): Promise<void> {
-    const isGoing = record.status === 'FAILED' && this.#options.isLost?.(record.nodeId) === true;
-    if (!isGoing) throw nodeNotAnswering(record.id);
-    if (!(await this.#instances.rows.endElsewhere(record, 'discarded'))) throw instanceNotFound(record.id);
   }
 
   #assertMayStart(): void {

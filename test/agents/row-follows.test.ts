@@ -366,13 +366,20 @@ describe('the row of a delete', () => {
     }
   });
 
-  test('stays while the sandbox cannot be removed', async () => {
-    await using harness = await Harness.open();
-    const id = await harness.create('a');
-    harness.driver.faults.removeFailures = 1;
-    await expect(harness.agents.delete(TENANT, id, null)).rejects.toMatchObject({ code: 'unavailable' });
-    expect(await rows(harness)).toMatchObject([{ id, status: 'STOPPING' }]);
-    await harness.instances.reconcile();
-    expect(await rows(harness)).toEqual([]);
+  test('stays while the sandbox cannot be removed, and leaves no log of an earlier run when it goes after all', async () => {
+    const directory = await mkdtemp(join(tmpdir(), 'rookery-logs-'));
+    const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
+    try {
+      await using harness = await Harness.open({ previousLogs: new PreviousLogs(directory, log) });
+      const id = await harness.create('a');
+      await harness.agents.restart(TENANT, id);
+      harness.driver.faults.removeFailures = 1;
+      await expect(harness.agents.delete(TENANT, id, null)).rejects.toMatchObject({ code: 'unavailable' });
+      expect(await rows(harness)).toMatchObject([{ id, status: 'STOPPING' }]);
+      await harness.instances.reconcile();
+      expect([await rows(harness), await readdir(directory)]).toEqual([[], []]);
+    } finally {
+      await rm(directory, { recursive: true, force: true });
+    }
   });
 });
