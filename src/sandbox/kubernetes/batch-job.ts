@@ -39,7 +39,14 @@ export async function makeJob(
       template: { metadata, spec },
     },
   };
-  await cluster.request<V1Job>('make a job', { method: 'POST', path: pathOf(cluster), body, signal });
+  try {
+    // Not with the signal: whether the Job has been made must be known, or it would be left, and run.
+    await cluster.request<V1Job>('make a job', { method: 'POST', path: pathOf(cluster), body });
+  } catch (error) {
+    // It may have been made all the same: an answer can be lost, and a request that is sent again finds its own Job.
+    await removeJob(cluster, name).catch(() => undefined);
+    throw error;
+  }
   try {
     return await firstPod(pods, name, signal);
   } catch {
