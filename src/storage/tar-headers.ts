@@ -14,8 +14,8 @@ const BLOCK_BYTES = 512;
 const MAX_LONG_BYTES = 64 * 1024;
 /** An entry has one of each kind at most. They are no entries themselves, so this is what bounds how many there are in all. */
 const MAX_LONG_HEADERS = 4;
-/** The library copies the records of a global header for each pax header behind it: few are cheap. Git writes one (`comment`), others some ten. */
-const MAX_PAX_RECORDS = 128;
+/** The library copies the records of a global header for each entry behind it: few are cheap. Git writes one (`comment`), others some ten. */
+const MAX_PAX_RECORDS: Readonly<Record<string, number>> = { x: 128, g: 16 };
 const MAX_LENGTH_DIGITS = 6;
 const SPACE = 0x20;
 const NEWLINE = 0x0a;
@@ -122,6 +122,7 @@ class Headers {
 /** The value of `size` in pax records (`length key=value\n`), null without one. */
 function sizeIn(records: Buffer, { name, type }: Header): number | null {
   const kind = LONG_HEADERS[type];
+  const mostRecords = MAX_PAX_RECORDS[type] ?? 0;
   let size: string | null = null;
   let count = 0;
   for (let at = 0; at < records.length; ) {
@@ -134,7 +135,7 @@ function sizeIn(records: Buffer, { name, type }: Header): number | null {
     if (equals === -1)
       throw refuse(name, `is a ${kind} with a broken record, expected "length key=value" and a newline`);
     count += 1;
-    if (count > MAX_PAX_RECORDS) throw refuse(name, `is a ${kind} of more than ${MAX_PAX_RECORDS} records`);
+    if (count > mostRecords) throw refuse(name, `is a ${kind} of more than ${mostRecords} records`);
     if (equals === 4 && record.toString('latin1', 0, equals) === 'size') size = record.toString('latin1', equals + 1);
     at = end;
   }
