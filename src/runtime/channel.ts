@@ -205,13 +205,14 @@ export class Channel {
     });
   }
 
-  /** Lets the stream of a call send `bytes` more. */
+  /** Lets the stream of a call send `bytes` more. Not a frame for each event: a runtime that reads none of them would have them kept here. */
   credit(callId: number, bytes: number): void {
     const call = this.#pending.get(callId);
     if (this.#isClosed || call === undefined) return;
-    call.grantCredit(bytes);
+    const granted = call.grantCredit(bytes);
+    if (granted === 0) return;
     const payload = Buffer.allocUnsafe(4);
-    payload.writeUInt32BE(bytes);
+    payload.writeUInt32BE(granted);
     this.#control.write(encodeFrame(FRAME.CREDIT, callId, payload));
   }
 
