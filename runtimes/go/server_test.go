@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestRefusesConnectionsThatDoNotOpenWithTheSecret(t *testing.T) {
@@ -281,6 +282,22 @@ func TestStateAndContext(t *testing.T) {
 		p.data.read().expectResult(t, fmt.Sprintf(`[%d,"trace","request","session",{"x":"y"},`+
 			`"00-0af7651916cd43dd8448eb211c80319c-","i","t","n","agent","0@service@f","service","v",128,500,true,%q]`, n+1, ErrNoStream))
 	}
+}
+
+func TestTheTimeOfACallBeganWhenItWasSent(t *testing.T) {
+	remaining := func(ctx context.Context, _ json.RawMessage) (any, error) {
+		left, bounded := FromContext(ctx).Remaining()
+		deadline, _ := ctx.Deadline()
+		return []bool{bounded, left <= 30*time.Second, time.Until(deadline) <= 30*time.Second}, nil
+	}
+	p := startInstance(t, remaining).connect().ready()
+	now, known := monotonicMs()
+	if !known {
+		t.Skip("this system does not tell")
+	}
+	halfAMinuteAgo := now - 30_000
+	p.call(1, "{}", func(header *callHeader) { header.AtMs = &halfAMinuteAgo })
+	p.data.read().expectResult(t, "[true,true,true]")
 }
 
 func TestFromContextOutsideOfAnInstanceIsEmpty(t *testing.T) {
