@@ -197,6 +197,10 @@ class Runtime(object):
         connection = call.connection
         if os.getpid() != self._pid:  # a child that the handler has forked and that came back from it
             os._exit(0)
+        # Before it is looked for a stream, which a thread that the handler has left behind may be about to make.
+        call.answered = True
+        if call._stream is not None:
+            call._stream.end()
         del connection.running[call.id]
         connection.send(frame)
         try:
