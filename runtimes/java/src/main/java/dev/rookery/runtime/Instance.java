@@ -165,7 +165,7 @@ final class Instance {
         } catch (IOException error) {
             logBroken(error);
             endData(connection);
-        } catch (Error fault) { // no memory for a frame, or a fault of ours: this client can come back
+        } catch (RuntimeException | Error fault) { // no memory for a frame, or a fault of ours: this client can come back
             Log.thrown("rookery: a data connection is closed", fault);
             endData(connection);
         }
@@ -311,9 +311,14 @@ final class Instance {
         if (reason != null && !(Call.INTERRUPT.equals(reason) && failure == null)) {
             failure = Call.failureOf(reason);
         }
-        call.connection.send(failure == null
-                ? Protocol.result(call.id, outcome.value, outcome.micros)
-                : Protocol.error(call.id, failure, outcome.micros));
+        try {
+            call.connection.send(failure == null
+                    ? Protocol.result(call.id, outcome.value, outcome.micros)
+                    : Protocol.error(call.id, failure, outcome.micros));
+        } catch (RuntimeException | Error fault) { // no memory for the answer: the call that is next has its slot all the same
+            Log.thrown("rookery: a data connection is closed", fault);
+            endData(call.connection);
+        }
         return next;
     }
 
