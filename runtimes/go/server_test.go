@@ -165,6 +165,27 @@ func TestAPanicOfTheInitializerIs4201(t *testing.T) {
 	p.init().expectFailure(t, codeInitializer, "panic: boom")
 }
 
+type silentError struct{ text string }
+
+func (e *silentError) Error() string { return e.text }
+
+func TestAnErrorWithoutATextFailsItsHookAndNothingElse(t *testing.T) {
+	failing := func(context.Context) error {
+		var none *silentError
+		return none
+	}
+	startInstance(t, echo, WithInitializer(failing)).connect().init().expectFailure(t, codeInitializer, "initializer failed: panic")
+	i := startInstance(t, echo, WithPreStop(failing))
+	p := i.connect().ready()
+	p.control.json(frameStop, 0, stopMessage{GraceMs: 10_000})
+	if got := p.control.read(); got.kind != frameStopped || !strings.Contains(string(got.payload), "pre_stop failed: panic") {
+		t.Fatalf("expected STOPPED with the failure, got type %d %q", got.kind, got.payload)
+	}
+	if code := receive(t, i.exited); code != 0 {
+		t.Fatalf("expected exit code 0, got %d", code)
+	}
+}
+
 func TestNoHandlerIs4201(t *testing.T) {
 	startInstance(t, nil).connect().init().expectFailure(t, codeInitializer, "empty user call code")
 	startInstance(t, echo).connect().init(func(m *initMessage) { m.Handler = "" }).expectFailure(t, codeInitializer, "empty user call code")

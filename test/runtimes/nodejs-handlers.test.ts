@@ -73,6 +73,14 @@ function call(event: unknown = {}, more: object = {}): Promise<CallOutcome> {
 
 const value = (outcome: CallOutcome): unknown => (outcome.ok ? JSON.parse(outcome.data.toString()) : outcome);
 
+test('a text that is too long is cut, and says so', async () => {
+  await load({ 'index.js': "exports.handle = e => { throw new Error('x'.repeat(e)) }" }, 'index.handle');
+  const { callErrorChars } = LIMITS;
+  const outcome = await call(callErrorChars);
+  expect(outcome.ok || outcome.text).toMatch(/^Fail to run user call handler\. err: Error: x+\.\.\.$/);
+  expect(outcome.ok || outcome.text).toHaveLength(callErrorChars + 3);
+});
+
 describe('entries', () => {
   const shapes: [title: string, files: Record<string, string>, handler: string][] = [
     ['CommonJS', { 'index.js': 'exports.handle = e => e.a' }, 'index.handle'],
