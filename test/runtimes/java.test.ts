@@ -79,6 +79,19 @@ describeWith(['java'], 'the Java runtime', () => {
     describeRuntime(name, { codePath: code, entries, start: () => startProgram(argv, listening) });
   }
 
+  test('connections that have ended leave no memory behind', async () => {
+    // Each has 64 KiB of it.
+    const runtime = await startProgram(['java', '-XX:MaxDirectMemorySize=2m', '-jar', jar]);
+    try {
+      for (let round = 0; round < 40; round++) {
+        const channel = await Channel.open(runtime.endpoint, runtime.secret, AbortSignal.timeout(WAIT_MS));
+        channel.close();
+      }
+    } finally {
+      await runtime.dispose();
+    }
+  });
+
   test('code whose stderr fails is answered as any other, and the next call runs', async () => {
     const runtime = await startProgram(['java', '-jar', jar]);
     const channel = await Channel.open(runtime.endpoint, runtime.secret, AbortSignal.timeout(WAIT_MS));

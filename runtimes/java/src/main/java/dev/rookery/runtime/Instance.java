@@ -87,6 +87,7 @@ final class Instance {
     /** Drops the calls of a data connection that wait and cancels those that run. */
     void endData(Connection connection) {
         connection.close();
+        watcher.remove(connection);
         synchronized (lock) {
             if (connection.ended) {
                 return;
@@ -112,6 +113,7 @@ final class Instance {
      */
     void endControl(Connection connection) {
         connection.close();
+        watcher.remove(connection);
         Connection unread = null;
         synchronized (lock) {
             Client peer = clients.get(connection.client);
