@@ -141,13 +141,24 @@ func (c *call) parsedHeader() *callHeader {
 	return &c.header
 }
 
-// Deadline implements context.Context.
+// Deadline implements context.Context. A call that waits behind another one is read when that has ended: its time began
+// when it was sent.
 func (c *call) Deadline() (time.Time, bool) {
-	remaining := c.parsedHeader().RemainingMs
-	if remaining <= 0 {
+	header := c.parsedHeader()
+	if header.RemainingMs <= 0 {
 		return time.Time{}, false
 	}
-	return c.arrived.Add(time.Duration(remaining * float64(time.Millisecond))), true
+	began := c.arrived
+	if header.AtMs != nil {
+		if clock, known := monotonicMs(); known {
+			began = time.Now().Add(milliseconds(*header.AtMs - clock))
+		}
+	}
+	return began.Add(milliseconds(header.RemainingMs)), true
+}
+
+func milliseconds(count float64) time.Duration {
+	return time.Duration(count * float64(time.Millisecond))
 }
 
 // openStream is the call's stream, nil when its caller did not ask for one.

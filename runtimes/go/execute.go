@@ -135,5 +135,8 @@ func runHook(ctx context.Context, hook Hook, ended chan<- error) {
 		}
 		ended <- err
 	}()
-	err = hook(ctx)
+	if err = hook(ctx); err != nil {
+		// Here, where what its own code does ends as a failure.
+		err = errors.New(err.Error())
+	}
 }

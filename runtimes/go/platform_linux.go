@@ -4,7 +4,17 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"unsafe"
 )
+
+const clockMonotonic = 1
+
+// monotonicMs is the time of the clock that all processes of this machine share. Package time keeps it to itself.
+func monotonicMs() (float64, bool) {
+	var now syscall.Timespec
+	_, _, failure := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&now)), 0)
+	return float64(now.Sec)*1e3 + float64(now.Nsec)/1e6, failure == 0
+}
 
 // gone watches data connections for their end, without reading them. It lets the goroutine that reads a connection run
 // a handler itself: the end of the connection still cancels the call. An epoll instance can be waited for like any other

@@ -4,6 +4,9 @@ package rookery
 
 import "errors"
 
+// monotonicMs is not there: the time of a call counts from its arrival.
+func monotonicMs() (float64, bool) { return 0, false }
+
 // gone is not there: a connection that a handler runs on is read by another goroutine meanwhile.
 type gone struct{}
 

@@ -105,6 +105,7 @@ type callHeader struct {
 	Traceparent string            `json:"traceparent"`
 	RequestID   string            `json:"requestId"`
 	RemainingMs float64           `json:"remainingMs"`
+	AtMs        *float64          `json:"atMs,omitempty"`
 	SessionID   string            `json:"sessionId"`
 	Stream      bool              `json:"stream"`
 	Credit      int64             `json:"credit"`

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestRefusesConnectionsThatDoNotOpenWithTheSecret(t *testing.T) {
@@ -164,6 +165,27 @@ func TestAPanicOfTheInitializerIs4201(t *testing.T) {
 	p.init().expectFailure(t, codeInitializer, "panic: boom")
 }
 
+type silentError struct{ text string }
+
+func (e *silentError) Error() string { return e.text }
+
+func TestAnErrorWithoutATextFailsItsHookAndNothingElse(t *testing.T) {
+	failing := func(context.Context) error {
+		var none *silentError
+		return none
+	}
+	startInstance(t, echo, WithInitializer(failing)).connect().init().expectFailure(t, codeInitializer, "initializer failed: panic")
+	i := startInstance(t, echo, WithPreStop(failing))
+	p := i.connect().ready()
+	p.control.json(frameStop, 0, stopMessage{GraceMs: 10_000})
+	if got := p.control.read(); got.kind != frameStopped || !strings.Contains(string(got.payload), "pre_stop failed: panic") {
+		t.Fatalf("expected STOPPED with the failure, got type %d %q", got.kind, got.payload)
+	}
+	if code := receive(t, i.exited); code != 0 {
+		t.Fatalf("expected exit code 0, got %d", code)
+	}
+}
+
 func TestNoHandlerIs4201(t *testing.T) {
 	startInstance(t, nil).connect().init().expectFailure(t, codeInitializer, "empty user call code")
 	startInstance(t, echo).connect().init(func(m *initMessage) { m.Handler = "" }).expectFailure(t, codeInitializer, "empty user call code")
@@ -281,6 +303,22 @@ func TestStateAndContext(t *testing.T) {
 		p.data.read().expectResult(t, fmt.Sprintf(`[%d,"trace","request","session",{"x":"y"},`+
 			`"00-0af7651916cd43dd8448eb211c80319c-","i","t","n","agent","0@service@f","service","v",128,500,true,%q]`, n+1, ErrNoStream))
 	}
+}
+
+func TestTheTimeOfACallBeganWhenItWasSent(t *testing.T) {
+	remaining := func(ctx context.Context, _ json.RawMessage) (any, error) {
+		left, bounded := FromContext(ctx).Remaining()
+		deadline, _ := ctx.Deadline()
+		return []bool{bounded, left <= 30*time.Second, time.Until(deadline) <= 30*time.Second}, nil
+	}
+	p := startInstance(t, remaining).connect().ready()
+	now, known := monotonicMs()
+	if !known {
+		t.Skip("this system does not tell")
+	}
+	halfAMinuteAgo := now - 30_000
+	p.call(1, "{}", func(header *callHeader) { header.AtMs = &halfAMinuteAgo })
+	p.data.read().expectResult(t, "[true,true,true]")
 }
 
 func TestFromContextOutsideOfAnInstanceIsEmpty(t *testing.T) {

@@ -3,10 +3,11 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { failedPrecondition, resourceExhausted, unavailable } from '../core/error.ts';
 import { readFunctionCallHeaders } from '../core/function-call.ts';
+import { CHECKED_BYTES } from '../runtime/call.ts';
 import { listUntoldAsyncCalls } from '../storage/async-calls.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { type DurableWrites, openDurableWrites } from '../storage/durable.ts';
-import { AsyncCalls, type AsyncCallsOptions } from './async-calls.ts';
+import { AsyncCalls, type AsyncCallsOptions, asyncAnswerJson } from './async-calls.ts';
 import type { FunctionInvocation, FunctionResult } from './function-service.ts';
 import { shardOfUrn } from './shards.ts';
 import { deliverWebhook } from './webhook.ts';
@@ -14,7 +15,7 @@ import { deliverWebhook } from './webhook.ts';
 /** A call that was handed to the function service and waits for a slot. */
 interface Handed {
   readonly invocation: FunctionInvocation;
-  /** It gets its slot, and ends with this. */
+  /** It gets its slot, and ends with this; bytes as they are, else as JSON. */
   run(value: unknown): Promise<void>;
   refuse(error: Error): void;
 }
@@ -62,7 +63,11 @@ function invoke(invocation: FunctionInvocation): Promise<FunctionResult> {
       async run(value) {
         await invocation.beforeRun?.();
         resolve({
-          outcome: { ok: true, data: Buffer.from(JSON.stringify(value)), runMicros: 1 },
+          outcome: {
+            ok: true,
+            data: Buffer.isBuffer(value) ? value : Buffer.from(JSON.stringify(value)),
+            runMicros: 1,
+          },
           instanceId: 'i1',
           timings: { queueMs: 0, placeMs: 0, startMs: 0, loadMs: 0, runMs: 0 },
         });
@@ -105,8 +110,29 @@ describe('a call', () => {
     await (await next()).run({ value: [1, null] });
     (await next()).refuse(unavailable('instance exited: signal SIGKILL', { number: 150427 }));
     await expect.poll(() => statusOf(calls, bad)).toBe('failed');
-    expect(await calls.get(null, good)).toMatchObject({ status: 'completed', result: { value: [1, null] } });
+    expect(await calls.get(null, good)).toMatchObject({ status: 'completed', resultJson: '{"value":[1,null]}' });
     expect(await calls.get(null, bad)).toMatchObject({ error: { code: 150427, message: expect.any(String) } });
+  });
+
+  it.each([
+    ['with numbers that JavaScript has not', '{"id":9223372036854775809,"price":1.0}'],
+    ['nested deeply', `${'['.repeat(20_000)}${']'.repeat(20_000)}`],
+  ])('is answered as its handler gave it: a value %s', async (_, value) => {
+    const calls = asyncCalls();
+    const id = await calls.submit(submission());
+    await (await next()).run(Buffer.from(value));
+    await expect.poll(() => statusOf(calls, id)).toBe('completed');
+    const json = asyncAnswerJson(await calls.get(null, id));
+    expect(json).toContain(`"status":"completed",`);
+    expect(json.endsWith(`,"result":${value}}`)).toBe(true);
+  });
+
+  it('fails with 4007 when a large value is no JSON', async () => {
+    const calls = asyncCalls();
+    const id = await calls.submit(submission());
+    await (await next()).run(Buffer.from(`"${'x'.repeat(CHECKED_BYTES)}\0"`));
+    await expect.poll(() => statusOf(calls, id)).toBe('failed');
+    expect((await calls.get(null, id)).error?.code).toBe(4007);
   });
 
   it('has one id for its caller and for its handler', async () => {
@@ -315,7 +341,7 @@ describe('while the disk is full', () => {
     expect(await statusOf(calls, id)).toBe('processing');
     state.isFull = false;
     await expect.poll(() => statusOf(calls, id)).toBe('completed');
-    expect(await calls.get(null, id)).toMatchObject({ result: 7 });
+    expect(await calls.get(null, id)).toMatchObject({ resultJson: '7' });
   });
 
   it('a call that could not be marked as running has not run: it waits, and runs once there is room', async () => {

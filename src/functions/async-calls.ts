@@ -6,6 +6,7 @@ import type { Lease } from '../core/lease.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
 import { endsWithin } from '../lib/deadline.ts';
 import { sharedController } from '../lib/linked-signal.ts';
+import { checkedOutcome } from '../runtime/call.ts';
 import {
   type AsyncCallStatus,
   claimAsyncCall,
@@ -54,10 +55,17 @@ export interface AsyncCallsOptions {
 export interface AsyncAnswer {
   readonly requestId: string;
   readonly status: AsyncCallStatus;
-  readonly result?: unknown;
+  /** The value's JSON as the runtime wrote it: read and written again, numbers lose digits, and what is nested deeply cannot be written. */
+  readonly resultJson?: string;
   readonly error?: { readonly code: number; readonly message: string };
   readonly createdAt: string;
   readonly completedAt?: string;
+}
+
+/** The JSON of an answer. */
+export function asyncAnswerJson({ resultJson, ...answer }: AsyncAnswer): string {
+  const json = JSON.stringify(answer);
+  return resultJson === undefined ? json : `${json.slice(0, -1)},"result":${resultJson}}`;
 }
 
 export interface AsyncSubmission {
@@ -249,7 +257,7 @@ export class AsyncCalls {
     return {
       requestId: row.id,
       status: row.status,
-      ...(row.result === null ? {} : { result: JSON.parse(row.result) as unknown }),
+      ...(row.result === null ? {} : { resultJson: row.result }),
       ...(row.error === null ? {} : { error: JSON.parse(row.error) as { code: number; message: string } }),
       createdAt: new Date(row.created_at_ms).toISOString(),
       ...(row.completed_at_ms === null ? {} : { completedAt: new Date(row.completed_at_ms).toISOString() }),
@@ -407,7 +415,7 @@ export class AsyncCalls {
 
   async #outcomeOf(invoke: () => Promise<FunctionResult>): Promise<CallEnd> {
     try {
-      const { outcome } = await invoke();
+      const outcome = checkedOutcome((await invoke()).outcome);
       if (outcome.ok) return { result: outcome.data.toString() };
       return { error: { code: outcome.code, message: outcome.text } };
     } catch (error) {

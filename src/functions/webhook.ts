@@ -1,6 +1,6 @@
 import { messageOf } from '../core/error.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
-import type { AsyncAnswer } from './async-calls.ts';
+import { type AsyncAnswer, asyncAnswerJson } from './async-calls.ts';
 
 const ATTEMPTS = 4;
 const RETRY = { firstMs: 1_000, longestMs: 60_000, factor: 4 };
@@ -34,7 +34,7 @@ async function post(url: string, answer: AsyncAnswer): Promise<string | null> {
     const { statusCode, body } = await request(url, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(answer),
+      body: asyncAnswerJson(answer),
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     await body.dump();

@@ -1,5 +1,7 @@
+import { USER_CODES } from '../core/codes.ts';
 import { deadlineExceeded, type ServiceError, unavailable } from '../core/error.ts';
 import { within } from '../lib/deadline.ts';
+import { isJson } from '../lib/json-bytes.ts';
 import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import type { CallError, CallHeader, InitOk } from './protocol.ts';
 
@@ -61,8 +63,26 @@ export const STREAM_CREDIT_BYTES = 256 * 1024;
 
 /** The outcome of the user's code. Failures of the platform reject instead. */
 export type CallOutcome =
-  | { readonly ok: true /** JSON bytes. */; readonly data: Buffer; readonly runMicros: number }
+  | {
+      readonly ok: true /** JSON bytes; who does more than pass them on asks `checkedOutcome`. */;
+      readonly data: Buffer;
+      readonly runMicros: number;
+    }
   | { readonly ok: false; readonly code: number; readonly text: string; readonly runMicros: number };
+
+/** Results up to here are checked to be JSON. Of larger ones it is only proven that they cannot end the field they stand in: that costs a third and less. */
+export const CHECKED_BYTES = 4096;
+
+/** The outcome for who reads its value, or keeps it for readers to come: also a large value is JSON then, or the call has failed. */
+export function checkedOutcome(outcome: CallOutcome): CallOutcome {
+  if (!outcome.ok || outcome.data.length <= CHECKED_BYTES || isJson(outcome.data)) return outcome;
+  return notJson(outcome.runMicros);
+}
+
+export function notJson(runMicros: number): CallOutcome {
+  const { code } = USER_CODES.resultNotJson;
+  return { ok: false, code, text: 'the value that the runtime answered with is not JSON', runMicros };
+}
 
 export type InitOutcome =
   | { readonly ok: true; readonly timing: InitOk }

@@ -282,6 +282,18 @@ test('of a call that has waited before, the rest of its time is left, and its fa
   channel.close();
 });
 
+test('a runtime that may be on another machine is told no time of our clock', async () => {
+  const port = await runtime.listenOnTcp();
+  const channel = await Channel.open({ kind: 'tcp', host: '127.0.0.1', port }, 'secret', SIGNAL());
+  const call = channel.call(CALL);
+  await vi.waitFor(() => expect(runtime.frames).toHaveLength(1));
+  const payload = runtime.frames[0]?.payload as Buffer;
+  const header = JSON.parse(payload.subarray(2, 2 + payload.readUInt16BE(0)).toString());
+  expect(header).toEqual({ ...HEADER, remainingMs: 10_000 });
+  channel.close();
+  await expect(call).rejects.toBeInstanceOf(ChannelClosed);
+});
+
 test('a call that was interrupted before it had a connection is told so behind its CALL', async () => {
   const channel = await open();
   const signal = { aborted: false, reason: 'interrupt', addEventListener: vi.fn(), removeEventListener: vi.fn() };

@@ -44,6 +44,8 @@ const LAST_WORDS_MS = 1000;
 export class Channel {
   /** The runtime's greeting when the channel opened. */
   readonly hello: HelloOk;
+  /** Of this machine, whose monotonic clock is ours too. That of another machine counts from its own start. */
+  readonly #isHere: boolean;
   /** Resolves once the connection has ended, whichever side ended it. */
   readonly closed: Promise<void>;
   readonly #data: net.Socket;
@@ -74,8 +76,14 @@ export class Channel {
   /** Whoever waits for something else than a call and must hear of the end. */
   readonly #onClosed = new Set<() => void>();
 
-  private constructor(data: Connection, inits: number, connectControl: (signal: AbortSignal) => Promise<Connection>) {
+  private constructor(
+    data: Connection,
+    isHere: boolean,
+    inits: number,
+    connectControl: (signal: AbortSignal) => Promise<Connection>,
+  ) {
     this.hello = data.hello;
+    this.#isHere = isHere;
     this.#data = data.socket;
     this.#dropPayload = data.drop;
     this.#batch = new CallBatch(data.socket);
@@ -129,7 +137,7 @@ export class Channel {
     const opensControl = options.next === undefined && !data.hello.stopsOverData;
     // Nothing of the data connection is read before the other one is there.
     const control = opensControl ? await connectControl(signal).catch(letGoOf(data)) : undefined;
-    const channel = new Channel(data, options.next === undefined ? 0 : 1, connectControl);
+    const channel = new Channel(data, endpoint.kind === 'unix', options.next === undefined ? 0 : 1, connectControl);
     if (control !== undefined) channel.#control.take(control);
     else if (options.next === undefined) channel.#control.openLater();
     return channel;
@@ -191,7 +199,7 @@ export class Channel {
         reject(timedOut(call));
         return;
       }
-      const header = headerOf(call);
+      const header = headerOf(call, this.#isHere);
       const headerBytes = Buffer.byteLength(header);
       if (headerBytes > MAX_CALL_HEADER_BYTES) {
         reject(invalidRequest(`headers of ${headerBytes} bytes exceed the limit of ${MAX_CALL_HEADER_BYTES}`));
@@ -205,13 +213,14 @@ export class Channel {
     });
   }
 
-  /** Lets the stream of a call send `bytes` more. */
+  /** Lets the stream of a call send `bytes` more. Not a frame for each event: a runtime that reads none of them would have them kept here. */
   credit(callId: number, bytes: number): void {
     const call = this.#pending.get(callId);
     if (this.#isClosed || call === undefined) return;
-    call.grantCredit(bytes);
+    const granted = call.grantCredit(bytes);
+    if (granted === 0) return;
     const payload = Buffer.allocUnsafe(4);
-    payload.writeUInt32BE(bytes);
+    payload.writeUInt32BE(granted);
     this.#control.write(encodeFrame(FRAME.CREDIT, callId, payload));
   }
 
@@ -418,10 +427,10 @@ const NONE_MISSING: [Missing] extends [never] ? true : Missing = true;
 void NONE_MISSING;
 
 /** The JSON of a `CallHeader`, field by field: writing it as an object costs four times as much. */
-function headerOf({ header, timeoutMs, waitedMs = 0 }: Call): string {
+function headerOf({ header, timeoutMs, waitedMs = 0 }: Call, isHere: boolean): string {
   const { traceId, traceparent, requestId, headers } = header;
-  const atMs = Math.round(MONOTONIC_MS + performance.now());
-  let json = `{"remainingMs":${timeoutMs - waitedMs},"atMs":${atMs},"traceId":${quoted(traceId)}`;
+  const at = isHere ? `,"atMs":${Math.round(MONOTONIC_MS + performance.now())}` : '';
+  let json = `{"remainingMs":${timeoutMs - waitedMs}${at},"traceId":${quoted(traceId)}`;
   json += `,"traceparent":${quoted(traceparent)},"requestId":${quoted(requestId)}`;
   if (headers !== undefined) json += `,"headers":${JSON.stringify(headers)}`;
   for (const field of RARE_FIELDS) {

@@ -115,7 +115,7 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
       reject(error);
     };
     const breakOff = (error: unknown) => {
-      why ??= `the runtime broke the protocol: ${messageOf(error)}`;
+      why ??= brokenBy(error);
       fail(unavailable(why));
     };
     const onAbort = () => fail(deadlineExceeded('the runtime did not answer in time'));
@@ -169,6 +169,11 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
       else if (!connection) fail(unavailable('the runtime closed the connection'));
     });
   });
+}
+
+/** Why a connection had to be ended. */
+export function brokenBy(error: unknown): string {
+  return `the runtime broke the protocol: ${messageOf(error)}`;
 }
 
 function admitGreeting(type: number, callId: number, payloadBytes: number): boolean {

@@ -34,3 +34,29 @@ test('a failure that says something of the runtime is an end', async () => {
   link.open();
   await vi.waitFor(() => expect(onClose).toHaveBeenCalledExactlyOnceWith(null));
 });
+
+test.each([true, false])(
+  'a runtime that reads nothing of it has broken the protocol (it has greeted: %s)',
+  async hasGreeted => {
+    const { owner, onClose } = ownerOf();
+    const kept: Buffer[] = [];
+    const socket = {
+      write: (frame: Buffer) => kept.push(frame),
+      destroyed: false,
+      destroy: () => undefined,
+      get writableLength() {
+        return Buffer.concat(kept).length;
+      },
+    } as unknown as net.Socket;
+    const link = new ControlLink(owner, () => new Promise(() => undefined));
+    if (hasGreeted) link.take({ socket, own: () => undefined } as unknown as Connection);
+    const frame = Buffer.alloc(64 * 1024);
+    for (let count = 0; count < 16; count++) link.write(frame);
+    expect(onClose).not.toHaveBeenCalled();
+    link.write(frame);
+    expect(onClose).toHaveBeenCalledExactlyOnceWith(
+      'the runtime broke the protocol: it does not read its control connection',
+    );
+    link.destroy();
+  },
+);

@@ -2,12 +2,15 @@ import type net from 'node:net';
 import { pause } from '../lib/backoff.ts';
 import { OVER } from '../lib/linked-signal.ts';
 import { isShortage } from '../lib/system-errors.ts';
-import type { Connection, ConnectionOwner } from './connection.ts';
+import { brokenBy, type Connection, type ConnectionOwner } from './connection.ts';
+import { ProtocolError } from './decoder.ts';
 
 /** How long after its channel a connection is opened that nobody has needed. */
 const LATER_MS = 1000;
 /** Before it is tried again, where this process had too little to try. */
 const RETRY_MS = 250;
+/** Frames that the runtime has not read. They are small, and each has a cause: so many wait only where it does not mean to read them. */
+const MAX_UNREAD_BYTES = 1024 * 1024;
 
 /** The control connection of a channel, which may be opened later than the data connection: what is written until then waits for it. */
 export class ControlLink {
@@ -16,6 +19,7 @@ export class ControlLink {
   readonly #over = new AbortController();
   #isOpening = false;
   #waiting: Buffer[] = [];
+  #waitingBytes = 0;
   #socket: net.Socket | undefined;
   #later: NodeJS.Timeout | undefined;
 
@@ -78,6 +82,7 @@ export class ControlLink {
     this.#socket = connection.socket;
     for (const frame of this.#waiting) this.#socket.write(frame);
     this.#waiting = [];
+    this.#waitingBytes = 0;
     connection.own(this.#owner);
   }
 
@@ -85,10 +90,17 @@ export class ControlLink {
   write(frame: Buffer): void {
     if (this.#socket !== undefined) {
       this.#socket.write(frame);
+      if (this.#socket.writableLength > MAX_UNREAD_BYTES) this.#endUnread();
       return;
     }
     this.#waiting.push(frame);
-    this.open();
+    this.#waitingBytes += frame.length;
+    if (this.#waitingBytes > MAX_UNREAD_BYTES) this.#endUnread();
+    else this.open();
+  }
+
+  #endUnread(): void {
+    this.#owner.onClose(brokenBy(new ProtocolError('it does not read its control connection')));
   }
 
   destroy(): void {

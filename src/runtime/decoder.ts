@@ -2,7 +2,7 @@ import { USER_CODES } from '../core/codes.ts';
 import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
 import { isJson, staysInside } from '../lib/json-bytes.ts';
-import type { CallOutcome } from './call.ts';
+import { type CallOutcome, CHECKED_BYTES, notJson } from './call.ts';
 import {
   type CallError,
   FRAME,
@@ -12,9 +12,6 @@ import {
   PROTOCOL_VERSION,
   type Stopped,
 } from './protocol.ts';
-
-/** Results up to here are checked to be JSON. Of larger ones it is only proven that they cannot end the field they stand in: that costs a third and less. */
-export const CHECKED_BYTES = 4096;
 
 /**
  * What a runtime sent is not what the protocol allows: its connection ends. The messages have none of the runtime's own words, since
@@ -26,7 +23,6 @@ export class ProtocolError extends Error {
 
 /** The codes that a runtime may answer with (docs/runtime-protocol.md); all others are the platform's own. */
 const CODES: ReadonlySet<unknown> = new Set(Object.values(USER_CODES).map(row => row.code));
-const NOT_JSON = USER_CODES.resultNotJson.code;
 const STATES: ReadonlySet<unknown> = new Set<HelloOk['state']>(['new', 'initializing', 'ready', 'failed', 'stopping']);
 
 /** Of one that is only numbers. */
@@ -108,7 +104,7 @@ export function decodeResult(payload: Buffer): CallOutcome {
   const runMicros = payload.readUInt32BE(0);
   const data = payload.subarray(RESULT_HEAD_BYTES);
   if (data.length <= CHECKED_BYTES ? isJson(data) : staysInside(data)) return { ok: true, data, runMicros };
-  return { ok: false, code: NOT_JSON, text: 'the value that the runtime answered with is not JSON', runMicros };
+  return notJson(runMicros);
 }
 
 function readObject(payload: Buffer, what: string): JsonObject {

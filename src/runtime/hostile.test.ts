@@ -328,6 +328,22 @@ describe('a stream', () => {
     expect([outcome.ok, sent]).toEqual([true, 51]);
   });
 
+  test('of many small chunks is granted in few frames, which a runtime need not read', async () => {
+    const channel = await open();
+    const count = 10_000;
+    answering(callId => {
+      const chunk = encodeFrame(FRAME.CHUNK, callId, 'x');
+      return Buffer.concat([...Array.from({ length: count }, () => chunk), result(callId, 'null')]);
+    });
+    const call = { ...STREAM, header: { ...STREAM.header, credit: 256 } };
+    const outcome = await channel.call({ ...call, onChunk: (event, callId) => channel.credit(callId, event.length) });
+    expect(outcome.ok).toBe(true);
+    const credits = () =>
+      runtime.frames.filter(({ type }) => type === FRAME.CREDIT).map(({ payload }) => payload.readUInt32BE());
+    await vi.waitFor(() => expect(credits().reduce((sum, bytes) => sum + bytes, 0)).toBeGreaterThan(count - 128));
+    expect(Math.min(...credits())).toBeGreaterThanOrEqual(128);
+  });
+
   test('is none of a plain call', async () => {
     const channel = await open();
     answering(callId => encodeFrame(FRAME.CHUNK, callId, 'x'));

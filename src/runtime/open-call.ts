@@ -26,6 +26,10 @@ export class OpenCall implements Timed {
   onLateEnd: Call['onLateEnd'] | undefined;
   /** CHUNK payload that it may send yet; null when it is no stream. */
   #creditBytes: number | null;
+  /** What its reader has taken is granted in pieces of so many bytes at least: less than it began with, so that it never waits for the rest of one. */
+  readonly #grantBytes: number;
+  /** Taken, and not granted yet. */
+  #owedBytes = 0;
   #signal: Call['signal'];
   readonly #timeoutMs: number;
   readonly #owner: CallOwner;
@@ -51,6 +55,7 @@ export class OpenCall implements Timed {
     this.onChunk = call.onChunk;
     this.onLateEnd = call.onLateEnd;
     this.#creditBytes = call.header.stream === true ? (call.header.credit ?? 0) : null;
+    this.#grantBytes = Math.floor((this.#creditBytes ?? 0) / 2);
     this.#signal = signal;
     this.#timeoutMs = timeoutMs;
     this.#owner = owner;
@@ -66,8 +71,15 @@ export class OpenCall implements Timed {
     }
   }
 
-  grantCredit(bytes: number): void {
-    if (this.#creditBytes !== null) this.#creditBytes += bytes;
+  /** Its reader has taken `bytes`. How many it may send more, which it has to be told; 0: they are kept until there are more. */
+  grantCredit(bytes: number): number {
+    if (this.#creditBytes === null) return 0;
+    this.#owedBytes += bytes;
+    if (this.#owedBytes < this.#grantBytes) return 0;
+    const granted = this.#owedBytes;
+    this.#owedBytes = 0;
+    this.#creditBytes += granted;
+    return granted;
   }
 
   /** A CHUNK comes. Throws when it may not: one may overdraw what is left, the next has to wait. */

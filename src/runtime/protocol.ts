@@ -91,7 +91,7 @@ export interface CallHeader {
   requestId: string;
   /** Time that is left when the frame is written. 0 = no bound. */
   remainingMs: number;
-  /** When that was, by the monotonic clock of the machine (ms): a runtime that reads late knows how long a call has waited. */
+  /** When that was, by the monotonic clock of the machine (ms): a runtime that reads late knows how long a call has waited. Not to another machine. */
   atMs?: number;
   sessionId?: string;
   /** True: CHUNKs may come before RESULT; `get_stream()` works. */

@@ -23,6 +23,13 @@ export class ScriptedRuntime {
     });
   }
 
+  /** On a free port of the loopback, which it returns. */
+  listenOnTcp(): Promise<number> {
+    return new Promise(resolve => {
+      this.#server.listen(0, '127.0.0.1', () => resolve((this.#server.address() as net.AddressInfo).port));
+    });
+  }
+
   close(): Promise<void> {
     for (const socket of this.#all) socket.destroy();
     return new Promise(resolve => {

@@ -3,7 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { Channel } from '../../src/runtime/channel.ts';
+import type { Init } from '../../src/runtime/protocol.ts';
 import { describeWith } from '../probe.ts';
 import { describeRuntime, type RuntimeEntries } from '../suites/runtime.ts';
 import { type Listening, startProgram } from './program.ts';
@@ -12,12 +14,19 @@ const run = promisify(execFile);
 const PACKAGE = resolve(import.meta.dirname, '../../runtimes/java');
 const FIXTURE = resolve(import.meta.dirname, '../fixtures/java');
 const BUILD_MS = 600_000;
+const WAIT_MS = 20_000;
 
 /** Beside `java` of the path: those that the environment names as a user of the process sandbox does. */
 const OTHERS = ['8', '11', '21'].flatMap(version => {
   const home = process.env[`JAVA_HOME_${version}`];
   return home === undefined ? [] : [{ version, java: join(home, 'bin', 'java') }];
 });
+
+function initOf(codePath: string, handler: string): Init {
+  const names = { tenant: 't', namespace: 'n', name: 'a', functionName: '', version: '', instanceId: 'i' };
+  const limits = { initTimeoutMs: 10_000, concurrency: 1, maxResultBytes: 1000, memoryMb: 512, cpuMillis: 500 };
+  return { codePath, handler, initializer: '', preStop: '', ...names, ...limits };
+}
 
 describeWith(['java'], 'the Java runtime', () => {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-java-'));
@@ -69,4 +78,34 @@ describeWith(['java'], 'the Java runtime', () => {
     const argv = [program, '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-jar', jar];
     describeRuntime(name, { codePath: code, entries, start: () => startProgram(argv, listening) });
   }
+
+  test('connections that have ended leave no memory behind', async () => {
+    // Each has 64 KiB of it.
+    const runtime = await startProgram(['java', '-XX:MaxDirectMemorySize=2m', '-jar', jar]);
+    try {
+      for (let round = 0; round < 40; round++) {
+        const channel = await Channel.open(runtime.endpoint, runtime.secret, AbortSignal.timeout(WAIT_MS));
+        channel.close();
+      }
+    } finally {
+      await runtime.dispose();
+    }
+  });
+
+  test('code whose stderr fails is answered as any other, and the next call runs', async () => {
+    const runtime = await startProgram(['java', '-jar', jar]);
+    const channel = await Channel.open(runtime.endpoint, runtime.secret, AbortSignal.timeout(WAIT_MS));
+    try {
+      const init = initOf(code, 'fixture.Main.failMute');
+      expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
+      const header = { traceId: '', traceparent: '', requestId: '' };
+      for (let round = 0; round < 2; round++) {
+        const outcome = await channel.call({ header, body: Buffer.from('{}'), timeoutMs: WAIT_MS });
+        expect(outcome).toMatchObject({ ok: false, code: 4002 });
+      }
+    } finally {
+      channel.close();
+      await runtime.dispose();
+    }
+  });
 });

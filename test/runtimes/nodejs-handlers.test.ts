@@ -73,6 +73,31 @@ function call(event: unknown = {}, more: object = {}): Promise<CallOutcome> {
 
 const value = (outcome: CallOutcome): unknown => (outcome.ok ? JSON.parse(outcome.data.toString()) : outcome);
 
+test('writes that nobody waits for, and that come when the call is over, end nothing but themselves', async () => {
+  const source = `exports.handle = (e, context) => {
+    if (e.isPlain) return globalThis.late;
+    const stream = context.getStream();
+    setImmediate(() => {
+      stream.write('late');
+      globalThis.late = 'written';
+    });
+    return 1;
+  }`;
+  await load({ 'index.js': source }, 'index.handle');
+  const header = { traceId: '', traceparent: '', requestId: '', stream: true, credit: 100 };
+  expect(value(await call({}, { header, onChunk: () => undefined }))).toBe(1);
+  await expect.poll(async () => value(await call({ isPlain: true }))).toBe('written');
+  expect(value(await call({ isPlain: true }))).toBe('written');
+});
+
+test('a text that is too long is cut, and says so', async () => {
+  await load({ 'index.js': "exports.handle = e => { throw new Error('x'.repeat(e)) }" }, 'index.handle');
+  const { callErrorChars } = LIMITS;
+  const outcome = await call(callErrorChars);
+  expect(outcome.ok || outcome.text).toMatch(/^Fail to run user call handler\. err: Error: x+\.\.\.$/);
+  expect(outcome.ok || outcome.text).toHaveLength(callErrorChars + 3);
+});
+
 describe('entries', () => {
   const shapes: [title: string, files: Record<string, string>, handler: string][] = [
     ['CommonJS', { 'index.js': 'exports.handle = e => e.a' }, 'index.handle'],

@@ -157,6 +157,12 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         }
       });
 
+      test('half of a surrogate pair is neither lost nor replaced', async () => {
+        const channel = await ready(entries.echo);
+        const halves = ['a\ud83db', '\ude00\ud83d\ude00', '\ud83d'];
+        expect(resultOf(await channel.call(callOf(halves)))).toEqual(halves);
+      });
+
       test('white space around the event and a body of the largest size pass', async () => {
         const channel = await ready(entries.echo);
         const outcome = await channel.call({ ...callOf(null), body: Buffer.from(' \n{"a": 1}\t ') });

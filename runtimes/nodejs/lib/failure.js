@@ -14,7 +14,7 @@ const CANCELLED = new Map([
 /** A failure with a code of the protocol. */
 class Failure extends Error {
   constructor(code, message) {
-    super(message.length > MAX_MESSAGE_CHARS ? message.slice(0, MAX_MESSAGE_CHARS) : message);
+    super(message.length > MAX_MESSAGE_CHARS ? `${message.slice(0, MAX_MESSAGE_CHARS)}...` : message);
     this.code = code;
   }
 }

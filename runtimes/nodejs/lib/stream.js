@@ -31,18 +31,16 @@ class CallStream {
       if (data.length > MAX_CHUNK_BYTES) {
         throw new RangeError(`a stream event of ${data.length} bytes exceeds the limit of ${MAX_CHUNK_BYTES}`);
       }
-      this.#assertOpen();
     } catch (error) {
       return Promise.reject(error);
     }
+    const over = this.#whyOver();
+    if (over !== null) return quietly(Promise.reject(over));
     if (this.#waiting.length === 0 && this.#credit > 0) {
       this.#send(data);
       return Promise.resolve();
     }
-    const written = new Promise((resolve, reject) => this.#waiting.push({ data, resolve, reject }));
-    // Who does not wait for it learns of a cancel by the signal.
-    written.catch(() => undefined);
-    return written;
+    return quietly(new Promise((resolve, reject) => this.#waiting.push({ data, resolve, reject })));
   }
 
   grant(bytes) {
@@ -74,9 +72,10 @@ class CallStream {
     this.#onFlushed?.reject(error);
   }
 
-  #assertOpen() {
-    if (this.#call.reason !== null) throw new CallCancelled(this.#call.reason);
-    if (this.#closed) throw ended();
+  /** Why no event can follow; null when one can. */
+  #whyOver() {
+    if (this.#call.reason !== null) return new CallCancelled(this.#call.reason);
+    return this.#closed ? ended() : null;
   }
 
   /** One event may overdraw the credit; an empty one costs a byte. */
@@ -84,6 +83,12 @@ class CallStream {
     this.#credit -= Math.max(1, data.length);
     this.#call.connection.send(frame(FRAME.CHUNK, this.#call.id, data));
   }
+}
+
+/** Who does not wait for a write learns of the end of its call by the signal, and has no rejection to handle: that would end the instance. */
+function quietly(written) {
+  written.catch(() => undefined);
+  return written;
 }
 
 function ended() {

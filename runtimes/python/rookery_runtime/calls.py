@@ -13,6 +13,8 @@ class Call(object):
     due = False
     #: It has been raised at least once.
     delivered = False
+    #: Its code has ended, and nothing more may be sent for it but its answer.
+    answered = False
     #: Its thread (threads.py), its task (tasks.py).
     thread = None
     task = None

@@ -126,11 +126,12 @@ class Connection(object):
         with self._read_lock, self._write_lock:
             self.socket.close()
 
-    def cancel_early(self, call_id):
+    def cancel_early(self, call_id, reason):
         """Notes a CANCEL whose CALL was not read yet, or was answered already."""
         if len(self._early_cancels) >= _EARLY_CANCELS:
             self._early_cancels.pop(next(iter(self._early_cancels)))
-        self._early_cancels[call_id] = True
+        self._early_cancels[call_id] = reason
 
-    def was_cancelled_early(self, call_id):
-        return bool(self._early_cancels) and self._early_cancels.pop(call_id, False)
+    def take_early_cancel(self, call_id):
+        """The reason of a CANCEL that came before this call; None when none did."""
+        return self._early_cancels.pop(call_id, None) if self._early_cancels else None

@@ -353,7 +353,7 @@ class Control(object):
                 continue
             call = connection.running.get(call_id)
             if call is None:
-                connection.cancel_early(call_id)
+                connection.cancel_early(call_id, reason)
             else:
                 self._cancel(call, reason)
 

@@ -6,7 +6,7 @@ from time import monotonic
 
 from . import protocol
 from .context import Context
-from .failures import CallFailure, log_exception, text_of
+from .failures import CallFailure, log_exception, name_of_class, text_of
 from .interrupt import REASONS, CallCancelled, enter, enter_await, enter_with
 from .values import NotJson, decode, encode
 
@@ -51,6 +51,21 @@ def result_frame(call, data, program, started):
 
 def failure_frame(call, error, started):
     """The answer of a call that ended with an exception; the traceback goes to the log."""
+    try:
+        return _failure_frame(call, error, started)
+    except BaseException as broken:
+        if type(broken) is CallCancelled:
+            raise
+        # The exception's own code has failed.
+        return _handler_frame(call, name_of_class(type(error)), started)
+
+
+def _handler_frame(call, text, started):
+    micros = int((monotonic() - started) * 1000000)
+    return protocol.error_frame(call.id, protocol.CODE_HANDLER, 'Fail to run user call handler. err: %s.' % text, micros)
+
+
+def _failure_frame(call, error, started):
     micros = int((monotonic() - started) * 1000000)
     if isinstance(error, CallFailure):
         return protocol.error_frame(call.id, error.code, error.message, micros)
@@ -63,8 +78,7 @@ def failure_frame(call, error, started):
         log_exception('call failed, trace id %s' % (call.header.get('traceId') or '-'), error)
     except BaseException as broken:  # a header that is not JSON, memory that is at its end
         log_exception('call failed', broken)
-    return protocol.error_frame(
-        call.id, protocol.CODE_HANDLER, 'Fail to run user call handler. err: %s.' % text_of(error), micros)
+    return _handler_frame(call, text_of(error), started)
 
 
 def cancelled_frame(call, micros=None):

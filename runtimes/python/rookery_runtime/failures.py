@@ -15,13 +15,17 @@ class CallFailure(Exception):
         self.message = message
 
 
+#: The name of a class, past what its metaclass makes of it.
+name_of_class = type.__dict__['__name__'].__get__
+
+
 def text_of(error):
     """`ValueError: boom`, whatever the exception's own code does."""
-    name = type(error).__name__
+    name = name_of_class(type(error))
     try:
-        text = str(error)
+        text = str.__str__(str(error))  # itself, where that is of a class of the user's
     except BaseException as broken:  # its __str__ is the user's code
-        text = '<its text cannot be had: %s>' % type(broken).__name__
+        text = '<its text cannot be had: %s>' % name_of_class(type(broken))
     return '%s: %s' % (name, text) if text else name
 
 

@@ -151,8 +151,9 @@ class Runtime(object):
             if body > end or not call_id or call_id in connection.queued or call_id in connection.running:
                 raise ProtocolError('a CALL without a header, or with a call id that is 0 or in use')
             call = Call(connection, call_id, data[start + 2:body], data[body:end], monotonic())
-            if connection.was_cancelled_early(call_id):
-                call.reason = 'caller'
+            cancelled = connection.take_early_cancel(call_id)
+            if cancelled is not None:
+                call.reason = cancelled
                 connection.send(cancelled_frame(call))
             elif self.stopping or self.stuck:
                 self._refuse(call)
@@ -197,6 +198,10 @@ class Runtime(object):
         connection = call.connection
         if os.getpid() != self._pid:  # a child that the handler has forked and that came back from it
             os._exit(0)
+        # Before it is looked for a stream, which a thread that the handler has left behind may be about to make.
+        call.answered = True
+        if call._stream is not None:
+            call._stream.end()
         del connection.running[call.id]
         connection.send(frame)
         try:

@@ -6,6 +6,8 @@ from .interrupt import cancelled, protected
 from .protocol import CHUNK, MAX_FRAME_BYTES, frame
 from .values import encode
 
+#: Longer than a connection may take for a chunk: see Connection.
+_LAST_CHUNK_SECONDS = 60
 #: What a frame has room for.
 _MAX_CHUNK_BYTES = MAX_FRAME_BYTES - 5
 
@@ -34,6 +36,8 @@ class Stream(object):
         self._credit = credit
         self._changed = threading.Condition(threading.Lock())
         self._waiters = []
+        #: Threads that write a chunk now. By name, and not counted: one that is interrupted there stays in it.
+        self._writers = set()
 
     @protected
     def write(self, value):
@@ -46,11 +50,10 @@ class Stream(object):
             return
         call = self._call
         with self._changed:
-            while self._credit <= 0 and not call.must_stop():
+            while self._credit <= 0 and not self._has_ended():
                 self._changed.wait()
-            self._check_open()
-            self._credit -= max(1, len(data))
-        call.connection.send(frame(CHUNK, call.id, data))
+            self._take(len(data))
+        self._send(data)
 
     async def awrite(self, value):
         """`write` for `async def`: waits without blocking the loop."""
@@ -60,19 +63,29 @@ class Stream(object):
         call = self._call
         while True:
             with self._changed:
-                if self._credit > 0 or call.must_stop():
-                    self._check_open()
-                    self._credit -= max(1, len(data))
+                if self._credit > 0 or self._has_ended():
+                    self._take(len(data))
                     break
                 waiter = (asyncio.get_event_loop(), asyncio.Event())
                 self._waiters.append(waiter)
             await waiter[1].wait()
-        call.connection.send(frame(CHUNK, call.id, data))
+        self._send(data)
 
     def grant(self, count):
         """More credit; 0 only wakes the writer. From the control thread."""
         with self._changed:
             self._credit += count
+        self._wake()
+
+    def end(self):
+        """Returns when no chunk can follow any more, of a thread that the handler has left behind either. The call is `answered` then."""
+        self._wake()
+        me = threading.get_ident()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._writers - {me}, _LAST_CHUNK_SECONDS)
+
+    def _wake(self):
+        with self._changed:
             self._changed.notify_all()
             waiters = self._waiters
             self._waiters = []
@@ -82,10 +95,26 @@ class Stream(object):
             except RuntimeError:  # the loop was closed, its writer is gone
                 pass
 
-    def _check_open(self):
+    def _send(self, data):
+        call = self._call
+        try:
+            call.connection.send(frame(CHUNK, call.id, data))
+        finally:
+            with self._changed:
+                self._writers.discard(threading.get_ident())
+                if call.answered:
+                    self._changed.notify_all()
+
+    def _has_ended(self):
+        return self._call.answered or self._call.must_stop()
+
+    def _take(self, size):
+        """With the lock, before a chunk is written. Fails when none may be."""
         call = self._call
         if call.must_stop():
             call.delivered = True
             raise cancelled(call)
-        if call.connection.running.get(call.id) is not call:
+        if call.answered or call.connection.running.get(call.id) is not call:
             raise RuntimeError('the stream has ended: its call was answered')
+        self._credit -= max(1, size)
+        self._writers.add(threading.get_ident())

@@ -63,6 +63,46 @@ class Calls(unittest.TestCase):
             self.assertIn('trace id t-1', log)
             self.assertNotIn('rookery_runtime', log)
 
+    def test_an_exception_whose_own_code_fails_is_answered_too(self):
+        code = '''
+            class Nameless(type):
+                @property
+                def __name__(cls):
+                    raise RuntimeError('no name')
+            class NoName(Exception, metaclass=Nameless):
+                pass
+            class NoText(Exception):
+                def __str__(self):
+                    raise NoName()
+            class Text(str):
+                def __len__(self):
+                    raise ValueError('no length')
+                def __str__(self):
+                    raise ValueError('no text')
+            class OddText(Exception):
+                def __str__(self):
+                    return Text('boom')
+            class NoClass(Exception):
+                @property
+                def __class__(self):
+                    raise RuntimeError('no class')
+            def handler(event, context):
+                if event:
+                    raise {'name': NoName, 'text': NoText, 'odd': OddText, 'class': NoClass}[event]()
+                return 'fine'
+            async def handler_async(event, context):
+                return handler(event, context)
+        '''
+        expected = {
+            'name': 'NoName', 'text': 'NoText: <its text cannot be had: NoName>', 'odd': 'OddText: boom', 'class': 'NoClass',
+        }
+        for name, concurrency in (('handler', 1), ('handler', 2), ('handler_async', 1)):
+            with RuntimeProcess({'main.py': code}) as runtime:
+                data, _ = runtime.init('main.' + name, concurrency=concurrency)
+                for kind, text in sorted(expected.items()):
+                    self.assertEqual(data.call(kind).error, (4002, 'Fail to run user call handler. err: %s.' % text))
+                self.assertEqual(data.call('').value, 'fine')
+
     def test_a_result_that_is_not_json_is_4007_with_the_name_of_its_type(self):
         code = '''
             def handler(event, context):

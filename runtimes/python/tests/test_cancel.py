@@ -102,10 +102,15 @@ class Cancel(unittest.TestCase):
     def test_a_cancel_that_overtakes_its_call_holds(self):
         with RuntimeProcess({'main.py': CODE}) as runtime:
             data, control = runtime.init()
-            cancel(control, 1, 'caller')
+            reasons = ('caller', 'timeout', 'interrupt')
+            for call_id, reason in enumerate(reasons, 1):
+                cancel(control, call_id, reason)
             control.send(protocol.PING, 0)
             control.receive()
-            self.assertEqual(data.call('first').error[0], 4002)
+            errors = [data.call(reason).error for reason in reasons]
+            self.assertEqual([code for code, _ in errors], [4002, 4010, 4002])
+            for (_, message), text in zip(errors, ('the caller went away', 'timed out', 'was interrupted')):
+                self.assertIn(text, message)
             self.assertEqual(data.call('second').value, 'second')
 
     def test_an_interrupted_handler_may_answer_and_a_timed_out_one_may_not(self):

@@ -8,6 +8,7 @@ from rookery_runtime import protocol
 
 CODE = '''
     import asyncio
+    import threading
     def values(event, context):
         yield 'text'
         yield None
@@ -45,6 +46,24 @@ CODE = '''
             kept[0].write('late')
         else:
             kept.append(context.get_stream())
+    left = []
+    def leave(event, context):
+        if event == 'ended':
+            for thread in left:
+                thread.join(30)
+            return not any(thread.is_alive() for thread in left)
+        stream = context.get_stream()
+        begun = threading.Event()
+        def write():
+            try:
+                while True:
+                    stream.write('x')
+                    begun.set()
+            except RuntimeError:
+                pass
+        left.append(threading.Thread(target=write, daemon=True))
+        left[-1].start()
+        begun.wait()
 '''
 
 
@@ -125,6 +144,22 @@ class Streams(unittest.TestCase):
             data, _ = runtime.init('main.keep')
             data.call('keep', stream=True, credit=10)
             self.assertIn('the stream has ended', data.call('late').error[1])
+
+    def test_no_chunk_of_a_thread_that_was_left_behind_follows_the_answer(self):
+        for _, data, _ in self.each('leave'):
+            for _ in range(200):
+                call_id = data.start(stream=True, credit=1 << 30)
+                frame = data.receive()
+                while frame.kind == protocol.CHUNK:
+                    self.assertEqual(frame.call_id, call_id)
+                    frame = data.receive()
+            self.assertTrue(data.call('ended').value)
+
+    def test_a_thread_that_was_left_behind_waits_for_no_credit(self):
+        for _, data, _ in self.each('leave'):
+            data.start(stream=True, credit=1)
+            self.read(data)
+            self.assertTrue(data.call('ended').value)
 
 
 class Concurrency(unittest.TestCase):

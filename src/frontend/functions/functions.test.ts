@@ -5,6 +5,7 @@ import { testFrontend } from '../../../test/http/frontend.ts';
 import { deadlineExceeded, unavailable } from '../../core/error.ts';
 import type { AsyncCalls, AsyncSubmission } from '../../functions/async-calls.ts';
 import { CodeFailure } from '../../functions/failure.ts';
+import { CHECKED_BYTES } from '../../runtime/call.ts';
 import type { FunctionRoutesOptions } from './invoke.ts';
 
 const PATH = `/serverless/v1/functions/${URN}/invocations`;
@@ -93,6 +94,24 @@ it.each(['text/event-stream', 'application/json, Text/Event-Stream'])(
     expect(text).toContain('data: [DONE]');
   },
 );
+
+it.each([
+  ['"a\\u00e9b"', 'data: aéb\n\n'],
+  [' {"id":9223372036854775809} ', 'data:  {"id":9223372036854775809} \n\n'],
+  [' null ', ''],
+])('the value of a stream, %s, is its last event', async (value, event) => {
+  await using it = bed();
+  const end = (running: FakeInstance['calls'][number]) => running.finish({ data: Buffer.from(value) } as never);
+  const { text } = await it.call(end, { accept: 'text/event-stream' });
+  expect(text).toBe(`${event}data: [DONE]\n\n`);
+});
+
+it('a large value of a stream that is no JSON: 500 (4007)', async () => {
+  await using it = bed();
+  const data = Buffer.from(`["${'x'.repeat(CHECKED_BYTES)}\\x"]`);
+  const answer = await it.call(running => running.finish({ data } as never), { accept: 'text/event-stream' });
+  expect(answer).toMatchObject({ status: 500, body: { code: 4007 }, headers: { 'x-inner-code': '4007' } });
+});
 
 describe('a call that fails', () => {
   it.each([

@@ -2,7 +2,8 @@ import type { FastifyInstance } from 'fastify';
 import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
 import { notFound } from '../../core/error.ts';
 import { readParameters, type Sent } from '../../core/parameter.ts';
-import { withWarnings } from '../../http/answer.ts';
+import { asyncAnswerJson } from '../../functions/async-calls.ts';
+import { JSON_TYPE, withWarnings } from '../../http/answer.ts';
 import { LIVES_WITH_FUNCTION } from '../lives-with.ts';
 import { LogAnswers, readLogRequest } from '../log-answer.ts';
 import { toStatsView } from '../stats-view.ts';
@@ -41,7 +42,10 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
   app.get<{ Params: { id: string } }>(
     '/serverless/v1/functions/async-results/:id',
     { config: { access: 'read', noEnvironments: true, docs: FUNCTION_DOCS.asyncResult } },
-    async request => await asyncCalls.get(ownTenantOnly ? request.tenant : null, request.params.id),
+    async (request, reply) => {
+      const answer = await asyncCalls.get(ownTenantOnly ? request.tenant : null, request.params.id);
+      return await reply.type(JSON_TYPE).send(asyncAnswerJson(answer));
+    },
   );
 
   app.delete<OfSession>(

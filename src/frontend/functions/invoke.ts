@@ -12,7 +12,7 @@ import { Exchange, SMALL_ANSWER_BYTES } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
 import { isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/request-id.ts';
-import { STREAM_CREDIT_BYTES } from '../../runtime/call.ts';
+import { checkedOutcome, STREAM_CREDIT_BYTES } from '../../runtime/call.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
 import type { Tracer } from '../../telemetry/tracer.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';
@@ -259,14 +259,14 @@ async function stream(
       },
       onEvent: (event, grant) => events.event(event, grant),
     });
-    const { outcome } = result;
+    const outcome = checkedOutcome(result.outcome);
     if (outcome.ok) {
-      const value = JSON.parse(outcome.data.toString()) as unknown;
-      if (value !== null) events.event(typeof value === 'string' ? Buffer.from(value) : outcome.data);
+      const last = lastEvent(outcome.data);
+      if (last !== null) events.event(last);
       events.event(DONE);
       events.end();
     } else fail(userFailure(outcome.code, outcome.text));
-    return result;
+    return { ...result, outcome };
   } catch (error) {
     if (events.isOpen) fail(functionFailure(error, exchange.traceId));
     throw error;
@@ -278,6 +278,13 @@ async function stream(
     if (events.isOpen) events.error(JSON.stringify(functionFailureBody(failure, exchange.traceId)));
     else failExchange(exchange, failure, placed);
   }
+}
+
+/** The value of a stream as its last event: a text as it is, another value as JSON; null is none. */
+function lastEvent(data: Buffer): Buffer | null {
+  const json = data.toString().trim();
+  if (json === 'null') return null;
+  return json.startsWith('"') ? Buffer.from(JSON.parse(json) as string) : data;
 }
 
 /** An empty body is `{}`. Fails with `invalid_request` (200400). */

@@ -40,7 +40,7 @@ final class Executor {
         } catch (Failure known) {
             failure = known;
         } catch (Throwable error) {
-            failure = Failure.ofHandler(Log.textOf(error));
+            failure = failureOf(error);
             log(call, error);
         } finally {
             call.leave();
@@ -51,6 +51,14 @@ final class Executor {
             stream.finish();
         }
         return new Outcome(value, failure, micros);
+    }
+
+    private static Failure failureOf(Throwable error) {
+        try {
+            return Failure.ofHandler(Log.textOf(error));
+        } catch (Throwable broken) { // no memory for a text of any length
+            return Failure.ofHandler(error.getClass().getName());
+        }
     }
 
     private byte[] execute(Call call) throws Throwable {

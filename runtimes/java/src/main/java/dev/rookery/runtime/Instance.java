@@ -87,6 +87,7 @@ final class Instance {
     /** Drops the calls of a data connection that wait and cancels those that run. */
     void endData(Connection connection) {
         connection.close();
+        watcher.remove(connection);
         synchronized (lock) {
             if (connection.ended) {
                 return;
@@ -112,6 +113,7 @@ final class Instance {
      */
     void endControl(Connection connection) {
         connection.close();
+        watcher.remove(connection);
         Connection unread = null;
         synchronized (lock) {
             Client peer = clients.get(connection.client);
@@ -165,7 +167,7 @@ final class Instance {
         } catch (IOException error) {
             logBroken(error);
             endData(connection);
-        } catch (Error fault) { // no memory for a frame, or a fault of ours: this client can come back
+        } catch (RuntimeException | Error fault) { // no memory for a frame, or a fault of ours: this client can come back
             Log.thrown("rookery: a data connection is closed", fault);
             endData(connection);
         }
@@ -311,9 +313,14 @@ final class Instance {
         if (reason != null && !(Call.INTERRUPT.equals(reason) && failure == null)) {
             failure = Call.failureOf(reason);
         }
-        call.connection.send(failure == null
-                ? Protocol.result(call.id, outcome.value, outcome.micros)
-                : Protocol.error(call.id, failure, outcome.micros));
+        try {
+            call.connection.send(failure == null
+                    ? Protocol.result(call.id, outcome.value, outcome.micros)
+                    : Protocol.error(call.id, failure, outcome.micros));
+        } catch (RuntimeException | Error fault) { // no memory for the answer: the call that is next has its slot all the same
+            Log.thrown("rookery: a data connection is closed", fault);
+            endData(call.connection);
+        }
         return next;
     }
 

@@ -50,6 +50,28 @@ final class Json {
         if (value != null && text.equals("null") && value.getClass().isAnonymousClass()) {
             throw Failure.notJson(typeOf(value) + " is an anonymous class, which has no JSON form");
         }
+        return utf8(text);
+    }
+
+    /** Half of a surrogate pair is no character, and JSON can only say it escaped. It is in a text, where that may stand. */
+    private static byte[] utf8(String json) {
+        StringBuilder escaped = null;
+        int from = 0;
+        int length = json.length();
+        for (int at = 0; at < length; at++) {
+            char half = json.charAt(at);
+            if (!Character.isSurrogate(half)) {
+                continue;
+            }
+            if (Character.isHighSurrogate(half) && at + 1 < length && Character.isLowSurrogate(json.charAt(at + 1))) {
+                at++;
+                continue;
+            }
+            escaped = escaped == null ? new StringBuilder(length + 8) : escaped;
+            escaped.append(json, from, at).append("\\u").append(Integer.toHexString(half));
+            from = at + 1;
+        }
+        String text = escaped == null ? json : escaped.append(json, from, length).toString();
         return text.getBytes(StandardCharsets.UTF_8);
     }
 

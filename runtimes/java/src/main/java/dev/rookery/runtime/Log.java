@@ -38,13 +38,25 @@ final class Log {
         }
     }
 
-    /** One message of the runtime's own. */
+    /** One message of the runtime's own; never fails. */
     static void line(String text) {
-        System.err.println(text);
+        try {
+            System.err.println(text);
+        } catch (Throwable broken) {
+            // The user's code has put something else in its place, or there is no memory.
+        }
     }
 
-    /** What user code threw, in one piece and without frames of ours. */
+    /** What user code threw, in one piece and without frames of ours; never fails. */
     static void thrown(String title, Throwable error) {
+        try {
+            line(traceOf(title, error));
+        } catch (Throwable broken) { // no memory for a text of any length
+            line(title);
+        }
+    }
+
+    private static String traceOf(String title, Throwable error) {
         StringWriter text = new StringWriter();
         text.write(title);
         text.write('\n');
@@ -54,7 +66,7 @@ final class Log {
         } catch (Throwable broken) { // its methods are the user's code
             text.write(error.getClass().getName() + " (no stack trace: " + broken.getClass().getName() + ")");
         }
-        line(text.toString().trim());
+        return text.toString().trim();
     }
 
     /** {@code java.lang.IllegalStateException: boom}, whatever the exception's own code does. */

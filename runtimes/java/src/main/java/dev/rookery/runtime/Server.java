@@ -67,7 +67,7 @@ final class Server {
         try {
             connection = new Connection(channel, instance.watcher);
             role = shakeHands(connection);
-        } catch (IOException error) {
+        } catch (IOException | RuntimeException | Error error) { // no memory for its buffers: it can come back
             closeQuietly(channel);
             return;
         } finally {
