@@ -211,8 +211,8 @@ export function createEntry(options: EntryOptions): FastifyInstance {
       .catch(done);
   });
   const hide = hidingOwnPaths(options.ownDirectories ?? []);
-  app.addHook('onSend', (_request, reply, payload, done) => {
-    done(null, reply.statusCode >= 400 && typeof payload === 'string' ? hide(payload) : payload);
+  app.addHook('onSend', (request, reply, payload, done) => {
+    done(null, reply.statusCode >= 400 && typeof payload === 'string' ? hide(payload, request.body) : payload);
   });
   // With authentication off nobody is a viewer.
   if (options.auth !== null) addMasking(app);
