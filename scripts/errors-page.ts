@@ -36,7 +36,7 @@ export function errorsPage(): string {
     '',
     '<!-- Made from src/core/codes.ts by `npm run generate`. Do not edit. -->',
     '',
-    'Refusals by an entry itself (401, 403, 404, 408, 413, 421, 429, and 503 while the service starts) have the HTTP status in `code`, on both entries.',
+    'Refusals by an entry itself (401, 403, 404, 408, 413, 421, 429, 431, 400 for bytes that are not HTTP, and 503 while the service starts) have the HTTP status in `code`, on both entries.',
   ];
   for (const { where, title, intro } of SECTIONS) {
     lines.push('', `## ${title}`, '', intro, '', '| Code | HTTP status | Meaning |', '|---|---|---|');

@@ -40,7 +40,8 @@ export const META_CODES = {
     code: 4104,
     where: 'meta_service',
     http: `${invalid}; 200 when it is wrong only because of what is stored`,
-    meaning: 'A field is missing, of the wrong type, out of range or repeated; the message names each.',
+    meaning:
+      'A field is missing, of the wrong type, out of range or repeated; the message names each. A header that names no tenant, or a path that cannot be decoded, is 400 on every operation.',
   },
   tooManyVersions: {
     code: 4110,

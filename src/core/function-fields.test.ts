@@ -100,6 +100,11 @@ describe('refusals', () => {
     ['a timeout of 0', { timeout: 0 }, 'timeout must be between 1 and 8640000'],
     ['a timeout of 8640001', { timeout: 8_640_001 }, 'timeout must be between 1 and 8640000'],
     ['a description of 1025 characters', { description: 'x'.repeat(1025) }, 'description must have at most 1024'],
+    [
+      '1025 of two code units',
+      { description: '🐦'.repeat(1025) },
+      'description must have at most 1024 characters, got 1025',
+    ],
     ['an unknown storageType', { storageType: 'ftp' }, 'storageType must be one of "local", "s3", "copy"'],
     [
       'an unknown sandboxType',
@@ -161,6 +166,11 @@ describe('refusals', () => {
 
 describe('accepted values', () => {
   test.each<[string, Record<string, unknown>, Partial<FunctionSpec>]>([
+    [
+      'a description of 1024 characters of two code units',
+      { description: '🐦'.repeat(1024) },
+      { description: '🐦'.repeat(1024) },
+    ],
     ['any runtime of up to 64 characters', { runtime: 'x'.repeat(64) }, { runtime: 'x'.repeat(64) }],
     [
       'decimal strings for instances',

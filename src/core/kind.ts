@@ -85,8 +85,10 @@ export function text({ maxChars, required = false, pattern, shape = '', raw = fa
   return kindOf(schema, (value, path, problem) => {
     if (typeof value !== 'string') return wrongAt(path, 'must be a string', problem);
     if (value === '' && required) return wrongAt(path, 'is required', problem);
+    // A character of JSON Schema, and of people, may be two code units.
     if (maxChars !== undefined && value.length > maxChars) {
-      return wrongAt(path, `must have at most ${maxChars} characters, got ${value.length}`, problem);
+      const chars = [...value].length;
+      if (chars > maxChars) return wrongAt(path, `must have at most ${maxChars} characters, got ${chars}`, problem);
     }
     // A NUL can stand in no path, argument or environment variable, and nothing else that is sent as text needs one.
     if (!raw && value.includes('\0')) {

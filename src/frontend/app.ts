@@ -32,7 +32,7 @@ import { addSecretRoutes, type SecretStore } from './secrets/secrets.ts';
 import { addWebSockets } from './web-socket.ts';
 
 /** Options that both entries have in common. */
-export type SharedEntryOptions = Omit<EntryOptions, 'name' | 'title' | 'errors' | 'badTenantCode' | 'addresses'>;
+export type SharedEntryOptions = Omit<EntryOptions, 'name' | 'title' | 'errors' | 'wrongRequestCode' | 'addresses'>;
 
 export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions {
   readonly tracer: Tracer;
@@ -68,7 +68,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     name: 'frontend',
     title: 'Rookery frontend',
     errors: errorsOf(options),
-    badTenantCode: 400,
+    wrongRequestCode: 400,
   });
   // Before the routes: those with `websocket: true` are its own.
   addWebSockets(app);

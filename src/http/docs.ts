@@ -39,16 +39,16 @@ export function errorDocs(description: string, schema: object = ERROR_SCHEMA): o
 
 /** The document of a route: its own, and what the entry adds to every route. */
 export function documentRoute(route: RouteOptions): object {
-  const { access, docs } = route.config ?? {};
+  const { access, docs, costly } = route.config ?? {};
   if (!docs) return { hide: true };
-  const common: Record<number, object> = access === 'public' ? {} : refusals(docs);
+  const common: Record<number, object> = access === 'public' ? {} : refusals(docs, costly !== undefined);
   const response: Record<number, object> = { ...common, ...docs.response };
   for (const status of Object.keys(response)) {
     const answer = response[Number(status)] as Answer;
     // The entry's own refusals are JSON whatever a route answers with.
     const ofEntry = common[Number(status)] as Answer | undefined;
     const content = { ...ofEntry?.content, ...answer.content };
-    const headers = { ...ANSWER_HEADERS, ...answer.headers };
+    const headers = { ...ANSWER_HEADERS, ...ofEntry?.headers, ...answer.headers };
     // An answer without a body has no content, not one without a type.
     response[Number(status)] = { ...answer, headers, ...(Object.keys(content).length === 0 ? {} : { content }) };
   }
@@ -73,7 +73,8 @@ interface Answer {
   readonly content?: object;
 }
 
-function refusals(docs: RouteDocs): Record<number, object> {
+/** Bodies that are unfinished are bounded, and reads that cost much. */
+function refusals(docs: RouteDocs, isCostly: boolean): Record<number, object> {
   return {
     400: errorDocs('The request is wrong; the message says where.'),
     401: {
@@ -82,6 +83,14 @@ function refusals(docs: RouteDocs): Record<number, object> {
     },
     403: errorDocs('The role is not enough, the tenant is another one than the token’s, or a cross-site request.'),
     ...(docs.body === undefined ? {} : { 413: errorDocs('The body is too large.') }),
+    ...(docs.body === undefined && !isCostly
+      ? {}
+      : {
+          429: {
+            ...errorDocs('Too much of the kind is open, of the tenant or in all.'),
+            headers: { 'Retry-After': { type: 'integer', description: 'Seconds.' } },
+          },
+        }),
     421: errorDocs('The Host is not one that this server answers to.'),
     500: errorDocs('A fault of the service.'),
   };

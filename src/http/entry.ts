@@ -55,8 +55,8 @@ export interface EntryOptions {
   readonly slowMs: number;
   /** The answer to a `ServiceError` that a route throws. */
   readonly errors: ErrorTable;
-  /** The body's `code` (status 400) for a tenant header that is not a tenant. */
-  readonly badTenantCode: number;
+  /** The body's `code` (status 400) for a tenant header that is not a tenant, and for a path that cannot be decoded. */
+  readonly wrongRequestCode: number;
   /** Directories of the service itself, whose paths no answer shows. */
   readonly ownDirectories?: readonly string[];
   /** With authentication on: whose tokens see the metrics of all tenants; any other sees its own. */
@@ -116,7 +116,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
       reply.header('X-Trace-Id', traceIdOf(request.raw.headers));
       const { status, body } = refusal(error.statusCode ?? 400, `invalid request: ${error.message}`);
-      reply.code(status).send(body);
+      reply.code(status).send(status === 400 ? { ...body, code: options.wrongRequestCode } : body);
     },
     clientErrorHandler: answerClientError,
   });
@@ -168,8 +168,8 @@ export function createEntry(options: EntryOptions): FastifyInstance {
 
   const forwarding = options.forwarding ? new Forwarding(options.forwarding, bodies) : null;
   const hostRule = createHostRule(options.hosts);
-  const { auth, badTenantCode } = options;
-  const gate = createGate({ hostRule, auth, badTenantCode, hasPeers: forwarding !== null });
+  const { auth, wrongRequestCode } = options;
+  const gate = createGate({ hostRule, auth, wrongRequestCode, hasPeers: forwarding !== null });
   app.decorate('gate', gate);
   app.addHook('onRequest', (request, reply, done) => {
     request.traceId = traceIdOf(request.raw.headers);
@@ -211,8 +211,8 @@ export function createEntry(options: EntryOptions): FastifyInstance {
       .catch(done);
   });
   const hide = hidingOwnPaths(options.ownDirectories ?? []);
-  app.addHook('onSend', (_request, reply, payload, done) => {
-    done(null, reply.statusCode >= 400 && typeof payload === 'string' ? hide(payload) : payload);
+  app.addHook('onSend', (request, reply, payload, done) => {
+    done(null, reply.statusCode >= 400 && typeof payload === 'string' ? hide(payload, request.body) : payload);
   });
   // With authentication off nobody is a viewer.
   if (options.auth !== null) addMasking(app);

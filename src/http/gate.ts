@@ -15,7 +15,7 @@ export interface GateOptions {
   /** null: authentication is off, every caller is trusted. */
   readonly auth: TokenVerifier | null;
   /** The body's `code` for a tenant header that is not a tenant. */
-  readonly badTenantCode: number;
+  readonly wrongRequestCode: number;
   /** Other replicas forward requests to here: those were checked by the replica that took them. */
   readonly hasPeers: boolean;
 }
@@ -30,13 +30,13 @@ const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 const MEDIA_TYPE = /^[\w!#$%&'*+.^`|~-]+\/[\w!#$%&'*+.^`|~-]+\s*(;|$)/;
 
 /** The checks of every request before its route: Host (421), Origin (403), token (401, 403), tenant (400, 403). */
-export function createGate({ hostRule, auth, badTenantCode, hasPeers }: GateOptions): Gate {
+export function createGate({ hostRule, auth, wrongRequestCode, hasPeers }: GateOptions): Gate {
   const refused = (error: unknown): Refusal => {
     const reason =
       error instanceof ServiceError ? error : internal('the request could not be checked', { cause: error });
     const status = REFUSAL_STATUS[reason.code] ?? 500;
     const { body } = refusal(status, reason.message);
-    return { reason, status, body: status === 400 ? { ...body, code: badTenantCode } : body };
+    return { reason, status, body: status === 400 ? { ...body, code: wrongRequestCode } : body };
   };
 
   const admit = (request: RequestHead, route: Route, identity: Identity | undefined): Verdict => {

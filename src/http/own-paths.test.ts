@@ -1,6 +1,6 @@
 import http from 'node:http';
 import { describe, expect, test } from 'vitest';
-import { SPEC, testFrontend } from '../../test/http/frontend.ts';
+import { createBody, SPEC, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { internal, unavailable } from '../core/error.ts';
 import { hidingOwnPaths } from './own-paths.ts';
@@ -35,6 +35,16 @@ describe('paths of the service are no part of an answer', () => {
     expect(status).toBe(503);
     expect(text).not.toContain('/srv');
     expect(JSON.parse(text)).toMatchObject({ code: 503 });
+  });
+
+  test('but for those that the caller has sent', async () => {
+    await using frontend = testFrontend({ ownDirectories: ['/srv/rookery'] });
+    const { body } = await frontend.send({
+      method: 'POST',
+      url: '/api/agent',
+      payload: JSON.stringify(createBody({ workspace: '/srv/rookery/run' })),
+    });
+    expect(body).toEqual({ code: 400, message: 'unsafe workspace: /srv/rookery/run' });
   });
 
   test('on the short way too, and the log has the path', async () => {

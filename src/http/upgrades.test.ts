@@ -69,7 +69,7 @@ test('with a body it is refused, and says why: the body is not read any more', a
 
 test('the meta_service, which has no upgrades, answers as if none was asked for', async () => {
   const app = createEntry({
-    ...{ name: 'meta_service', title: '', badTenantCode: 400, errors: metaErrors },
+    ...{ name: 'meta_service', title: '', wrongRequestCode: 400, errors: metaErrors },
     ...{
       version: '0',
       hosts: { boundHost: '127.0.0.1', allowedHosts: [] },

@@ -57,6 +57,14 @@ describe('with authentication', () => {
   });
 });
 
+test('a path that cannot be decoded is 400 with code 4104', async () => {
+  await using meta = await testMeta();
+  expect(await meta.send('GET', '/functions/%ff?versionNumber=latest')).toMatchObject({
+    status: 400,
+    body: { code: 4104 },
+  });
+});
+
 test('a tenant header that is no tenant is 400 with code 4104', async () => {
   await using meta = await testMeta();
   expect(await meta.send('GET', '/functions', undefined, { 'x-tenant-id': '-bad-' })).toMatchObject({

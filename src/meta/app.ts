@@ -8,7 +8,7 @@ import { addPoolRoutes } from './pools.ts';
 import { addRegisterRoute } from './register.ts';
 import { addReservationRoutes } from './reservations.ts';
 
-export interface MetaOptions extends Omit<EntryOptions, 'name' | 'title' | 'errors' | 'badTenantCode'> {
+export interface MetaOptions extends Omit<EntryOptions, 'name' | 'title' | 'errors' | 'wrongRequestCode'> {
   readonly registry: Registry;
 }
 
@@ -20,7 +20,7 @@ export function createMeta(options: MetaOptions): FastifyInstance {
     name: 'meta_service',
     title: 'Rookery meta_service',
     errors: metaErrors,
-    badTenantCode: META_CODES.invalid.code,
+    wrongRequestCode: META_CODES.invalid.code,
   });
   app.register(async scope => addMetaRoutes(scope, registry));
   return app;

@@ -3,12 +3,13 @@ import { FUNCTION_UPDATE, readUpdate } from '../core/function-fields.ts';
 import { readParameters, type Sent } from '../core/parameter.ts';
 import { PUBLISH, readPublish } from '../core/publish.ts';
 import { LATEST } from '../core/urn.ts';
+import { withWarnings } from '../http/answer.ts';
 import { wrongRequest } from '../registry/errors.ts';
 import { knownName, type NamedFunction, readFunctionName } from '../registry/function-name.ts';
 import type { Registry } from '../registry/registry.ts';
 import { FUNCTION_DOCS } from './function-docs.ts';
 import { FUNCTION_DELETE_QUERY, FUNCTION_QUERY, FUNCTIONS_QUERY, VERSIONS_QUERY } from './queries.ts';
-import { readRequest, warningsMember } from './requests.ts';
+import { readNoFields, readRequest, warningsMember } from './requests.ts';
 
 interface ByName {
   Params: { name: string };
@@ -68,11 +69,12 @@ export function addFunctionRoutes(app: FastifyInstance, registry: Registry): voi
     '/serverless/v1/functions/:name',
     { config: { access: 'write', docs: FUNCTION_DOCS.delete } },
     async request => {
+      readNoFields(request);
       const { versionNumber } = readParameters(FUNCTION_DELETE_QUERY, request.query);
       const fn = named(request);
       const version = oneVersion(fn.version, versionNumber) ?? LATEST;
       await functions.delete(request.tenant, knownName(fn), version);
-      return { code: 0, message: 'SUCCESS' };
+      return withWarnings({ code: 0, message: 'SUCCESS' }, request.warnings);
     },
   );
 

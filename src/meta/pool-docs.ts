@@ -89,6 +89,6 @@ export const POOL_DOCS = {
     summary: 'Delete a pod pool, or the pools of a group',
     description: 'One of `id` and `group` is needed; with both, a pool has to match both.',
     querystring: describeParameters(POOLS_DELETE_QUERY),
-    response: { 200: handled('They are deleted, or deleting.', Done) },
+    response: { 200: handled('They are deleted, or deleting.', Done), ...WRONG_BODY },
   },
 } as const satisfies Record<string, RouteDocs>;

@@ -8,7 +8,7 @@ import { wrongRequest } from '../registry/errors.ts';
 import { failedPools, type PoolRegistry } from '../registry/pools.ts';
 import { POOL_DOCS } from './pool-docs.ts';
 import { POOLS_DELETE_QUERY, POOLS_QUERY } from './queries.ts';
-import { readObject, readRequest } from './requests.ts';
+import { readNoFields, readObject, readRequest } from './requests.ts';
 
 /** The specification lists no 400 for pools. */
 const wrongRequestStatus = 200;
@@ -57,11 +57,12 @@ export function addPoolRoutes(app: FastifyInstance, pools: PoolRegistry): void {
   app.delete<{ Querystring: Sent }>(
     '/serverless/v1/podpools',
     { config: { access: 'write', wrongRequestStatus, docs: POOL_DOCS.delete } },
-    async ({ query }) => {
-      const filter = readParameters(POOLS_DELETE_QUERY, query);
+    async request => {
+      readNoFields(request);
+      const filter = readParameters(POOLS_DELETE_QUERY, request.query);
       if (filter.id === '' && filter.group === '') throw wrongRequest(['one of id and group is required']);
       await pools.delete(filter);
-      return { code: 0, message: '' };
+      return withWarnings({ code: 0, message: '' }, request.warnings);
     },
   );
 }

@@ -27,6 +27,26 @@ describe('a request that is wrong by itself is refused first, whatever is stored
   });
 });
 
+describe('a delete that takes nothing from its body', () => {
+  const DELETES = [`/functions/${NAME}`, '/podpools?id=a'];
+
+  test.each(DELETES)('is 400 with code 130600 when the body is no JSON object, and deletes nothing: %s', async path => {
+    await using meta = await testMeta();
+    await meta.register();
+    for (const body of ['x', '[]', 'null']) {
+      expect(await meta.send('DELETE', path, body)).toMatchObject({ status: 400, body: { code: 130600 } });
+    }
+    expect((await meta.send('GET', '/functions')).body.result.total).toBe(1);
+  });
+
+  test.each(DELETES)('says which fields were ignored: %s', async path => {
+    await using meta = await testMeta();
+    await meta.register();
+    const { body } = await meta.send('DELETE', path, { versionNumber: 'v1' });
+    expect(body.warnings).toEqual(['unknown field versionNumber was ignored']);
+  });
+});
+
 describe('pages', () => {
   test.each(['1099511627777', '9007199254740993', '99999999999999999999999'])(
     'a page past the end is empty with the true total, however far: %s',

@@ -17,7 +17,7 @@ import { wrongRequest } from '../registry/errors.ts';
 import { knownName, readFunctionName } from '../registry/function-name.ts';
 import type { Registry } from '../registry/registry.ts';
 import { queryText } from './queries.ts';
-import { accept, readObject, readRequest } from './requests.ts';
+import { accept, readOptionalObject, readRequest } from './requests.ts';
 import { RESERVATION_DOCS } from './reservation-docs.ts';
 
 const PATH = '/serverless/v1/functions/reserve-instance';
@@ -73,8 +73,7 @@ export function addReservationRoutes(app: FastifyInstance, registry: Registry): 
     PATH,
     { config: { access: 'write', docs: RESERVATION_DOCS.delete } },
     async request => {
-      const body = request.body as Buffer | undefined;
-      const sent = body === undefined || body.length === 0 ? {} : readObject(body);
+      const sent = readOptionalObject(request.body);
       // A label in the query alone must not mean all labels.
       const source = Object.fromEntries(
         Object.entries(fromQuery(request.query)).map(([field, value]) => [field, sent[field] ?? value]),

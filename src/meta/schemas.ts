@@ -88,7 +88,7 @@ export const Failed = Type.Object({
 });
 
 export const Done = Type.Object({ code: Type.Literal(0), message: Type.Literal(''), warnings: Warnings });
-export const Deleted = Type.Object({ code: Type.Literal(0), message: Type.Literal('SUCCESS') });
+export const Deleted = Type.Object({ code: Type.Literal(0), message: Type.Literal('SUCCESS'), warnings: Warnings });
 
 const success = { code: Type.Literal(0), message: Type.Literal('SUCCESS') };
 export const OneFunction = Type.Object({ ...success, function: FunctionRecord, warnings: Warnings });

@@ -276,6 +276,8 @@ export type CreatePoolsResponseResult = {
 export type DeleteFunctionResponse = {
   code: 0;
   message: "SUCCESS";
+  /** Fields of the body that were ignored, and what else the caller should know. */
+  warnings?: string[];
 };
 
 export type Deleted = {

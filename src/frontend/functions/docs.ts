@@ -36,7 +36,13 @@ const event = Type.Unknown({ description: 'The event: any JSON; empty is {}.' })
 const headers = describeParameters({ ...ANSWER_HEADERS, ...PLACEMENT_HEADERS });
 
 const calls = {
-  200: json('The value of the handler.', Type.Unknown()),
+  200: {
+    description: 'The value of the handler; with `Accept: text/event-stream` as events.',
+    content: {
+      'application/json': { schema: Type.Unknown() },
+      'text/event-stream': { schema: Type.String() },
+    },
+  },
   202: json('Taken for later.', Type.Object({ requestId: Type.String() })),
   ...lookups,
   413: failed(`The body is too large (${USER_CODES.bodyTooLarge.code}).`),

@@ -18,6 +18,7 @@ const byName = Type.Object({
 });
 const wrong = { 400: text('The request is wrong; the sentence says where.') };
 const unknown = { 404: text('`Job <id> does not exist`') };
+const tooManyReads = { 429: text('Too many lists and logs are being read.') };
 
 /** Ray's client sends null for what was not asked for. */
 const nulls = { nulls: true };
@@ -89,7 +90,7 @@ export const JOB_DOCS = {
     tags,
     operationId: 'listJobs',
     summary: 'List the jobs of the tenant, the newest first',
-    response: { 200: json('They.', Type.Array(Record)) },
+    response: { 200: json('They.', Type.Array(Record)), ...tooManyReads },
   },
   get: {
     tags,
@@ -136,6 +137,7 @@ export const JOB_DOCS = {
       },
       ...wrong,
       ...unknown,
+      ...tooManyReads,
     },
   },
   hasPackage: {

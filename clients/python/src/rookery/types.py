@@ -316,9 +316,14 @@ class CreatePoolsResponseResult(TypedDict):
     failed_pools: None
 
 
-class DeleteFunctionResponse(TypedDict):
+class _DeleteFunctionResponse(TypedDict):
     code: Literal[0]
     message: Literal["SUCCESS"]
+
+
+class DeleteFunctionResponse(_DeleteFunctionResponse, total=False):
+    warnings: List[str]
+    """Fields of the body that were ignored, and what else the caller should know."""
 
 
 class Deleted(TypedDict):
