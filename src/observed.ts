@@ -80,7 +80,7 @@ function levelsOf({ ledger, agents, functions, jobs }: Counted, machine: Size): 
     open_calls: agents.openCalls,
     function_instances_starting: states.get('starting') ?? 0,
     function_instances_ready: states.get('ready') ?? 0,
-    function_instances_stopping: states.get('stopping') ?? 0,
+    function_instances_stopping: (states.get('draining') ?? 0) + (states.get('stopping') ?? 0),
     jobs_waiting: PENDING,
     jobs_running: RUNNING,
     promised_cpu_millis: promised('cpuMillis'),

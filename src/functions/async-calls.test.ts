@@ -1,5 +1,6 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { SelectQueryNode } from 'kysely';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { failedPrecondition, resourceExhausted, unavailable } from '../core/error.ts';
 import { readFunctionCallHeaders } from '../core/function-call.ts';
@@ -181,6 +182,37 @@ describe('bounds', () => {
     await (await next()).run(1);
     await expect.poll(() => statusOf(calls, first)).toBe('completed');
     await expect.poll(() => calls.submit(submission()).catch(() => '')).toMatch(/-/);
+  });
+
+  it('what is kept has a bound of bytes: events with what they came with, results and errors; what is dropped makes room', async () => {
+    const calls = asyncCalls({ maxBytes: 4 * 20_000 });
+    await calls.start();
+    const large = 'x'.repeat(15_000);
+    const header = { traceId: 't', traceparent: '', requestId: 'r', headers: { 'x-large': large } };
+    await calls.submit({ ...submission(), header });
+    await expect(calls.submit({ ...submission(), header })).rejects.toMatchObject({ number: 150429 });
+    (await next()).refuse(unavailable(large, { number: 150427 }));
+    await expect.poll(() => calls.submit(submission()).catch(() => '')).toMatch(/-/);
+    await (await next()).run(1);
+    await expect(calls.submit({ ...submission(), header })).rejects.toMatchObject({ number: 150429 });
+    nowMs += 3_600_001;
+    await calls.dropOld();
+    await calls.submit({ ...submission(), header });
+  });
+
+  it('old results are dropped without a look at all the others', async () => {
+    let sums = 0;
+    const watched = database.withPlugin({
+      transformQuery({ node }) {
+        if (SelectQueryNode.is(node) && node.groupBy !== undefined) sums += 1;
+        return node;
+      },
+      transformResult: async ({ result }) => result,
+    });
+    const calls = asyncCalls({ database: watched });
+    await calls.start();
+    for (let looks = 0; looks < 3; looks++) await calls.dropOld();
+    expect(sums).toBe(1);
   });
 
   it('calls that wait for a slot are few for each function, and others go on beside them', async () => {

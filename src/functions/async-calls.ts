@@ -9,8 +9,10 @@ import { sharedController } from '../lib/linked-signal.ts';
 import { checkedOutcome } from '../runtime/call.ts';
 import {
   type AsyncCallStatus,
+  bytesOfEnd,
+  bytesOfEvent,
   claimAsyncCall,
-  deleteAsyncCallsCompletedBefore,
+  dropAsyncCalls,
   failProcessingAsyncCalls,
   findAsyncCall,
   finishAsyncCall,
@@ -46,6 +48,8 @@ export interface AsyncCallsOptions {
   readonly maxRunning: number;
   /** How long a result can be read, and how long a call may wait before it fails. */
   readonly keepMs: number;
+  /** On the disk: events that wait and results that are kept; one tenant may have a quarter. Absent: 4 GiB. */
+  readonly maxBytes?: number;
   /** Epoch milliseconds; default: the system's. */
   readonly now?: () => number;
   readonly log: { warn(fields: object, message: string): void };
@@ -82,9 +86,9 @@ const RETRIED: ReadonlySet<number> = new Set(CALL_CODES.filter(row => row.isRetr
 const FULL_QUEUE_PAUSE_MS = 500;
 const READ_AGAIN = { firstMs: 100, longestMs: 5_000 };
 const SWEEP_MS = 60_000;
+const DROPPED_AT_ONCE = 1000;
 /** Ends that webhooks hear of at one moment; above it running calls wait with theirs. */
 const MAX_DELIVERIES = 256;
-/** On the disk: events that wait and results that are kept; one tenant may have a quarter. */
 const MAX_BYTES = 4 * 1024 * 1024 * 1024;
 
 interface CallEnd {
@@ -113,6 +117,8 @@ export class AsyncCalls {
   readonly #deliveries = new Set<Promise<void>>();
   readonly #pauses = new Set<NodeJS.Timeout>();
   #sweep: NodeJS.Timeout | undefined;
+  /** What an earlier server left is in the count. */
+  #isCounted = false;
   /** Ids of calls whose mark as running was written or not: the disk did not say. */
   readonly #maybeClaimed = new Set<string>();
   readonly #closing = sharedController();
@@ -121,19 +127,19 @@ export class AsyncCalls {
   constructor(options: AsyncCallsOptions) {
     this.#options = options;
     this.#shards = options.shards ?? ALL_SHARDS;
-    const { maxRunning } = options;
+    const { maxRunning, maxBytes = MAX_BYTES } = options;
     // Whatever one tenant's functions are stuck in, others find capacity to run.
     this.#queue = new AsyncQueue({
       maxUnplacedPerFunction: Math.max(1, Math.min(16, Math.floor(maxRunning / 4))),
       maxUnplacedPerTenant: Math.max(1, Math.floor(maxRunning / 2)),
     });
-    this.#usage = new AsyncUsage({ ...options, maxBytes: MAX_BYTES, maxBytesPerTenant: MAX_BYTES / 4 });
+    this.#usage = new AsyncUsage({ ...options, maxBytes, maxBytesPerTenant: maxBytes / 4 });
   }
 
   /** Goes on where an earlier server stopped; with shards, `acquired` says where. */
   async start(): Promise<void> {
     if (this.#options.shards === undefined) await this.#goOn(null);
-    await this.#dropOld();
+    await this.dropOld();
   }
 
   /** Calls of these shards run here from now on; what their last owner left goes on. Tried until it works, or they are lost. Never rejects. */
@@ -173,7 +179,8 @@ export class AsyncCalls {
       code: SERVICE_CODES.instanceEnded.code,
       message: 'the server ended while the call was running: whether its handler finished is not known',
     });
-    await failProcessingAsyncCalls(database, error, this.#now(), shards, [...this.#claims]);
+    const failed = await failProcessingAsyncCalls(database, error, this.#now(), shards, [...this.#claims]);
+    if (failed > 0) this.#armSweep();
     for (const { id, tenant, urn, created_at_ms } of await listQueuedAsyncCalls(database, shards)) {
       if (!this.#open.has(id)) this.#enqueue({ id, tenant, urn, createdAtMs: created_at_ms });
     }
@@ -211,21 +218,23 @@ export class AsyncCalls {
     const { tenant, urn, body } = submission;
     const lease = this.#leaseOf(urn);
     if (lease === null) throw servedElsewhere();
-    this.#usage.check(tenant, body.length);
     const id = randomUUID();
+    // One id for the caller and for the handler.
+    const request = JSON.stringify({ headers: submission.headers, header: { ...submission.header, requestId: id } });
+    const bytes = bytesOfEvent({ request, body });
+    this.#usage.check(tenant, bytes);
     const createdAtMs = this.#now();
     const queued = { id, tenant, urn, createdAtMs };
     this.#open.add(id);
     this.#usage.opened(tenant);
-    this.#usage.stored(tenant, body.length);
+    this.#usage.stored(tenant, bytes);
     try {
       const row = {
         id,
         tenant,
         urn,
         status: 'queued' as const,
-        // One id for the caller and for the handler.
-        request: JSON.stringify({ headers: submission.headers, header: { ...submission.header, requestId: id } }),
+        request,
         body,
         webhook_url: submission.webhookUrl,
         result: null,
@@ -238,7 +247,7 @@ export class AsyncCalls {
       await this.#options.durable.write(insertAsyncCall, row, lease.fence);
     } catch (error) {
       this.#close(queued);
-      this.#usage.stored(tenant, -body.length);
+      this.#usage.stored(tenant, -bytes);
       throw error;
     }
     // Lost while it was written: whoever has the shard now finds it.
@@ -296,7 +305,7 @@ export class AsyncCalls {
     };
     let end: CallEnd;
     let webhookUrl = '';
-    let bodyBytes = 0;
+    let eventBytes = 0;
     try {
       if (lease === null) {
         this.#close(queued);
@@ -307,7 +316,7 @@ export class AsyncCalls {
       if (row === null || !isQueued) throw failedPrecondition('it is not queued any more');
       const { headers, header } = JSON.parse(row.request) as Pick<AsyncSubmission, 'headers' | 'header'>;
       webhookUrl = row.webhook_url;
-      bodyBytes = row.body.length;
+      eventBytes = bytesOfEvent(row);
       // On the disk before it runs: a crash from then on must not run it again.
       const beforeRun = async () => {
         if (!(await this.#claim(queued.id, lease))) throw failedPrecondition('it is not queued any more');
@@ -346,7 +355,7 @@ export class AsyncCalls {
       },
     );
     this.#close(queued);
-    this.#usage.stored(queued.tenant, (end.result?.length ?? 0) - bodyBytes);
+    this.#usage.stored(queued.tenant, bytesOfEnd(outcome) - eventBytes);
     this.#armSweep();
     await this.#deliver(queued.id, webhookUrl);
   }
@@ -430,16 +439,23 @@ export class AsyncCalls {
     if (this.#sweep !== undefined || this.#isStopping) return;
     this.#sweep = setTimeout(() => {
       this.#sweep = undefined;
-      void this.#dropOld();
+      void this.dropOld();
     }, SWEEP_MS).unref();
   }
 
-  /** A timer runs only while there are results to drop. */
-  async #dropOld(): Promise<void> {
+  /** Results whose time is over go. A timer runs only while there are some that will. Never rejects. */
+  async dropOld(): Promise<void> {
+    const { database, keepMs, shards } = this.#options;
     try {
-      await deleteAsyncCallsCompletedBefore(this.#options.database, this.#now() - this.#options.keepMs);
-      this.#usage.setStored(await sumAsyncCallBytes(this.#options.database));
-      if ((await oldestCompletionMs(this.#options.database)) !== null) this.#armSweep();
+      for (let isMore = true; isMore; ) {
+        const dropped = await dropAsyncCalls(database, this.#now() - keepMs, DROPPED_AT_ONCE);
+        for (const { tenant, bytes } of dropped) this.#usage.stored(tenant, -bytes);
+        isMore = dropped.length === DROPPED_AT_ONCE && !this.#isStopping;
+      }
+      // It looks at all that is kept, and an embedded database holds up everybody meanwhile. Of what other replicas write and drop only it knows.
+      if (!this.#isCounted || shards !== undefined) this.#usage.setStored(await sumAsyncCallBytes(database));
+      this.#isCounted = true;
+      if ((await oldestCompletionMs(database)) !== null) this.#armSweep();
     } catch (error) {
       this.#options.log.warn({ reason: messageOf(error) }, 'old results of asynchronous calls were not removed');
       this.#armSweep();

@@ -5,7 +5,7 @@ export interface UsageBounds {
   /** Calls that wait or run, over all tenants, and of one tenant. */
   readonly maxOpen: number;
   readonly maxOpenPerTenant: number;
-  /** Bytes on the disk: events of open calls and kept results, over all tenants, and of one tenant. */
+  /** Bytes on the disk: events of open calls and what is kept of those that are over, over all tenants, and of one tenant. */
   readonly maxBytes: number;
   readonly maxBytesPerTenant: number;
 }

@@ -50,6 +50,28 @@ it('an instance that cannot be started is 150500 wherever it is reported', async
   expect(observed).toEqual(['150500']);
 });
 
+it('instances are counted by state from the moment when they start', async () => {
+  const harness = new ServiceHarness();
+  expect([...harness.service.countInstances()]).toEqual([]);
+  const launch = harness.starter.launch.bind(harness.starter);
+  let start = () => {};
+  const mayStart = new Promise<void>(resolve => {
+    start = resolve;
+  });
+  harness.starter.launch = async (fn, key) => {
+    await mayStart;
+    return await launch(fn, key);
+  };
+  const result = harness.invoke();
+  await settle();
+  expect([...harness.service.countInstances()]).toEqual([['starting', 1]]);
+  start();
+  await settle();
+  expect([...harness.service.countInstances()]).toEqual([['ready', 1]]);
+  harness.starter.launched[0]?.calls[0]?.finish();
+  await result;
+});
+
 describe('tenants', () => {
   it('another tenant’s function answers as one that is not there, before anything is read', async () => {
     const harness = new ServiceHarness();

@@ -23,6 +23,7 @@ import type { Lease } from './group.ts';
 import { LeftBehind } from './left-behind.ts';
 import { LogMerge, prefixed } from './log-merge.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
+import type { Replica } from './replica.ts';
 import { type FunctionServiceLog, type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
 import type { Service } from './service.ts';
 import { SessionSignal } from './session-signal.ts';
@@ -334,10 +335,14 @@ export class FunctionService {
     }
   }
 
-  /** Instances by state, over all versions. */
-  countInstances(): ReadonlyMap<string, number> {
-    const counts = new Map<string, number>();
-    for (const { state } of this.instances(null)) counts.set(state, (counts.get(state) ?? 0) + 1);
+  /** Instances by state, over all versions; those that start are there before anybody can call them. */
+  countInstances(): ReadonlyMap<Replica['state'], number> {
+    const counts = new Map<Replica['state'], number>();
+    for (const { service } of this.#versions.all) {
+      for (const { replicas } of service.groups) {
+        for (const { state } of replicas) counts.set(state, (counts.get(state) ?? 0) + 1);
+      }
+    }
     return counts;
   }
 

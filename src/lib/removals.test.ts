@@ -10,11 +10,11 @@ let base: string;
 let reported: string[];
 const made: Removals[] = [];
 
-function removals(): Removals {
+function removals(retryMs = 5): Removals {
   const one = new Removals({
     directory: join(base, 'left'),
     report: (name, reason) => reported.push(`${name}: ${reason}`),
-    retryMs: 5,
+    retryMs,
   });
   made.push(one);
   return one;
@@ -85,6 +85,41 @@ describeWith(['root'], 'a leftover that cannot be removed', () => {
     execFileSync('umount', [tree]);
     await vi.waitFor(() => expect(one.waiting).toBe(0), 20_000);
     expect(existsSync(tree)).toBe(false);
+  });
+
+  test('is tried again in its time, however often something else is left meanwhile', async () => {
+    for (const name of ['one', 'other']) stuck(join(base, name));
+    const one = removals(1000);
+    const retry = vi.spyOn(one, 'retry').mockResolvedValue();
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    try {
+      await one.remove(join(base, 'one'));
+      vi.advanceTimersByTime(600);
+      await one.remove(join(base, 'other'));
+      vi.advanceTimersByTime(600);
+      expect(retry).toHaveBeenCalledTimes(1);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  test('is tried again as soon as the first one was, once nothing was left', async () => {
+    const one = removals(1000);
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    try {
+      const release = stuck(join(base, 'one'));
+      await one.remove(join(base, 'one'));
+      for (let retries = 0; retries < 3; retries++) await one.retry();
+      release();
+      await one.retry();
+      stuck(join(base, 'other'));
+      const retry = vi.spyOn(one, 'retry').mockResolvedValue();
+      await one.remove(join(base, 'other'));
+      vi.advanceTimersByTime(1000);
+      expect(retry).toHaveBeenCalledTimes(1);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test('does not hold up what can: of many trees only that one stays', async () => {

@@ -69,6 +69,8 @@ export class Removals {
 
   /** Tries once to remove everything that waits. Never rejects. */
   async retry(): Promise<void> {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
     const { directory } = this.#options;
     const aside = await readdir(directory).catch(() => []);
     let left = 0;
@@ -83,9 +85,8 @@ export class Removals {
       }
     }
     this.#waiting = left;
-    if (this.waiting === 0) return;
-    this.#retries += 1;
-    this.#schedule();
+    this.#retries = this.waiting === 0 ? 0 : this.#retries + 1;
+    if (this.waiting > 0) this.#schedule();
   }
 
   async #setAside(path: string): Promise<void> {
@@ -101,9 +102,9 @@ export class Removals {
     }
   }
 
+  /** A retry that is due already stays when it is: else it would never come where something is always left. */
   #schedule(): void {
-    if (this.#isClosed) return;
-    clearTimeout(this.#timer);
+    if (this.#isClosed || this.#timer !== undefined) return;
     this.#timer = setTimeout(() => void this.retry(), backoffMs(this.#backoff, this.#retries + 1)).unref();
   }
 

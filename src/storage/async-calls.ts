@@ -11,7 +11,7 @@ export interface AsyncCallTable {
   tenant: string;
   urn: string;
   status: AsyncCallStatus;
-  /** JSON: what the call asked for besides its body. */
+  /** JSON: what the call asked for besides its body; `''` once it is over. */
   request: string;
   body: Uint8Array;
   /** `''`: none. */
@@ -27,6 +27,10 @@ export interface AsyncCallTable {
   /** The epoch of that lease when it was marked as running; 0 before. */
   lease_epoch: number;
 }
+
+/** As `bytesOfEvent` and `bytesOfEnd` count them. */
+const BYTES = sql<number>`octet_length(request) + octet_length(body)
+  + coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)`;
 
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
 
@@ -94,10 +98,9 @@ export async function finishAsyncCall(
   lease: LeaseFence | null,
   end: { status: 'completed' | 'failed'; result: string | null; error: string | null; completed_at_ms: number },
 ): Promise<void> {
-  // The event is of no use any more, and may be large.
   const ending = transaction
     .updateTable('async_calls')
-    .set({ ...end, body: new Uint8Array(0) })
+    .set({ ...end, ...NO_EVENT })
     .where('id', '=', id);
   const epoch = lease?.epoch ?? 0;
   const { numUpdatedRows } = await ending
@@ -114,6 +117,9 @@ export async function finishAsyncCall(
     .execute();
 }
 
+/** Of a call that is over: what it was asked with is of no use any more, and may be large. */
+const NO_EVENT = { request: '', body: new Uint8Array(0) };
+
 /** Calls of these shards that are marked as running were somebody's who ended in the middle, but for `here`: those run in this process. */
 export async function failProcessingAsyncCalls(
   queries: Queries,
@@ -124,7 +130,7 @@ export async function failProcessingAsyncCalls(
 ): Promise<number> {
   let query = queries
     .updateTable('async_calls')
-    .set({ status: 'failed', error, completed_at_ms: nowMs, body: new Uint8Array(0) })
+    .set({ status: 'failed', error, completed_at_ms: nowMs, ...NO_EVENT })
     .where('status', '=', 'processing');
   if (shards !== null) query = query.where('shard', 'in', shards);
   if (here.length > 0) query = query.where('id', 'not in', here);
@@ -148,8 +154,24 @@ export async function forgetWebhook(database: Database, id: string): Promise<voi
   await database.updateTable('async_calls').set({ webhook_url: '' }).where('id', '=', id).execute();
 }
 
-export async function deleteAsyncCallsCompletedBefore(database: Database, ms: number): Promise<void> {
-  await database.deleteFrom('async_calls').where('completed_at_ms', '<', ms).execute();
+/** Drops results that are older, so many at most. Answers what each of them took. */
+export async function dropAsyncCalls(
+  database: Database,
+  beforeMs: number,
+  limit: number,
+): Promise<readonly AsyncCallBytes[]> {
+  const rows = await database
+    .deleteFrom('async_calls')
+    .where('id', 'in', ({ selectFrom }) =>
+      selectFrom('async_calls')
+        .select('id')
+        .where('completed_at_ms', '<', beforeMs)
+        .orderBy('completed_at_ms')
+        .limit(limit),
+    )
+    .returning(['tenant', BYTES.as('bytes')])
+    .execute();
+  return rows.map(toBytes);
 }
 
 /** When the oldest result was completed; null when there is none. */
@@ -161,12 +183,32 @@ export async function oldestCompletionMs(database: Database): Promise<number | n
   return row?.oldest ?? null;
 }
 
-/** Bytes of events and results that are kept, by tenant. */
-export async function sumAsyncCallBytes(database: Database): Promise<{ tenant: string; bytes: number }[]> {
+/** Of events and results that are kept. */
+export interface AsyncCallBytes {
+  readonly tenant: string;
+  readonly bytes: number;
+}
+
+/** By tenant. It looks at every row. */
+export async function sumAsyncCallBytes(database: Database): Promise<readonly AsyncCallBytes[]> {
   const rows = await database
     .selectFrom('async_calls')
-    .select(['tenant', sql<number>`sum(length(body) + coalesce(length(result), 0))`.as('bytes')])
+    .select(['tenant', sql<number>`sum(${BYTES})`.as('bytes')])
     .groupBy('tenant')
     .execute();
-  return rows.map(({ tenant, bytes }) => ({ tenant, bytes: Number(bytes) }));
+  return rows.map(toBytes);
+}
+
+function toBytes({ tenant, bytes }: AsyncCallBytes): AsyncCallBytes {
+  return { tenant, bytes: Number(bytes) };
+}
+
+/** What a call takes on the disk until it is over. */
+export function bytesOfEvent({ request, body }: Pick<AsyncCallTable, 'request' | 'body'>): number {
+  return Buffer.byteLength(request) + body.length;
+}
+
+/** And from then on. */
+export function bytesOfEnd({ result, error }: Pick<AsyncCallTable, 'result' | 'error'>): number {
+  return Buffer.byteLength(result ?? '') + Buffer.byteLength(error ?? '');
 }

@@ -33,13 +33,22 @@ export type Dropped =
 
 const lockOf = (tenant: string) => `code packages: ${tenant}`;
 
-/** It is uploaded now. Answers the row that there is: an older one of the same content stays, and only counts as used. */
+/**
+ * It is uploaded now. Answers the row that there is: an older one of the same content stays, and only counts as used. One whose bytes were lost
+ * names the place where its blob is from now on.
+ */
 export async function putCodePackage(transaction: WriteTransaction, row: CodePackageTable): Promise<CodePackageTable> {
   await alone(transaction, lockOf(row.tenant));
   const before = await find(transaction, row.tenant, row.sha256);
   if (before !== undefined) {
-    await touch(transaction, row.tenant, row.sha256, row.used_at_ms);
-    return { ...before };
+    const place = before.blob === row.blob ? row.place : before.place;
+    await transaction
+      .updateTable('code_packages')
+      .set({ used_at_ms: row.used_at_ms, place })
+      .where('tenant', '=', row.tenant)
+      .where('sha256', '=', row.sha256)
+      .execute();
+    return { ...before, place };
   }
   await transaction.insertInto('code_packages').values(row).execute();
   return row;

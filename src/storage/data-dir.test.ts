@@ -89,6 +89,17 @@ describe('data directory', () => {
     expect(await readdir(directory)).toEqual(['letter']);
   });
 
+  it('on a full disk says so when a service begins with it', async () => {
+    const dir = await openDataDir(directory);
+    await symlink('/dev/full', join(directory, 'running.new'));
+    await expect(dir.begin(() => undefined)).rejects.toMatchObject({
+      code: 'failed_precondition',
+      message: `running of the data directory ${directory} cannot be written: the disk is full; make room, and start the service again`,
+    });
+    expect(await readdir(directory)).not.toContain('running.new');
+    dir.release();
+  });
+
   it('that everybody may put another in the place of is refused', async () => {
     const open = join(directory, 'open');
     await mkdir(open);

@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { constants, rmSync } from 'node:fs';
-import { access, mkdir, rename, stat, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { access, mkdir, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
 import { failedPrecondition, messageOf } from '../core/error.ts';
 import { ownName } from '../lib/process-name.ts';
+import { isDiskFull } from '../lib/system-errors.ts';
 import { DATABASE, LOCK, NODE_ID, RUNNING, readFacts, whyNotBegin, whyNotGoOn } from './data-dir-facts.ts';
 import { closeToOthers, makeOwnFile } from './data-dir-modes.ts';
 import { DataDirWatch, fileAt } from './data-dir-watch.ts';
@@ -159,10 +160,18 @@ export async function writeNodeId(path: string, nodeId: string): Promise<string>
   return nodeId;
 }
 
-/** Whole or not at all. */
+/** Whole or not at all. Fails with `failed_precondition`. */
 async function replace(file: string, text: string): Promise<void> {
-  await writeFile(`${file}.new`, text, { mode: 0o600 });
-  await rename(`${file}.new`, file);
+  try {
+    await writeFile(`${file}.new`, text, { mode: 0o600 });
+    await rename(`${file}.new`, file);
+  } catch (error) {
+    await rm(`${file}.new`, { force: true }).catch(() => undefined);
+    const why = isDiskFull(error) ? 'the disk is full; make room, and start the service again' : messageOf(error);
+    throw failedPrecondition(`${basename(file)} of the data directory ${dirname(file)} cannot be written: ${why}`, {
+      cause: error,
+    });
+  }
 }
 
 function isTaken(path: string, cause?: unknown) {

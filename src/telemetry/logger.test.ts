@@ -61,6 +61,15 @@ test('pretty lines are for a person: time, level, message, fields and the stack 
   expect(lines[0]).not.toContain('\u001b');
 });
 
+test('pretty lines hold nothing that a terminal would obey, whoever wrote the text', () => {
+  const { logger, lines } = capture({ format: 'pretty' });
+  const text = '\u001b]0;title\u0007\r\u009b2J\u007f';
+  logger.error({ reason: text, path: `/a ${text}`, err: new Error(`boom ${text}\nmore`) }, `failed ${text}`);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: those are what must not be there.
+  expect(lines[0]).not.toMatch(/[\x00-\x09\x0b-\x1f\x7f-\x9f]/);
+  expect(lines[0]).toContain('Error: boom \\u001b]0;title\\u0007\\u000d\\u009b2J\\u007f\n    more\n');
+});
+
 test('pretty lines have colours when they are asked for', () => {
   const { logger, lines } = capture({ format: 'pretty', hasColours: true });
   logger.info({}, 'hello');

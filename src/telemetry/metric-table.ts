@@ -41,7 +41,7 @@ export const METRICS = {
   },
   rookery_invocation_seconds: {
     type: 'histogram',
-    help: 'Calls of handlers and how long each took, waiting included.',
+    help: 'Calls of agents and how long each took, waiting included.',
     labels: {
       outcome: '`ok`, a code of user code (`4002`), the code of an error of ours (`deadline_exceeded`), or `other`',
     },
@@ -49,12 +49,12 @@ export const METRICS = {
   },
   rookery_open_calls: {
     type: 'gauge',
-    help: 'Calls that were taken and are not answered yet, those that wait for their turn included.',
+    help: 'Calls of agents that were taken and are not answered yet, those that wait for their turn included.',
     labels: {},
   },
   rookery_live_instances: {
     type: 'gauge',
-    help: 'Instances that run and can be called.',
+    help: 'Agents that run and can be called.',
     labels: {},
   },
   rookery_promised: {
@@ -90,7 +90,7 @@ export const METRICS = {
   rookery_function_instances: {
     type: 'gauge',
     help: 'Instances of function services now.',
-    labels: { state: '`ready`, `draining` or `stopping`' },
+    labels: { state: '`starting`, `ready`, `draining` (its last calls run) or `stopping`' },
   },
   rookery_create_seconds: {
     type: 'histogram',

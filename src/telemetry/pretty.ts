@@ -19,11 +19,11 @@ export function prettyLine(line: string, hasColours: boolean): string {
   }
   const style = (name: Style, text: string): string => (hasColours ? ansi(name, text) : text);
   const { level, time, message, err, ...fields } = entry;
-  const stack = isError(err) ? `\n${err.stack ?? err.message}`.replaceAll('\n', '\n    ') : '';
+  const stack = isError(err) ? harmless(`\n${err.stack ?? err.message}`).replaceAll('\n', '\n    ') : '';
   const clock = typeof time === 'string' ? time.slice(11, 23) : '';
   const word = String(level).toUpperCase().padEnd(5);
   const pairs = Object.entries(fields).map(([name, value]) => ` ${style('grey', `${name}=`)}${show(value)}`);
-  return `${style('grey', clock)} ${style(STYLES[String(level)] ?? 'bold', word)} ${message ?? ''}${pairs.join('')}${stack}\n`;
+  return `${style('grey', clock)} ${style(STYLES[String(level)] ?? 'bold', word)} ${harmless(String(message ?? ''))}${pairs.join('')}${stack}\n`;
 }
 
 function isError(value: unknown): value is { message: string; stack?: string } {
@@ -31,5 +31,10 @@ function isError(value: unknown): value is { message: string; stack?: string } {
 }
 
 function show(value: unknown): string {
-  return typeof value === 'string' && /^[^\s"=]+$/.test(value) ? value : JSON.stringify(value);
+  return typeof value === 'string' && /^[^\s"=\p{Cc}]+$/u.test(value) ? value : harmless(JSON.stringify(value));
+}
+
+/** Text of callers is in errors too: what a terminal would obey is shown as JSON writes it. Ends of lines stay. */
+function harmless(text: string): string {
+  return text.replace(/[^\P{Cc}\n\t]/gu, sign => `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { listAgents } from '../../src/storage/agents.ts';
 import {
   claimAsyncCall,
+  dropAsyncCalls,
   findAsyncCall,
   finishAsyncCall,
   insertAsyncCall,
@@ -159,7 +160,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       const stored = await readAsyncCall(opened.database, 'a');
       expect([...(stored?.body ?? [])]).toEqual([0, 1, 255]);
       expect(stored?.body).toBeInstanceOf(Uint8Array);
-      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 3 }]);
+      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 5 }]);
       expect(await oldestCompletionMs(opened.database)).toBeNull();
       expect(await opened.writes.write(claimAsyncCall, 'a', null)).toBe(true);
       expect(await opened.writes.write(claimAsyncCall, 'a', null)).toBe(false);
@@ -173,6 +174,26 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
         ...end,
       });
       expect(await oldestCompletionMs(opened.database)).toBe(9);
+    });
+
+    test('of a call that is over its end is kept and counted, and what it was asked with is not', async () => {
+      for (const id of ['a', 'b', 'c']) await opened.writes.write(insertAsyncCall, call(id), null);
+      const error = '{"message":"ä"}';
+      const failed = { status: 'failed', result: null, error, completed_at_ms: 9 } as const;
+      await opened.writes.write(finishAsyncCall, 'a', null, failed);
+      await opened.writes.write(finishAsyncCall, 'b', null, { ...failed, completed_at_ms: 8 });
+      await opened.writes.write(finishAsyncCall, 'c', null, {
+        ...failed,
+        completed_at_ms: 7,
+        result: '"€"',
+        error: null,
+      });
+      expect(await readAsyncCall(opened.database, 'a')).toMatchObject({ request: '', body: new Uint8Array(0) });
+      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 16 + 16 + 5 }]);
+      expect(await dropAsyncCalls(opened.database, 9, 1)).toEqual([{ tenant: 't', bytes: 5 }]);
+      expect(await dropAsyncCalls(opened.database, 9, 10)).toEqual([{ tenant: 't', bytes: 16 }]);
+      expect(await dropAsyncCalls(opened.database, 9, 10)).toEqual([]);
+      expect((await findAsyncCall(opened.database, 'a'))?.error).toBe(error);
     });
 
     test('a claim of a job is one claim, and its instance ends with it', async () => {

@@ -3,6 +3,7 @@ import { open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { isAbsent } from '../../lib/system-errors.ts';
 import {
   type CodePackageTable,
   dropLostCodeParts,
@@ -61,6 +62,18 @@ export class CodeBlobs {
     } finally {
       await source.close();
     }
+  }
+
+  /** False: it was lost with the disk, as after a backup without it. Whoever keeps the others is not asked. */
+  async has({ place, blob }: Blob): Promise<boolean> {
+    if (place !== 'disk') return true;
+    return await stat(this.#pathOf(blob)).then(
+      () => true,
+      (error: unknown) => {
+        if (isAbsent(error)) return false;
+        throw error;
+      },
+    );
   }
 
   /** The archive: where it is on this disk, or fetched into `file`. Null when it is nowhere. */

@@ -138,6 +138,22 @@ test('a tenant has no more bytes than it may; others are not touched by it', asy
   await made.put('other', hashOf('cc'), Readable.from(['cc']), prove);
 });
 
+test('one whose bytes were lost counts as not there, and an upload brings them back to all that refer to it', async () => {
+  const made = await packages();
+  await put(made, 'a'.repeat(1000));
+  await put(made, 'b'.repeat(1000));
+  const lost = hashOf('a'.repeat(1000));
+  await refer(lost);
+  for (const blob of await kept()) await rm(join(dataDir, 'code/packages', blob));
+  expect(await made.find(TENANT, lost)).toBeNull();
+  const fetching = made.archive(TENANT, lost, join(dataDir, 'fetched'));
+  await expect(fetching).rejects.toThrow('is not where it was stored: upload it again');
+  await expect(put(made, 'a'.repeat(1000))).resolves.toMatchObject({ bytes: 1000 });
+  expect(await readFile(await made.archive(TENANT, lost, join(dataDir, 'fetched')), 'utf8')).toBe('a'.repeat(1000));
+  expect(await kept()).toHaveLength(1);
+  expect(await made.list(TENANT, '', 10)).toHaveLength(2);
+});
+
 test('of uploads of one content at the same moment one is kept', async () => {
   const made = await packages();
   await Promise.all(Array.from({ length: 8 }, () => put(made, 'the same')));

@@ -97,10 +97,10 @@ export class CodePackages implements PackageArchives {
     return invalidRequest(`the code package is larger than ${this.maxBytes} bytes`, { number: 413 });
   }
 
-  /** Null when the tenant has none. */
+  /** Null when the tenant has none, and when its bytes were lost: an upload brings them back. */
   async find(tenant: string, sha256: string): Promise<CodePackage | null> {
     const row = isSha256(sha256) ? await findCodePackage(this.#options.database, tenant, sha256) : null;
-    return row && toPackage(row);
+    return row !== null && (await this.#blobs.has(row)) ? toPackage(row) : null;
   }
 
   async list(tenant: string, after: string, limit: number): Promise<readonly CodePackage[]> {
@@ -127,7 +127,8 @@ export class CodePackages implements PackageArchives {
       if (error instanceof ServiceError) throw error;
       throw unavailable(`the code package ${codeUrl(sha256)} could not be fetched`, { cause: error });
     }
-    if (archive === null) throw unavailable(`the code package ${codeUrl(sha256)} is not where it was stored`);
+    if (archive === null)
+      throw unavailable(`the code package ${codeUrl(sha256)} is not where it was stored: upload it again`);
     return archive;
   }
 
@@ -137,20 +138,22 @@ export class CodePackages implements PackageArchives {
    */
   async put(tenant: string, sha256: string, content: Readable, prove: Prove): Promise<CodePackage> {
     if (!isSha256(sha256)) throw wrongName(sha256);
-    if (await this.#options.writes.write(useCodePackage, tenant, sha256, Date.now())) {
-      return (await this.find(tenant, sha256)) ?? (await this.put(tenant, sha256, content, prove));
-    }
+    const { database, writes } = this.#options;
+    const isKnown = await writes.write(useCodePackage, tenant, sha256, Date.now());
+    const known = isKnown ? await findCodePackage(database, tenant, sha256) : null;
+    if (known !== null && (await this.#blobs.has(known))) return toPackage(known);
     const upload = join(this.#uploads, randomUUID());
     const row: CodePackageTable = {
-      ...{ tenant, sha256, place: this.#blobs.place, blob: randomUUID(), bytes: 0 },
+      ...{ tenant, sha256, blob: known?.blob ?? randomUUID(), bytes: 0 },
       ...{ created_at_ms: Date.now(), used_at_ms: Date.now() },
+      place: this.#blobs.place,
     };
     try {
       const bytes = await this.#receive(content, upload, sha256);
-      await this.#assertRoom(tenant, bytes);
+      if (known === null) await this.#assertRoom(tenant, bytes);
       await prove(tenant, sha256, upload).catch(refuseArchive);
       await this.#blobs.put(row.blob, upload, sha256);
-      const kept = await this.#options.writes.write(putCodePackage, { ...row, bytes, used_at_ms: Date.now() });
+      const kept = await writes.write(putCodePackage, { ...row, bytes, used_at_ms: Date.now() });
       // Somebody else uploaded it meanwhile.
       if (kept.blob !== row.blob) await this.#blobs.remove(row);
       return toPackage(kept);
