@@ -1,3 +1,4 @@
+import os
 import tarfile
 import tempfile
 import unittest
@@ -73,6 +74,38 @@ class Packages(unittest.TestCase):
         (self.code / "out").symlink_to("../elsewhere")
         with self.assertRaisesRegex(RookeryError, "out is a link to ../elsewhere, which is not in"):
             pack(self.code, self.root / "1", False)
+
+    def test_what_editors_keep_beside_a_file_is_left_out(self) -> None:
+        for name in ("app.py", "app.py~", "sub/.mod.py.swp", "#app.py#"):
+            (self.code / name).write_text(name)
+        (self.code / ".#app.py").symlink_to("me@laptop.1234:1")
+        self.assertEqual(self.names(False), ["app.py", "sub"])
+
+    def test_the_links_of_a_job_are_followed_but_not_to_where_they_stand(self) -> None:
+        shared = self.root / "shared/lib"
+        shared.mkdir(parents=True)
+        (shared / "mod.py").write_text("x")
+        (shared / "up").symlink_to("..")
+        (shared / "around").symlink_to("../../code")
+        (self.code / "shared").symlink_to("../shared")
+        (self.code / "itself").symlink_to(".")
+        self.assertEqual(self.names(True), ["shared", "shared/lib", "shared/lib/mod.py", "sub"])
+
+    def test_a_name_that_is_not_utf_8_is_refused_unless_it_is_left_out(self) -> None:
+        os.mkdir(os.fsencode(self.code) + b"/sub/caf\xe9")
+        with self.assertRaisesRegex(RookeryError, "the name of sub/caf\ufffd is not UTF-8"):
+            self.names(False)
+        (self.code / ".rookeryignore").write_bytes(b"caf*\n# \xe9\n")
+        self.assertEqual(self.names(False), ["sub"])
+
+    def test_what_the_system_refuses_is_told(self) -> None:
+        with self.assertRaisesRegex(RookeryError, "code: .* cannot be packed .*No such file"):
+            pack(self.code, self.root / "nowhere/1", False)
+
+    def names(self, follows_links: bool) -> "list[str]":
+        with tempfile.TemporaryDirectory() as place:
+            with tarfile.open(pack(self.code, Path(place) / "1", follows_links).archive) as tar:
+                return tar.getnames()
 
 
 if __name__ == "__main__":
