@@ -10,6 +10,7 @@ import { copyName, joinRemote, listRemote, type Remote } from './agent-cp-remote
 import { hasTar, notCopied, receiveTar } from './agent-cp-tar.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import { type Io, pump } from './io.ts';
+import { notLeft } from './scratch.ts';
 
 const MAX_FILES = 100_000;
 const DEFAULT_MODE = 0o644;
@@ -99,15 +100,17 @@ async function saveContent(
       done(null, chunk);
     },
   });
-  try {
-    const sink = createWriteStream(temporary, { mode: 0o600, flags: 'wx' });
-    await brokenIsTold(source, pipeline(content, counted, sink));
-    await chmod(temporary, mode);
-    await rename(temporary, place);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  }
+  await notLeft(temporary, async () => {
+    try {
+      const sink = createWriteStream(temporary, { mode: 0o600, flags: 'wx' });
+      await brokenIsTold(source, pipeline(content, counted, sink));
+      await chmod(temporary, mode);
+      await rename(temporary, place);
+    } catch (error) {
+      await rm(temporary, { force: true });
+      throw error;
+    }
+  });
   progress.addFile();
 }
 
