@@ -1,10 +1,12 @@
 import os
 import tarfile
 import tempfile
+import threading
 import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from rookery import RookeryError
+from rookery import Rookery, RookeryError
 from rookery._error import Unreachable
 from rookery._pack import pack
 from rookery._wire import EventReader, LineReader, Request, retry_after
@@ -106,6 +108,42 @@ class Packages(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             with tarfile.open(pack(self.code, Path(place) / "1", follows_links).archive) as tar:
                 return tar.getnames()
+
+
+class Connections(unittest.TestCase):
+    def test_as_many_streams_as_there_are_to_follow(self) -> None:
+        over = threading.Event()
+
+        class Service(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b"{}\n")
+                self.wfile.flush()
+                if "follow=true" in self.path:
+                    over.wait()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
+            threading.Thread(target=service.serve_forever).start()
+            try:
+                with Rookery("http://127.0.0.1:%d" % service.server_port, timeout=5, retries=0) as rookery:
+                    followed = [rookery.jobs.follow("x") for _ in range(101)]
+                    self.assertEqual({next(lines) for lines in followed}, {"{}"})
+                    self.assertEqual(rookery.jobs.get("x"), {})
+                    over.set()
+            finally:
+                over.set()
+                service.shutdown()
+
+    def test_a_token_that_no_header_can_have_is_in_no_error(self) -> None:
+        with self.assertRaises(RookeryError) as refused:
+            Rookery(token="secret\nsecret")
+        self.assertEqual(str(refused.exception), "what is to be sent as authorization has characters that no header has")
+        with Rookery() as rookery, self.assertRaisesRegex(RookeryError, "what is to be sent as x-trace-id has"):
+            rookery.call("invokeAgent", params={"instanceId": "x"}, headers={"x-trace-id": "\u4e2d"})
 
 
 if __name__ == "__main__":

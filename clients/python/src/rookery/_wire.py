@@ -83,6 +83,7 @@ class Request:
     @property
     def sent_headers(self) -> Dict[str, str]:
         headers = {name: value for name, value in self.headers.items() if value is not None}
+        check_headers(headers)
         if self.body is not None or self.content is not None:
             headers["content-type"] = self.content_type
         if isinstance(self.content, Path):
@@ -126,13 +127,24 @@ def read_settings(
     sent = token or env.get("ROOKERY_TOKEN")
     file = env.get("ROOKERY_TOKEN_FILE")
     if not sent and file:
-        sent = Path(file).read_text().strip()
+        try:
+            sent = Path(file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RookeryError("the token file %s cannot be read (%s)" % (file, error)) from error
     headers = {}
     if sent:
         headers["authorization"] = "Bearer " + sent
     if tenant or env.get("ROOKERY_TENANT"):
         headers["x-tenant-id"] = str(tenant or env.get("ROOKERY_TENANT"))
+    check_headers(headers)
     return Settings(full.rstrip("/"), headers, timeout, retries)
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """The value is in no error: it may be a token."""
+    for name, value in headers.items():
+        if not re.fullmatch(r"[\t\x20-\x7e]*", value):
+            raise RookeryError("what is to be sent as %s has characters that no header has" % name)
 
 
 def failure_of(status: int, headers: Mapping[str, str], content: bytes) -> RookeryError:
