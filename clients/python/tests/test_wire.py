@@ -9,7 +9,7 @@ from pathlib import Path
 from rookery import Rookery, RookeryError
 from rookery._error import Unreachable
 from rookery._pack import pack
-from rookery._wire import EventReader, LineReader, Request, retry_after
+from rookery._wire import EventReader, LineReader, Request, retry_after, seconds_until
 
 
 def answer(status: int, code: "int | None" = None, message: str = "no", after: "float | None" = None) -> RookeryError:
@@ -34,6 +34,10 @@ class Retries(unittest.TestCase):
         self.assertEqual([retry_after(answer(503), tried, True, 1) for tried in (1, 2, 3, 10)], [0.2, 0.4, 0.8, 5.0])
         self.assertEqual(retry_after(answer(503, after=3), 1, True, 0), 3)
         self.assertIsNone(retry_after(answer(503, after=3600), 1, True))
+
+    def test_retry_after_is_seconds_or_a_moment(self) -> None:
+        said = ["7", "Thu, 26 Nov 2026 22:00:05 GMT", "0", "Thu, 26 Nov 2026 21:00:00 GMT", "soon", ""]
+        self.assertEqual([seconds_until(header, 1795730400) for header in said], [7, 5, None, None, None, None])
 
     def test_an_update_that_names_its_revision_is_not_repeated(self) -> None:
         repeated = [Request(name).repeats for name in ("getAgent", "putSecret", "updateFunction", "createAgent")]

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { WebSocket } from 'ws';
 import { RookeryError, usageError } from './error.ts';
 import { type Operations, PATHS } from './generated.ts';
-import { retryAfterMs } from './retry.ts';
+import { retryAfterMs, secondsUntil } from './retry.ts';
 
 export interface RookeryOptions {
   /** Where the frontend is; else `$ROOKERY_ADDRESS`, else `http://127.0.0.1:8888`. */
@@ -97,7 +97,10 @@ export class Connection {
     const value = await this.#send(name, options, async answer => {
       const text = (await readAll(answer)).toString('utf8');
       const read = text === '' ? {} : parseObject(text);
-      if (read === undefined) throw new RookeryError(`the service answered what is not JSON: ${text.slice(0, 200)}`);
+      if (read === undefined) {
+        const why = `the service answered what is not JSON: ${text.slice(0, 200)}`;
+        throw new RookeryError(why, { status: answer.statusCode ?? 0 });
+      }
       const isRefusal = PATHS[name][1].startsWith(META) && read.code !== 0;
       if (isRefusal) throw failure(answer, text);
       return read;
@@ -289,7 +292,6 @@ function failure({ statusCode = 0, headers }: IncomingMessage, text: string): Ro
   const parsed = parseObject(text);
   const body = Array.isArray(parsed) ? undefined : parsed;
   const header = (name: string) => (typeof headers[name] === 'string' ? headers[name] : undefined);
-  const seconds = Number(header('retry-after'));
   return new RookeryError(
     typeof body?.message === 'string' && body.message !== ''
       ? body.message
@@ -299,7 +301,7 @@ function failure({ statusCode = 0, headers }: IncomingMessage, text: string): Ro
       code: typeof body?.code === 'number' ? body.code : statusCode,
       traceId: header('x-trace-id'),
       advice: header('x-advice'),
-      retryAfterSeconds: seconds > 0 ? seconds : undefined,
+      retryAfterSeconds: secondsUntil(header('retry-after')),
       body,
     },
   );
