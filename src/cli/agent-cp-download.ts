@@ -28,7 +28,10 @@ export async function downloadTo(
   const answer = await openRemote(remote, source);
   if (target === '-') {
     if (answer === null) throw usageError(`${source} is a directory: only a file can be copied to stdout.`);
-    await brokenIsTold(source, pump(answer, io.out, io.signal));
+    await brokenIsTold(source, pump(answer, io.out, io.signal)).catch(error => {
+      // A reader that went away is no fault.
+      if (!io.signal.aborted) throw error;
+    });
     return;
   }
   const place = await placeHere(target, copyName(source));
