@@ -10,6 +10,7 @@ import { copyName, joinRemote, listRemote, type Remote } from './agent-cp-remote
 import { hasTar, notCopied, receiveTar } from './agent-cp-tar.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import { type Io, pump } from './io.ts';
+import { notLeft } from './scratch.ts';
 
 const MAX_FILES = 100_000;
 const DEFAULT_MODE = 0o644;
@@ -27,7 +28,10 @@ export async function downloadTo(
   const answer = await openRemote(remote, source);
   if (target === '-') {
     if (answer === null) throw usageError(`${source} is a directory: only a file can be copied to stdout.`);
-    await brokenIsTold(source, pump(answer, io.out, io.signal));
+    await brokenIsTold(source, pump(answer, io.out, io.signal)).catch(error => {
+      // A reader that went away is no fault.
+      if (!io.signal.aborted) throw error;
+    });
     return;
   }
   const place = await placeHere(target, copyName(source));
@@ -99,15 +103,17 @@ async function saveContent(
       done(null, chunk);
     },
   });
-  try {
-    const sink = createWriteStream(temporary, { mode: 0o600, flags: 'wx' });
-    await brokenIsTold(source, pipeline(content, counted, sink));
-    await chmod(temporary, mode);
-    await rename(temporary, place);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  }
+  await notLeft(temporary, async () => {
+    try {
+      const sink = createWriteStream(temporary, { mode: 0o600, flags: 'wx' });
+      await brokenIsTold(source, pipeline(content, counted, sink));
+      await chmod(temporary, mode);
+      await rename(temporary, place);
+    } catch (error) {
+      await rm(temporary, { force: true });
+      throw error;
+    }
+  });
   progress.addFile();
 }
 

@@ -1,5 +1,4 @@
 import { execFile } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { runsImages } from '../core/sandbox-types.ts';
@@ -9,10 +8,10 @@ import { codeDirectory } from './code-archive.ts';
 import { mustUpload, type UploadOptions, uploadCode } from './code-upload.ts';
 import { asksForDependencies, type DependencyOptions, installDependencies } from './dependencies.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
-import { readStdin } from './input.ts';
 import type { Io } from './io.ts';
 import { parseExpose } from './open.ts';
 import { coloured, printJson, withSpinner } from './print.ts';
+import { readRequestFile } from './request-file.ts';
 import { type VariableOptions, variablesOf } from './variables.ts';
 
 export interface CreateOptions extends ClientOptions, DependencyOptions, UploadOptions, VariableOptions {
@@ -155,19 +154,7 @@ export function missingImage(sandbox: string): CliError {
 }
 
 async function bodyFromFile(io: Io, file: string, name: string | undefined): Promise<Record<string, unknown>> {
-  let content: string;
-  try {
-    content = file === '-' ? await readStdin(io) : await readFile(file, 'utf8');
-  } catch (error) {
-    throw usageError(`The file ${file} cannot be read (${(error as Error).message}).`);
-  }
-  const { parse } = await import('yaml');
-  let body: unknown;
-  try {
-    body = parse(content);
-  } catch (error) {
-    throw usageError(`${file} is neither YAML nor JSON: ${(error as Error).message}`);
-  }
+  const body = await readRequestFile(io, file);
   if (typeof body !== 'object' || body === null || Array.isArray(body)) {
     throw usageError(`${file} must hold one request: a map with namespace, name and runtime_spec or urn.`);
   }

@@ -191,6 +191,14 @@ describe('agent cp out of an agent', () => {
     expect(await it.agent(['cp', 'hello:/d', '-'])).toMatchObject({ code: 2 });
   });
 
+  test('stdout whose reader goes away is no fault', async () => {
+    await using it = await bed();
+    writeFileSync(join(it.root, 'a'), Buffer.alloc(8 * 1024 * 1024, 'x'));
+    const reader = new AbortController();
+    const ran = await it.agent(['cp', 'hello:/a', '-'], { signal: reader.signal, onOut: () => reader.abort() });
+    expect(ran).toMatchObject({ code: 0, err: '' });
+  });
+
   test.each<[string, readonly [Partial<Header> & { name: string }, string?][]]>([
     ['a name that leads out', [[{ name: 'a/../../out' }, 'x']]],
     ['a name of another place', [[{ name: '../out' }, 'x']]],

@@ -86,6 +86,26 @@ test('nothing listens: exit code 69, and what to do', async () => {
   );
 });
 
+test('a service that hangs up has been reached, and may have done what was asked: exit code 69', async () => {
+  await using service = await StubService.start((_, response) => response.destroy());
+  const gone = `The frontend at ${service.address} gave no answer (socket hang up).`;
+  const list = await cli(['agent', 'list', '--address', service.address]);
+  expect(list).toMatchObject({ code: 69, err: `${gone}\n` });
+  const restart = ['agent', 'restart', '11111111-1111-1111-1111-111111111111', '--address', service.address];
+  const why = `${gone} It may have done what it was asked for: look before you ask again.\n`;
+  expect(await cli(restart)).toMatchObject({ code: 69, err: why });
+});
+
+test.each([
+  ['x-tenant-id', ['agent', 'list', '--tenant', 'a\nb']],
+  ['x-trace-id', ['agent', 'invoke', '11111111-1111-1111-1111-111111111111', '--trace-id', '\u4e2d']],
+])('what no header can have is a mistake in the command: %s', async (name, args) => {
+  await using service = await empty();
+  const { code, err } = await cli([...args, '--address', service.address]);
+  expect({ code, seen: service.seen }).toEqual({ code: 2, seen: [] });
+  expect(err).toContain(`cannot be sent as ${name}: it has characters that no header has.`);
+});
+
 test.each([
   [
     401,
@@ -147,4 +167,14 @@ test('frames that a service sends together with its handshake are heard', async 
   } finally {
     await new Promise(resolve => server.close(resolve));
   }
+});
+
+test('an asynchronous call that is waited for has told its id before the service goes away', async () => {
+  await using service = await StubService.start(({ method }, response) => {
+    if (method === 'POST') json(response, 202, { requestId: 'r-1' });
+    else response.destroy();
+  });
+  const args = ['function', 'invoke', 'sn:cn:yrk:default:function:0@default@f:v1', '--async', '--wait'];
+  const { code, out, err } = await cli([...args, '--address', service.address]);
+  expect({ code, out, told: err.split('\n')[0] }).toEqual({ code: 69, out: '', told: 'r-1' });
 });

@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpRequest, type IncomingMessage, validateHeaderValue } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
@@ -110,6 +110,7 @@ export class Client {
         ...(sent === null ? {} : { authorization: `Bearer ${sent}` }),
         ...(speaksFor ? { 'x-tenant-id': speaksFor } : {}),
       };
+      checkHeaders(headers);
       return { headers, authority: authority ? { ca: await readAuthority(authority) } : {} };
     };
     const [frontend, meta] = await Promise.all([connection('frontend'), connection('meta')]);
@@ -201,6 +202,7 @@ export class Client {
           }),
       ...options.headers,
     };
+    checkHeaders(options.headers ?? {});
     const timeoutMs = options.timeoutMs === undefined ? DEFAULT_TIMEOUT_MS : options.timeoutMs;
     return new Promise((resolve, reject) => {
       const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
@@ -209,14 +211,21 @@ export class Client {
         timeoutMs === null
           ? undefined
           : setTimeout(() => request.destroy(new Error(`no answer in ${timeoutMs / 1000} s`)), timeoutMs);
-      request.on('socket', socket => socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS));
+      let isConnected = false;
+      request.on('socket', socket => {
+        socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS);
+        isConnected = request.reusedSocket;
+        socket.once(url.protocol === 'https:' ? 'secureConnect' : 'connect', () => {
+          isConnected = true;
+        });
+      });
       request.on('response', answer => {
         clearTimeout(timer);
         resolve(answer);
       });
       request.on('error', error => {
         clearTimeout(timer);
-        reject(unreachable(entry, base, error));
+        reject(isConnected ? unanswered(entry, base, method, error) : unreachable(entry, base, error));
       });
       if (options.upload === undefined) request.end(body);
       else options.upload.content.on('error', error => request.destroy(error)).pipe(request);
@@ -272,13 +281,37 @@ export function parseAddress(given: string | undefined, entry: Entry): URL {
 function unreachable(entry: Entry, base: URL, error: Error): CliError {
   if (error.name === 'AbortError') return new CliError('Interrupted.');
   const { code } = error as NodeJS.ErrnoException;
-  const name = entry === 'frontend' ? 'frontend' : 'meta_service';
   const flag = entry === 'frontend' ? '--address' : '--meta-address';
   const why = code === 'ECONNREFUSED' ? 'nothing listens there' : error.message || code || 'unknown cause';
   return new CliError(
-    `The ${name} at ${base.origin} cannot be reached: ${why}. Start the service with "rookery serve", or say where it is with ${flag}.`,
+    `The ${nameOf(entry)} at ${base.origin} cannot be reached: ${why}. Start the service with "rookery serve", or say where it is with ${flag}.`,
     EXIT.unreachable,
   );
+}
+
+/** It was there, and may have done what it was asked for. */
+function unanswered(entry: Entry, base: URL, method: string, error: Error): CliError {
+  if (error.name === 'AbortError') return new CliError('Interrupted.');
+  const whatNow = method === 'GET' ? '' : ' It may have done what it was asked for: look before you ask again.';
+  return new CliError(
+    `The ${nameOf(entry)} at ${base.origin} gave no answer (${error.message}).${whatNow}`,
+    EXIT.unreachable,
+  );
+}
+
+function nameOf(entry: Entry): string {
+  return entry === 'frontend' ? 'frontend' : 'meta_service';
+}
+
+/** What flags, variables and contexts have may not fit into a header. */
+function checkHeaders(headers: Readonly<Record<string, string>>): void {
+  for (const [name, value] of Object.entries(headers)) {
+    try {
+      validateHeaderValue(name, value);
+    } catch {
+      throw usageError(`${JSON.stringify(value)} cannot be sent as ${name}: it has characters that no header has.`);
+    }
+  }
 }
 
 function adviceOf({ headers }: IncomingMessage): string | undefined {

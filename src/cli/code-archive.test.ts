@@ -80,4 +80,29 @@ describe('the archive of a directory', () => {
     await expect(packed()).rejects.toThrow(/^--code: lib\/out is a link to \.\.\/\.\.\/outside, which is not in /);
     expect((await packed('followed')).names.sort()).toEqual(['lib/real.py', 'link.py']);
   });
+
+  test('follows the links of a job to directories too, and leaves out one that it stands in', async () => {
+    await files({ 'main.py': 'x', '../shared/lib/mod.py': 'y' });
+    await symlink('../shared', join(code, 'shared'));
+    await symlink('..', join(work, 'shared', 'lib', 'up'));
+    await symlink('../../code', join(work, 'shared', 'lib', 'around'));
+    await symlink('.', join(code, 'itself'));
+    expect((await packed('followed')).names.sort()).toEqual(['main.py', 'shared/lib/mod.py']);
+  });
+
+  test('says which name is not UTF-8, unless it is left out', async () => {
+    await files({ 'sub/app.py': 'x' });
+    await mkdir(Buffer.concat([Buffer.from(join(code, 'sub/caf')), Buffer.from([0xe9])]));
+    for (const links of ['kept', 'followed'] as const) {
+      await expect(packed(links)).rejects.toThrow(/^--code: the name of sub\/caf\ufffd is not UTF-8: rename it/);
+    }
+    await files({ '.rookeryignore': 'caf*\n', 'sub/\ufffd.py': 'x' });
+    expect((await packed()).names.sort()).toEqual(['sub/app.py', expect.stringMatching(/^sub\//)]);
+  });
+
+  test('fails with a sentence where the system fails', async () => {
+    await files({ 'app.py': 'x' });
+    const nowhere = packDirectory(code, join(work, 'nowhere', 'a'), { flag: '--code', links: 'kept' });
+    await expect(nowhere).rejects.toThrow(/^--code: .*code cannot be packed \(ENOENT.*nowhere/);
+  });
 });

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { createReadStream, createWriteStream } from 'node:fs';
-import { readdir, readFile, readlink, stat } from 'node:fs/promises';
+import { createReadStream, createWriteStream, type Dirent } from 'node:fs';
+import { lstat, readdir, readFile, readlink, stat } from 'node:fs/promises';
 import { dirname, join, posix, resolve } from 'node:path';
 import { Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -12,7 +12,7 @@ import { usageError } from './exit.ts';
 export interface PackOptions {
   /** The flag that named the directory, for errors. */
   readonly flag: string;
-  /** `kept`: as links, which must lead to something in the directory. `followed`: as what they lead to. */
+  /** `kept`: as links, which must lead to something in the directory. `followed`: as what they lead to, directories too. */
   readonly links: 'kept' | 'followed';
   /** A file that is no part of it wherever it stands: an absolute path. */
   readonly leftOut?: string;
@@ -64,7 +64,11 @@ export async function packDirectory(directory: string, archive: string, options:
         throw error;
       },
     ),
-  ]);
+  ]).catch(error => {
+    // A full disk, for one; mistakes in the directory have their own sentences.
+    if ((error as NodeJS.ErrnoException).syscall === undefined) throw error;
+    throw usageError(`${options.flag}: ${directory} cannot be packed (${(error as Error).message}).`);
+  });
   return {
     sha256: compressed.sha256(),
     contentSha256: content.sha256(),
@@ -95,23 +99,56 @@ class Walk {
   }
 
   async run(): Promise<void> {
-    await this.#directory('', []);
+    await this.#directory('', [], []);
   }
 
-  async #directory(below: string, above: readonly Rules[]): Promise<void> {
+  /** `around`: the directories that it stands in, whatever links led there. */
+  async #directory(below: string, above: readonly Rules[], around: readonly string[]): Promise<void> {
     const rules = [...above, ...(await rulesOf(this.#root, below))];
-    const entries = await readdir(join(this.#root, below), { withFileTypes: true });
-    for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1))) {
+    const within = this.#options.links === 'kept' ? around : [...around, await this.#identity(below)];
+    for (const entry of (await this.#entries(below)).sort((a, b) => (a.name < b.name ? -1 : 1))) {
       const path = below === '' ? entry.name : `${below}/${entry.name}`;
       if (LEFT_OUT.has(entry.name) || OF_EDITORS.test(entry.name)) continue;
       if (join(this.#root, path) === this.#options.leftOut) continue;
-      if (isIgnored(rules, path, entry.isDirectory())) continue;
-      if (entry.isSymbolicLink() && this.#options.links === 'kept') await this.#link(path);
-      else if (entry.isDirectory()) {
+      const isLink = entry.isSymbolicLink();
+      const isDirectory = entry.isDirectory() || (isLink && (await this.#isFollowedDirectory(path)));
+      if (isIgnored(rules, path, isDirectory)) continue;
+      await this.#checkName(path);
+      if (isLink && this.#options.links === 'kept') await this.#link(path);
+      else if (!isDirectory) await this.#file(path);
+      // One that it stands in would have no end, and is there already.
+      else if (within.length === 0 || !within.includes(await this.#identity(path))) {
         this.#pack.entry({ name: `${path}/`, type: 'directory', mode: 0o755, mtime: EPOCH });
-        await this.#directory(path, rules);
-      } else await this.#file(path);
+        await this.#directory(path, rules, within);
+      }
     }
+  }
+
+  async #entries(below: string): Promise<Dirent[]> {
+    try {
+      return await readdir(join(this.#root, below), { withFileTypes: true });
+    } catch (error) {
+      throw usageError(`${this.#options.flag}: ${below || '.'} cannot be read (${(error as Error).message}).`);
+    }
+  }
+
+  async #isFollowedDirectory(path: string): Promise<boolean> {
+    if (this.#options.links === 'kept') return false;
+    const found = await stat(join(this.#root, path)).catch(() => null);
+    return found?.isDirectory() === true;
+  }
+
+  async #identity(path: string): Promise<string> {
+    const { dev, ino } = await stat(join(this.#root, path));
+    return `${dev}:${ino}`;
+  }
+
+  /** Names of an archive are UTF-8. Node reads what is none in another one as U+FFFD, and finds nothing under that. */
+  async #checkName(path: string): Promise<void> {
+    if (!path.includes('\ufffd') || (await lstat(join(this.#root, path)).catch(() => null)) !== null) return;
+    throw usageError(
+      `${this.#options.flag}: the name of ${path} is not UTF-8: rename it, or leave it out with ${IGNORE_FILE}.`,
+    );
   }
 
   async #link(path: string): Promise<void> {

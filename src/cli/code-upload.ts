@@ -1,6 +1,4 @@
 import { createReadStream } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Transform } from 'node:stream';
 import { isLoopback } from '../config/contradictions.ts';
@@ -10,6 +8,7 @@ import { codeDirectory, type Packed, type PackOptions, packDirectory } from './c
 import { CliError } from './exit.ts';
 import type { Io } from './io.ts';
 import { withSpinner } from './print.ts';
+import { withScratch } from './scratch.ts';
 
 export interface UploadOptions {
   /** Also to a service of this machine. */
@@ -46,17 +45,14 @@ async function packAnd(
   act: (packed: Packed, archive: string) => Promise<void>,
 ): Promise<Packed> {
   const directory = await codeDirectory(code, what.flag);
-  const work = await mkdtemp(join(tmpdir(), 'rookery-code-'));
-  try {
+  return await withScratch('code', async work => {
     const archive = join(work, 'code.tar.gz');
     const packed = await withSpinner(io, `packing ${directory}`, () =>
       packDirectory(directory, archive, { ...what, links: 'kept' }),
     );
     await act(packed, archive);
     return packed;
-  } finally {
-    await rm(work, { recursive: true, force: true });
-  }
+  });
 }
 
 async function isThere(client: Client, sha256: string): Promise<boolean> {

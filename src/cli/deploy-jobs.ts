@@ -45,8 +45,12 @@ async function planSchedule({ client }: Planning, name: string, job: DeployedJob
     job: submission,
   };
   const path = `${SCHEDULES}/${encodeURIComponent(name)}`;
+  const write = async ({ cron, timezone, overlap, job }: Readonly<Record<string, unknown>>) => {
+    const body = JSON.stringify({ schedule_id: name, cron, timezone, overlap, job });
+    await client.json('POST', SCHEDULES, { body });
+  };
   const create = async () => {
-    await client.json('POST', SCHEDULES, { body: JSON.stringify({ schedule_id: name, ...wanted }) });
+    await write(wanted);
     return `${job.schedule} ${job.timezone}`;
   };
   const step = { kind: 'job', name } as const;
@@ -60,7 +64,17 @@ async function planSchedule({ client }: Planning, name: string, job: DeployedJob
     changes,
     async apply() {
       await client.json('DELETE', path);
-      return await create();
+      try {
+        return await create();
+      } catch (error) {
+        if (!(error instanceof CliError)) throw error;
+        // What is wrong with the new one is said only now.
+        const outcome = await write(found).then(
+          () => 'the old schedule goes on, since the new one:',
+          () => 'the old schedule is gone, and the new one:',
+        );
+        throw new CliError(`${outcome} ${error.message}`, error.exitCode, error.status);
+      }
     },
   };
 }

@@ -81,6 +81,8 @@ async function finishAsync(io: Io, client: Client, text: string, options: Invoke
     io.out.write(`${options.json === true ? text : requestId}\n`);
     return;
   }
+  // Whatever ends this command, the call goes on, and can be asked for.
+  io.err.write(`${requestId}\n`);
   const path = `/serverless/v1/functions/async-results/${encodeURIComponent(requestId)}`;
   const end = await withSpinner(io, `waiting for ${requestId}`, async () => {
     // It ends by itself: the service keeps a call and its result for a bounded time, then the id is unknown.
@@ -88,7 +90,7 @@ async function finishAsync(io: Io, client: Client, text: string, options: Invoke
       const answer = await client.json('GET', path);
       if (answer.status === 'completed' || answer.status === 'failed') return answer;
       await delay(backoffMs(POLL, looks), undefined, { signal: io.signal }).catch(() => {
-        throw new CliError(`Interrupted. The call goes on: its request id is ${requestId}.`);
+        throw new CliError('Interrupted. The call goes on.');
       });
     }
   });

@@ -15,7 +15,7 @@ export function addServiceCommands(noun: Command, { io }: Context): void {
     .argument('[data]', 'the event, as JSON')
     .option('-d, --data <json>', 'the event: JSON, @file, or - for stdin')
     .option('--async', 'leave the call to the service and print its request id')
-    .option('--wait', 'with --async: wait for the end and print what it returns')
+    .option('--wait', 'with --async: wait for the end and print what it returns; its request id goes to stderr')
     .option('--stream', 'print the events of the handler as they come')
     .option('--session <id>', 'all calls of one session reach one instance; an id, or the JSON of X-Instance-Session')
     .option('--label <label>', 'only instances that are reserved for this label')

@@ -5,6 +5,23 @@ import type { Io } from './io.ts';
 /** More than any request may carry; the service refuses what is above its own limits. */
 const MAX_BYTES = 64 * 1024 * 1024;
 
+/** Of a file, as text. Fails as a mistake of the caller when it cannot be read, or is no text. */
+export async function readTextFile(file: string): Promise<string> {
+  const bytes = await readFile(file).catch((error: Error) => {
+    throw usageError(`The file ${file} cannot be read (${error.message}).`);
+  });
+  return textOf(bytes, `The file ${file}`);
+}
+
+/** What is not UTF-8 would become something else without a word. */
+function textOf(bytes: Uint8Array, what: string): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw usageError(`${what} is not UTF-8 text.`);
+  }
+}
+
 /** Everything on stdin, as text. */
 export async function readStdin(io: Io): Promise<string> {
   const chunks: Buffer[] = [];
@@ -16,7 +33,7 @@ export async function readStdin(io: Io): Promise<string> {
       throw usageError(`stdin has more than ${MAX_BYTES / 1024 / 1024} MiB, which no request may carry.`);
     chunks.push(buffer);
   }
-  return Buffer.concat(chunks).toString('utf8');
+  return textOf(Buffer.concat(chunks), 'stdin');
 }
 
 /** What `--data` stands for: the text itself, `@file`, or `-` for stdin. Checked to be JSON, and answered as it was written. */
@@ -33,9 +50,5 @@ export async function readJsonArgument(io: Io, given: string): Promise<string> {
 async function readArgument(io: Io, given: string): Promise<string> {
   if (given === '-' || given === '@-') return readStdin(io);
   if (!given.startsWith('@')) return given;
-  try {
-    return await readFile(given.slice(1), 'utf8');
-  } catch (error) {
-    throw usageError(`The file ${given.slice(1)} cannot be read (${(error as Error).message}).`);
-  }
+  return readTextFile(given.slice(1));
 }

@@ -1,6 +1,5 @@
 import { createReadStream } from 'node:fs';
-import { mkdtemp, rm, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Client } from './client.ts';
 import { type Packed, packDirectory } from './code-archive.ts';
@@ -8,6 +7,7 @@ import type { What } from './code-upload.ts';
 import { CliError, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 import { withSpinner } from './print.ts';
+import { withScratch } from './scratch.ts';
 
 const FLAG: What = { flag: '--working-dir' };
 
@@ -35,8 +35,7 @@ async function packAnd(
 ): Promise<string> {
   const found = await stat(directory).catch(() => null);
   if (!found?.isDirectory()) throw usageError(`${what.flag} ${directory} is not a directory.`);
-  const work = await mkdtemp(join(tmpdir(), 'rookery-package-'));
-  try {
+  return await withScratch('package', async work => {
     const archive = join(work, 'package.tar.gz');
     // Links are followed: the job has no other place to find what they lead to.
     const packed = await withSpinner(io, `packing ${directory}`, () =>
@@ -45,9 +44,7 @@ async function packAnd(
     const name = `_rookery_pkg_${packed.contentSha256.slice(0, 40)}.tar.gz`;
     await act(packed, archive, name);
     return `gcs://${name}`;
-  } finally {
-    await rm(work, { recursive: true, force: true });
-  }
+  });
 }
 
 async function isThere(client: Client, path: string): Promise<boolean> {

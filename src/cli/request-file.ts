@@ -1,16 +1,10 @@
-import { readFile } from 'node:fs/promises';
 import { usageError } from './exit.ts';
-import { readStdin } from './input.ts';
+import { readStdin, readTextFile } from './input.ts';
 import type { Io } from './io.ts';
 
 /** The value that a YAML or JSON file holds; `-` is stdin. */
 export async function readRequestFile(io: Io, file: string): Promise<unknown> {
-  let content: string;
-  try {
-    content = file === '-' ? await readStdin(io) : await readFile(file, 'utf8');
-  } catch (error) {
-    throw usageError(`The file ${file} cannot be read (${(error as Error).message}).`);
-  }
+  const content = file === '-' ? await readStdin(io) : await readTextFile(file);
   const { parse } = await import('yaml');
   try {
     return parse(content);

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createReadStream, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
@@ -37,6 +37,18 @@ describe('secret set', () => {
     expect(ran.out + ran.err).not.toContain('hunter2');
   });
 
+  test('refuses bytes that are no text, which would be another value', async () => {
+    await using stub = await service();
+    const file = join(dir, 'bytes');
+    writeFileSync(file, Buffer.from([0x61, 0xff]));
+    const set = ['secret', 'set', 'db-password', '--address', stub.address];
+    const fromFile = await cli([...set, '--from-file', file]);
+    expect(fromFile).toEqual({ code: 2, out: '', err: `The file ${file} is not UTF-8 text.\n` });
+    const stdin = await cli(set, { stdin: createReadStream(file) });
+    expect(stdin).toEqual({ code: 2, out: '', err: 'stdin is not UTF-8 text.\n' });
+    expect(stub.seen).toEqual([]);
+  });
+
   test.each([
     ['an empty value', ['db-password'], '\n', 'The value is empty'],
     ['a name that no secret has', ['../agent'], 'x', 'The name of a secret must be'],
@@ -62,6 +74,14 @@ test('secret delete deletes each', async () => {
     'DELETE /api/secrets/a',
     'DELETE /api/secrets/b',
   ]);
+});
+
+test('one that cannot be deleted does not keep the others; --json says which are', async () => {
+  await using stub = await StubService.start(({ url }, response) =>
+    json(response, url.endsWith('/b') ? 404 : 200, { code: 0, message: 'secret not found: b' }),
+  );
+  const ran = await cli(['secret', 'rm', 'a', 'b', 'c', '--json', '--address', stub.address]);
+  expect(ran).toEqual({ code: 1, out: '{"deleted":["a","c"]}\n', err: 'secret not found: b\n' });
 });
 
 describe('--secret', () => {

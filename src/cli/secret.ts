@@ -1,10 +1,10 @@
-import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { isSecretName, SECRET_NAME_RULE } from '../core/secret.ts';
 import { addClientOptions, Client, type ClientOptions } from './client.ts';
 import { usageError } from './exit.ts';
-import { readStdin } from './input.ts';
+import { readStdin, readTextFile } from './input.ts';
 import type { Context, Io } from './io.ts';
+import { forEach } from './meta-call.ts';
 import { age, printJson, printTable } from './print.ts';
 
 interface SetOptions extends ClientOptions {
@@ -67,7 +67,7 @@ export function register(program: Command, context: Context): void {
 
 async function setSecret(io: Io, name: string, options: SetOptions): Promise<void> {
   const path = pathOf(name);
-  const text = options.fromFile === undefined ? await readStdin(io) : await readValue(options.fromFile);
+  const text = options.fromFile === undefined ? await readStdin(io) : await readTextFile(options.fromFile);
   const value = text.replace(/\r?\n$/, '');
   if (value === '') throw usageError('The value is empty: give it on stdin, or in a file with --from-file.');
   const client = await Client.open(options, io);
@@ -88,10 +88,16 @@ async function deleteSecrets(
   names: readonly string[],
   options: ClientOptions & { readonly json?: boolean },
 ): Promise<void> {
-  const paths = names.map(pathOf);
+  // Before any is sent.
+  names.map(pathOf);
   const client = await Client.open(options, io);
-  for (const path of paths) await client.json('DELETE', path);
-  if (options.json === true) printJson(io, { deleted: names });
+  const deleted: string[] = [];
+  await forEach(names, async name => {
+    await client.json('DELETE', pathOf(name));
+    deleted.push(name);
+  }).finally(() => {
+    if (options.json === true) printJson(io, { deleted });
+  });
 }
 
 /** All secrets of the tenant. */
@@ -111,12 +117,4 @@ function pathOf(name: string): string {
     throw usageError(`The name of a secret must be ${SECRET_NAME_RULE}, not ${JSON.stringify(name)}.`);
   }
   return `/api/secrets/${encodeURIComponent(name)}`;
-}
-
-async function readValue(file: string): Promise<string> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    throw usageError(`The file ${file} cannot be read (${(error as Error).message}).`);
-  }
 }

@@ -1,9 +1,11 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { Served } from '../../scripts/served.ts';
 
@@ -169,3 +171,54 @@ test('doctor finds this machine fit, and says so as JSON', async () => {
 async function waitForOutput(server: Served, pattern: RegExp): Promise<void> {
   while (!pattern.test(server.output)) await once(server.process.stderr ?? server.process, 'data');
 }
+
+describe('a command that Ctrl-C ends while it copies', () => {
+  const AGENT = '11111111-1111-1111-1111-111111111111';
+
+  /** Runs the command against a service that leaves it waiting, ends it once `directory` has something, and answers what is left there. */
+  async function interrupted(args: readonly string[], directory: string, service: RequestListener) {
+    const server = createServer(service).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const env = { PATH: process.env.PATH, TMPDIR: directory };
+    const child = spawn(MAIN, [...args, '--address', address], { env, stdio: 'ignore' });
+    try {
+      await vi.waitFor(() => expect(readdirSync(directory)).toHaveLength(1));
+      child.kill('SIGINT');
+      const [code, signal] = await once(child, 'exit');
+      return { code, signal, left: readdirSync(directory) };
+    } finally {
+      child.kill('SIGKILL');
+      server.close();
+      server.closeAllConnections();
+    }
+  }
+
+  test('leaves no package behind, and is ended by the signal', async () => {
+    const directory = join(dir, 'packages');
+    mkdirSync(directory);
+    const args = [
+      'agent',
+      'create',
+      'x',
+      '--upload',
+      '--code',
+      join(ROOT, 'examples/hello'),
+      '--handler',
+      'handler.handle',
+    ];
+    const end = await interrupted(args, directory, () => undefined);
+    expect(end).toEqual({ code: null, signal: 'SIGINT', left: [] });
+  });
+
+  test('leaves no part of a file behind', async () => {
+    const directory = join(dir, 'copies');
+    mkdirSync(directory);
+    const args = ['agent', 'cp', `${AGENT}:/tmp/file`, directory];
+    const end = await interrupted(args, directory, (_, answer) => {
+      answer.writeHead(200, { 'content-length': 1000 });
+      answer.write('half');
+    });
+    expect(end).toEqual({ code: null, signal: 'SIGINT', left: [] });
+  });
+});

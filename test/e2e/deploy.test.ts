@@ -117,6 +117,14 @@ describe('rookery deploy', () => {
     expect(out).toMatch(/job once\d+: unchanged/);
     expect(out).toMatch(/job nightly\d+: replaced \(cron\)/);
     expect((await deploy()).out).toContain('Nothing has changed.');
+    edit('rookery.yaml', '0 4', '0 99');
+    const wrong = await deploy();
+    expect(wrong).toMatchObject({
+      code: 1,
+      out: expect.stringMatching(/nightly\d+: failed: the old schedule goes on/),
+    });
+    edit('rookery.yaml', '0 99', '0 4');
+    expect((await deploy()).out).toContain('Nothing has changed.');
     const called = await cli('function', 'invoke', `f${apps}`, '{}', ...connection());
     expect(JSON.parse(called.out)).toMatchObject({ message: 'Hello, world!' });
   }, 120_000);

@@ -71,7 +71,7 @@ export interface Ran {
 
 export interface RunOptions {
   readonly environment?: Readonly<Record<string, string>>;
-  readonly stdin?: string | AsyncIterable<string>;
+  readonly stdin?: string | AsyncIterable<string | Uint8Array>;
   readonly terminal?: Terminal;
   readonly signal?: AbortSignal;
   /** Told of everything that is written to stdout, at once. */

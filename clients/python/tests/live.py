@@ -67,6 +67,8 @@ class Waiting(WithCode):
             written = [(piece.stream, piece.data) for piece in pipes]
             self.assertEqual(sorted(written), [("stderr", b"err\n"), ("stdout", b"typed")])
             self.assertEqual(pipes.returncode, 3)
+        with self.assertRaisesRegex(RookeryError, "the terminal is closed"):
+            pipes.write("more")
 
         self.assertIn("called by Ada", next(line for line in agent.follow() if "called by" in line))
         agent.restart()

@@ -1,12 +1,15 @@
+import os
 import tarfile
 import tempfile
+import threading
 import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from rookery import RookeryError
+from rookery import Rookery, RookeryError
 from rookery._error import Unreachable
 from rookery._pack import pack
-from rookery._wire import EventReader, LineReader, Request, retry_after
+from rookery._wire import EventReader, LineReader, Request, retry_after, seconds_until
 
 
 def answer(status: int, code: "int | None" = None, message: str = "no", after: "float | None" = None) -> RookeryError:
@@ -31,6 +34,10 @@ class Retries(unittest.TestCase):
         self.assertEqual([retry_after(answer(503), tried, True, 1) for tried in (1, 2, 3, 10)], [0.2, 0.4, 0.8, 5.0])
         self.assertEqual(retry_after(answer(503, after=3), 1, True, 0), 3)
         self.assertIsNone(retry_after(answer(503, after=3600), 1, True))
+
+    def test_retry_after_is_seconds_or_a_moment(self) -> None:
+        said = ["7", "Thu, 26 Nov 2026 22:00:05 GMT", "0", "Thu, 26 Nov 2026 21:00:00 GMT", "soon", ""]
+        self.assertEqual([seconds_until(header, 1795730400) for header in said], [7, 5, None, None, None, None])
 
     def test_an_update_that_names_its_revision_is_not_repeated(self) -> None:
         repeated = [Request(name).repeats for name in ("getAgent", "putSecret", "updateFunction", "createAgent")]
@@ -73,6 +80,74 @@ class Packages(unittest.TestCase):
         (self.code / "out").symlink_to("../elsewhere")
         with self.assertRaisesRegex(RookeryError, "out is a link to ../elsewhere, which is not in"):
             pack(self.code, self.root / "1", False)
+
+    def test_what_editors_keep_beside_a_file_is_left_out(self) -> None:
+        for name in ("app.py", "app.py~", "sub/.mod.py.swp", "#app.py#"):
+            (self.code / name).write_text(name)
+        (self.code / ".#app.py").symlink_to("me@laptop.1234:1")
+        self.assertEqual(self.names(False), ["app.py", "sub"])
+
+    def test_the_links_of_a_job_are_followed_but_not_to_where_they_stand(self) -> None:
+        shared = self.root / "shared/lib"
+        shared.mkdir(parents=True)
+        (shared / "mod.py").write_text("x")
+        (shared / "up").symlink_to("..")
+        (shared / "around").symlink_to("../../code")
+        (self.code / "shared").symlink_to("../shared")
+        (self.code / "itself").symlink_to(".")
+        self.assertEqual(self.names(True), ["shared", "shared/lib", "shared/lib/mod.py", "sub"])
+
+    def test_a_name_that_is_not_utf_8_is_refused_unless_it_is_left_out(self) -> None:
+        os.mkdir(os.fsencode(self.code) + b"/sub/caf\xe9")
+        with self.assertRaisesRegex(RookeryError, "the name of sub/caf\ufffd is not UTF-8"):
+            self.names(False)
+        (self.code / ".rookeryignore").write_bytes(b"caf*\n# \xe9\n")
+        self.assertEqual(self.names(False), ["sub"])
+
+    def test_what_the_system_refuses_is_told(self) -> None:
+        with self.assertRaisesRegex(RookeryError, "code: .* cannot be packed .*No such file"):
+            pack(self.code, self.root / "nowhere/1", False)
+
+    def names(self, follows_links: bool) -> "list[str]":
+        with tempfile.TemporaryDirectory() as place:
+            with tarfile.open(pack(self.code, Path(place) / "1", follows_links).archive) as tar:
+                return tar.getnames()
+
+
+class Connections(unittest.TestCase):
+    def test_as_many_streams_as_there_are_to_follow(self) -> None:
+        over = threading.Event()
+
+        class Service(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b"{}\n")
+                self.wfile.flush()
+                if "follow=true" in self.path:
+                    over.wait()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
+            threading.Thread(target=service.serve_forever).start()
+            try:
+                with Rookery("http://127.0.0.1:%d" % service.server_port, timeout=5, retries=0) as rookery:
+                    followed = [rookery.jobs.follow("x") for _ in range(101)]
+                    self.assertEqual({next(lines) for lines in followed}, {"{}"})
+                    self.assertEqual(rookery.jobs.get("x"), {})
+                    over.set()
+            finally:
+                over.set()
+                service.shutdown()
+
+    def test_a_token_that_no_header_can_have_is_in_no_error(self) -> None:
+        with self.assertRaises(RookeryError) as refused:
+            Rookery(token="secret\nsecret")
+        self.assertEqual(str(refused.exception), "what is to be sent as authorization has characters that no header has")
+        with Rookery() as rookery, self.assertRaisesRegex(RookeryError, "what is to be sent as x-trace-id has"):
+            rookery.call("invokeAgent", params={"instanceId": "x"}, headers={"x-trace-id": "\u4e2d"})
 
 
 if __name__ == "__main__":

@@ -113,6 +113,8 @@ function madeUpName(code: string | undefined, key: string): string {
   const words = base
     .toLowerCase()
     .replaceAll(/[^a-z0-9]+/g, '-')
-    .replaceAll(/^-|-$/g, '');
-  return `${words.slice(0, 30) || 'agent'}-${createHash('sha256').update(key).digest('hex').slice(0, 8)}`;
+    .replace(/^-/, '')
+    .slice(0, 30)
+    .replace(/-$/, '');
+  return `${words || 'agent'}-${createHash('sha256').update(key).digest('hex').slice(0, 8)}`;
 }

@@ -1,12 +1,12 @@
 import { readFileSync } from 'node:fs';
-import { Agent, type IncomingMessage, request as plainRequest } from 'node:http';
+import { Agent, type IncomingMessage, request as plainRequest, validateHeaderValue } from 'node:http';
 import { Agent as SecureAgent, request as secureRequest } from 'node:https';
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { WebSocket } from 'ws';
 import { RookeryError, usageError } from './error.ts';
 import { type Operations, PATHS } from './generated.ts';
-import { retryAfterMs } from './retry.ts';
+import { retryAfterMs, secondsUntil } from './retry.ts';
 
 export interface RookeryOptions {
   /** Where the frontend is; else `$ROOKERY_ADDRESS`, else `http://127.0.0.1:8888`. */
@@ -97,7 +97,10 @@ export class Connection {
     const value = await this.#send(name, options, async answer => {
       const text = (await readAll(answer)).toString('utf8');
       const read = text === '' ? {} : parseObject(text);
-      if (read === undefined) throw new RookeryError(`the service answered what is not JSON: ${text.slice(0, 200)}`);
+      if (read === undefined) {
+        const why = `the service answered what is not JSON: ${text.slice(0, 200)}`;
+        throw new RookeryError(why, { status: answer.statusCode ?? 0 });
+      }
       const isRefusal = PATHS[name][1].startsWith(META) && read.code !== 0;
       if (isRefusal) throw failure(answer, text);
       return read;
@@ -113,13 +116,21 @@ export class Connection {
     return await this.#send(name, options, readAll);
   }
 
-  /** The answer as it comes. */
-  async stream<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<IncomingMessage> {
-    return await this.#send(name, options, async answer => answer);
+  /** The answer as it comes, once it has begun. Fails as everything here does when it breaks off. */
+  async stream<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<AsyncGenerator<Buffer>> {
+    return chunksOf(await this.#send(name, options, async answer => answer), options.signal);
+  }
+
+  /** The same for who wants to pipe it. */
+  async readable<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<Readable> {
+    const answer = await this.#send(name, options, async answer => answer);
+    // A generator that nobody has begun to read does not end what it reads.
+    return Readable.from(chunksOf(answer, options.signal), { objectMode: false }).once('close', () => answer.destroy());
   }
 
   /** An open WebSocket, paused. @internal */
   async webSocket<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<WebSocket> {
+    options.signal?.throwIfAborted();
     const url = this.#urlOf(name, options);
     url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
     const socket = new WebSocket(url, {
@@ -161,7 +172,9 @@ export class Connection {
 
   #headersOf({ headers, traceId }: CallOptions<OperationName>): Record<string, string> {
     const all = { ...this.#headers, 'x-trace-id': traceId, ...headers };
-    return Object.fromEntries(Object.entries(all).filter((one): one is [string, string] => one[1] !== undefined));
+    const sent = Object.entries(all).filter((one): one is [string, string] => one[1] !== undefined);
+    for (const [header, value] of sent) checkHeader(header, value);
+    return Object.fromEntries(sent);
   }
 
   async #send<N extends OperationName, T>(
@@ -253,6 +266,24 @@ export class Connection {
   }
 }
 
+async function* chunksOf(answer: IncomingMessage, signal: AbortSignal | undefined): AsyncGenerator<Buffer> {
+  try {
+    yield* answer as AsyncIterable<Buffer>;
+  } catch (cause) {
+    signal?.throwIfAborted();
+    throw new RookeryError(`the connection broke: ${(cause as Error).message}`, { cause });
+  }
+}
+
+/** The value is in no error: it may be a token. */
+function checkHeader(name: string, value: string): void {
+  try {
+    validateHeaderValue(name, value);
+  } catch {
+    throw usageError(`what is to be sent as ${name} has characters that no header has`);
+  }
+}
+
 function isGone(error: unknown): boolean {
   return error instanceof RookeryError && (error.status === 404 || error.code === NO_FUNCTION);
 }
@@ -261,7 +292,6 @@ function failure({ statusCode = 0, headers }: IncomingMessage, text: string): Ro
   const parsed = parseObject(text);
   const body = Array.isArray(parsed) ? undefined : parsed;
   const header = (name: string) => (typeof headers[name] === 'string' ? headers[name] : undefined);
-  const seconds = Number(header('retry-after'));
   return new RookeryError(
     typeof body?.message === 'string' && body.message !== ''
       ? body.message
@@ -271,7 +301,7 @@ function failure({ statusCode = 0, headers }: IncomingMessage, text: string): Ro
       code: typeof body?.code === 'number' ? body.code : statusCode,
       traceId: header('x-trace-id'),
       advice: header('x-advice'),
-      retryAfterSeconds: seconds > 0 ? seconds : undefined,
+      retryAfterSeconds: secondsUntil(header('retry-after')),
       body,
     },
   );
@@ -300,5 +330,10 @@ function parseUrl(given: string): URL {
 }
 
 function readToken(file: string | undefined): string | undefined {
-  return file ? readFileSync(file, 'utf8').trim() : undefined;
+  if (!file) return undefined;
+  try {
+    return readFileSync(file, 'utf8').trim();
+  } catch (error) {
+    throw usageError(`the token file ${file} cannot be read (${(error as Error).message})`);
+  }
 }

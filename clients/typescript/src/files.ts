@@ -20,7 +20,7 @@ export class Files {
 
   /** As it comes, for what is large. */
   async readStream(path: string, options: RequestOptions = {}): Promise<Readable> {
-    return await this.#connection.stream('downloadFile', { ...options, params: this.#params, query: { path } });
+    return await this.#connection.readable('downloadFile', { ...options, params: this.#params, query: { path } });
   }
 
   /** Replaces the file at once when all of it is there. `mode` is octal: `755`. */

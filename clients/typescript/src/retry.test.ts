@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { RookeryError, usageError } from './error.ts';
-import { retryAfterMs } from './retry.ts';
+import { retryAfterMs, secondsUntil } from './retry.ts';
 
 const answer = (status: number, more = {}) => new RookeryError('no', { status, ...more });
 const broken = (code: string) => new RookeryError('no', { cause: Object.assign(new Error(code), { code }) });
@@ -28,4 +28,10 @@ test('pauses double up to a bound, are at least what the service asks for, and a
   expect([1, 2, 3, 10].map(tried => retryAfterMs(answer(503), tried, true, 1))).toEqual([200, 400, 800, 5000]);
   expect(retryAfterMs(answer(503, { retryAfterSeconds: 3 }), 1, true, 0)).toBe(3000);
   expect(retryAfterMs(answer(503, { retryAfterSeconds: 3600 }), 1, true)).toBeNull();
+});
+
+test('Retry-After is seconds or a moment', () => {
+  const now = Date.parse('2026-11-26T22:00:00Z');
+  const said = ['7', 'Thu, 26 Nov 2026 22:00:05 GMT', '0', 'Thu, 26 Nov 2026 21:00:00 GMT', 'soon', undefined];
+  expect(said.map(header => secondsUntil(header, now))).toEqual([7, 5, undefined, undefined, undefined, undefined]);
 });

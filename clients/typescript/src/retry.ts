@@ -32,3 +32,10 @@ function hasNotBegun({ status, code, message, cause }: RookeryError): boolean {
   if (status === 0) return (cause as NodeJS.ErrnoException | undefined)?.code === 'ECONNREFUSED';
   return status === 429 || code === NO_INSTANCE || (status === 503 && message.startsWith(STARTING));
 }
+
+/** What `Retry-After` says: seconds, or a moment, which is what some say that stand before the service. */
+export function secondsUntil(header: string | undefined, nowMs = Date.now()): number | undefined {
+  if (header === undefined) return undefined;
+  const seconds = /^\d+$/.test(header) ? Number(header) : (Date.parse(header) - nowMs) / 1000;
+  return seconds > 0 ? seconds : undefined;
+}

@@ -30,12 +30,14 @@ export class Terminal implements AsyncIterable<Output> {
   returncode: number | null = null;
   readonly #socket: WebSocket;
   readonly #hasTerminal: boolean;
+  readonly #signal: AbortSignal | undefined;
   readonly #messages: AsyncIterableIterator<[Buffer, boolean]>;
   readonly #closed: Promise<readonly [code: number, reason: string]>;
 
   /** @internal */
-  constructor(socket: WebSocket, hasTerminal: boolean) {
+  constructor(socket: WebSocket, hasTerminal: boolean, signal: AbortSignal | undefined) {
     this.#socket = socket;
+    this.#signal = signal;
     this.#hasTerminal = hasTerminal;
     this.#closed = new Promise(resolve =>
       socket.once('close', (code: number, reason: Buffer) => resolve([code, reason.toString()])),
@@ -46,7 +48,11 @@ export class Terminal implements AsyncIterable<Output> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Output> {
-    for await (const [message, isBinary] of this.#messages) {
+    // Not `for await` over them: a reader who leaves its loop may come back for the rest.
+    for (;;) {
+      const next = await this.#messages.next();
+      if (next.done === true) break;
+      const [message, isBinary] = next.value;
       if (!isBinary) {
         const { type, returncode } = JSON.parse(message.toString()) as { type?: string; returncode?: number };
         if (type === 'exit') this.returncode = returncode ?? null;
@@ -55,6 +61,7 @@ export class Terminal implements AsyncIterable<Output> {
     }
     const [code, reason] = await this.#closed;
     if (this.returncode === null && code !== NORMAL) {
+      this.#signal?.throwIfAborted();
       throw new RookeryError(`the terminal broke off: ${reason || `code ${code}`}`);
     }
   }
@@ -69,7 +76,9 @@ export class Terminal implements AsyncIterable<Output> {
 
   write(data: string | Uint8Array): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#socket.send(Buffer.from(data as string), { binary: true }, error => (error ? reject(error) : resolve()));
+      this.#socket.send(Buffer.from(data as string), { binary: true }, cause =>
+        cause ? reject(new RookeryError(`the terminal is closed: ${cause.message}`, { cause })) : resolve(),
+      );
     });
   }
 
@@ -84,7 +93,9 @@ export class Terminal implements AsyncIterable<Output> {
 
   /** Ends the command, too. */
   close(): void {
-    this.#socket.close();
+    this.#socket.close(NORMAL);
+    // Whatever nobody has read stands before the answer to this.
+    this.#socket.resume();
   }
 
   [Symbol.dispose](): void {
@@ -107,5 +118,6 @@ export async function openTerminal(
     // May be repeated.
     env: Object.entries(env).map(([name, value]) => `${name}=${value}`) as unknown as string,
   };
-  return new Terminal(await connection.webSocket('openExec', { ...options, params: { instanceId }, query }), tty);
+  const socket = await connection.webSocket('openExec', { ...options, params: { instanceId }, query });
+  return new Terminal(socket, tty, options.signal);
 }

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import os
 import posixpath
+import re
 import stat
 import tarfile
 import tempfile
@@ -20,6 +21,8 @@ from ._error import RookeryError
 
 IGNORE_FILE = ".rookeryignore"
 LEFT_OUT = frozenset([".git", "__pycache__", "node_modules", ".venv", IGNORE_FILE])
+#: What editors keep beside a file while it is open: not there a moment later, and links that lead nowhere.
+OF_EDITORS = re.compile(r"\.#.*|#.*#|.*~|\..*\.sw[a-p]", re.DOTALL)
 MAX_FILES = 50_000
 CHUNK = 64 * 1024
 
@@ -40,12 +43,15 @@ def pack(directory: Union[str, os.PathLike[str]], archive: Path, follows_links: 
     root = Path(directory).resolve()
     if not root.is_dir():
         raise RookeryError("code: there is no directory %s" % root)
-    with archive.open("xb") as out:
-        compressed: Any = _Hashed(out)
-        with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, compresslevel=6, mtime=0) as zipped:
-            content: Any = _Hashed(zipped)
-            with tarfile.open(fileobj=content, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-                _Walk(root, tar, follows_links).directory("", [])
+    try:
+        with archive.open("xb") as out:
+            compressed: Any = _Hashed(out)
+            with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, compresslevel=6, mtime=0) as zipped:
+                content: Any = _Hashed(zipped)
+                with tarfile.open(fileobj=content, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+                    _Walk(root, tar, follows_links).directory("", [], [])
+    except OSError as error:
+        raise RookeryError("code: %s cannot be packed (%s)" % (root, error)) from error
     return Packed(archive, compressed.digest.hexdigest(), content.digest.hexdigest())
 
 
@@ -76,18 +82,25 @@ class _Walk:
         self._follows_links = follows_links
         self._files = 0
 
-    def directory(self, below: str, above: List[Rules]) -> None:
+    def directory(self, below: str, above: List[Rules], around: List[Tuple[int, int]]) -> None:
+        """`around`: the directories that it stands in, whatever links led there."""
         rules = above + self._rules_of(below)
+        within = around + [_identity(self._root / below)]
         for entry in sorted(os.scandir(self._root / below), key=lambda one: one.name):
             path = posixpath.join(below, entry.name)
             is_directory = entry.is_dir(follow_symlinks=self._follows_links)
-            if entry.name in LEFT_OUT or _is_ignored(rules, path, is_directory):
+            if entry.name in LEFT_OUT or OF_EDITORS.fullmatch(entry.name):
                 continue
+            if _is_ignored(rules, path, is_directory):
+                continue
+            _check_name(path)
             if entry.is_symlink() and not self._follows_links:
                 self._add(self._link(path, os.readlink(entry.path)))
             elif is_directory:
-                self._add(_entry(path, tarfile.DIRTYPE, 0o755), counts=False)
-                self.directory(path, rules)
+                # One that it stands in would have no end, and is there already.
+                if _identity(entry.path) not in within:
+                    self._add(_entry(path, tarfile.DIRTYPE, 0o755), counts=False)
+                    self.directory(path, rules, within)
             elif entry.is_file():
                 self._file(path, Path(entry.path))
 
@@ -120,10 +133,26 @@ class _Walk:
 
     def _rules_of(self, below: str) -> List[Rules]:
         try:
-            text = (self._root / below / IGNORE_FILE).read_text()
+            text = (self._root / below / IGNORE_FILE).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
         return [(below, GitIgnoreSpec.from_lines(text.splitlines()))]
+
+
+def _identity(directory: Union[str, os.PathLike[str]]) -> Tuple[int, int]:
+    found = os.stat(directory)
+    return found.st_dev, found.st_ino
+
+
+def _check_name(path: str) -> None:
+    """Names of an archive are UTF-8."""
+    name = os.fsencode(path)
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        shown = name.decode(errors="replace")
+        text = "code: the name of %s is not UTF-8: rename it, or leave it out with %s." % (shown, IGNORE_FILE)
+        raise RookeryError(text) from None
 
 
 def _entry(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:

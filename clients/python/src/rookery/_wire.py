@@ -6,8 +6,10 @@ import json
 import os
 import random
 import re
+import time
 import uuid
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 from urllib.parse import quote, urlsplit
@@ -83,6 +85,7 @@ class Request:
     @property
     def sent_headers(self) -> Dict[str, str]:
         headers = {name: value for name, value in self.headers.items() if value is not None}
+        check_headers(headers)
         if self.body is not None or self.content is not None:
             headers["content-type"] = self.content_type
         if isinstance(self.content, Path):
@@ -126,13 +129,24 @@ def read_settings(
     sent = token or env.get("ROOKERY_TOKEN")
     file = env.get("ROOKERY_TOKEN_FILE")
     if not sent and file:
-        sent = Path(file).read_text().strip()
+        try:
+            sent = Path(file).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RookeryError("the token file %s cannot be read (%s)" % (file, error)) from error
     headers = {}
     if sent:
         headers["authorization"] = "Bearer " + sent
     if tenant or env.get("ROOKERY_TENANT"):
         headers["x-tenant-id"] = str(tenant or env.get("ROOKERY_TENANT"))
+    check_headers(headers)
     return Settings(full.rstrip("/"), headers, timeout, retries)
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """The value is in no error: it may be a token."""
+    for name, value in headers.items():
+        if not re.fullmatch(r"[\t\x20-\x7e]*", value):
+            raise RookeryError("what is to be sent as %s has characters that no header has" % name)
 
 
 def failure_of(status: int, headers: Mapping[str, str], content: bytes) -> RookeryError:
@@ -141,14 +155,13 @@ def failure_of(status: int, headers: Mapping[str, str], content: bytes) -> Rooke
     body = parsed if isinstance(parsed, dict) else None
     message = (body or {}).get("message") or "the service answered %d: %s" % (status, text[:200])
     code = (body or {}).get("code")
-    seconds = headers.get("retry-after", "")
     return RookeryError(
         str(message),
         status=status,
         code=code if isinstance(code, int) else None,
         trace_id=headers.get("x-trace-id"),
         advice=headers.get("x-advice"),
-        retry_after=float(seconds) if seconds.isdigit() else None,
+        retry_after=seconds_until(headers.get("retry-after", "")),
         body=body,
     )
 
@@ -168,6 +181,17 @@ def parse_json(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return None
+
+
+def seconds_until(header: str, now: Optional[float] = None) -> Optional[float]:
+    """What `Retry-After` says: seconds, or a moment, which is what some say that stand before the service."""
+    if re.fullmatch("[0-9]+", header):
+        return float(header) or None
+    try:
+        seconds = parsedate_to_datetime(header).timestamp() - (time.time() if now is None else now)
+    except (TypeError, ValueError):
+        return None
+    return seconds if seconds > 0 else None
 
 
 def is_gone(error: RookeryError) -> bool:

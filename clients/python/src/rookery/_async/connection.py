@@ -13,6 +13,7 @@ from .._error import RookeryError, Unreachable
 from .._wire import LineReader, Request, Settings, answer_of, failure_of, is_gone, retry_after
 
 CHUNK = 64 * 1024
+KEPT_CONNECTIONS = 100
 #: Failures of httpx that come before anything was sent.
 NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
@@ -22,7 +23,9 @@ class AsyncConnection:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._http = httpx.AsyncClient(headers=dict(settings.headers), timeout=settings.timeout)
+        # Any number at once: calls may take their time, and followers never end.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
+        self._http = httpx.AsyncClient(headers=dict(settings.headers), timeout=settings.timeout, limits=limits)
 
     @property
     def url(self) -> str:

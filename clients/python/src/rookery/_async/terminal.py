@@ -4,7 +4,7 @@ import json
 from typing import Any, AsyncIterator, Mapping, Optional, Sequence, Union
 
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosedError
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError
 
 from .._error import RookeryError
 from .._wire import Output, Request
@@ -45,14 +45,20 @@ class AsyncTerminal:
         return self.returncode
 
     async def write(self, data: Union[str, bytes]) -> None:
-        await self._socket.send(data.encode() if isinstance(data, str) else data)
+        await self._send(data.encode() if isinstance(data, str) else data)
 
     async def resize(self, cols: int, rows: int) -> None:
-        await self._socket.send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
+        await self._send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
 
     async def end_input(self) -> None:
         """No more input will come."""
-        await self._socket.send(json.dumps({"type": "stdin-end"}))
+        await self._send(json.dumps({"type": "stdin-end"}))
+
+    async def _send(self, message: Union[str, bytes]) -> None:
+        try:
+            await self._socket.send(message)
+        except ConnectionClosed as error:
+            raise RookeryError("the terminal is closed: %s" % error) from error
 
     async def close(self) -> None:
         """Ends the command, too."""

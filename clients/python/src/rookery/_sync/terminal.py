@@ -5,7 +5,7 @@ import json
 from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 from websockets.sync.client import ClientConnection
-from websockets.exceptions import ConnectionClosedError
+from websockets.exceptions import ConnectionClosed, ConnectionClosedError
 
 from .._error import RookeryError
 from .._wire import Output, Request
@@ -46,14 +46,20 @@ class Terminal:
         return self.returncode
 
     def write(self, data: Union[str, bytes]) -> None:
-        self._socket.send(data.encode() if isinstance(data, str) else data)
+        self._send(data.encode() if isinstance(data, str) else data)
 
     def resize(self, cols: int, rows: int) -> None:
-        self._socket.send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
+        self._send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
 
     def end_input(self) -> None:
         """No more input will come."""
-        self._socket.send(json.dumps({"type": "stdin-end"}))
+        self._send(json.dumps({"type": "stdin-end"}))
+
+    def _send(self, message: Union[str, bytes]) -> None:
+        try:
+            self._socket.send(message)
+        except ConnectionClosed as error:
+            raise RookeryError("the terminal is closed: %s" % error) from error
 
     def close(self) -> None:
         """Ends the command, too."""
