@@ -192,6 +192,16 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(complaints).toEqual([]);
   });
 
+  it('puts the sandbox that is chosen where a create reads it', async () => {
+    await using opened = await open('agents/new');
+    const { page } = opened;
+    await page.getByLabel('Sandbox').selectOption('docker');
+    await page.getByRole('button', { name: 'As YAML or JSON' }).click();
+    const body = JSON.parse(await page.getByLabel('Request').inputValue());
+    expect(body).toMatchObject({ runtime_spec: { sandbox_type: 'docker' } });
+    expect(Object.keys(body)).not.toContain('sandbox_type');
+  });
+
   it('tells of what happens elsewhere without a reload', async () => {
     await using opened = await open('agents');
     const { page } = opened;
