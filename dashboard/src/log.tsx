@@ -1,25 +1,18 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ask, messageOf } from './api.ts';
+import { LogLines } from './log-lines.ts';
 import { counted, Failure, Input } from './parts.tsx';
 
-const MAX_LINES = 5000;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is taken out
-const ESCAPES = /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007]*(\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001a]/g;
-
-/** Adds what comes to lines, a frame at a time; `flush` shows them. */
+/** Takes in what comes, and shows it a frame at a time. */
 function collect(show: (lines: readonly string[]) => void) {
-  let lines: string[] = [];
-  let rest = '';
+  const lines = new LogLines();
   let frame = 0;
   return {
     add(text: string) {
-      const parts = (rest + text).split('\n');
-      rest = parts.pop() ?? '';
-      for (const part of parts) lines.push(part.replace(ESCAPES, ''));
-      if (lines.length > MAX_LINES) lines = lines.slice(-MAX_LINES);
+      lines.add(text);
       frame ||= requestAnimationFrame(() => {
         frame = 0;
-        show(rest === '' ? [...lines] : [...lines, rest.replace(ESCAPES, '')]);
+        show(lines.all);
       });
     },
     end: () => cancelAnimationFrame(frame),
