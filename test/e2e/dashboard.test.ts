@@ -202,6 +202,26 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(Object.keys(body)).not.toContain('sandbox_type');
   });
 
+  it('shows the events of the tenant that is chosen, each once', async () => {
+    const headers = { tenantId: 'acme' };
+    await bed.ask('POST', '/api/agent', bed.createBody('theirs', 'main.echo'), { headers });
+    await using opened = await open('events');
+    const { page } = opened;
+    const rows = page.getByRole('region', { name: 'Events' }).locator('tbody tr');
+    await rows.first().waitFor();
+    const choose = async (tenant: string) => {
+      await page.getByLabel('Tenant').fill(tenant);
+      await page.getByLabel('Tenant').press('Enter');
+    };
+    await choose('acme');
+    await expect.poll(() => rows.allInnerTexts()).toHaveLength(2);
+    expect(await rows.getByText('e2e/theirs').count()).toBe(2);
+    await choose('default');
+    await rows.getByText('e2e/seen').first().waitFor();
+    expect(await page.getByText('e2e/theirs').count()).toBe(0);
+    expect(await rows.getByText('e2e/seen').count()).toBe(2);
+  });
+
   it('tells of what happens elsewhere without a reload', async () => {
     await using opened = await open('agents');
     const { page } = opened;
