@@ -314,6 +314,39 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('link', { name: 'seen', exact: true }).waitFor();
   });
 
+  it('shows all functions, more than the registry answers at once, and rows of a long list as soon as it is shorter', async () => {
+    const registers = Array.from({ length: 1001 }, (_, at) =>
+      bed.ask(
+        'POST',
+        '/serverless/v1/functions',
+        { name: `0@svc@${at < 200 ? 'few' : 'many'}-${at}`, runtime: bed.runtime, cpu: 300, memory: 128 },
+        { meta: true, headers: { 'x-tenant-id': 'many' } },
+      ),
+    );
+    await Promise.all(registers);
+    await using opened = await open('functions');
+    const { page } = opened;
+    await page.getByLabel('Tenant').fill('many');
+    await page.getByLabel('Tenant').press('Enter');
+    await page.getByText('1001 of 1001').waitFor();
+    const list = page.getByRole('region', { name: 'Functions' });
+    await list.evaluate(element => element.scrollTo(0, element.scrollHeight));
+    // The last row: it has no gap behind it.
+    await list.locator('tbody tr:last-child a').waitFor();
+    await page.getByLabel('Search').fill('svc@few');
+    // In the moment when they are drawn.
+    const seen = await page.evaluate(async () => {
+      const count = document.querySelector('.count') as HTMLElement;
+      while (count.textContent !== '200 of 1001') await new Promise(requestAnimationFrame);
+      const box = document.querySelector('section.table')?.getBoundingClientRect() as DOMRect;
+      return [...document.querySelectorAll('section.table tbody a')].filter(link => {
+        const { top, bottom } = link.getBoundingClientRect();
+        return bottom > box.top && top < box.bottom;
+      }).length;
+    });
+    expect(seen).toBeGreaterThan(5);
+  });
+
   it('is used by keyboard alone: to the navigation, a list, one agent and its parts', async () => {
     await using opened = await open('');
     const { page } = opened;
