@@ -202,6 +202,19 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(Object.keys(body)).not.toContain('sandbox_type');
   });
 
+  it('goes on at an address that is no encoding of anything', async () => {
+    const page = await browser.newPage();
+    const complaints = complaintsOf(page);
+    await page.goto(`${bed.server.frontendUrl}/#/agents/%zz`);
+    await page.getByText('instance not found: %zz').waitFor();
+    await page.evaluate("location.hash = '#/jobs/%'");
+    await page.getByRole('alert').getByText('%').waitFor();
+    await go(page, 'jobs');
+    await page.getByRole('heading', { name: 'Jobs' }).waitFor();
+    expect(complaints).toEqual([]);
+    await page.close();
+  });
+
   it('shows the events of the tenant that is chosen, each once', async () => {
     const headers = { tenantId: 'acme' };
     await bed.ask('POST', '/api/agent', bed.createBody('theirs', 'main.echo'), { headers });
