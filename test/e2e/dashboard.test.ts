@@ -215,6 +215,16 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.close();
   });
 
+  it('says so when a part of it is not there any more', async () => {
+    const page = await browser.newPage();
+    const complaints = complaintsOf(page);
+    await page.route('**/assets/terminal-*', route => route.fulfill({ status: 404, body: 'route not found' }));
+    await page.goto(`${bed.server.frontendUrl}/#/agents/${agentId}/terminal`);
+    await page.getByRole('alert').getByText('Reload the page').waitFor();
+    expect(complaints.filter(each => each.startsWith('uncaught'))).toEqual([]);
+    await page.close();
+  });
+
   it('shows the events of the tenant that is chosen, each once', async () => {
     const headers = { tenantId: 'acme' };
     await bed.ask('POST', '/api/agent', bed.createBody('theirs', 'main.echo'), { headers });
