@@ -44,7 +44,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
   let urn: string;
 
   beforeAll(async () => {
-    bed = await Bed.start({ 'main.py': HANDLERS }, { args: ['--set', 'jobs.maxRunning=1'] });
+    bed = await Bed.start({ 'main.py': HANDLERS }, { args: ['--set', 'jobs.maxRunning=1', '--set', 'clusters=west'] });
     browser = await openBrowser();
     agentId = await bed.create('seen', 'main.echo', {}, { env_vars: { NOTE: MARKUP } });
     await bed.invoke(agentId, { say: MARKUP });
@@ -243,6 +243,31 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await rows.getByText('e2e/seen').first().waitFor();
     expect(await page.getByText('e2e/theirs').count()).toBe(0);
     expect(await rows.getByText('e2e/seen').count()).toBe(2);
+  });
+
+  it('reserves instances in the cluster of this installation, whatever it is called', async () => {
+    await using opened = await open(views.reserved as string);
+    const { page } = opened;
+    await page.getByLabel('Label').fill('gold');
+    await page.getByLabel('At least').fill('0');
+    await page.getByRole('button', { name: 'Reserve', exact: true }).click();
+    await page.getByRole('cell', { name: 'west' }).waitFor();
+  });
+
+  it('keeps what a button of a long list says beside its own row', async () => {
+    const names = Array.from({ length: 200 }, (_, at) => `secret-${String(at).padStart(3, '0')}`);
+    await Promise.all(names.map(name => bed.ask('PUT', `/api/secrets/${name}`, { value: 'x' })));
+    await using opened = await open('secrets');
+    const { page } = opened;
+    await page.route('**/api/secrets/*', route => route.fulfill({ status: 500, body: '{"message":"no luck"}' }));
+    const list = page.getByRole('region', { name: 'Secrets' });
+    const row = list.locator('tbody tr').filter({ hasText: 'secret-002' });
+    await row.getByRole('button', { name: 'Delete' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await row.getByText('no luck').waitFor();
+    await list.evaluate(element => element.scrollTo(0, element.scrollHeight));
+    await list.getByText('secret-199', { exact: true }).waitFor();
+    expect(await page.getByText('no luck').count()).toBe(0);
   });
 
   it('tells of what happens elsewhere without a reload', async () => {
