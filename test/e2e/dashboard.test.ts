@@ -6,6 +6,7 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { complaintsOf, openBrowser, violationsOf } from '../parts/browser.ts';
 import { cli } from '../parts/cli.ts';
+import { ForwardedPort } from '../parts/forwarded-port.ts';
 import { describeWith } from '../probe.ts';
 import { Bed } from './agents.ts';
 
@@ -280,6 +281,28 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByText('instance exited: exit code 7').first().waitFor();
     await page.getByRole('button', { name: 'Restart' }).click();
     await page.locator('.title').getByText('RUNNING').waitFor();
+  });
+
+  it('goes on with the log of an agent that starts anew, and when the service is there again', async () => {
+    const id = await bed.create('anew', 'main.echo');
+    const target = Number(new URL(bed.server.frontendUrl).port);
+    const way = await ForwardedPort.open('127.0.0.1', target);
+    const page = await browser.newPage();
+    await page.goto(`http://127.0.0.1:${way.port}/#/agents/${id}/logs`);
+    const log = page.getByRole('region', { name: 'Log', exact: true });
+    await bed.invoke(id, { say: 'before' });
+    await log.getByText('before').waitFor();
+    await bed.ask('POST', `/api/agent/${id}/restart`);
+    await bed.invoke(id, { say: 'anew' });
+    await log.getByText('anew').waitFor();
+    // The service is away.
+    await way[Symbol.asyncDispose]();
+    await page.getByText('ended, 1 line').waitFor();
+    await page.getByText('not connected').waitFor();
+    await bed.invoke(id, { say: 'while nobody saw it' });
+    await using _again = await ForwardedPort.open('127.0.0.1', target, way.port);
+    await log.getByText('while nobody saw it').waitFor();
+    await page.close();
   });
 
   it('tries a call of a function, and shows where the time went', async () => {

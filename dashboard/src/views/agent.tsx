@@ -85,7 +85,9 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
       return <CallPanel path={pathOf('invokeAgent', { params: { instanceId: id } })} />;
     case 'logs':
       return (
+        // The log of what has ended ends, and the next one goes on with it.
         <LogFollower
+          key={agent.restarts}
           path={`${pathOf('agentLogs', { params: { instanceId: id } })}?tail=1000&follow=true`}
           label="Log"
         />
