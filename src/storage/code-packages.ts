@@ -33,14 +33,23 @@ export type Dropped =
 
 const lockOf = (tenant: string) => `code packages: ${tenant}`;
 
-/** It is uploaded now. Answers the row that there is: an older one of the same content stays, and only counts as used. */
-export async function putCodePackage(transaction: WriteTransaction, row: CodePackageTable): Promise<CodePackageTable> {
+/**
+ * It is uploaded now. Answers the row that there is: an older one of the same content stays, and only counts as used. Null: with it the tenant would
+ * have more than `maxBytes`.
+ */
+export async function putCodePackage(
+  transaction: WriteTransaction,
+  row: CodePackageTable,
+  maxBytes: number,
+): Promise<CodePackageTable | null> {
   await alone(transaction, lockOf(row.tenant));
   const before = await find(transaction, row.tenant, row.sha256);
   if (before !== undefined) {
     await touch(transaction, row.tenant, row.sha256, row.used_at_ms);
     return { ...before };
   }
+  // Of uploads at the same time each found room for itself.
+  if ((await codeBytesOf(transaction, row.tenant)) + row.bytes > maxBytes) return null;
   await transaction.insertInto('code_packages').values(row).execute();
   return row;
 }
@@ -117,8 +126,8 @@ export async function listCodePackages(
     .execute();
 }
 
-export async function codeBytesOf(database: Database, tenant: string): Promise<number> {
-  const { bytes } = await database
+export async function codeBytesOf(queries: Pick<Database, 'selectFrom'>, tenant: string): Promise<number> {
+  const { bytes } = await queries
     .selectFrom('code_packages')
     .select(({ fn }) => fn.sum<number | null>('bytes').as('bytes'))
     .where('tenant', '=', tenant)

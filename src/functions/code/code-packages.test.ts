@@ -138,6 +138,19 @@ test('a tenant has no more bytes than it may; others are not touched by it', asy
   await made.put('other', hashOf('cc'), Readable.from(['cc']), prove);
 });
 
+test.each([false, true])(
+  'uploads at the same moment have no more room than others, where it is shared: %s',
+  async isShared => {
+    const made = await packages({ isShared });
+    const uploads = Array.from({ length: 5 }, (_, at) => put(made, String(at).repeat(900)));
+    const results = await Promise.allSettled(uploads);
+    const refused = results.flatMap(result => (result.status === 'rejected' ? [result.reason] : []));
+    expect(refused).toEqual(Array(3).fill(expect.objectContaining({ code: 'resource_exhausted' })));
+    expect(await made.list(TENANT, '', 10)).toHaveLength(2);
+    expect(await kept()).toHaveLength(isShared ? 0 : 2);
+  },
+);
+
 test('of uploads of one content at the same moment one is kept', async () => {
   const made = await packages();
   await Promise.all(Array.from({ length: 8 }, () => put(made, 'the same')));
