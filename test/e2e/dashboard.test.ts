@@ -406,15 +406,15 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await list.locator('tbody tr:last-child a').waitFor();
     await page.getByLabel('Search').fill('svc@few');
     // In the moment when they are drawn.
-    const seen = await page.evaluate(async () => {
-      const count = document.querySelector('.count') as HTMLElement;
+    const seen = await page.evaluate<number>(`(async () => {
+      const count = document.querySelector('.count');
       while (count.textContent !== '200 of 1001') await new Promise(requestAnimationFrame);
-      const box = document.querySelector('section.table')?.getBoundingClientRect() as DOMRect;
+      const box = document.querySelector('section.table').getBoundingClientRect();
       return [...document.querySelectorAll('section.table tbody a')].filter(link => {
         const { top, bottom } = link.getBoundingClientRect();
         return bottom > box.top && top < box.bottom;
       }).length;
-    });
+    })()`);
     expect(seen).toBeGreaterThan(5);
   });
 
