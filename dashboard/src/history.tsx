@@ -1,28 +1,18 @@
-import { signal } from '@preact/signals';
-import type { FunctionComponent } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { type AnswerOf, call } from './api.ts';
 import type { ChartProps } from './chart.tsx';
+import { lazy } from './lazy.tsx';
 import { sample, useLoaded } from './live.ts';
 import { Failure, Loading, Note } from './parts.tsx';
 
 export type History = AnswerOf<'getMetricsHistory'>;
 type Range = '1h' | '24h';
 
-const Loaded = signal<FunctionComponent<ChartProps> | null>(null);
-
 /** The library comes with the first chart. */
-export function LazyChart(props: ChartProps) {
-  useEffect(() => {
-    if (Loaded.value === null) {
-      void import('./chart.tsx').then(({ default: Chart }) => {
-        Loaded.value = Chart;
-      });
-    }
-  }, []);
-  const Chart = Loaded.value;
-  return Chart === null ? <figure class="chart">{props.title}</figure> : <Chart {...props} />;
-}
+export const LazyChart = lazy<ChartProps>(
+  () => import('./chart.tsx'),
+  ({ title }) => <figure class="chart">{title}</figure>,
+);
 
 /** Reads the history, again with each new point; `of` names an agent or a function, absent: the service. */
 export function useHistory(
@@ -74,7 +64,7 @@ export function CallCharts({ of }: { readonly of: { readonly agent?: string; rea
       <RangeChoice range={range} set={setRange} />
       <Failure text={error} />
       {value === undefined ? (
-        <Loading />
+        <Loading unless={error} />
       ) : (
         <>
           <CallLines history={value} />

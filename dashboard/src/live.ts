@@ -43,6 +43,9 @@ export function onEvents(listener: (event: LiveEvent | null) => void): () => voi
 /** Follows until `signal` aborts; comes back behind the last event when the connection breaks. */
 export async function follow(ends: AbortSignal): Promise<void> {
   let last = '';
+  // Those of another tenant, or of somebody who was logged in before, are not for this one.
+  recent.value = [];
+  sample.value = null;
   while (!ends.aborted) {
     try {
       const headers = { accept: 'text/event-stream', ...(last === '' ? {} : { 'last-event-id': last }) };
@@ -55,7 +58,7 @@ export async function follow(ends: AbortSignal): Promise<void> {
       isLive.value = true;
       let rest = '';
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      for (let chunk = await reader.read(); !chunk.done; chunk = await reader.read()) {
+      for (let chunk = await reader.read(); !chunk.done && !ends.aborted; chunk = await reader.read()) {
         const blocks = (rest + chunk.value).split('\n\n');
         rest = blocks.pop() ?? '';
         last = take(blocks) ?? last;
@@ -63,8 +66,10 @@ export async function follow(ends: AbortSignal): Promise<void> {
     } catch {
       // It is tried again.
     }
+    // Another one follows by now.
+    if (ends.aborted) return;
     isLive.value = false;
-    if (!ends.aborted) await new Promise(resolve => setTimeout(resolve, RETRY_MS));
+    await new Promise(resolve => setTimeout(resolve, RETRY_MS));
   }
 }
 

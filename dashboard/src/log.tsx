@@ -1,32 +1,29 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ask, messageOf } from './api.ts';
+import { onEvents } from './live.ts';
+import { LogLines } from './log-lines.ts';
 import { counted, Failure, Input } from './parts.tsx';
 
-const MAX_LINES = 5000;
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is taken out
-const ESCAPES = /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007]*(\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001a]/g;
-
-/** Adds what comes to lines, a frame at a time; `flush` shows them. */
+/** Takes in what comes, and shows it a frame at a time. */
 function collect(show: (lines: readonly string[]) => void) {
-  let lines: string[] = [];
-  let rest = '';
+  const lines = new LogLines();
   let frame = 0;
   return {
     add(text: string) {
-      const parts = (rest + text).split('\n');
-      rest = parts.pop() ?? '';
-      for (const part of parts) lines.push(part.replace(ESCAPES, ''));
-      if (lines.length > MAX_LINES) lines = lines.slice(-MAX_LINES);
+      lines.add(text);
       frame ||= requestAnimationFrame(() => {
         frame = 0;
-        show(rest === '' ? [...lines] : [...lines, rest.replace(ESCAPES, '')]);
+        show(lines.all);
       });
     },
     end: () => cancelAnimationFrame(frame),
   };
 }
 
-/** A log that goes on: over HTTP, or over a WebSocket. The newest lines are kept; a search shows those that have the text. */
+/**
+ * A log that goes on: over HTTP, or over a WebSocket. The newest lines are kept; a search shows those that have the text. One that has ended is read
+ * anew when the service is there again.
+ */
 export function LogFollower({
   path,
   socket,
@@ -42,7 +39,23 @@ export function LogFollower({
   const [error, setError] = useState('');
   const [follows, setFollows] = useState(true);
   const box = useRef<HTMLElement>(null);
+  const [turn, setTurn] = useState(0);
+  const hasEnded = useRef(false);
+  useEffect(
+    () =>
+      onEvents(event => {
+        if (event === null && hasEnded.current) setTurn(before => before + 1);
+      }),
+    [],
+  );
+  // `turn` reads it anew
   useEffect(() => {
+    hasEnded.current = false;
+    const end = () => {
+      hasEnded.current = true;
+      setState('ended');
+    };
+    setState('connecting');
     const collected = collect(setLines);
     const controller = new AbortController();
     setLines([]);
@@ -51,7 +64,9 @@ export function LogFollower({
       const connection = new WebSocket(socket);
       connection.onopen = () => setState('following');
       connection.onmessage = ({ data }) => collected.add(String(data));
-      connection.onclose = () => setState('ended');
+      connection.onclose = () => {
+        if (!controller.signal.aborted) end();
+      };
       controller.signal.addEventListener('abort', () => connection.close());
     } else if (path !== undefined) {
       void (async () => {
@@ -61,10 +76,10 @@ export function LogFollower({
           const reader = body?.pipeThrough(new TextDecoderStream()).getReader();
           for (let chunk = await reader?.read(); chunk && !chunk.done; chunk = await reader?.read())
             collected.add(chunk.value);
-          setState('ended');
+          end();
         } catch (problem) {
           if (controller.signal.aborted) return;
-          setState('ended');
+          end();
           setError(messageOf(problem));
         }
       })();
@@ -73,7 +88,7 @@ export function LogFollower({
       controller.abort();
       collected.end();
     };
-  }, [path, socket]);
+  }, [path, socket, turn]);
   const shown = search === '' ? lines : lines.filter(line => line.toLowerCase().includes(search.toLowerCase()));
   // New lines are why it scrolls
   useEffect(() => {

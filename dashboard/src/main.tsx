@@ -147,10 +147,7 @@ function Console() {
     void follow(controller.signal);
     return () => controller.abort();
   }, [tenant.value]);
-  const parts = hash.value
-    .replace(/^#\/?/, '')
-    .split('/')
-    .map(part => decodeURIComponent(part));
+  const parts = partsOf(hash.value);
   const now = session.value;
   const path = parts.join('/');
   useEffect(() => {
@@ -198,6 +195,16 @@ function Console() {
       </main>
     </div>
   );
+}
+
+/** What is no encoding stands for itself: people type and cut off addresses. */
+function partsOf(path: string): string[] {
+  const parts = path.replace(/^#\/?/, '').split('/');
+  try {
+    return parts.map(decodeURIComponent);
+  } catch {
+    return parts;
+  }
 }
 
 function isOffered(noun: string): boolean {

@@ -82,10 +82,10 @@ export function Table<T>(props: {
   const [seen, setSeen] = useState(0);
   if (rows.length === 0) return <Note>{empty}</Note>;
   const isLong = rows.length > WINDOWED;
-  const first = isLong ? Math.max(0, seen - OVERSCAN) : 0;
-  const last = isLong
-    ? Math.min(rows.length, first + Math.ceil((box.current?.clientHeight ?? 800) / ROW_PX) + 2 * OVERSCAN)
-    : rows.length;
+  const drawn = isLong ? Math.ceil((box.current?.clientHeight ?? 800) / ROW_PX) + 2 * OVERSCAN : rows.length;
+  // Where the list has become shorter, what was seen may be behind its end.
+  const first = Math.max(0, Math.min(seen - OVERSCAN, rows.length - drawn));
+  const last = Math.min(rows.length, first + drawn);
   const gap = (count: number) =>
     count > 0 ? (
       <tr ref={row => row?.style.setProperty('height', `${count * ROW_PX}px`)}>
@@ -113,7 +113,10 @@ export function Table<T>(props: {
         </thead>
         <tbody>
           {gap(first)}
-          {/* A row of a long table that comes takes the elements of one that goes: to make new ones costs most of a step. */}
+          {/*
+            A row of a long table that comes takes the elements of one that goes: to make new ones costs most of a step. A cell that keeps
+            something of its row (an `Action`) has a key.
+          */}
           {rows.slice(first, last).map((row, index) => (
             <tr key={isLong ? (first + index) % (last - first) : keyOf(row)} aria-rowindex={first + index + 2}>
               {columns.map(column => (

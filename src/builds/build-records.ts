@@ -69,13 +69,19 @@ export class BuildRecords {
     } as const;
     going.record = { ...going.record, ...ended };
     try {
-      const file = this.#facts(id);
-      await writeFile(`${file}.new`, JSON.stringify(going.record), { mode: 0o600 });
-      await rename(`${file}.new`, file);
+      await this.#write(going.record);
     } finally {
       this.#going.delete(id);
       this.#wake(going);
     }
+  }
+
+  /** Its layer is there. A server that died, or a full disk, may have kept its record from being written. */
+  async ready(record: Pick<BuildRecord, 'id' | 'tenant' | 'tool' | 'runtime'>): Promise<void> {
+    if (this.#going.has(record.id) || (await this.#read(record.id))?.status === 'READY') return;
+    const now = Date.now();
+    await appendFile(this.#log(record.id), '', { mode: 0o600 });
+    await this.#write({ ...record, status: 'READY', reason: '', startedAtMs: now, endedAtMs: now });
   }
 
   /** Fails with `not_found`. */
@@ -148,9 +154,19 @@ export class BuildRecords {
     for (const wake of [...waiting]) wake();
   }
 
+  async #write(record: BuildRecord): Promise<void> {
+    const file = this.#facts(record.id);
+    await writeFile(`${file}.new`, JSON.stringify(record), { mode: 0o600 });
+    await rename(`${file}.new`, file);
+  }
+
   async #read(id: string): Promise<BuildRecord | null> {
-    const text = await readFile(this.#facts(id), 'utf8').catch(() => null);
-    return text === null ? null : (JSON.parse(text) as BuildRecord);
+    try {
+      return JSON.parse(await readFile(this.#facts(id), 'utf8')) as BuildRecord;
+    } catch {
+      // It is not there, or a power cut has left nothing in it.
+      return null;
+    }
   }
 
   #log(id: string): string {
@@ -179,6 +195,7 @@ function waitFor(waiting: Set<() => void>, signal: AbortSignal): Promise<void> {
 async function startOfTail(file: string, lines: number): Promise<number> {
   const content = await readFile(file);
   let at = content.length;
-  for (let left = lines; left > 0 && at > 0; left--) at = content.lastIndexOf(0x0a, at - 2) + 1;
+  // Before the first byte there is no line; a negative place would mean one from the end.
+  for (let left = lines; left > 0 && at > 0; left--) at = at === 1 ? 0 : content.lastIndexOf(0x0a, at - 2) + 1;
   return at;
 }

@@ -151,10 +151,11 @@ export class CodeDependencies {
   async begin(subject: CodeSubject): Promise<string | null> {
     const recipe = await this.#unplacedRecipe(subject);
     if (recipe === null) return null;
-    const { key } = recipe;
-    if (!this.#building.has(key) && !(await this.#layers.has(key))) {
+    const { key, tenant, tool } = recipe;
+    if (!this.#building.has(key)) {
+      if (await this.#layers.has(key)) await this.records.ready({ id: key, tenant, tool, runtime: subject.runtime });
       // How it ends is in its record.
-      void this.#begun(recipe, subject.runtime).catch(() => undefined);
+      else void this.#begun(recipe, subject.runtime).catch(() => undefined);
     }
     await this.#building.get(key)?.isOnRecord;
     return key;

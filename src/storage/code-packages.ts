@@ -35,9 +35,13 @@ const lockOf = (tenant: string) => `code packages: ${tenant}`;
 
 /**
  * It is uploaded now. Answers the row that there is: an older one of the same content stays, and only counts as used. One whose bytes were lost
- * names the place where its blob is from now on.
+ * names the place where its blob is from now on. Null: with it the tenant would have more than `maxBytes`.
  */
-export async function putCodePackage(transaction: WriteTransaction, row: CodePackageTable): Promise<CodePackageTable> {
+export async function putCodePackage(
+  transaction: WriteTransaction,
+  row: CodePackageTable,
+  maxBytes: number,
+): Promise<CodePackageTable | null> {
   await alone(transaction, lockOf(row.tenant));
   const before = await find(transaction, row.tenant, row.sha256);
   if (before !== undefined) {
@@ -50,6 +54,8 @@ export async function putCodePackage(transaction: WriteTransaction, row: CodePac
       .execute();
     return { ...before, place };
   }
+  // Of uploads at the same time each found room for itself.
+  if ((await codeBytesOf(transaction, row.tenant)) + row.bytes > maxBytes) return null;
   await transaction.insertInto('code_packages').values(row).execute();
   return row;
 }
@@ -126,8 +132,8 @@ export async function listCodePackages(
     .execute();
 }
 
-export async function codeBytesOf(database: Database, tenant: string): Promise<number> {
-  const { bytes } = await database
+export async function codeBytesOf(queries: Pick<Database, 'selectFrom'>, tenant: string): Promise<number> {
+  const { bytes } = await queries
     .selectFrom('code_packages')
     .select(({ fn }) => fn.sum<number | null>('bytes').as('bytes'))
     .where('tenant', '=', tenant)

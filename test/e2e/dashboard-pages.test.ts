@@ -184,6 +184,21 @@ describe('the login', () => {
     for (const nonsense of [{}, { token, code: 'x' }, { token: 7 }]) expect((await login(nonsense)).status).toBe(400);
   });
 
+  it('says so when no browser would keep the token', async () => {
+    const signed = (chars: number) =>
+      new SignJWT({ role: 'user', groups: 'g'.repeat(chars) })
+        .setProtectedHeader({ alg: 'HS256' })
+        .setSubject('acme')
+        .setExpirationTime('1h')
+        .sign(Buffer.from(SECRET));
+    expect((await login({ token: await signed(2900) })).status).toBe(200);
+    const large = await login({ token: await signed(3000) });
+    expect([large.status, large.headers['set-cookie']]).toEqual([400, undefined]);
+    expect(JSON.parse(large.body.toString()).message).toMatch(
+      /^the token has \d+ characters, and a browser keeps 4087/,
+    );
+  });
+
   it.each([
     ['another origin', { origin: 'http://evil.example' }],
     ['another port of this machine', { origin: 'http://127.0.0.1:1' }],

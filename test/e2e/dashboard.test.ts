@@ -6,6 +6,7 @@ import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { complaintsOf, openBrowser, violationsOf } from '../parts/browser.ts';
 import { cli } from '../parts/cli.ts';
+import { ForwardedPort } from '../parts/forwarded-port.ts';
 import { describeWith } from '../probe.ts';
 import { Bed } from './agents.ts';
 
@@ -44,7 +45,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
   let urn: string;
 
   beforeAll(async () => {
-    bed = await Bed.start({ 'main.py': HANDLERS }, { args: ['--set', 'jobs.maxRunning=1'] });
+    bed = await Bed.start({ 'main.py': HANDLERS }, { args: ['--set', 'jobs.maxRunning=1', '--set', 'clusters=west'] });
     browser = await openBrowser();
     agentId = await bed.create('seen', 'main.echo', {}, { env_vars: { NOTE: MARKUP } });
     await bed.invoke(agentId, { say: MARKUP });
@@ -192,6 +193,84 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(complaints).toEqual([]);
   });
 
+  it('puts the sandbox that is chosen where a create reads it', async () => {
+    await using opened = await open('agents/new');
+    const { page } = opened;
+    await page.getByLabel('Sandbox').selectOption('docker');
+    await page.getByRole('button', { name: 'As YAML or JSON' }).click();
+    const body = JSON.parse(await page.getByLabel('Request').inputValue());
+    expect(body).toMatchObject({ runtime_spec: { sandbox_type: 'docker' } });
+    expect(Object.keys(body)).not.toContain('sandbox_type');
+  });
+
+  it('goes on at an address that is no encoding of anything', async () => {
+    const page = await browser.newPage();
+    const complaints = complaintsOf(page);
+    await page.goto(`${bed.server.frontendUrl}/#/agents/%zz`);
+    await page.getByText('instance not found: %zz').waitFor();
+    await page.evaluate("location.hash = '#/jobs/%'");
+    await page.getByRole('alert').getByText('%').waitFor();
+    await go(page, 'jobs');
+    await page.getByRole('heading', { name: 'Jobs' }).waitFor();
+    expect(complaints).toEqual([]);
+    await page.close();
+  });
+
+  it('says so when a part of it is not there any more', async () => {
+    const page = await browser.newPage();
+    const complaints = complaintsOf(page);
+    await page.route('**/assets/terminal-*', route => route.fulfill({ status: 404, body: 'route not found' }));
+    await page.goto(`${bed.server.frontendUrl}/#/agents/${agentId}/terminal`);
+    await page.getByRole('alert').getByText('Reload the page').waitFor();
+    expect(complaints.filter(each => each.startsWith('uncaught'))).toEqual([]);
+    await page.close();
+  });
+
+  it('shows the events of the tenant that is chosen, each once', async () => {
+    const headers = { tenantId: 'acme' };
+    await bed.ask('POST', '/api/agent', bed.createBody('theirs', 'main.echo'), { headers });
+    await using opened = await open('events');
+    const { page } = opened;
+    const rows = page.getByRole('region', { name: 'Events' }).locator('tbody tr');
+    await rows.first().waitFor();
+    const choose = async (tenant: string) => {
+      await page.getByLabel('Tenant').fill(tenant);
+      await page.getByLabel('Tenant').press('Enter');
+    };
+    await choose('acme');
+    await expect.poll(() => rows.allInnerTexts()).toHaveLength(2);
+    expect(await rows.getByText('e2e/theirs').count()).toBe(2);
+    await choose('default');
+    await rows.getByText('e2e/seen').first().waitFor();
+    expect(await page.getByText('e2e/theirs').count()).toBe(0);
+    expect(await rows.getByText('e2e/seen').count()).toBe(2);
+  });
+
+  it('reserves instances in the cluster of this installation, whatever it is called', async () => {
+    await using opened = await open(views.reserved as string);
+    const { page } = opened;
+    await page.getByLabel('Label').fill('gold');
+    await page.getByLabel('At least').fill('0');
+    await page.getByRole('button', { name: 'Reserve', exact: true }).click();
+    await page.getByRole('cell', { name: 'west' }).waitFor();
+  });
+
+  it('keeps what a button of a long list says beside its own row', async () => {
+    const names = Array.from({ length: 200 }, (_, at) => `secret-${String(at).padStart(3, '0')}`);
+    await Promise.all(names.map(name => bed.ask('PUT', `/api/secrets/${name}`, { value: 'x' })));
+    await using opened = await open('secrets');
+    const { page } = opened;
+    await page.route('**/api/secrets/*', route => route.fulfill({ status: 500, body: '{"message":"no luck"}' }));
+    const list = page.getByRole('region', { name: 'Secrets' });
+    const row = list.locator('tbody tr').filter({ hasText: 'secret-002' });
+    await row.getByRole('button', { name: 'Delete' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+    await row.getByText('no luck').waitFor();
+    await list.evaluate(element => element.scrollTo(0, element.scrollHeight));
+    await list.getByText('secret-199', { exact: true }).waitFor();
+    expect(await page.getByText('no luck').count()).toBe(0);
+  });
+
   it('tells of what happens elsewhere without a reload', async () => {
     await using opened = await open('agents');
     const { page } = opened;
@@ -202,6 +281,28 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByText('instance exited: exit code 7').first().waitFor();
     await page.getByRole('button', { name: 'Restart' }).click();
     await page.locator('.title').getByText('RUNNING').waitFor();
+  });
+
+  it('goes on with the log of an agent that starts anew, and when the service is there again', async () => {
+    const id = await bed.create('anew', 'main.echo');
+    const target = Number(new URL(bed.server.frontendUrl).port);
+    const way = await ForwardedPort.open('127.0.0.1', target);
+    const page = await browser.newPage();
+    await page.goto(`http://127.0.0.1:${way.port}/#/agents/${id}/logs`);
+    const log = page.getByRole('region', { name: 'Log', exact: true });
+    await bed.invoke(id, { say: 'before' });
+    await log.getByText('before').waitFor();
+    await bed.ask('POST', `/api/agent/${id}/restart`);
+    await bed.invoke(id, { say: 'anew' });
+    await log.getByText('anew').waitFor();
+    // The service is away.
+    await way[Symbol.asyncDispose]();
+    await page.getByText('ended, 1 line').waitFor();
+    await page.getByText('not connected').waitFor();
+    await bed.invoke(id, { say: 'while nobody saw it' });
+    await using _again = await ForwardedPort.open('127.0.0.1', target, way.port);
+    await log.getByText('while nobody saw it').waitFor();
+    await page.close();
   });
 
   it('tries a call of a function, and shows where the time went', async () => {
@@ -282,6 +383,39 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     const list = page.getByRole('region', { name: 'Jobs', exact: true });
     await list.evaluate(element => element.scrollTo(0, element.scrollHeight));
     await page.getByRole('link', { name: 'seen', exact: true }).waitFor();
+  });
+
+  it('shows all functions, more than the registry answers at once, and rows of a long list as soon as it is shorter', async () => {
+    const registers = Array.from({ length: 1001 }, (_, at) =>
+      bed.ask(
+        'POST',
+        '/serverless/v1/functions',
+        { name: `0@svc@${at < 200 ? 'few' : 'many'}-${at}`, runtime: bed.runtime, cpu: 300, memory: 128 },
+        { meta: true, headers: { 'x-tenant-id': 'many' } },
+      ),
+    );
+    await Promise.all(registers);
+    await using opened = await open('functions');
+    const { page } = opened;
+    await page.getByLabel('Tenant').fill('many');
+    await page.getByLabel('Tenant').press('Enter');
+    await page.getByText('1001 of 1001').waitFor();
+    const list = page.getByRole('region', { name: 'Functions' });
+    await list.evaluate(element => element.scrollTo(0, element.scrollHeight));
+    // The last row: it has no gap behind it.
+    await list.locator('tbody tr:last-child a').waitFor();
+    await page.getByLabel('Search').fill('svc@few');
+    // In the moment when they are drawn.
+    const seen = await page.evaluate<number>(`(async () => {
+      const count = document.querySelector('.count');
+      while (count.textContent !== '200 of 1001') await new Promise(requestAnimationFrame);
+      const box = document.querySelector('section.table').getBoundingClientRect();
+      return [...document.querySelectorAll('section.table tbody a')].filter(link => {
+        const { top, bottom } = link.getBoundingClientRect();
+        return bottom > box.top && top < box.bottom;
+      }).length;
+    })()`);
+    expect(seen).toBeGreaterThan(5);
   });
 
   it('is used by keyboard alone: to the navigation, a list, one agent and its parts', async () => {

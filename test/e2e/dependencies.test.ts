@@ -310,6 +310,15 @@ describe('dependencies of JavaScript', () => {
       expect((await bed.invoke(String(created.body.instance_id))).body.data).toBe('shared');
       expect(await log).toContain('added 1 package');
       expect((await bed.ask('GET', `/api/builds/${id}`)).body.build).toMatchObject({ status: 'READY' });
+      // npm begins with an empty line.
+      expect(await logOf(id, '?tail=100')).toBe(await log);
+      // As a server leaves it that dies, or whose disk is full, when the layer is there.
+      const record = join(bed.server.dataDir, 'dependencies', 'builds', `${id}.json`);
+      for (const lost of [() => rmSync(record), () => writeFileSync(record, '')]) {
+        lost();
+        expect(await buildsOf()).not.toContainEqual(expect.objectContaining({ id }));
+        expect((await ask()).body.build).toMatchObject({ id, status: 'READY' });
+      }
       expect(index.asked.filter(path => path.includes('shared-1.0.0.tgz'))).toHaveLength(1);
     },
     TIMEOUT_MS,

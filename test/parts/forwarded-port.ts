@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 
-/** A port of an address of this machine that leads to one of its loopback: what pods of a cluster on this machine can reach. */
+/** A port of an address of this machine that leads to one of its loopback: what pods of a cluster on this machine can reach, and what can be cut. */
 export class ForwardedPort implements AsyncDisposable {
   readonly port: number;
   readonly #server: Server;
@@ -13,7 +13,7 @@ export class ForwardedPort implements AsyncDisposable {
     this.port = (server.address() as AddressInfo).port;
   }
 
-  static async open(host: string, targetPort: number): Promise<ForwardedPort> {
+  static async open(host: string, targetPort: number, port = 0): Promise<ForwardedPort> {
     const open = new Set<Socket>();
     const server = createServer(caller => {
       const target = connect(targetPort, '127.0.0.1');
@@ -25,7 +25,7 @@ export class ForwardedPort implements AsyncDisposable {
       caller.once('close', () => target.destroy());
       target.once('close', () => caller.destroy());
     });
-    await once(server.listen(0, host), 'listening');
+    await once(server.listen(port, host), 'listening');
     return new ForwardedPort(server, open);
   }
 

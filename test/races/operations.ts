@@ -232,6 +232,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
       },
       ...{ created_at_ms: NOW_MS, used_at_ms: NOW_MS + random.below(9) },
     },
+    random.pick([9, 1000]),
   ],
   useCodePackage: random => [T, random.pick(CONTENTS), NOW_MS + random.below(9)],
   dropCodePackage: random => [

@@ -32,6 +32,7 @@ const TABLES: { readonly [Name in keyof Tables]?: readonly (keyof Tables[Name] &
   job_packages: ['tenant', 'name', 'node_id'],
   code_packages: ['tenant', 'sha256'],
   code_package_parts: ['blob', 'part'],
+  secrets: ['tenant', 'name'],
 };
 
 /** Every pair of operations, each with itself too. */

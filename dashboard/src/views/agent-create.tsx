@@ -42,7 +42,6 @@ function bodyOf(form: Form): Record<string, unknown> {
     namespace: form.namespace,
     name: form.name,
     ...(form.code === '' ? {} : { mounts: [{ source: form.code, target: CODE, readonly: true }] }),
-    ...(form.sandbox === '' ? {} : { sandbox_type: form.sandbox }),
     ...(variables.length === 0
       ? {}
       : {
@@ -52,6 +51,7 @@ function bodyOf(form: Form): Record<string, unknown> {
         }),
     runtime_spec: {
       runtime: form.runtime,
+      ...(form.sandbox === '' ? {} : { sandbox_type: form.sandbox }),
       ...(form.code === '' ? {} : { codePath: CODE }),
       handler: form.handler,
       cpu: Number(form.cpu),

@@ -1,8 +1,7 @@
-import { signal } from '@preact/signals';
-import type { FunctionComponent } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { call, may, pathOf } from '../api.ts';
 import { CallCharts } from '../history.tsx';
+import { lazy } from '../lazy.tsx';
 import { sample, useLoaded } from '../live.ts';
 import { LogFollower } from '../log.tsx';
 import {
@@ -86,7 +85,9 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
       return <CallPanel path={pathOf('invokeAgent', { params: { instanceId: id } })} />;
     case 'logs':
       return (
+        // The log of what has ended ends, and the next one goes on with it.
         <LogFollower
+          key={agent.restarts}
           path={`${pathOf('agentLogs', { params: { instanceId: id } })}?tail=1000&follow=true`}
           label="Log"
         />
@@ -219,19 +220,10 @@ function Usage({ agent }: { readonly agent: Agent }) {
   );
 }
 
-const Shell = signal<FunctionComponent<{ readonly id: string }> | null>(null);
-
-function LazyShell({ id }: { readonly id: string }) {
-  useEffect(() => {
-    if (Shell.value === null) {
-      void import('../terminal.tsx').then(({ default: loaded }) => {
-        Shell.value = loaded;
-      });
-    }
-  }, []);
-  const Loaded = Shell.value;
-  return Loaded === null ? <Loading /> : <Loaded id={id} />;
-}
+const LazyShell = lazy(
+  () => import('../terminal.tsx'),
+  () => <Loading />,
+);
 
 function Ports({ agent }: { readonly agent: Agent }) {
   const inside = (port: number) => `/serverless/v1/http/?instance=${agent.instance_id}&port=${port}`;

@@ -7,7 +7,7 @@ export type Agent = AnswerOf<'getAgent'>['instance'];
 
 const PAGE = 200;
 
-const AGENTS: ListSource<Agent> = {
+export const AGENTS: ListSource<Agent> = {
   async *all(signal) {
     let cursor: string | undefined;
     do {

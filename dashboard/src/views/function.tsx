@@ -239,6 +239,7 @@ function Reserved({ fn }: { readonly fn: FunctionVersion }) {
             cell: row =>
               may('write') ? (
                 <Action
+                  key={`${row.instanceLabel}/${row.clusterId}`}
                   text="Remove"
                   sure={`Remove the reserved instances of the label “${row.instanceLabel}”?`}
                   work={async () => {
@@ -264,9 +265,8 @@ function Reserved({ fn }: { readonly fn: FunctionVersion }) {
                   body: {
                     ...query,
                     instanceLabel: label,
-                    instanceConfigInfos: [
-                      { clusterId: 'cluster001', minInstance: Number(least), maxInstance: Number(most) },
-                    ],
+                    // Of the first cluster of this installation, whatever it is called.
+                    instanceConfigInfos: [{ minInstance: Number(least), maxInstance: Number(most) }],
                   },
                 });
                 reload();

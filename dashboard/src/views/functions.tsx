@@ -6,12 +6,23 @@ import { Failure, Input, Loading, moment, Note, Table, Title } from '../parts.ts
 /** A version of a function, as far as it is shown. */
 export type FunctionVersion = Extract<AnswerOf<'listFunctions'>, { result: unknown }>['result']['functions'][number];
 
+const PAGE = 1000;
+
+/** All of them, by their URNs: what changes meanwhile moves to the first page, and what was there to the next. */
+async function readAll(signal: AbortSignal): Promise<readonly FunctionVersion[]> {
+  const found = new Map<string, FunctionVersion>();
+  for (let pageIndex = 1; ; pageIndex += 1) {
+    const query = { versionNumber: '$latest', pageIndex, pageSize: PAGE };
+    const answer = await call('listFunctions', { query, signal });
+    const { functions } = (answer as Extract<typeof answer, { result: unknown }>).result;
+    for (const fn of functions) found.set(fn.functionVersionUrn, fn);
+    if (functions.length < PAGE) return [...found.values()];
+  }
+}
+
 export function FunctionsView() {
   const [text, setText] = useState('');
-  const { value, error } = useLoaded('functions', async signal => {
-    const answer = await call('listFunctions', { query: { versionNumber: '$latest' }, signal });
-    return (answer as Extract<typeof answer, { result: unknown }>).result.functions;
-  });
+  const { value, error } = useLoaded('functions', readAll);
   const rows = (value ?? []).filter(fn =>
     `${fn.name} ${fn.runtime} ${fn.kind}`.toLowerCase().includes(text.toLowerCase()),
   );

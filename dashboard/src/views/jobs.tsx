@@ -128,6 +128,7 @@ function Schedules() {
             cell: schedule =>
               may('write') ? (
                 <Action
+                  key={schedule.schedule_id}
                   text="Remove"
                   sure={`Remove the schedule ${schedule.schedule_id}? Jobs that it has submitted stay.`}
                   work={async () => {

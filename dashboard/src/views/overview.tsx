@@ -3,6 +3,7 @@ import { call, session } from '../api.ts';
 import { CallLines, type History, LazyChart, OfNodes, RangeChoice, useHistory } from '../history.tsx';
 import { useLoaded } from '../live.ts';
 import { Failure, Input, Loading, Note, Panel, short, Title } from '../parts.tsx';
+import { AGENTS, type Agent } from './agents.tsx';
 import { EventList } from './events.tsx';
 
 export function OverviewView() {
@@ -26,7 +27,7 @@ function Service() {
     <>
       <Failure text={error} />
       {value === undefined ? (
-        <Loading />
+        <Loading unless={error} />
       ) : (
         <>
           <Tiles history={value} />
@@ -166,11 +167,9 @@ function Own() {
   const { value, error } = useLoaded(
     'own',
     async signal => {
-      const [agents, jobs] = await Promise.all([
-        call('listAgents', { query: { limit: 1000 }, signal }),
-        call('listJobs', { signal }),
-      ]);
-      return { agents: agents.instances, jobs };
+      const agents: Agent[] = [];
+      for await (const some of AGENTS.all(signal)) agents.push(...some);
+      return { agents, jobs: await call('listJobs', { signal }) };
     },
     () => true,
   );

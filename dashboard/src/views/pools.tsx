@@ -36,6 +36,7 @@ export function PoolsView() {
               cell: pool =>
                 may('write') ? (
                   <Action
+                    key={pool.id}
                     text="Delete"
                     sure={`Delete the pool ${pool.id}?`}
                     work={async () => {

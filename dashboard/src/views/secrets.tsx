@@ -33,6 +33,7 @@ export function SecretsView() {
               cell: secret =>
                 may('write') ? (
                   <Action
+                    key={secret.name}
                     text="Delete"
                     sure={`Delete the secret ${secret.name}?`}
                     work={async () => {

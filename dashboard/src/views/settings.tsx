@@ -22,7 +22,7 @@ export function SettingsView() {
       >
         <Failure text={findings.error} />
         {findings.value === undefined ? (
-          <Loading />
+          <Loading unless={findings.error} />
         ) : (
           <Table
             label="Findings"
@@ -52,7 +52,7 @@ export function SettingsView() {
         </div>
         <Failure text={settings.error} />
         {settings.value === undefined ? (
-          <Loading />
+          <Loading unless={settings.error} />
         ) : (
           <Table
             label="Settings"

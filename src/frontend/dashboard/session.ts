@@ -35,6 +35,8 @@ const Link = Type.Object({ code: Type.String(), expires_seconds: Type.Integer() 
 /** As headers can carry it: a token is nothing else. */
 const TOKEN = /^[\w.~+/=-]{1,8192}$/;
 const COOKIE = 'iam_token';
+/** Browsers drop a larger cookie and say nothing; its name counts. */
+const MAX_COOKIE_CHARS = 4096;
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 const tags = ['session'];
 const REFUSED = {
@@ -91,7 +93,7 @@ export function addSessionRoutes(app: FastifyInstance, { auth, version, visibleT
           body: SESSION.describe(),
           response: {
             200: json('Whom the token speaks for.', Session),
-            400: errorDocs('Neither a token nor a code, or both.'),
+            400: errorDocs('Neither a token nor a code, or both; or a token that no cookie can hold.'),
             ...REFUSED,
           },
         },
@@ -105,6 +107,12 @@ export function addSessionRoutes(app: FastifyInstance, { auth, version, visibleT
       const token = sent.token === '' ? codes.use(sent.code) : sent.token.trim();
       if (!TOKEN.test(token)) throw unauthenticated('authentication failed: this is no token');
       const identity = auth.known(token) ?? (await auth.verify(token));
+      const most = MAX_COOKIE_CHARS - COOKIE.length;
+      if (token.length > most) {
+        throw invalidRequest(
+          `the token has ${token.length} characters, and a browser keeps ${most} as a cookie: log in with one that has fewer claims`,
+        );
+      }
       setCookie(request, reply, token, '');
       return shown(identity);
     },

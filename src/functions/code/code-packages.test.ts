@@ -154,6 +154,19 @@ test('one whose bytes were lost counts as not there, and an upload brings them b
   expect(await made.list(TENANT, '', 10)).toHaveLength(2);
 });
 
+test.each([false, true])(
+  'uploads at the same moment have no more room than others, where it is shared: %s',
+  async isShared => {
+    const made = await packages({ isShared });
+    const uploads = Array.from({ length: 5 }, (_, at) => put(made, String(at).repeat(900)));
+    const results = await Promise.allSettled(uploads);
+    const refused = results.flatMap(result => (result.status === 'rejected' ? [result.reason] : []));
+    expect(refused).toEqual(Array(3).fill(expect.objectContaining({ code: 'resource_exhausted' })));
+    expect(await made.list(TENANT, '', 10)).toHaveLength(2);
+    expect(await kept()).toHaveLength(isShared ? 0 : 2);
+  },
+);
+
 test('of uploads of one content at the same moment one is kept', async () => {
   const made = await packages();
   await Promise.all(Array.from({ length: 8 }, () => put(made, 'the same')));

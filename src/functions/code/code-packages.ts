@@ -153,9 +153,11 @@ export class CodePackages implements PackageArchives {
       if (known === null) await this.#assertRoom(tenant, bytes);
       await prove(tenant, sha256, upload).catch(refuseArchive);
       await this.#blobs.put(row.blob, upload, sha256);
-      const kept = await writes.write(putCodePackage, { ...row, bytes, used_at_ms: Date.now() });
-      // Somebody else uploaded it meanwhile.
-      if (kept.blob !== row.blob) await this.#blobs.remove(row);
+      const whole = { ...row, bytes, used_at_ms: Date.now() };
+      const kept = await writes.write(putCodePackage, whole, this.#options.maxTenantBytes);
+      // Somebody else uploaded it meanwhile, or something that takes the room.
+      if (kept?.blob !== row.blob) await this.#blobs.remove(row);
+      if (kept === null) throw this.#noRoom();
       return toPackage(kept);
     } catch (error) {
       if (error instanceof ServiceError) throw error;
@@ -219,8 +221,12 @@ export class CodePackages implements PackageArchives {
 
   async #assertRoom(tenant: string, bytes: number): Promise<void> {
     const { database, maxTenantBytes } = this.#options;
-    if ((await codeBytesOf(database, tenant)) + bytes <= maxTenantBytes) return;
-    throw resourceExhausted(`the code packages of a tenant may have ${maxTenantBytes} bytes together: delete some`, {
+    if ((await codeBytesOf(database, tenant)) + bytes > maxTenantBytes) throw this.#noRoom();
+  }
+
+  #noRoom(): ServiceError {
+    const { maxTenantBytes } = this.#options;
+    return resourceExhausted(`the code packages of a tenant may have ${maxTenantBytes} bytes together: delete some`, {
       retryAfterSeconds: 60,
     });
   }

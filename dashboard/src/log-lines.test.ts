@@ -1,0 +1,41 @@
+import { expect, test } from 'vitest';
+import { LogLines } from './log-lines.ts';
+
+function shown(...texts: readonly string[]): readonly string[] {
+  const lines = new LogLines();
+  for (const text of texts) lines.add(text);
+  return lines.all;
+}
+
+test('lines are put together from what comes, and the last one is shown before it ends', () => {
+  expect(shown('one\ntw', 'o\n\nthr')).toEqual(['one', 'two', '', 'thr']);
+});
+
+test('orders for a terminal are taken out, and the text between them stays', () => {
+  const link = (text: string) => `\u001b]8;;http://a.example/\u001b\\${text}\u001b]8;;\u001b\\`;
+  expect(shown(`${link('one')} and ${link('other')}, \u001b[1;31mred\u001b[0m\u001b]0;title\u0007.\r\n`)).toEqual([
+    'one and other, red.',
+  ]);
+});
+
+test('many orders that do not end are looked at once each', () => {
+  const [line = ''] = shown(`${'\u001b]'.repeat(8000)}\n`);
+  expect(line.length).toBe(16_000);
+  // Each of these would take seconds otherwise.
+  expect(shown(`${'\u001b]'.repeat(8000)}\n`.repeat(200))).toHaveLength(131);
+});
+
+test('text without an end of a line is cut, and only the newest is kept', () => {
+  const lines = new LogLines();
+  for (let at = 0; at < 80; at++) lines.add('word '.repeat(50_000));
+  lines.add('the end');
+  const text = lines.all.join('');
+  expect(text.endsWith('word the end')).toBe(true);
+  expect(text.length).toBeLessThan(2.1 * 1024 * 1024);
+  expect(Math.max(...lines.all.map(({ length }) => length))).toBeLessThanOrEqual(16 * 1024);
+});
+
+test('of many lines the newest are kept', () => {
+  const all = shown(Array.from({ length: 6000 }, (_, at) => `line ${at}\n`).join(''));
+  expect([all.length, all[0], all.at(-1)]).toEqual([5000, 'line 1000', 'line 5999']);
+});
