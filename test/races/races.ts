@@ -19,8 +19,14 @@ interface Result {
   readonly tables: Readonly<Record<string, readonly unknown[]>>;
 }
 
-/** With what orders their rows. */
-const TABLES: { readonly [Name in keyof Tables]?: readonly (keyof Tables[Name] & string)[] } = {
+/** Tables that no operation of a pair is about. */
+type Others = 'address_key' | 'installation' | 'nodes' | 'leases' | 'feed' | 'feed_counter';
+
+/**
+ * What is emptied before each round and compared after it, with what orders its rows. A table that is not here does not compile: what one
+ * round left there would be another beginning of the next one for the race than for the orders.
+ */
+const TABLES: { readonly [Name in Exclude<keyof Tables, Others>]: readonly (keyof Tables[Name] & string)[] } = {
   async_calls: ['id'],
   instances: ['id'],
   functions: ['tenant', 'name', 'version'],
