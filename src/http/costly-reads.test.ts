@@ -4,6 +4,7 @@ import { expect, test, vi } from 'vitest';
 import { deferred } from '../../test/http/deferred.ts';
 import { SPEC, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
+import { notFound } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 
 const AGENT = newInstance(SPEC);
@@ -93,5 +94,39 @@ test('reads that were sent ahead begin in their turn: until then, and when their
     } finally {
       socket.destroy();
     }
+  }
+});
+
+test.each([
+  ['a tree of files', 'files/list?path=/&follow=true'],
+  ['a file', 'files/download?path=/a&follow=true'],
+  ['a whole log', 'logs?follow='],
+])('only a log that is followed counts as one: %s is a scan, whatever stands in its query', async (_, read) => {
+  await using frontend = testFrontend();
+  frontend.instances.put(AGENT);
+  let asked = 0;
+  const leave = deferred();
+  const wait = async () => {
+    asked += 1;
+    await leave.promise;
+    throw notFound('it was let go');
+  };
+  frontend.instances.access = wait;
+  frontend.instances.onLogs = async function* () {
+    yield Buffer.from('a line\n');
+    await wait();
+  };
+  const url = await frontend.listen();
+  const path = `/api/agent/${AGENT.id}/${read}`;
+  const answers: Promise<number>[] = [];
+  try {
+    for (let count = 0; count < LIMITS.openScans.perTenant; count++) {
+      answers.push(fetch(url + path).then(async answer => answer.status));
+    }
+    await vi.waitFor(() => expect(asked).toBe(LIMITS.openScans.perTenant), 20_000);
+    expect((await fetch(url + path)).status).toBe(429);
+  } finally {
+    leave.resolve();
+    await Promise.allSettled(answers);
   }
 });

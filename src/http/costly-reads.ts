@@ -33,7 +33,7 @@ class Slots {
  * answer is 429 with `Retry-After`.
  */
 export function boundCostlyReads(app: FastifyInstance): void {
-  const slots: Readonly<Record<CostlyRead, Slots>> = {
+  const slots: Readonly<Record<Exclude<CostlyRead, 'log'>, Slots>> = {
     scan: new Slots(LIMITS.openScans),
     follow: new Slots(LIMITS.openFollowers),
   };
@@ -54,9 +54,10 @@ export function boundCostlyReads(app: FastifyInstance): void {
   });
 }
 
-function kindOf({ route, query }: FastifyRequest): CostlyRead {
-  const { follow } = query as { readonly follow?: unknown };
-  return follow === undefined || follow === 'false' ? (route.costly ?? 'scan') : 'follow';
+/** As the routes of logs read their query: whatever is not `true` there follows nothing. */
+function kindOf({ route: { costly = 'scan' }, query }: FastifyRequest): Exclude<CostlyRead, 'log'> {
+  if (costly !== 'log') return costly;
+  return (query as { readonly follow?: unknown }).follow === 'true' ? 'follow' : 'scan';
 }
 
 function endOf({ raw, ws }: FastifyRequest & { readonly ws?: boolean }, reply: FastifyReply, onEnd: () => void): void {

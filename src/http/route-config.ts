@@ -20,8 +20,8 @@ export interface RouteDocs {
   readonly response: Readonly<Record<number, object>>;
 }
 
-/** `scan`: a whole log, a long list, a tree of files. `follow`: a log that goes on (with `?follow=true` of such a route). */
-export type CostlyRead = 'scan' | 'follow';
+/** `scan`: a whole log, a long list, a tree of files. `follow`: a log that goes on. `log`: what its query says, the one or with `?follow=true` the other. */
+export type CostlyRead = 'scan' | 'follow' | 'log';
 
 /**
  * Checks a request in the place of the entry's gate: Host, Origin, token. What it lets in is told by a route of its own. Null: there is nothing

@@ -16,7 +16,7 @@ export function addLogsRoute(app: FastifyInstance, instances: AgentInstances): v
 
   app.get<{ Params: { instanceId: string }; Querystring: Sent }>(
     '/api/agent/:instanceId/logs',
-    { config: { access: 'read', longLived: true, costly: 'scan', livesWith: LIVES_WITH_AGENT, docs: AGENT_DOCS.logs } },
+    { config: { access: 'read', longLived: true, costly: 'log', livesWith: LIVES_WITH_AGENT, docs: AGENT_DOCS.logs } },
     async (request, reply) => {
       const { tenant, params } = request;
       const { previous } = readParameters(PREVIOUS_QUERY, request.query);

@@ -60,7 +60,7 @@ export function addBuildRoutes(app: FastifyInstance, { dependencies, executors }
 
   app.get<ById>(
     '/api/builds/:id/logs',
-    { config: { access: 'read', longLived: true, costly: 'scan', livesWith, docs: BUILD_DOCS.logs } },
+    { config: { access: 'read', longLived: true, costly: 'log', livesWith, docs: BUILD_DOCS.logs } },
     async (request, reply) => {
       const { tail, follow } = readParameters<ParametersOf<typeof LOGS_QUERY>>(LOGS_QUERY, request.query);
       const { tenant, params } = request;

@@ -105,7 +105,7 @@ export function addFunctionRoutes(app: FastifyInstance, options: FunctionRoutesO
       config: {
         access: 'read',
         longLived: true,
-        costly: 'scan',
+        costly: 'log',
         livesWith: LIVES_WITH_FUNCTION,
         docs: FUNCTION_DOCS.logs,
       },

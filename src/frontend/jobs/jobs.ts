@@ -7,7 +7,7 @@ import { answerController } from '../../http/caller.ts';
 import type { LivesWith } from '../../http/lives-with.ts';
 import { sendJsonList, sendJsonText } from '../../http/masking.ts';
 import { readRequest } from '../../http/request.ts';
-import type { RouteDocs } from '../../http/route-config.ts';
+import type { CostlyRead, RouteDocs } from '../../http/route-config.ts';
 import type { JobService } from '../../jobs/create-jobs.ts';
 import { onAbort, sharedController } from '../../lib/linked-signal.ts';
 import { LIVES_WITH_JOB, LIVES_WITH_JOB_LOG, LIVES_WITH_WORKER } from '../lives-with.ts';
@@ -25,7 +25,10 @@ export interface JobRoutesOptions extends JobService {
 }
 
 /** Reads of much at once. */
-const COSTLY: ReadonlySet<RouteDocs> = new Set([JOB_DOCS.list, JOB_DOCS.logs]);
+const COSTLY: ReadonlyMap<RouteDocs, CostlyRead> = new Map<RouteDocs, CostlyRead>([
+  [JOB_DOCS.list, 'scan'],
+  [JOB_DOCS.logs, 'log'],
+]);
 
 /** Only a node that runs jobs can begin one, and only the node that runs one, or ran it, can do the rest. All else is in the rows, which every node reads and writes. */
 const OF_NODE: ReadonlyMap<RouteDocs, LivesWith> = new Map<RouteDocs, LivesWith>([
@@ -52,9 +55,10 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
   ) => {
     const handler = handle as RouteHandlerMethod;
     const livesWith = OF_NODE.get(docs);
+    const costly = COSTLY.get(docs);
     const config = {
       access,
-      ...(COSTLY.has(docs) ? ({ costly: 'scan' } as const) : {}),
+      ...(costly === undefined ? {} : { costly }),
       ...(livesWith === undefined ? {} : { livesWith }),
     };
     app.route({ method, url, config: { ...config, docs }, handler });
