@@ -36,10 +36,15 @@ export function settingsInForce(config: Config): SettingInForce[] {
   });
 }
 
-/** Without the name and password of a URL. */
+/** Up to its last `@`, as who reads a URL takes it: a password may have one in it. */
+const USER_OF_URL = /(?<=\b[a-z][a-z0-9+.-]*:\/\/)[^/?#\s]+(?=@)/gi;
+
+/** Without the names and passwords of URLs, wherever they stand. */
 function masked(value: unknown): unknown {
+  if (typeof value === 'string') return value.replace(USER_OF_URL, SECRET);
   if (Array.isArray(value)) return value.map(masked);
-  return typeof value === 'string' ? value.replace(/(?<=^[a-z][a-z0-9+.-]*:\/\/)[^/@]+(?=@)/i, SECRET) : value;
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, masked(inner)]));
 }
 
 function valueAt(config: object, path: string): unknown {
