@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { storedInstance } from '../../test/parts/stored-instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
@@ -69,6 +69,20 @@ describe('a secret', () => {
     const second = await secrets.put('t', 'a', 'two');
     expect(second.createdAtMs).toBe(first.createdAtMs);
     expect(await readBy(secrets, 'a')).toBe('two');
+  });
+
+  test('that is written again at the same moment, or after the clock went back, is answered as it is listed', async () => {
+    const secrets = await secretsWith();
+    const nowMs = Date.now();
+    const clock = vi.spyOn(Date, 'now');
+    try {
+      for (const atMs of [nowMs, nowMs, nowMs - 60_000]) {
+        clock.mockReturnValue(atMs);
+        expect([await secrets.put('t', 'a', VALUE)]).toEqual(await secrets.list('t'));
+      }
+    } finally {
+      clock.mockRestore();
+    }
   });
 
   test.each(['', '.a', '-a', 'a/b', 'a b', 'ä', 'x'.repeat(129)])('cannot be called %j', async name => {
@@ -150,7 +164,21 @@ describe('the key', () => {
     await expect(start).rejects.toMatchObject({ code: 'failed_precondition' });
     await expect(start).rejects.toThrow(`1 with the key ${row?.key_id}`);
     await expect(start).rejects.toThrow('secrets.keyFile');
-    await expect(secretsWith({ keys: null, ownKeyFile: join(directory, 'gone') })).rejects.toThrow('has no key');
+    const ownKeyFile = join(directory, 'gone');
+    const lacksAny = secretsWith({ keys: null, ownKeyFile });
+    await expect(lacksAny).rejects.toThrow(`has no key; put it back at ${ownKeyFile}`);
+  });
+
+  test('of the settings that does not read what the service’s own key wrote: the error says that it belongs beside it', async () => {
+    const ownKeyFile = join(directory, 'secrets.key');
+    await (await secretsWith({ keys: null, ownKeyFile })).put('t', 'a', VALUE);
+    const named = newKey();
+    const start = secretsWith({ keys: [named], ownKeyFile });
+    await expect(start).rejects.toThrow(`put it (one that the service made for itself is at ${ownKeyFile}) on a line`);
+    await expect(start).rejects.not.toThrow('put it back');
+    const own = Buffer.from(await readFile(ownKeyFile, 'utf8'), 'base64');
+    await secretsWith({ keys: [named, new Uint8Array(own)], ownKeyFile });
+    expect(await readBy(await secretsWith({ keys: [named], ownKeyFile }), 'a')).toBe(VALUE);
   });
 
   test('that is lost for good: the service starts when it is told to, and the secret can be set again or deleted', async () => {

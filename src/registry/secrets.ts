@@ -73,7 +73,7 @@ export class Secrets implements SecretSource {
     const used = await secretKeyIds(database);
     const foreign = used.filter(({ keyId }) => this.#keys?.has(keyId) !== true);
     if (foreign.length > 0) {
-      const problem = unreadable(foreign, this.#keys, ownKeyFile);
+      const problem = unreadable(foreign, this.#keys, this.#whereToPut());
       if (!allowUnreadable) throw failedPrecondition(problem);
       log.warn({}, problem);
     }
@@ -97,7 +97,8 @@ export class Secrets implements SecretSource {
     if (written === null) {
       throw resourceExhausted(`there are ${LIMITS.secretsPerTenant} secrets already; delete one first`);
     }
-    return { name, createdAtMs: written.createdAtMs, updatedAtMs: nowMs, isReadable: true };
+    const { createdAtMs, updatedAtMs } = written;
+    return { name, createdAtMs, updatedAtMs, isReadable: true };
   }
 
   async list(tenant: string): Promise<readonly Secret[]> {
@@ -140,6 +141,18 @@ export class Secrets implements SecretSource {
     const rows = await findSecrets(this.#options.database, tenant, names);
     const lacking = names.find(name => !rows.some(row => row.name === name));
     if (lacking !== undefined) throw missing(lacking);
+  }
+
+  /** What to do with a key that is missing. */
+  #whereToPut(): string {
+    const { keys, ownKeyFile } = this.#options;
+    if (keys === null) {
+      return ownKeyFile === null
+        ? 'name it in secrets.keyFile'
+        : `put it back at ${ownKeyFile} or name it in secrets.keyFile`;
+    }
+    const own = ownKeyFile === null ? '' : ` (one that the service made for itself is at ${ownKeyFile})`;
+    return `put it${own} on a line behind the others that secrets.keyFile, secrets.key or secrets.keyCommand gives`;
   }
 
   async #keysToSeal(): Promise<SecretKeys> {
@@ -192,12 +205,10 @@ function notOpened(name: string): ServiceError {
 function unreadable(
   foreign: readonly { readonly keyId: string; readonly count: number }[],
   keys: SecretKeys | null,
-  ownKeyFile: string | null,
+  where: string,
 ): string {
   const what = foreign.map(({ keyId, count }) => `${count} with the key ${keyId}`).join(', ');
   const has = keys === null ? 'has no key' : `has the key ${keys.ids.join(', ')}`;
-  const where =
-    ownKeyFile === null ? 'name it in secrets.keyFile' : `put it back at ${ownKeyFile} or name it in secrets.keyFile`;
   return `secrets in the database cannot be read: they are encrypted, ${what}, and this service ${has}; ${where}, or set secrets.allowUnreadable to start without them`;
 }
 

@@ -27,7 +27,7 @@ export async function putSecret(
   transaction: WriteTransaction,
   row: SecretTable,
   most: number,
-): Promise<{ readonly isNew: boolean; readonly createdAtMs: number } | null> {
+): Promise<{ readonly isNew: boolean; readonly createdAtMs: number; readonly updatedAtMs: number } | null> {
   await alone(transaction, lockOf(row.tenant));
   const before = await find(transaction, row.tenant, row.name);
   if (before !== undefined) {
@@ -40,7 +40,7 @@ export async function putSecret(
       .where('tenant', '=', row.tenant)
       .where('name', '=', row.name)
       .execute();
-    return { isNew: false, createdAtMs: Number(before.created_at_ms) };
+    return { isNew: false, createdAtMs: Number(before.created_at_ms), updatedAtMs: updated_at_ms };
   }
   const { count } = await transaction
     .selectFrom('secrets')
@@ -49,7 +49,7 @@ export async function putSecret(
     .executeTakeFirstOrThrow();
   if (Number(count) >= most) return null;
   await transaction.insertInto('secrets').values(row).execute();
-  return { isNew: true, createdAtMs: row.created_at_ms };
+  return { isNew: true, createdAtMs: row.created_at_ms, updatedAtMs: row.updated_at_ms };
 }
 
 /** Unless something refers to it: a function, an agent, a job that is not over, a schedule. */
