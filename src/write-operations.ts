@@ -15,7 +15,7 @@ import { dropJobPackage, putJobPackage, replacePackagesOfNode, useJobPackage } f
 import { deleteJobSchedule, insertJobSchedule } from './storage/job-schedules.ts';
 import { insertJob, insertScheduledJob } from './storage/job-submits.ts';
 import { claimJob, deleteJob, finishJob, requeueJob, setJobStopReason, stopJob } from './storage/jobs.ts';
-import { dropSecret, putSecret, resealSecret } from './storage/secrets.ts';
+import { dropSecret, lackingSecret, putSecret, resealSecret } from './storage/secrets.ts';
 
 /** Everything that is ever handed to `DurableWrites.write`, by the names under which the thread that writes knows it. */
 export const WRITE_OPERATIONS = {
@@ -46,6 +46,7 @@ export const WRITE_OPERATIONS = {
   putSecret,
   dropSecret,
   resealSecret,
+  lackingSecret,
   claimJob,
   requeueJob,
   finishJob,

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { SecretSource } from '../core/secret.ts';
+import { type SecretSource, secretsOf } from '../core/secret.ts';
 import { CallLimiter } from '../instances/call-limiter.ts';
 import type { DriverSource, InstanceLog } from '../instances/contract.ts';
 import type { Instances, Start } from '../instances/instances.ts';
@@ -314,7 +314,9 @@ export class Agents implements AgentInstances {
     try {
       this.#assertMayStart();
       return await this.#operations.run(id, 'create', async signal => {
-        const follows = rowsFollow?.includes(spec.sandboxType) === true;
+        const secrets = secretsOf(spec.env);
+        // A removal of a secret finds who refers to it by the rows.
+        const follows = secrets.length === 0 && rowsFollow?.includes(spec.sandboxType) === true;
         isTaken = follows
           ? await isAgentTaken(database, spec.tenant, identity)
           : !(await this.#intend(intent, identity));
@@ -322,6 +324,7 @@ export class Agents implements AgentInstances {
         if (isTaken) return undefined;
         if (follows) return await this.#bringUpFirst(intent, start, signal, { identity, over: release });
         release?.();
+        if (secrets.length > 0) await this.#checkSecrets(intent, secrets);
         return await this.#bringUp(intent, start, signal);
       });
     } finally {
@@ -338,6 +341,17 @@ export class Agents implements AgentInstances {
       // Once: many creates fail together. What is there all the same is forgotten by a look at everything.
       await this.#instances.rows.end(intent, 'forgotten', messageOf(error)).catch(() => undefined);
       this.#instances.reconcileSoon();
+      throw error;
+    }
+  }
+
+  /** They may have been removed since their values were read, and before the row was there. Rejects when nothing is left of it. */
+  async #checkSecrets(intent: StoredInstance, names: readonly string[]): Promise<void> {
+    try {
+      await this.#options.secrets?.check(intent.tenant, names);
+    } catch (error) {
+      this.#code.release(intent);
+      await this.#instances.undo(intent, error);
       throw error;
     }
   }

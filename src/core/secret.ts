@@ -22,7 +22,7 @@ export interface SecretSource {
    * cannot be read.
    */
   valuesOf(tenant: string, names: readonly string[]): Promise<ReadonlyMap<string, string>>;
-  /** Fails as `valuesOf` does for what does not exist. Nothing is decrypted. */
+  /** Fails as `valuesOf` does for what does not exist. Else no removal overlooks what refers to them and was written before. Nothing is decrypted. */
   check(tenant: string, names: readonly string[]): Promise<void>;
 }
 

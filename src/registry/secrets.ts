@@ -17,6 +17,7 @@ import type { DurableWrites } from '../storage/durable.ts';
 import {
   dropSecret,
   findSecrets,
+  lackingSecret,
   listSealedWith,
   listSecrets,
   putSecret,
@@ -138,9 +139,8 @@ export class Secrets implements SecretSource {
   }
 
   async check(tenant: string, names: readonly string[]): Promise<void> {
-    const rows = await findSecrets(this.#options.database, tenant, names);
-    const lacking = names.find(name => !rows.some(row => row.name === name));
-    if (lacking !== undefined) throw missing(lacking);
+    const lacking = await this.#options.writes.write(lackingSecret, tenant, names);
+    if (lacking !== null) throw missing(lacking);
   }
 
   /** What to do with a key that is missing. */

@@ -90,13 +90,25 @@ export async function missingSecret(
   variables: Variables,
 ): Promise<{ readonly variable: string; readonly secret: string } | null> {
   const names = secretsOf(variables);
-  if (names.length === 0) return null;
+  const secret = names.length === 0 ? null : await lackingSecret(transaction, tenant, names);
+  if (secret === null) return null;
+  const isIt = (given: string | SecretRef) => typeof given === 'object' && given.secret === secret;
+  const variable = Object.keys(variables).find(name => isIt(variables[name] as string | SecretRef)) as string;
+  return { variable, secret };
+}
+
+/**
+ * The first of these that does not exist once every removal that has begun is over; null: all are there, and a removal that begins later finds
+ * what was written before this and refers to them.
+ */
+export async function lackingSecret(
+  transaction: WriteTransaction,
+  tenant: string,
+  names: readonly string[],
+): Promise<string | null> {
   await alone(transaction, lockOf(tenant));
   const there = new Set((await findSecrets(transaction, tenant, names)).map(({ name }) => name));
-  for (const [variable, given] of Object.entries(variables)) {
-    if (typeof given === 'object' && !there.has(given.secret)) return { variable, secret: given.secret };
-  }
-  return null;
+  return names.find(name => !there.has(name)) ?? null;
 }
 
 type Queries = Pick<Database, 'selectFrom'>;

@@ -259,6 +259,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
     { tenant: T, name: random.pick(SECRETS), key_id: random.pick(KEYS), updated_at_ms: NOW_MS + random.below(3) },
     { key_id: random.pick(KEYS), sealed: new Uint8Array([9]) },
   ],
+  lackingSecret: random => [T, [random.pick(SECRETS), random.pick(SECRETS)]],
   claimJob: random => {
     const sequence = random.pick(JOBS);
     const id = `i-${sequence}-${random.below(3)}`;
