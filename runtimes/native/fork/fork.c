@@ -29,7 +29,8 @@ enum {
     KEPT = 5,
     MOST_OPEN = 4096,
     SYS_CLOSE_RANGE = 436,
-    /* MADV_POPULATE_WRITE */
+    /* MADV_POPULATE_READ, MADV_POPULATE_WRITE */
+    POPULATE_READ = 22,
     POPULATE_WRITE = 23,
 };
 
@@ -220,11 +221,13 @@ static void restart_rseq(void)
     syscall(SYS_rseq, (char *)__builtin_thread_pointer() + __rseq_offset, size, 0, RSEQ_SIGNATURE);
 }
 
-/* Fails for what is not there any more or may not be written to, and everywhere before Linux 5.14: the user's process copies those itself. */
-static void copy_pages(const struct forking *forking)
+/* Fails for what is not there any more or may not be written to, and everywhere before Linux 5.14: the user's process comes to those itself. */
+static void populate(const struct forking *forking)
 {
-    for (size_t index = 0; index < forking->run_count; index++)
-        madvise(forking->runs[index].start, forking->runs[index].size, POPULATE_WRITE);
+    for (size_t index = 0; index < forking->run_count; index++) {
+        const struct run *run = &forking->runs[index];
+        madvise(run->start, run->size, run->is_written ? POPULATE_WRITE : POPULATE_READ);
+    }
 }
 
 /* From the fork to the moment when everything around it is there. What it inherits are the signals of the interpreter, which are the usual ones. */
@@ -244,7 +247,7 @@ static void become_user(const struct forking *forking, int output, int listener,
     bool is_alone = drop_privileges(forking->drops_capabilities, forking->has_no_new_privileges);
     if (!is_alone || (forking->filter_size > 0 && !filter_calls(forking->filter, forking->filter_size)))
         _exit(1);
-    copy_pages(forking);
+    populate(forking);
 }
 
 /* The first process */

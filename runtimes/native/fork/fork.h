@@ -16,10 +16,11 @@ enum { MOST_GROUPS = 3, LONGEST_NAME = 128 };
 /* Which network a worker is in: the host's, one that reaches out, one that does not. */
 enum network { HOST_NETWORK, OWN_NETWORK, NO_NETWORK };
 
-/* Of this process's memory. */
+/* Of this process's memory; whether it will be written to, or only read. */
 struct run {
     void *start;
     size_t size;
+    int is_written;
 };
 
 /* What is the same for every worker. */
@@ -40,7 +41,7 @@ struct forking {
     int drops_capabilities, has_no_new_privileges;
     const void *filter;
     size_t filter_size;
-    /* What the user's process will write to: it has pages of its own there before it is asked for. */
+    /* What the user's process will use: it has it, and pages of its own where it will write, before it is asked for. */
     const struct run *runs;
     size_t run_count;
 };

@@ -147,7 +147,6 @@ static void adopt_directory(void)
     }
     parent = worker->instances;
     name = id->text;
-    tell("taken", id);
 }
 
 /* A program sees the directory of its socket inside, and may put one of its own there. */
@@ -586,15 +585,19 @@ void start_instance(struct worker *told)
     if (is_program)
         give_orders();
     let_go();
-    /* Where its caller has just gone, the user's code may have begun. */
-    if (!answer() && !json_is_true(&request, "survivesCaller"))
-        end_unused();
     /* Nothing of the user's can have come this far in the meantime; the user's process has its own already. */
     enter_limits_namespace();
     must(keep_rights_of_init(sandbox), "capabilities");
     close_to_others();
     must(filter_as_told(facts), "seccomp");
     tie_to_shim();
+    /*
+     * Last: the code loads on another processor meanwhile, which this would wake the service on. Where the caller has just gone, the user's code
+     * may have begun.
+     */
+    if (!answer() && !json_is_true(&request, "survivesCaller"))
+        end_unused();
+    tell("taken", json_get(&request, "instanceId"));
     close(worker->control);
     close(worker->workers);
     close(worker->instances);

@@ -73,6 +73,8 @@ class Control(object):
         #: Taken by whoever has the turns; by the control thread for good.
         self._turns = threading.Lock()
         self._lead_end = 0.0
+        #: Whether its thread is there.
+        self.is_started = False
         self._epoll.register(self._wake_in, select.EPOLLIN)
         self._epoll.register(listener.fileno(), select.EPOLLIN)
 
@@ -98,20 +100,27 @@ class Control(object):
 
     def open(self, secret, lead_seconds=_LEAD_SECONDS):
         """Before anything is served."""
-        self._secret = secret.encode('utf-8')
         # Not earlier: it is the listener of any program that the process may become.
         self._listener.setblocking(False)
         self._lead_end = monotonic() + lead_seconds
+        # Last: the thread may wait for it.
+        self._secret = secret.encode('utf-8')
 
     def start(self):
-        """After `open`. The thread sleeps until `begin` is called, for a moment at most."""
+        """
+        Once. In a process that has the rights of the user: those are each thread's own. May come before `open`, where there is time: a new thread
+        takes turns with the one that loads the code. It sleeps until `begin` is called, after `open` for a moment at most.
+        """
+        self.is_started = True
         # Not of `threading`: nobody waits until it runs, and it is no thread of the user's code, which may count and join those.
         _thread.start_new_thread(self.run, ())
 
     def run(self):
         # Signals are the main thread's.
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
-        self._begun.acquire(True, _LEAD_SECONDS)
+        wait = _LEAD_SECONDS
+        while wait > 0 and not self._begun.acquire(True, wait):
+            wait = _LEAD_SECONDS if self._secret is None else self._lead_end - monotonic()
         self._turns.acquire()
         while True:
             self.serve(max(0, min(self._timers[0][0] - monotonic(), _LONGEST_WAIT_SECONDS)) if self._timers else -1)

@@ -96,7 +96,8 @@ class Runtime(object):
             self.arm()
         process.read_environment()
         self.control.open(secret)
-        self.control.start()
+        if not self.control.is_started:
+            self.control.start()
         if init is None:
             self.control.begin()
         self._first_init = init

@@ -59,7 +59,7 @@ class _Forking(ctypes.Structure):
 class _Run(ctypes.Structure):
     """`struct run`."""
 
-    _fields_ = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+    _fields_ = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t), ("is_written", ctypes.c_int)]
 
 
 class _Order(ctypes.Structure):
@@ -114,8 +114,8 @@ class Forks:
         """What forks need of the table of descriptors."""
         return [held for held in (self._plan.program.fileno(), self._facts, self._own_pid_namespace) if held != -1]
 
-    def copy_early(self, runs):
-        """What user's processes copy before anybody asks for them (`prefault.find`)."""
+    def populate(self, runs):
+        """What user's processes have of their memory before anybody asks for them (`prefault.find`)."""
         self._runs = (_Run * len(runs))(*runs)
         self._forking.runs, self._forking.run_count = ctypes.addressof(self._runs), len(runs)
 
@@ -215,7 +215,7 @@ def live(plan, forks, connection):
     command.reset_signals()
     plan.title.set("rookery: fork server %s" % plan.name)
     if plan.resident is None:
-        forks.copy_early(prefault.find(plan))
+        forks.populate(prefault.find(plan))
     if forks.serve(connection):
         os._exit(0)
 

@@ -1,8 +1,8 @@
-"""Which pages every instance writes to until it has answered its first call: a worker copies them while nobody waits for it (`copy_pages` in
-`runtimes/native/fork/fork.c`), where the instance would else copy each in a fault of its own.
+"""Which pages every instance uses until it has answered its first call: a worker copies those that will be written to, and maps those of files,
+while nobody waits for it (`populate` in `runtimes/native/fork/fork.c`). The instance would else come to each in a fault of its own.
 
 A process with the memory of all workers, a *scout*, lives the life of an instance and is looked at when it has answered. All workers are forks of
-the same process, so what it wrote they write too.
+the same process, so what it wrote they write too. A fork inherits no page of a file that it only reads, so what the scout has there it has read.
 """
 
 import json
@@ -29,7 +29,7 @@ _LIMITS = dict(rehearsal.ORDERS["limits"], maxProcesses=1 << 20)
 
 def find(plan):
     """
-    As (address, bytes), in the process that workers will be forked from. Empty where the kernel does not say, or when something goes wrong: then
+    As (address, bytes, whether it is written to), in the process that workers will be forked from. Empty where the kernel does not say, or when something goes wrong: then
     instances copy for themselves. Leaves no process and no descriptor.
     """
     # The scout is in no sandbox. Without one of these code that runs as the same user could reach into it.
@@ -99,13 +99,20 @@ def _log(error):
 
 
 def runs(pid):
-    """What a process does not share with the one that forked it any more, as [address, bytes]. Fails with OSError where the kernel does not say."""
+    """
+    What a process does not share with the one that forked it any more, and what it has read of programs and libraries, as [address, bytes, whether
+    it was written to]. Fails with OSError where the kernel does not say.
+    """
     found = []
     with open("/proc/%s/maps" % pid) as maps, open("/proc/%s/pagemap" % pid, "rb", 0) as pages:
         for line in maps:
-            place, rights = line.split(None, 2)[:2]
-            if rights[1] != "w" or rights[3] != "p":
+            place, rights, _offset, _device, file = line.split(None, 4)[:5]
+            is_written = rights[1] == "w"
+            # The kernel's own mappings, and those of descriptors, have no file.
+            if rights[3] != "p" or not (is_written or (rights[0] == "r" and not file.startswith("0"))):
                 continue
+            wanted = _IS_PRESENT | _IS_OWN if is_written else _IS_PRESENT | _IS_OF_FILE
+            considered = _IS_PRESENT | _IS_OWN | _IS_OF_FILE if is_written else wanted
             start, end = (int(number, 16) for number in place.split("-"))
             pages.seek(start // _PAGE * _ENTRY.size)
             entries = pages.read((end - start) // _PAGE * _ENTRY.size)
@@ -113,11 +120,11 @@ def runs(pid):
             run = None
             for offset in range(0, len(entries), _ENTRY.size):
                 (entry,) = _ENTRY.unpack_from(entries, offset)
-                if entry & (_IS_PRESENT | _IS_OWN | _IS_OF_FILE) != _IS_PRESENT | _IS_OWN:
+                if entry & considered != wanted:
                     run = None
                     continue
                 if run is None:
-                    run = [start + offset // _ENTRY.size * _PAGE, 0]
+                    run = [start + offset // _ENTRY.size * _PAGE, 0, is_written]
                     found.append(run)
                 run[1] += _PAGE
     return found

@@ -89,6 +89,8 @@ def obey(layers, title, tell=None, is_filtered=True):
                 runtime.discard()
             else:
                 runtime.arm()
+                if becomes_early:
+                    runtime.control.start()
             if channel.recv(1) != GO:
                 os._exit(0)
         if not becomes_early:

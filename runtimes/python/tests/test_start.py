@@ -1,5 +1,7 @@
 """A runtime that is told by its start what INIT will say: who serves whom while the code loads, and afterwards."""
 import os
+import re
+import select
 import shutil
 import signal
 import socket
@@ -38,19 +40,28 @@ class Start(unittest.TestCase):
             if not self.child:
                 try:
                     rookery_runtime.after_fork()
-                    rookery_runtime.prepare(listener).run(SECRET, self.message)
+                    self.run_runtime(rookery_runtime.prepare(listener))
                 finally:
                     os._exit(1)
         self.addCleanup(os.waitpid, self.child, 0)
         self.addCleanup(os.kill, self.child, signal.SIGKILL)
 
-    def connect(self, role, *frames):
-        """Says HELLO and all of these in one write; the connection and the state that HELLO_OK tells."""
+    def run_runtime(self, runtime):
+        """In the child."""
+        runtime.run(SECRET, self.message)
+
+    def say_hello(self, role, *frames):
+        """And all of these in one write."""
         connection = Connection(os.path.join(self.directory, 'runtime.sock'))
         self.addCleanup(connection.close)
         hello = protocol.json_frame(
             protocol.HELLO, 0, {'version': 1, 'secret': SECRET, 'client': 'one', 'role': role})
         connection.socket.sendall(hello + b''.join(frames))
+        return connection
+
+    def connect(self, role, *frames):
+        """The connection and the state that HELLO_OK tells."""
+        connection = self.say_hello(role, *frames)
         answer = connection.receive()
         self.assertEqual(answer.kind, protocol.HELLO_OK)
         return connection, answer.json['state']
@@ -99,6 +110,49 @@ class Start(unittest.TestCase):
         self.assertTrue(stranger.at_end())
         data, _ = self.connect('data', self.init())
         self.assertEqual(data.receive().kind, protocol.INIT_OK)
+
+
+class EarlyThread(Start):
+    """With a control thread that is there before the secret is known."""
+
+    def run_runtime(self, runtime):
+        runtime.arm()
+        runtime.control.start()
+        super(EarlyThread, self).run_runtime(runtime)
+
+
+class WaitingThread(Start):
+    """The same, when it has to wait for the secret for longer than for code that loads."""
+
+    def setUp(self):
+        self.go_in, self.go_out = os.pipe()
+        self.addCleanup(os.close, self.go_in)
+        self.addCleanup(os.close, self.go_out)
+
+    def run_runtime(self, runtime):
+        runtime.arm()
+        runtime.control.start()
+        os.read(self.go_in, 1)
+        super(WaitingThread, self).run_runtime(runtime)
+
+    def start(self, code, **fields):
+        super(WaitingThread, self).start(code, **fields)
+        wait_until(lambda: self.waits() > 5)
+        early = self.say_hello('data')
+        self.assertEqual(select.select([early.socket], [], [], 0)[0], [])
+        before = self.waits()
+        wait_until(lambda: self.waits() > before + 1)
+        self.assertEqual(select.select([early.socket], [], [], 0)[0], [])
+        early.close()
+        os.write(self.go_out, b'g')
+
+    def waits(self):
+        """How often its second thread has slept."""
+        threads = sorted(os.listdir('/proc/%d/task' % self.child), key=int)
+        if len(threads) < 2:
+            return 0
+        with open('/proc/%d/task/%s/status' % (self.child, threads[1])) as status:
+            return int(re.search(r'^voluntary_ctxt_switches:\s*(\d+)', status.read(), re.M).group(1))
 
 
 class Code(unittest.TestCase):

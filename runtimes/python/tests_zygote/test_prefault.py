@@ -17,8 +17,9 @@ COPIES_EARLY = tuple(int(number) for number in re.findall(r'\d+', platform.relea
 FEW, MANY = 100, 3000
 
 
-def pages_of(runs):
-    return {address for start, size in runs for address in range(start, start + size, PAGE)}
+def pages_of(runs, wanted=True):
+    """Those that were written to, or those that were only read."""
+    return {address for start, size, is_written in runs if is_written == wanted for address in range(start, start + size, PAGE)}
 
 
 class Prefault(Forked):
@@ -34,11 +35,12 @@ class Prefault(Forked):
     def test_a_scout_says_what_it_has_written_and_leaves_nothing(self):
         runs = prefault.find(self.plan)
         self.check_it_left_nothing()
-        for start, size in runs:
+        for start, size, _is_written in runs:
             self.assertEqual((start % PAGE, size % PAGE), (0, 0))
-        pages = pages_of(runs)
-        self.assertTrue(FEW < len(pages) < MANY, len(pages))
-        self.assertEqual(sum(size for _start, size in runs), len(pages) * PAGE)
+        for is_written in (True, False):
+            pages = pages_of(runs, is_written)
+            self.assertTrue(FEW < len(pages) < MANY, len(pages))
+            self.assertEqual(sum(run[1] for run in runs if run[2] == is_written), len(pages) * PAGE)
 
     def test_without_a_scout_there_is_nothing_to_copy(self):
         self.assertEqual(prefault.find(self.changed(root_identity=None)), [])
@@ -64,20 +66,22 @@ class Prefault(Forked):
     def test_where_code_of_the_same_user_could_reach_into_it_there_is_no_scout(self):
         self.assertEqual(prefault.find(self.changed('pid', 'user', 'user_limits')), [])
 
-    @unittest.skipUnless(COPIES_EARLY, 'this kernel cannot copy pages before they are written to')
-    def test_a_worker_has_pages_of_its_own_there_and_bears_with_what_is_not_there(self):
-        pages = pages_of(prefault.find(self.plan))
+    @unittest.skipUnless(COPIES_EARLY, 'this kernel cannot bring pages before they are used')
+    def test_a_worker_has_them_there_and_bears_with_what_is_not_there(self):
+        found = prefault.find(self.plan)
 
-        def missing(runs):
+        def missing(runs, is_written):
             forks = self.make_forks()
-            forks.copy_early(runs)
+            forks.populate(runs)
             self.fork(forks, self.tell(lambda: prefault.runs('self'))).ready()
-            return len(pages - pages_of(self.heard()))
+            return len(pages_of(found, is_written) - pages_of(self.heard(), is_written))
 
-        late = missing([])
-        early = missing([(PAGE, PAGE)] + sorted((page, PAGE) for page in pages))
-        self.assertLess(early, len(pages) // 10)
-        self.assertLess(early, late // 2)
+        for is_written in (True, False):
+            pages = sorted(pages_of(found, is_written))
+            late = missing([], is_written)
+            early = missing([(PAGE, PAGE, is_written)] + [(page, PAGE, is_written) for page in pages], is_written)
+            self.assertLess(early, len(pages) // 10)
+            self.assertLess(early, late // 2)
 
 
 if __name__ == '__main__':

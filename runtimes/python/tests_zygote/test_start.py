@@ -73,6 +73,12 @@ class Answers(Starting):
         self.end()
         self.assertEqual(os.listdir(os.path.dirname(self.directory)), [])
 
+    def test_one_that_cannot_give_up_its_rights_is_refused_and_not_started(self):
+        self.begin(filter='00' * 8)
+        self.assertEqual(self.refused(), 'the sandbox cannot be started: seccomp: Invalid argument')
+        self.end()
+        self.assertEqual(os.listdir(os.path.dirname(self.directory)), [])
+
     def test_a_worker_that_nobody_wants_leaves_nothing(self):
         self.begin()
         self.control.close()
