@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "deployed.h"
@@ -80,13 +81,25 @@ static bool unlink_all(int directory)
     return is_empty;
 }
 
+/* In a directory of the user's, to which this process may have no right any more. */
+static bool unlink_sockets(void)
+{
+    struct stat about;
+    if (fstat(worker->sockets, &about) < 0)
+        return false;
+    int own = (int)syscall(SYS_setfsuid, about.st_uid);
+    bool is_empty = unlink_all(worker->sockets);
+    syscall(SYS_setfsuid, own);
+    return is_empty;
+}
+
 /*
  * Where the user's program has begun and has put directories beside its socket, all of it stays: the service finds the directory as that of a
  * sandbox which has ended, with its groups, and removes both.
  */
 static void remove_directory(void)
 {
-    bool is_empty = worker->sockets < 0 || (unlink_all(worker->sockets) && unlinkat(sandbox->directory, SOCKETS_NAME, AT_REMOVEDIR) == 0);
+    bool is_empty = worker->sockets < 0 || (unlink_sockets() && unlinkat(sandbox->directory, SOCKETS_NAME, AT_REMOVEDIR) == 0);
     if (is_empty && unlink_all(sandbox->directory))
         unlinkat(parent, name, AT_REMOVEDIR);
 }

@@ -188,6 +188,16 @@ class Workers(Forked):
         # The end stands with the state, and where nobody listens any more there are no sockets.
         self.wait_for(lambda: os.listdir(os.path.join(self.plan.instances, 'one')) == ['state.json'], 'files are left')
 
+    def test_one_whose_caller_goes_at_the_last_moment_is_undone(self):
+        for user, command in (('', {'kind': 'python', 'version': '3'}), ('54321', {'kind': 'exec', 'argv': ['/bin/sleep', '60']})):
+            worker = self.fork(self.make_forks())
+            worker.ready()
+            with worker.hand_over() as connection:
+                # It does not look as if it had gone, and hears no answer.
+                connection.shutdown(socket.SHUT_RD)
+                frames.write_message(connection, request(user=user, command=command))
+                self.assertIsNone(worker.hear())
+            self.assertEqual(os.listdir(self.plan.instances), [])
 
     def test_the_limits_of_its_groups_are_written_in_the_order_in_which_the_kernel_takes_them(self):
         worker = self.fork(self.make_forks())
