@@ -363,14 +363,16 @@ describe('the process driver', { timeout: 120_000 }, () => {
           '$1$2\n$1if not hasattr(self, "killed"): os.kill(process.descendants(one.pid)[0], signal.SIGSTOP)',
         )
         .replace(
-          /^( *)(one\.instance = message\["taken"\])$/m,
+          /^( *)(hand_over\(chosen\.control, .*\))$/m,
           [
             '$1$2',
             '$1if not hasattr(self, "killed"):',
-            '$1    self.killed = one.pid',
-            '$1    os.kill(one.pid, signal.SIGKILL)',
+            '$1    while chosen.pid is None: self._hear_worker(chosen)',
+            '$1    while not os.listdir(self._plan.instances): pass',
+            '$1    self.killed = chosen.pid',
+            '$1    os.kill(chosen.pid, signal.SIGKILL)',
             '$1    for each in self._workers.values():',
-            '$1        if each is not one and each.pid is not None: os.kill(process.descendants(each.pid)[0], signal.SIGCONT)',
+            '$1        if each is not chosen and each.pid is not None: os.kill(process.descendants(each.pid)[0], signal.SIGCONT)',
           ].join('\n'),
         );
     await withKilled('zygote.py', hold, async own => {
