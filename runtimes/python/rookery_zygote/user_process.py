@@ -89,7 +89,8 @@ def obey(layers, title, tell=None, is_filtered=True):
                 runtime.discard()
             else:
                 runtime.arm()
-                if becomes_early:
+                # Rights and filter are each thread's own: it begins with those that code shall have.
+                if becomes_early and is_filtered:
                     runtime.control.start()
             if channel.recv(1) != GO:
                 os._exit(0)
