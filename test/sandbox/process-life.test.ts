@@ -159,8 +159,9 @@ describe('the process driver', { timeout: 120_000 }, () => {
     const next = own.driver();
     await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
     await next.close();
-    const left = readdirSync(join(own.dataDir, 'run')).sort();
-    expect(left).toEqual(['instances', 'root', 'spares']);
+    const left = ['instances', 'root', 'spares'];
+    // Waited for with a bound, which a busy machine can pass.
+    await expect.poll(() => readdirSync(join(own.dataDir, 'run')).sort(), { timeout: WAIT_MS }).toEqual(left);
     for (const name of left) expect(readdirSync(join(own.dataDir, 'run', name))).toEqual([]);
     await own.dispose();
   });
