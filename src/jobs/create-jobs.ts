@@ -193,7 +193,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     own,
     logs,
     bounds,
-    ...(options.secrets && { secrets: options.secrets }),
+    keepsSecrets: options.secrets !== undefined,
   });
   const schedules = new JobSchedules({ database, writes, node, jobs, maxPerTenant: MAX_SCHEDULES_PER_TENANT, log });
   const housekeeping = new Housekeeping({

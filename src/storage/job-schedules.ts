@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 import type { Database, Tables, WriteTransaction } from './database.ts';
+import { type LackingSecret, lackingSecret } from './secrets.ts';
 
 /** Row of `job_schedules`. */
 export interface JobScheduleTable {
@@ -19,14 +20,20 @@ export interface JobScheduleTable {
 
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'selectFrom' | 'deleteFrom'>;
 
-/** False, and nothing written, when the tenant has one of this id. */
-export async function insertJobSchedule(transaction: WriteTransaction, row: JobScheduleTable): Promise<boolean> {
+/** `secrets`: those that its jobs name. `known`: the tenant has one of this id. Then nothing is written. */
+export async function insertJobSchedule(
+  transaction: WriteTransaction,
+  row: JobScheduleTable,
+  secrets: readonly string[],
+): Promise<'inserted' | 'known' | LackingSecret> {
+  const lacking = await lackingSecret(transaction, row.tenant, secrets);
+  if (lacking !== null) return { lacking };
   const { numInsertedOrUpdatedRows } = await transaction
     .insertInto('job_schedules')
     .values(row)
     .onConflict(conflict => conflict.doNothing())
     .executeTakeFirst();
-  return numInsertedOrUpdatedRows === 1n;
+  return numInsertedOrUpdatedRows === 1n ? 'inserted' : 'known';
 }
 
 export async function findJobSchedule(
