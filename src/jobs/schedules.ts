@@ -109,13 +109,11 @@ export class JobSchedules {
   async create(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
     const nowMs = Date.now();
     const row = { tenant, ...schedule, created_at_ms: nowMs, decided_until_ms: nowMs };
-    const { database, writes, jobs, maxPerTenant } = this.#options;
-    if ((await listJobSchedules(database, tenant)).length >= maxPerTenant) {
-      throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
-    }
+    const { writes, jobs, maxPerTenant } = this.#options;
     const secrets = secretsOf(readJobSubmission(JSON.parse(row.submission), 'job').spec.runtimeEnv.envVars);
     jobs.assertMayName(secrets);
-    const written = await writes.write(insertJobSchedule, row, secrets);
+    const written = await writes.write(insertJobSchedule, row, secrets, maxPerTenant);
+    if (written === 'full') throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
     if (typeof written !== 'string') throw noSecret(written);
     if (written === 'known') throw alreadyExists(`Schedule ${row.id} already exists`);
     this.#run(row);

@@ -1,4 +1,5 @@
 import type { Kysely } from 'kysely';
+import { alone } from './alone.ts';
 import type { Database, Tables, WriteTransaction } from './database.ts';
 import { type LackingSecret, lackingSecret } from './secrets.ts';
 
@@ -20,12 +21,15 @@ export interface JobScheduleTable {
 
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'selectFrom' | 'deleteFrom'>;
 
-/** `secrets`: those that its jobs name. `known`: the tenant has one of this id. Then nothing is written. */
+/** `secrets`: those that its jobs name. `full`: the tenant has `most` already; `known`: it has one of this id. Then nothing is written. */
 export async function insertJobSchedule(
   transaction: WriteTransaction,
   row: JobScheduleTable,
   secrets: readonly string[],
-): Promise<'inserted' | 'known' | LackingSecret> {
+  most: number,
+): Promise<'inserted' | 'full' | 'known' | LackingSecret> {
+  await alone(transaction, `job schedules: ${row.tenant}`);
+  if ((await countJobSchedules(transaction, row.tenant)) >= most) return 'full';
   const lacking = await lackingSecret(transaction, row.tenant, secrets);
   if (lacking !== null) return { lacking };
   const { numInsertedOrUpdatedRows } = await transaction
@@ -60,6 +64,15 @@ export async function listJobScheduleKeys(
   database: Database,
 ): Promise<readonly Pick<JobScheduleTable, 'tenant' | 'id' | 'created_at_ms'>[]> {
   return await database.selectFrom('job_schedules').select(['tenant', 'id', 'created_at_ms']).execute();
+}
+
+async function countJobSchedules(queries: Queries, tenant: string): Promise<number> {
+  const { count } = await queries
+    .selectFrom('job_schedules')
+    .select(({ fn }) => fn.countAll<number>().as('count'))
+    .where('tenant', '=', tenant)
+    .executeTakeFirstOrThrow();
+  return Number(count);
 }
 
 /** False when there was none. */

@@ -4,6 +4,7 @@ import { describeWith, type Part } from '../../test/probe.ts';
 import { readJobSubmission } from '../core/job.ts';
 import { type Database, openDatabase } from './database.ts';
 import { type DurableWrites, openDurableWrites } from './durable.ts';
+import { putJobPackage } from './job-packages.ts';
 import { insertJobSchedule } from './job-schedules.ts';
 import { insertJob, insertScheduledJob, type JobDraft } from './job-submits.ts';
 import { dropSecret, putSecret } from './secrets.ts';
@@ -68,7 +69,7 @@ for (const [name, parts, open] of KINDS) {
       const { writes } = stores;
       const schedule = { tenant: T, id: 'a_b', cron: '* * * * *', timezone: 'UTC', overlap: 'skip' } as const;
       const rest = { submission: '{}', created_at_ms: 1, decided_until_ms: 1 };
-      await writes.write(insertJobSchedule, { ...schedule, ...rest }, []);
+      await writes.write(insertJobSchedule, { ...schedule, ...rest }, [], 10);
       const submit = (atMs: number, id: string) => {
         const moment = { scheduleId: 'a_b', createdAtMs: 1, atMs, unlessOpen: 'a_b-' };
         return writes.write(insertScheduledJob, null, moment, draftOf(id), '', BOUNDS);
@@ -104,7 +105,7 @@ for (const [name, parts, open] of KINDS) {
           if (kind === 'job') return await writes.write(insertJob, withSecret(draftOf(id)), '', BOUNDS);
           const schedule = { tenant: T, id, cron: '* * * * *', timezone: 'UTC', overlap: 'skip' } as const;
           const rest = { submission: '{"KEY":{"secret":"s"}}', created_at_ms: 1, decided_until_ms: 1 };
-          return await writes.write(insertJobSchedule, { ...schedule, ...rest }, ['s']);
+          return await writes.write(insertJobSchedule, { ...schedule, ...rest }, ['s'], 10);
         };
         for (let round = 0; round < 20; round++) {
           await writes.write(putSecret, secret, 10);
@@ -116,6 +117,29 @@ for (const [name, parts, open] of KINDS) {
         }
       },
     );
+
+    test('of schedules that are made at the same moment a tenant gets no more than it may have', async () => {
+      const { writes } = stores;
+      await stores.database.deleteFrom('job_schedules').execute();
+      const schedule = { tenant: T, cron: '* * * * *', timezone: 'UTC', overlap: 'skip' } as const;
+      const row = { ...schedule, submission: '{}', created_at_ms: 1, decided_until_ms: 1 };
+      const insert = (id: string) => writes.write(insertJobSchedule, { ...row, id }, [], 3);
+      const written = await Promise.all(['a', 'b', 'c', 'd', 'e', 'f'].map(insert));
+      expect(written.toSorted()).toEqual([...Array(3).fill('full'), ...Array(3).fill('inserted')]);
+      expect(await stores.database.selectFrom('job_schedules').select('id').execute()).toHaveLength(3);
+    });
+
+    test('of packages that are uploaded at the same moment a tenant gets no more than it may have', async () => {
+      const row = { tenant: T, node_id: '', node_epoch: 0, bytes: 1, sha256: '', used_at_ms: 1 };
+      const put = (name: string, object = name) => stores.writes.write(putJobPackage, { ...row, name, object }, 3);
+      const written = await Promise.all(['a', 'b', 'c', 'd', 'e', 'f'].map(name => put(name)));
+      expect(written.filter(before => before === null)).toHaveLength(3);
+      const kept = await stores.database.selectFrom('job_packages').select('name').execute();
+      expect(kept).toHaveLength(3);
+      // One that is there already needs no room.
+      const { name } = kept[0] as { readonly name: string };
+      expect(await put(name, 'newer')).toBe(name);
+    });
 
     test('a submit that is repeated is known, also when its secret is gone', async () => {
       const { writes } = stores;

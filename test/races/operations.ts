@@ -197,6 +197,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
         ...{ created_at_ms: NOW_MS, decided_until_ms: NOW_MS },
       },
       secrets,
+      random.pick([1, 10]),
     ];
   },
   deleteJobSchedule: random => [T, random.pick(SCHEDULES)],
@@ -219,7 +220,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
   takeFreeJob: random => [random.pick(JOBS), { nodeId: random.pick(NODES), epoch: 1 }],
   failJobsOfNode: random => [random.pick(NODES), random.pick([1, 2]), 'It was lost.', NOW_MS],
   markLogStored: random => [random.pick(JOBS)],
-  putJobPackage: random => [packageOf(random)],
+  putJobPackage: random => [packageOf(random), random.pick([1, 10])],
   useJobPackage: random => [T, random.pick(PACKAGES), NOW_MS + random.below(9)],
   dropJobPackage: random => [placeOf(random), NOW_MS + random.below(9)],
   replacePackagesOfNode: random => {

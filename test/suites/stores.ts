@@ -128,6 +128,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
             decided_until_ms: 1,
           },
           [],
+          100,
         );
       }
       const listed = (await listJobSchedules(opened.database, 't')).map(({ id }) => id);
@@ -245,8 +246,8 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
         created_at_ms: 1,
         decided_until_ms: 1,
       } as const;
-      expect(await opened.writes.write(insertJobSchedule, row, [])).toBe('inserted');
-      expect(await opened.writes.write(insertJobSchedule, row, [])).toBe('known');
+      expect(await opened.writes.write(insertJobSchedule, row, [], 10)).toBe('inserted');
+      expect(await opened.writes.write(insertJobSchedule, row, [], 10)).toBe('known');
       expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(true);
       expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(false);
     });
