@@ -119,8 +119,8 @@ export class Layers {
   }
 
   /**
-   * The directory on the host, made when it is not there. Fails with `failed_precondition` when it cannot be made. Whoever asks holds it before,
-   * and as long as it uses it.
+   * The directory on the host, made when it is not there. Fails with `failed_precondition` when it cannot be made, and as `output` does, which
+   * is nobody else's failure. Whoever asks holds it before, and as long as it uses it.
    */
   async get(recipe: Recipe, output: BuildOutput): Promise<string> {
     if (!(await this.has(recipe.key))) await this.#built(recipe, output);
@@ -176,19 +176,21 @@ export class Layers {
       build = { done, listeners, said };
       this.#builds.set(key, build);
     }
-    // One call of `output` at a time: what was said before, then what comes.
+    // One call of `output` at a time: what was said before, then what comes. The build goes on without one that fails.
     let writing = Promise.resolve();
     const write: BuildOutput = text => {
       writing = writing.then(() => output(text));
       return writing;
     };
+    const { done, listeners } = build;
+    const listen: BuildOutput = text => write(text).catch(() => void listeners.delete(listen));
     const before = Buffer.concat(build.said);
-    build.listeners.add(write);
-    if (before.length > 0) await write(before);
+    listeners.add(listen);
+    if (before.length > 0) await listen(before);
     try {
-      await build.done;
+      await done;
     } finally {
-      build.listeners.delete(write);
+      listeners.delete(listen);
       await writing;
     }
   }
