@@ -65,7 +65,7 @@ const layer = () => join(root, 'layers', RECIPE.key);
 /** The command of the build that goes on has made a file, and ends. */
 async function install(): Promise<void> {
   await vi.waitFor(() => expect(driver.runningIds).toHaveLength(1));
-  const [{ instanceId, platformMounts = [] }] = driver.starts as [(typeof driver.starts)[number]];
+  const { instanceId, platformMounts = [] } = driver.starts.at(-1) as (typeof driver.starts)[number];
   writeFileSync(join(platformMounts[0]?.source ?? '', 'file'), 'content');
   driver.kill(instanceId, { code: 0, signal: null });
 }
@@ -88,6 +88,26 @@ test('who cannot take what a build says fails alone, and the others have the lay
   ]);
   expect(heard.join('')).toBe('installing\ninstalled\n');
   expect(existsSync(join(layer(), 'file'))).toBe(true);
+});
+
+test('a layer is there once all of it is on the disk, and not when that fails', async () => {
+  const seen: boolean[] = [];
+  let fault: Error | undefined = new Error('EIO');
+  const flush = async (path: string) => {
+    seen.push(existsSync(join(path, 'file')), existsSync(layer()));
+    if (fault !== undefined) throw fault;
+  };
+  layers = new Layers({ ...options, flush });
+  const failing = layers.get(RECIPE, async () => undefined);
+  const failed = expect(failing).rejects.toMatchObject({ code: 'unavailable', cause: fault });
+  await install();
+  await failed;
+  expect(existsSync(layer())).toBe(false);
+  fault = undefined;
+  const made = layers.get(RECIPE, async () => undefined);
+  await install();
+  expect(await made).toBe(layer());
+  expect(seen).toEqual([true, false, true, false]);
 });
 
 test('who waits for dependencies has them, whatever becomes of the record of their build', async () => {

@@ -99,7 +99,7 @@ export class PackagePlaces {
       const content = await store.get(row.object);
       if (content === null) continue;
       try {
-        await pipeline(content, checked(row), createWriteStream(file, { flags: 'wx', mode: 0o600 }));
+        await pipeline(content, checked(row), createWriteStream(file, { flags: 'wx', mode: 0o600, flush: true }));
         return true;
       } catch (error) {
         await rm(file, { force: true });

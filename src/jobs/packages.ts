@@ -6,6 +6,7 @@ import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { invalidRequest, notFound, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
 import { isPackageName } from '../core/runtime-env.ts';
+import { flushDirectory } from '../lib/flush.ts';
 import type { Removals } from '../lib/removals.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
 import type { JobNode } from './cluster.ts';
@@ -132,6 +133,7 @@ export class Packages {
       if (isTooLarge()) throw this.tooLarge();
       const { size: bytes } = await stat(upload);
       await this.#place(upload, path);
+      await flushDirectory(directory);
       if ((await places?.uploaded({ tenant, name, path, bytes }, sha256())) === false) {
         await rm(path, { force: true });
         throw this.#tooMany();
