@@ -206,18 +206,23 @@ export class CodeDependencies {
 
   async #build(recipe: Recipe, isOnRecord: Promise<void>): Promise<void> {
     const { key: id } = recipe;
+    const unwritten = new Set<string>();
+    // Who waits for the layer needs no record of its making.
+    const lost = (error: unknown) => void unwritten.add(messageOf(error));
     this.#layers.hold(id);
     try {
       await isOnRecord;
-      await this.#layers.get(recipe, text => this.records.say(id, text));
-      await this.records.end(id, null);
+      await this.#layers.get(recipe, text => this.records.say(id, text).catch(lost));
+      await this.records.end(id, null).catch(lost);
     } catch (error) {
       const known = error instanceof ServiceError && error.code === 'failed_precondition';
       const reason = `the dependencies could not be installed: ${messageOf(error)}`;
-      await this.records.end(id, known ? reason : 'the build broke off');
+      await this.records.end(id, known ? reason : 'the build broke off').catch(lost);
       throw known ? failedPrecondition(`${reason}\n(the whole log: build ${id})`) : error;
     } finally {
       this.#layers.release(id);
+      const [reason] = unwritten;
+      if (reason !== undefined) this.#options.log.warn({ build: id, reason }, 'the log of a build is not whole');
     }
   }
 

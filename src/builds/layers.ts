@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { renameSync } from 'node:fs';
 import { mkdir, readdir, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { failedPrecondition, ServiceError } from '../core/error.ts';
+import { failedPrecondition, ServiceError, unavailable } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { Command } from '../instances/command.ts';
@@ -11,6 +11,7 @@ import type { Ledger } from '../instances/ledger.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import { execFile } from '../lib/child-process.ts';
 import { withDeadline } from '../lib/deadline.ts';
+import { flushDirectory, flushFileSystem } from '../lib/flush.ts';
 import { sharedController } from '../lib/linked-signal.ts';
 import { newSecret } from '../lib/new-secret.ts';
 import type { Removals } from '../lib/removals.ts';
@@ -58,6 +59,8 @@ export interface LayersOptions {
   readonly maxUnusedBytes: number | null;
   /** Where what stands at `source` on the host, and is mounted at `target`, is found inside. Without mounts: where it is. */
   readonly inside: (source: string, target: string) => string;
+  /** Tests bring their own. */
+  readonly flush?: (path: string) => Promise<void>;
 }
 
 /** Takes what a build says, in order. */
@@ -119,8 +122,8 @@ export class Layers {
   }
 
   /**
-   * The directory on the host, made when it is not there. Fails with `failed_precondition` when it cannot be made. Whoever asks holds it before,
-   * and as long as it uses it.
+   * The directory on the host, made when it is not there. Fails with `failed_precondition` when it cannot be made, and as `output` does, which
+   * is nobody else's failure. Whoever asks holds it before, and as long as it uses it.
    */
   async get(recipe: Recipe, output: BuildOutput): Promise<string> {
     if (!(await this.has(recipe.key))) await this.#built(recipe, output);
@@ -176,19 +179,21 @@ export class Layers {
       build = { done, listeners, said };
       this.#builds.set(key, build);
     }
-    // One call of `output` at a time: what was said before, then what comes.
+    // One call of `output` at a time: what was said before, then what comes. The build goes on without one that fails.
     let writing = Promise.resolve();
     const write: BuildOutput = text => {
       writing = writing.then(() => output(text));
       return writing;
     };
+    const { done, listeners } = build;
+    const listen: BuildOutput = text => write(text).catch(() => void listeners.delete(listen));
     const before = Buffer.concat(build.said);
-    build.listeners.add(write);
-    if (before.length > 0) await write(before);
+    listeners.add(listen);
+    if (before.length > 0) await listen(before);
     try {
-      await build.done;
+      await done;
     } finally {
-      build.listeners.delete(write);
+      listeners.delete(listen);
       await writing;
     }
   }
@@ -225,7 +230,7 @@ export class Layers {
         await instances.remove(command);
       }
       await this.#assertSize(layer);
-      await rename(layer, this.pathOf(recipe.key));
+      await this.#keep(layer, recipe.key);
     } finally {
       ledger.give('build', size);
       release();
@@ -254,6 +259,16 @@ export class Layers {
     if (maxBytes === null) return;
     const bytes = await diskUsage(layer);
     if (bytes > maxBytes) throw failedPrecondition(`what it installed has ${bytes} bytes, the most is ${maxBytes}`);
+  }
+
+  /** What is there under its key is whole, also after a power cut: nobody looks at it again. */
+  async #keep(layer: string, key: string): Promise<void> {
+    const { directory, flush = flushFileSystem } = this.#options;
+    await flush(layer).catch((error: unknown) => {
+      throw unavailable('what was installed could not be brought to the disk', { cause: error });
+    });
+    await rename(layer, this.pathOf(key));
+    await flushDirectory(directory);
   }
 
   #specOf(instanceId: string, recipe: Recipe, layer: string, files: string): SandboxSpec {

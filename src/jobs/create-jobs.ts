@@ -111,7 +111,9 @@ export function createJobs(options: JobServiceOptions): JobService {
   });
   const uploads = new LogUploads({ database, writes, nodeId, logs, hasStore: store !== null, log });
   const isAlone = cluster === null && store === null;
-  const places = isAlone ? null : new PackagePlaces({ database, writes, node, store });
+  const places = isAlone
+    ? null
+    : new PackagePlaces({ database, writes, node, store, maxPackagesPerTenant: MAX_PACKAGES_PER_TENANT });
   const packages = new Packages({
     dataDir,
     removals: options.removals,
@@ -193,7 +195,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     own,
     logs,
     bounds,
-    ...(options.secrets && { secrets: options.secrets }),
+    keepsSecrets: options.secrets !== undefined,
   });
   const schedules = new JobSchedules({ database, writes, node, jobs, maxPerTenant: MAX_SCHEDULES_PER_TENANT, log });
   const housekeeping = new Housekeeping({

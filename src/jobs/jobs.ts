@@ -5,11 +5,11 @@ import {
   invalidRequest,
   notFound,
   resourceExhausted,
-  ServiceError,
+  type ServiceError,
 } from '../core/error.ts';
 import { isEnded, type Job, type JobSpec, type JobSubmission } from '../core/job.ts';
 import { packagesOf } from '../core/runtime-env.ts';
-import { type SecretSource, secretsOf } from '../core/secret.ts';
+import { secretsOf } from '../core/secret.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
@@ -32,6 +32,7 @@ import {
   type StoredJob,
   stopJob,
 } from '../storage/jobs.ts';
+import type { LackingSecret } from '../storage/secrets.ts';
 import { type JobNode, ownerOf } from './cluster.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles } from './job-files.ts';
@@ -52,8 +53,7 @@ export interface JobsOptions {
   readonly files: JobFiles;
   readonly packages: Pick<Packages, 'nodeFor'>;
   readonly logs: JobLogs;
-  /** Absent: there are no secrets. */
-  readonly secrets?: SecretSource;
+  readonly keepsSecrets: boolean;
   readonly changes: JobChanges;
   readonly metrics: JobMetrics;
   readonly bounds: OpenBounds;
@@ -88,11 +88,11 @@ export class Jobs {
   async submit(tenant: string, { id, spec, fingerprint }: JobSubmission): Promise<Job> {
     const { database, writes, own, bounds } = this.#options;
     own.mustBeStarted();
-    await this.#check(tenant, spec);
+    await this.#check(spec);
     const draft = await this.#draft(tenant, id ?? newJobId(), spec);
     const submitted = await writes.write(insertJob, draft, fingerprint, bounds);
     if (submitted === 'full') throw tooMany();
-    if (submitted !== 'known') return this.#submitted(draft, submitted.sequence);
+    if (submitted !== 'known') return this.#submitted(draft, sequenceOf(submitted));
     const known = await findJob(database, tenant, draft.id);
     if (known?.fingerprint === fingerprint) return known.job;
     throw alreadyExists(`Job with submission_id ${draft.id} already exists. Please use a different submission_id.`);
@@ -109,12 +109,12 @@ export class Jobs {
   ): Promise<'submitted' | 'skipped' | 'full'> {
     const { database, writes, node, own, bounds } = this.#options;
     own.mustBeStarted();
-    await this.#check(tenant, spec);
+    await this.#check(spec);
     const draft = await this.#draft(tenant, id, spec);
     const held = node.cluster?.fence() ?? null;
     const submitted = await writes.write(insertScheduledJob, held, scheduled, draft, fingerprint, bounds);
     if (submitted === 'full' || submitted === 'skipped') return submitted;
-    if (typeof submitted !== 'string') this.#submitted(draft, submitted.sequence);
+    if (typeof submitted !== 'string') this.#submitted(draft, sequenceOf(submitted));
     else {
       // By a write whose answer was lost, perhaps: then nobody here knows of it yet.
       const stored = await findJob(database, tenant, id);
@@ -123,18 +123,10 @@ export class Jobs {
     return 'submitted';
   }
 
-  /** Fails with `invalid_request` when it names a secret that is not there. */
-  async checkSecrets(tenant: string, { runtimeEnv }: JobSpec): Promise<void> {
-    const names = secretsOf(runtimeEnv.envVars);
-    if (names.length === 0) return;
-    const { secrets } = this.#options;
-    if (secrets === undefined) throw invalidRequest('runtime_env.env_vars refers to a secret: this service keeps none');
-    try {
-      await secrets.check(tenant, names);
-    } catch (error) {
-      if (!(error instanceof ServiceError) || error.code !== 'failed_precondition') throw error;
-      throw invalidRequest(`runtime_env.env_vars: ${error.message}`);
-    }
+  /** Fails with `invalid_request` when a job names secrets, and there are none. */
+  assertMayName(secrets: readonly string[]): void {
+    if (secrets.length === 0 || this.#options.keepsSecrets) return;
+    throw invalidRequest('runtime_env.env_vars refers to a secret: this service keeps none');
   }
 
   /** Fails with `not_found`, also for another tenant's. */
@@ -236,10 +228,10 @@ export class Jobs {
     return await knownJobSequences(this.#options.database, sequences);
   }
 
-  /** Fails with `invalid_request` when it asks for what it may not have, or names a secret that is not there. */
-  async #check(tenant: string, spec: JobSpec): Promise<void> {
+  /** Fails with `invalid_request` when it asks for what it may not have. Whether its secrets are there is for the write to say. */
+  async #check(spec: JobSpec): Promise<void> {
     await this.#options.files.check({ spec });
-    await this.checkSecrets(tenant, spec);
+    this.assertMayName(secretsOf(spec.runtimeEnv.envVars));
   }
 
   async #draft(tenant: string, id: string, spec: JobSpec): Promise<JobDraft> {
@@ -284,6 +276,16 @@ export class Jobs {
 
 function waitsOn({ job }: StoredJob, nodeId: string): boolean {
   return job.status === 'PENDING' && job.instanceId === '' && job.nodeId === nodeId;
+}
+
+/** Fails with `invalid_request`. */
+function sequenceOf(written: { readonly sequence: number } | LackingSecret): number {
+  if ('lacking' in written) throw noSecret(written);
+  return written.sequence;
+}
+
+export function noSecret({ lacking }: LackingSecret): ServiceError {
+  return invalidRequest(`runtime_env.env_vars: secret does not exist: ${lacking}`);
 }
 
 function tooMany() {

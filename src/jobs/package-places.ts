@@ -26,6 +26,8 @@ export interface PackagePlacesOptions {
   readonly node: JobNode;
   /** null: each package is where it was uploaded. */
   readonly store: ObjectStore | null;
+  /** Of a tenant: in the object store, or else on each node. */
+  readonly maxPackagesPerTenant: number;
 }
 
 /** A package on this node's disk. */
@@ -62,19 +64,21 @@ export class PackagePlaces {
     return this.#options.store === null ? 0 : await countPackagesOf(this.#options.database, tenant, IN_STORE);
   }
 
-  /** It was uploaded whole. Fails with `unavailable` or `failed_precondition` when the object store did not take it. */
-  async uploaded(local: LocalPackage, sha256: string): Promise<void> {
-    const { writes, store } = this.#options;
+  /**
+   * It was uploaded whole. False: its tenant has as many as it may. Fails with `unavailable` or `failed_precondition` when the object store did
+   * not take it.
+   */
+  async uploaded(local: LocalPackage, sha256: string): Promise<boolean> {
+    const { writes, store, maxPackagesPerTenant } = this.#options;
     const row = { ...this.#row(local), sha256 };
-    if (store === null) {
-      await writes.write(putJobPackage, row);
-      return;
-    }
+    if (store === null) return (await writes.write(putJobPackage, row, maxPackagesPerTenant)) !== null;
     const object = `${OBJECTS}${encodeURIComponent(local.tenant)}/${local.name}/${randomUUID()}`;
     await store.put(object, local.path, sha256);
-    const before = await writes.write(putJobPackage, { ...row, node_id: IN_STORE, node_epoch: 0, object });
+    const whole = { ...row, node_id: IN_STORE, node_epoch: 0, object };
+    const before = await writes.write(putJobPackage, whole, maxPackagesPerTenant);
     // What stays is swept later.
-    if (before !== '') await store.remove([before]).catch(() => undefined);
+    if (before !== '') await store.remove([before ?? object]).catch(() => undefined);
+    return before !== null;
   }
 
   /** Which nodes have it, `all` when the object store does; it then stays for a while everywhere. */
@@ -95,7 +99,7 @@ export class PackagePlaces {
       const content = await store.get(row.object);
       if (content === null) continue;
       try {
-        await pipeline(content, checked(row), createWriteStream(file, { flags: 'wx', mode: 0o600 }));
+        await pipeline(content, checked(row), createWriteStream(file, { flags: 'wx', mode: 0o600, flush: true }));
         return true;
       } catch (error) {
         await rm(file, { force: true });

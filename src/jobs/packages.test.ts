@@ -5,22 +5,30 @@ import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { removalsIn } from '../../test/parts/removals.ts';
-import { Packages } from './packages.ts';
+import type { ServiceError } from '../core/error.ts';
+import { openDatabase } from '../storage/database.ts';
+import { openDurableWrites } from '../storage/durable.ts';
+import type { ObjectStore } from '../storage/object-store.ts';
+import { PackagePlaces } from './package-places.ts';
+import { Packages, type PackagesOptions } from './packages.ts';
 
 let dataDir: string;
 let packages: Packages;
 
-beforeEach(async () => {
-  dataDir = await mkdtemp(join(tmpdir(), 'rookery-packages-'));
-  packages = new Packages({
-    dataDir,
-    removals: removalsIn(dataDir),
+const packagesIn = (directory: string, places: PackagesOptions['places'] = null) =>
+  new Packages({
+    dataDir: directory,
+    removals: removalsIn(directory),
     maxBytes: 100,
     keepMs: 60_000,
     maxPackagesPerTenant: 2,
     node: { id: 'n', cluster: null },
-    places: null,
+    places,
   });
+
+beforeEach(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'rookery-packages-'));
+  packages = packagesIn(dataDir);
   await packages.start();
 });
 
@@ -70,4 +78,40 @@ test('a tenant has no more packages than it may', async () => {
   await expect(packages.write('a', 'three', Readable.from(['x']))).rejects.toMatchObject({
     code: 'resource_exhausted',
   });
+});
+
+const refused = (uploads: readonly PromiseSettledResult<void>[]) =>
+  uploads.flatMap(upload => (upload.status === 'rejected' ? [(upload.reason as ServiceError).code] : []));
+
+test('nor with uploads at the same moment', async () => {
+  const upload = (name: string) => packages.write('a', name, Readable.from(['x']));
+  const uploads = await Promise.allSettled(['one', 'two', 'three', 'four', 'five'].map(upload));
+  expect(refused(uploads)).toEqual(Array.from({ length: 3 }, () => 'resource_exhausted'));
+  expect(await readdir(join(dataDir, 'packages', 'a'))).toHaveLength(2);
+  expect(await left()).toBe(0);
+});
+
+test('nor with uploads to several nodes at the same moment, where an object store keeps them', async () => {
+  const database = await openDatabase(':memory:');
+  const writes = await openDurableWrites(database, ':memory:');
+  const objects = new Set<string>();
+  const store = {
+    put: async (key: string) => void objects.add(key),
+    remove: async (keys: readonly string[]) => keys.forEach(key => void objects.delete(key)),
+  } as unknown as ObjectStore;
+  try {
+    const nodes = ['n', 'm', 'o'].map(id => {
+      const node = { id, cluster: null };
+      const places = new PackagePlaces({ database, writes, node, store, maxPackagesPerTenant: 2 });
+      return packagesIn(join(dataDir, id), places);
+    });
+    for (const node of nodes) await node.start();
+    const uploads = await Promise.allSettled(nodes.map((node, n) => node.write('a', `p${n}`, Readable.from(['x']))));
+    expect(refused(uploads)).toEqual(['resource_exhausted']);
+    expect(objects.size).toBe(2);
+    expect(await database.selectFrom('job_packages').select('name').execute()).toHaveLength(2);
+  } finally {
+    await writes.close();
+    await database.destroy();
+  }
 });

@@ -1,11 +1,12 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { invalidRequest, notFound, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
 import { isPackageName } from '../core/runtime-env.ts';
+import { flushDirectory } from '../lib/flush.ts';
 import type { Removals } from '../lib/removals.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
 import type { JobNode } from './cluster.ts';
@@ -31,6 +32,8 @@ export class Packages {
   readonly #options: PackagesOptions;
   readonly #directory: string;
   readonly #uploads: string;
+  /** Uploads take their places one after the other: of those at the same moment each has found room for itself. */
+  #placing: Promise<unknown> = Promise.resolve();
 
   constructor(options: PackagesOptions) {
     this.#options = options;
@@ -118,23 +121,23 @@ export class Packages {
   /** Whole or not at all. Fails with `invalid_request` (too large: `number` 413), `resource_exhausted` or `unavailable`. */
   async write(tenant: string, name: string, content: Readable): Promise<void> {
     const path = this.#pathOf(tenant, name);
-    const directory = join(this.#directory, tenant);
+    const directory = dirname(path);
     await mkdir(directory, { recursive: true, mode: 0o700 });
-    const { places } = this.#options;
+    const { places, maxPackagesPerTenant } = this.#options;
     const count = Math.max((await readdir(directory)).length, (await places?.count(tenant)) ?? 0);
-    if (count >= this.#options.maxPackagesPerTenant) {
-      throw resourceExhausted(`there are ${this.#options.maxPackagesPerTenant} packages already`, {
-        retryAfterSeconds: 60,
-      });
-    }
+    if (count >= maxPackagesPerTenant) throw this.#tooMany();
     const upload = join(this.#uploads, randomUUID());
     try {
       const { bound, isTooLarge, sha256 } = bounded(this.#options.maxBytes, places !== null);
       await pipeline(content, bound, createWriteStream(upload, { flags: 'wx', mode: 0o600, flush: true }));
       if (isTooLarge()) throw this.tooLarge();
       const { size: bytes } = await stat(upload);
-      await rename(upload, path);
-      await places?.uploaded({ tenant, name, path, bytes }, sha256());
+      await this.#place(upload, path);
+      await flushDirectory(directory);
+      if ((await places?.uploaded({ tenant, name, path, bytes }, sha256())) === false) {
+        await rm(path, { force: true });
+        throw this.#tooMany();
+      }
     } catch (error) {
       await rm(upload, { force: true });
       if (error instanceof ServiceError) throw error;
@@ -142,6 +145,23 @@ export class Packages {
         cause: error,
       });
     }
+  }
+
+  /** Fails with `resource_exhausted` when there is no place. */
+  #place(upload: string, path: string): Promise<void> {
+    const placed = this.#placing.then(async () => {
+      const names = await readdir(dirname(path));
+      if (names.length >= this.#options.maxPackagesPerTenant && !names.includes(basename(path))) throw this.#tooMany();
+      await rename(upload, path);
+    });
+    this.#placing = placed.catch(() => undefined);
+    return placed;
+  }
+
+  #tooMany(): ServiceError {
+    return resourceExhausted(`there are ${this.#options.maxPackagesPerTenant} packages already`, {
+      retryAfterSeconds: 60,
+    });
   }
 
   get maxBytes(): number {

@@ -4,6 +4,7 @@ import { alreadyExists, failedPrecondition, invalidRequest, messageOf, notFound 
 import { checkScheduleId, JOB_SCHEDULE, type JobSubmission, readJobSubmission } from '../core/job.ts';
 import { failAtFirst, invalidBody, type JsonObject } from '../core/json.ts';
 import { packagesOf } from '../core/runtime-env.ts';
+import { secretsOf } from '../core/secret.ts';
 import { Form } from '../core/shape.ts';
 import type { InstanceLog } from '../instances/contract.ts';
 import { withDeadline } from '../lib/deadline.ts';
@@ -20,13 +21,13 @@ import {
 } from '../storage/job-schedules.ts';
 import { untilWritten } from '../storage/until-written.ts';
 import type { JobNode } from './cluster.ts';
-import type { Jobs } from './jobs.ts';
+import { type Jobs, noSecret } from './jobs.ts';
 
 export interface JobSchedulesOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
   readonly node: JobNode;
-  readonly jobs: Pick<Jobs, 'submitScheduled' | 'checkSecrets'>;
+  readonly jobs: Pick<Jobs, 'submitScheduled' | 'assertMayName'>;
   readonly maxPerTenant: number;
   readonly log: InstanceLog;
 }
@@ -108,14 +109,13 @@ export class JobSchedules {
   async create(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
     const nowMs = Date.now();
     const row = { tenant, ...schedule, created_at_ms: nowMs, decided_until_ms: nowMs };
-    const { database, writes, jobs, maxPerTenant } = this.#options;
-    if ((await listJobSchedules(database, tenant)).length >= maxPerTenant) {
-      throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
-    }
-    await jobs.checkSecrets(tenant, readJobSubmission(JSON.parse(row.submission), 'job').spec);
-    if (!(await writes.write(insertJobSchedule, row))) {
-      throw alreadyExists(`Schedule ${row.id} already exists`);
-    }
+    const { writes, jobs, maxPerTenant } = this.#options;
+    const secrets = secretsOf(readJobSubmission(JSON.parse(row.submission), 'job').spec.runtimeEnv.envVars);
+    jobs.assertMayName(secrets);
+    const written = await writes.write(insertJobSchedule, row, secrets, maxPerTenant);
+    if (written === 'full') throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
+    if (typeof written !== 'string') throw noSecret(written);
+    if (written === 'known') throw alreadyExists(`Schedule ${row.id} already exists`);
     this.#run(row);
     return this.#record(row);
   }

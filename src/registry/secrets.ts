@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import {
   alreadyExists,
   failedPrecondition,
@@ -11,6 +12,7 @@ import {
 import { LIMITS } from '../core/limits.ts';
 import { isSecretName, SECRET_NAME_RULE, type SecretSource } from '../core/secret.ts';
 import { readSecretKeys, SECRET_KEY_RULE } from '../core/secret-key.ts';
+import { flushDirectory } from '../lib/flush.ts';
 import { isAbsent } from '../lib/system-errors.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
@@ -232,5 +234,6 @@ async function makeKeyFile(file: string): Promise<SecretKeys> {
   // On the disk before the first secret is: without it that would be lost.
   await writeFile(`${file}.new`, `${key.toString('base64')}\n`, { mode: 0o600, flag: 'wx', flush: true });
   await rename(`${file}.new`, file);
+  await flushDirectory(dirname(file));
   return new SecretKeys([new Uint8Array(key)]);
 }

@@ -4,6 +4,7 @@ import { dirname } from 'node:path';
 import { sql } from 'kysely';
 import { internal, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
 import { within } from '../lib/deadline.ts';
+import { flushDirectory } from '../lib/flush.ts';
 import type { Database, WriteTransaction } from './database.ts';
 
 export interface DurableWrites {
@@ -51,8 +52,7 @@ const FAST_FLUSH_MS = 2;
 export async function openDurableWrites(database: Database, file: string): Promise<DurableWrites> {
   if (file === ':memory:') return new GroupedWrites(database, async () => {}, noop);
   // The names of the files have to last too.
-  const directory = await open(dirname(file), 'r');
-  await directory.sync().finally(() => directory.close());
+  await flushDirectory(dirname(file));
   // One for each flush: the kernel tells an error of the disk once to each of them, so that no other flush can take it away.
   const logs = await Promise.all(Array.from({ length: MAX_FLUSHES }, () => open(`${file}-wal`, 'r+')));
   return new GroupedWrites(database, flushOf(logs), async () => {

@@ -20,8 +20,15 @@ export interface JobPackageTable {
 /** Lock and topic of the packages: one transaction at a time changes and publishes who has which package. */
 export const PACKAGES = 'jobs: packages';
 
-/** Somebody has it now. Answers the key of the object that this one replaces; `''` when there was none. */
-export async function putJobPackage(transaction: WriteTransaction, row: JobPackageTable): Promise<string> {
+/**
+ * Somebody has it now. Answers the key of the object that this one replaces, `''` when there was none; null, and nothing is written: that
+ * node, or the object store, has `most` of the tenant already.
+ */
+export async function putJobPackage(
+  transaction: WriteTransaction,
+  row: JobPackageTable,
+  most: number,
+): Promise<string | null> {
   await alone(transaction, PACKAGES);
   const { tenant, name, node_id, ...facts } = row;
   const before = await transaction
@@ -31,6 +38,8 @@ export async function putJobPackage(transaction: WriteTransaction, row: JobPacka
     .where('name', '=', name)
     .where('node_id', '=', node_id)
     .executeTakeFirst();
+  // Of uploads at the same time each found room for itself.
+  if (before === undefined && (await countPackagesOf(transaction, tenant, node_id)) >= most) return null;
   await transaction
     .insertInto('job_packages')
     .values(row)
@@ -73,8 +82,12 @@ export async function listUnusedPackages(
     .execute();
 }
 
-export async function countPackagesOf(database: Database, tenant: string, nodeId: string): Promise<number> {
-  const { count } = await database
+export async function countPackagesOf(
+  queries: Pick<Database, 'selectFrom'>,
+  tenant: string,
+  nodeId: string,
+): Promise<number> {
+  const { count } = await queries
     .selectFrom('job_packages')
     .select(({ fn }) => fn.countAll<number>().as('count'))
     .where('tenant', '=', tenant)

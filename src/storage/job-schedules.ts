@@ -1,5 +1,7 @@
 import type { Kysely } from 'kysely';
+import { alone } from './alone.ts';
 import type { Database, Tables, WriteTransaction } from './database.ts';
+import { type LackingSecret, lackingSecret } from './secrets.ts';
 
 /** Row of `job_schedules`. */
 export interface JobScheduleTable {
@@ -19,14 +21,23 @@ export interface JobScheduleTable {
 
 type Queries = Pick<Kysely<Tables>, 'insertInto' | 'selectFrom' | 'deleteFrom'>;
 
-/** False, and nothing written, when the tenant has one of this id. */
-export async function insertJobSchedule(transaction: WriteTransaction, row: JobScheduleTable): Promise<boolean> {
+/** `secrets`: those that its jobs name. `full`: the tenant has `most` already; `known`: it has one of this id. Then nothing is written. */
+export async function insertJobSchedule(
+  transaction: WriteTransaction,
+  row: JobScheduleTable,
+  secrets: readonly string[],
+  most: number,
+): Promise<'inserted' | 'full' | 'known' | LackingSecret> {
+  await alone(transaction, `job schedules: ${row.tenant}`);
+  if ((await countJobSchedules(transaction, row.tenant)) >= most) return 'full';
+  const lacking = await lackingSecret(transaction, row.tenant, secrets);
+  if (lacking !== null) return { lacking };
   const { numInsertedOrUpdatedRows } = await transaction
     .insertInto('job_schedules')
     .values(row)
     .onConflict(conflict => conflict.doNothing())
     .executeTakeFirst();
-  return numInsertedOrUpdatedRows === 1n;
+  return numInsertedOrUpdatedRows === 1n ? 'inserted' : 'known';
 }
 
 export async function findJobSchedule(
@@ -53,6 +64,15 @@ export async function listJobScheduleKeys(
   database: Database,
 ): Promise<readonly Pick<JobScheduleTable, 'tenant' | 'id' | 'created_at_ms'>[]> {
   return await database.selectFrom('job_schedules').select(['tenant', 'id', 'created_at_ms']).execute();
+}
+
+async function countJobSchedules(queries: Queries, tenant: string): Promise<number> {
+  const { count } = await queries
+    .selectFrom('job_schedules')
+    .select(({ fn }) => fn.countAll<number>().as('count'))
+    .where('tenant', '=', tenant)
+    .executeTakeFirstOrThrow();
+  return Number(count);
 }
 
 /** False when there was none. */

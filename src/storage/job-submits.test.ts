@@ -4,8 +4,10 @@ import { describeWith, type Part } from '../../test/probe.ts';
 import { readJobSubmission } from '../core/job.ts';
 import { type Database, openDatabase } from './database.ts';
 import { type DurableWrites, openDurableWrites } from './durable.ts';
+import { putJobPackage } from './job-packages.ts';
 import { insertJobSchedule } from './job-schedules.ts';
 import { insertJob, insertScheduledJob, type JobDraft } from './job-submits.ts';
+import { dropSecret, putSecret } from './secrets.ts';
 import { openStores } from './stores.ts';
 
 const T = 'default';
@@ -17,6 +19,11 @@ const draftOf = (id: string): JobDraft => ({
   ...{ tenant: T, id, spec, status: 'PENDING', message: '', errorType: '', exitCode: null, attempt: 1 },
   ...{ nodeId: 'n', nodeEpoch: 0, isForAnother: false, instanceId: '', pid: '' },
   ...{ submittedAtMs: 1_000_000, startedAtMs: null, endedAtMs: null },
+});
+
+const withSecret = (draft: JobDraft): JobDraft => ({
+  ...draft,
+  spec: { ...spec, runtimeEnv: { ...spec.runtimeEnv, envVars: { KEY: { secret: 's' } } } },
 });
 
 interface OpenStores {
@@ -62,7 +69,7 @@ for (const [name, parts, open] of KINDS) {
       const { writes } = stores;
       const schedule = { tenant: T, id: 'a_b', cron: '* * * * *', timezone: 'UTC', overlap: 'skip' } as const;
       const rest = { submission: '{}', created_at_ms: 1, decided_until_ms: 1 };
-      await writes.write(insertJobSchedule, { ...schedule, ...rest });
+      await writes.write(insertJobSchedule, { ...schedule, ...rest }, [], 10);
       const submit = (atMs: number, id: string) => {
         const moment = { scheduleId: 'a_b', createdAtMs: 1, atMs, unlessOpen: 'a_b-' };
         return writes.write(insertScheduledJob, null, moment, draftOf(id), '', BOUNDS);
@@ -86,6 +93,64 @@ for (const [name, parts, open] of KINDS) {
       expect(await submit('first', BOUNDS)).toMatchObject({ sequence: expect.any(Number) });
       expect(await submit('second')).toBe('full');
       expect(await submit('first')).toBe('known');
+    });
+
+    test.each(['job', 'schedule'] as const)(
+      'a secret that a %s names and its removal: one of them is refused',
+      async kind => {
+        const { writes } = stores;
+        const times = { created_at_ms: 1, updated_at_ms: 1 };
+        const secret = { tenant: T, name: 's', key_id: 'k', sealed: new Uint8Array([1]), ...times };
+        const insert = async (id: string) => {
+          if (kind === 'job') return await writes.write(insertJob, withSecret(draftOf(id)), '', BOUNDS);
+          const schedule = { tenant: T, id, cron: '* * * * *', timezone: 'UTC', overlap: 'skip' } as const;
+          const rest = { submission: '{"KEY":{"secret":"s"}}', created_at_ms: 1, decided_until_ms: 1 };
+          return await writes.write(insertJobSchedule, { ...schedule, ...rest }, ['s'], 10);
+        };
+        for (let round = 0; round < 20; round++) {
+          await writes.write(putSecret, secret, 10);
+          const [inserted, dropped] = await Promise.all([insert(`${kind}-${round}`), writes.write(dropSecret, T, 's')]);
+          const isLacking = typeof inserted === 'object' && 'lacking' in inserted;
+          expect([isLacking, dropped.kind]).toEqual(isLacking ? [true, 'dropped'] : [false, 'in use']);
+          await stores.database.deleteFrom('jobs').execute();
+          await stores.database.deleteFrom('job_schedules').execute();
+        }
+      },
+    );
+
+    test('of schedules that are made at the same moment a tenant gets no more than it may have', async () => {
+      const { writes } = stores;
+      await stores.database.deleteFrom('job_schedules').execute();
+      const schedule = { tenant: T, cron: '* * * * *', timezone: 'UTC', overlap: 'skip' } as const;
+      const row = { ...schedule, submission: '{}', created_at_ms: 1, decided_until_ms: 1 };
+      const insert = (id: string) => writes.write(insertJobSchedule, { ...row, id }, [], 3);
+      const written = await Promise.all(['a', 'b', 'c', 'd', 'e', 'f'].map(insert));
+      expect(written.toSorted()).toEqual([...Array(3).fill('full'), ...Array(3).fill('inserted')]);
+      expect(await stores.database.selectFrom('job_schedules').select('id').execute()).toHaveLength(3);
+    });
+
+    test('of packages that are uploaded at the same moment a tenant gets no more than it may have', async () => {
+      const row = { tenant: T, node_id: '', node_epoch: 0, bytes: 1, sha256: '', used_at_ms: 1 };
+      const put = (name: string, object = name) => stores.writes.write(putJobPackage, { ...row, name, object }, 3);
+      const written = await Promise.all(['a', 'b', 'c', 'd', 'e', 'f'].map(name => put(name)));
+      expect(written.filter(before => before === null)).toHaveLength(3);
+      const kept = await stores.database.selectFrom('job_packages').select('name').execute();
+      expect(kept).toHaveLength(3);
+      // One that is there already needs no room.
+      const { name } = kept[0] as { readonly name: string };
+      expect(await put(name, 'newer')).toBe(name);
+    });
+
+    test('a submit that is repeated is known, also when its secret is gone', async () => {
+      const { writes } = stores;
+      const times = { created_at_ms: 1, updated_at_ms: 1 };
+      await writes.write(putSecret, { tenant: T, name: 's', key_id: 'k', sealed: new Uint8Array([1]), ...times }, 10);
+      const submit = (id: string) => writes.write(insertJob, withSecret(draftOf(id)), '', BOUNDS);
+      expect(await submit('over')).toMatchObject({ sequence: expect.any(Number) });
+      await stores.database.updateTable('jobs').set({ status: 'SUCCEEDED' }).where('id', '=', 'over').execute();
+      expect(await writes.write(dropSecret, T, 's')).toEqual({ kind: 'dropped' });
+      expect(await submit('over')).toBe('known');
+      expect(await submit('another')).toEqual({ lacking: 's' });
     });
   });
 }

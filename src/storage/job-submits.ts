@@ -1,11 +1,13 @@
 import { sql } from 'kysely';
 import type { Job } from '../core/job.ts';
 import type { LeaseFence } from '../core/lease.ts';
+import { secretsOf } from '../core/secret.ts';
 import { alone } from './alone.ts';
 import type { WriteTransaction } from './database.ts';
 import { publish } from './feed.ts';
 import { findJob, SUBMITS, TOPIC_JOBS } from './jobs.ts';
 import { fence } from './leases.ts';
+import { type LackingSecret, lackingSecret } from './secrets.ts';
 
 /** How many jobs may be open: of all tenants and of one. */
 export interface OpenBounds {
@@ -21,7 +23,7 @@ export interface JobDraft extends Omit<Job, 'sequence'> {
 }
 
 /** `known`: the tenant has a job of this id. `full`: too many are open. Then nothing is written. */
-export type Submitted = { readonly sequence: number } | 'known' | 'full';
+export type Submitted = { readonly sequence: number } | 'known' | 'full' | LackingSecret;
 
 /** What a schedule submits, and for which of its moments. */
 export interface ScheduledSubmit {
@@ -48,9 +50,11 @@ export async function insertJob(
   bounds: OpenBounds,
 ): Promise<Submitted> {
   await alone(transaction, SUBMITS);
-  if (await isFull(transaction, job.tenant, bounds)) {
-    // A submit that is repeated needs no room.
-    return (await findJob(transaction, job.tenant, job.id)) === null ? 'full' : 'known';
+  const lacking = await lackingSecret(transaction, job.tenant, secretsOf(job.spec.runtimeEnv.envVars));
+  if (lacking !== null || (await isFull(transaction, job.tenant, bounds))) {
+    // A submit that is repeated needs no room, and no secrets.
+    if ((await findJob(transaction, job.tenant, job.id)) !== null) return 'known';
+    return lacking === null ? 'full' : { lacking };
   }
   const { greatest } = await transaction
     .selectFrom('jobs')

@@ -89,12 +89,16 @@ export async function missingSecret(
   tenant: string,
   variables: Variables,
 ): Promise<{ readonly variable: string; readonly secret: string } | null> {
-  const names = secretsOf(variables);
-  const secret = names.length === 0 ? null : await lackingSecret(transaction, tenant, names);
+  const secret = await lackingSecret(transaction, tenant, secretsOf(variables));
   if (secret === null) return null;
   const isIt = (given: string | SecretRef) => typeof given === 'object' && given.secret === secret;
   const variable = Object.keys(variables).find(name => isIt(variables[name] as string | SecretRef)) as string;
   return { variable, secret };
+}
+
+/** Nothing was written: it would refer to this secret, which does not exist. */
+export interface LackingSecret {
+  readonly lacking: string;
 }
 
 /**
@@ -106,6 +110,7 @@ export async function lackingSecret(
   tenant: string,
   names: readonly string[],
 ): Promise<string | null> {
+  if (names.length === 0) return null;
   await alone(transaction, lockOf(tenant));
   const there = new Set((await findSecrets(transaction, tenant, names)).map(({ name }) => name));
   return names.find(name => !there.has(name)) ?? null;

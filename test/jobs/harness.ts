@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { vi } from 'vitest';
 import { isEnded, type Job, type JobStatus, readJobSubmission } from '../../src/core/job.ts';
+import type { SecretSource } from '../../src/core/secret.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger } from '../../src/instances/ledger.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
@@ -47,6 +48,7 @@ export interface HarnessNode {
   readonly nodeId: string;
   readonly cluster: JobCluster | null;
   readonly store: ObjectStore | null;
+  readonly secrets?: SecretSource;
   readonly maxOpen?: number;
   readonly maxOpenPerTenant?: number;
   /** Lives on behind the harness. */
@@ -132,6 +134,7 @@ export class JobsHarness {
       nodeId: node.nodeId,
       cluster: node.cluster,
       store: node.store,
+      ...(node.secrets && { secrets: node.secrets }),
       python: async () => Promise.reject(new Error('no Python is needed here')),
       openHostPath: null,
       sandbox: { maxProcesses: 64, network: 'host', requireIsolation: false },

@@ -82,7 +82,8 @@ const jobOf = (id: string, nodeId: string, packages: readonly string[]): JobDraf
   ...{ tenant: T, id, status: 'PENDING', message: '', errorType: '', exitCode: null },
   spec: {
     runtimeEnv: {
-      envVars: {},
+      // Of one of them a secret.
+      envVars: id.endsWith('2') ? { KEY: { secret: SECRETS[0] } } : {},
       workingDir: null,
       pyModules: packages.map(name => ({ kind: 'package', name })),
       pip: null,
@@ -181,18 +182,24 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
       completed_at_ms: NOW_MS + random.below(9),
     },
   ],
-  insertJobSchedule: random => [
-    {
-      ...{
-        tenant: T,
-        id: random.pick(SCHEDULES),
-        cron: `${random.below(60)} * * * *`,
-        timezone: 'UTC',
-        overlap: 'skip',
+  insertJobSchedule: random => {
+    const secrets = SECRETS.filter(() => random.chance(0.2));
+    return [
+      {
+        ...{
+          tenant: T,
+          id: random.pick(SCHEDULES),
+          cron: `${random.below(60)} * * * *`,
+          timezone: 'UTC',
+          overlap: 'skip',
+        },
+        submission: JSON.stringify(secrets.map(secret => ({ secret }))),
+        ...{ created_at_ms: NOW_MS, decided_until_ms: NOW_MS },
       },
-      ...{ submission: '{}', created_at_ms: NOW_MS, decided_until_ms: NOW_MS },
-    },
-  ],
+      secrets,
+      random.pick([1, 10]),
+    ];
+  },
   deleteJobSchedule: random => [T, random.pick(SCHEDULES)],
   insertJob: random => [
     jobOf(`job-${random.pick(JOBS)}`, random.pick(NODES), somePackages(random)),
@@ -213,7 +220,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
   takeFreeJob: random => [random.pick(JOBS), { nodeId: random.pick(NODES), epoch: 1 }],
   failJobsOfNode: random => [random.pick(NODES), random.pick([1, 2]), 'It was lost.', NOW_MS],
   markLogStored: random => [random.pick(JOBS)],
-  putJobPackage: random => [packageOf(random)],
+  putJobPackage: random => [packageOf(random), random.pick([1, 10])],
   useJobPackage: random => [T, random.pick(PACKAGES), NOW_MS + random.below(9)],
   dropJobPackage: random => [placeOf(random), NOW_MS + random.below(9)],
   replacePackagesOfNode: random => {

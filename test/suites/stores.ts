@@ -56,8 +56,9 @@ const ODD_TEXTS = [
   ],
 ];
 
+const SPEC = { runtimeEnv: { envVars: {} } } as JobDraft['spec'];
 const job = (id: string, more: Partial<JobDraft> = {}): JobDraft => ({
-  ...{ tenant: 't', id, spec: {} as JobDraft['spec'], status: 'PENDING', message: '', errorType: '', exitCode: null },
+  ...{ tenant: 't', id, spec: SPEC, status: 'PENDING', message: '', errorType: '', exitCode: null },
   ...{ attempt: 1, nodeId: 'n', nodeEpoch: 0, isForAnother: false, instanceId: '', pid: '' },
   ...{ submittedAtMs: 0, startedAtMs: null, endedAtMs: null, ...more },
 });
@@ -114,8 +115,9 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
 
     test('texts are in the order of their bytes, as pages of a list rely on it', async () => {
       for (const text of ODD_TEXTS) {
-        await opened.writes.write(insertJobSchedule, {
-          ...{
+        await opened.writes.write(
+          insertJobSchedule,
+          {
             tenant: 't',
             id: text,
             cron: '',
@@ -125,7 +127,9 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
             created_at_ms: 1,
             decided_until_ms: 1,
           },
-        });
+          [],
+          100,
+        );
       }
       const listed = (await listJobSchedules(opened.database, 't')).map(({ id }) => id);
       const kept = ODD_TEXTS.map(text => text.replaceAll('\0', '\uFFFD'));
@@ -242,8 +246,8 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
         created_at_ms: 1,
         decided_until_ms: 1,
       } as const;
-      expect(await opened.writes.write(insertJobSchedule, row)).toBe(true);
-      expect(await opened.writes.write(insertJobSchedule, row)).toBe(false);
+      expect(await opened.writes.write(insertJobSchedule, row, [], 10)).toBe('inserted');
+      expect(await opened.writes.write(insertJobSchedule, row, [], 10)).toBe('known');
       expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(true);
       expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(false);
     });

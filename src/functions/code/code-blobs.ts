@@ -3,6 +3,7 @@ import { open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { flushDirectory } from '../../lib/flush.ts';
 import { isAbsent } from '../../lib/system-errors.ts';
 import {
   type CodePackageTable,
@@ -48,9 +49,13 @@ export class CodeBlobs {
 
   /** Takes the file over when its place is the disk; else it stays the caller's. */
   async put(blob: string, file: string, sha256: string): Promise<void> {
-    const { store, writes } = this.#options;
+    const { store, writes, directory, isShared } = this.#options;
     if (store !== null) return await store.put(OBJECTS + blob, file, sha256);
-    if (!this.#options.isShared) return await rename(file, this.#pathOf(blob));
+    if (!isShared) {
+      // Before its row is.
+      await rename(file, this.#pathOf(blob));
+      return await flushDirectory(directory);
+    }
     const source = await open(file);
     try {
       for (let part = 0; ; part++) {

@@ -1,0 +1,14 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { flushDirectory, flushFileSystem } from './flush.ts';
+
+test.each([flushDirectory, flushFileSystem])('%o flushes what is there, and fails for what is not', async flush => {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-flush-'));
+  onTestFinished(() => rmSync(directory, { recursive: true }));
+  mkdirSync(join(directory, '-f'));
+  writeFileSync(join(directory, '-f', 'file'), 'content');
+  await flush(join(directory, '-f'));
+  await expect(flush(join(directory, 'none'))).rejects.toThrow();
+});
