@@ -45,17 +45,13 @@ async function planSchedule({ client }: Planning, name: string, job: DeployedJob
     job: submission,
   };
   const path = `${SCHEDULES}/${encodeURIComponent(name)}`;
-  const write = async ({ cron, timezone, overlap, job }: Readonly<Record<string, unknown>>) => {
-    const body = JSON.stringify({ schedule_id: name, cron, timezone, overlap, job });
-    await client.json('POST', SCHEDULES, { body });
-  };
-  const create = async () => {
-    await write(wanted);
+  const put = async () => {
+    await client.json('PUT', path, { body: JSON.stringify(wanted) });
     return `${job.schedule} ${job.timezone}`;
   };
   const step = { kind: 'job', name } as const;
   const found = await orNull(client.json('GET', path));
-  if (found === null) return { ...step, action: 'create', changes: [], apply: create };
+  if (found === null) return { ...step, action: 'create', changes: [], apply: put };
   const changes = changedFields(wanted, found);
   if (changes.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
   return {
@@ -63,17 +59,13 @@ async function planSchedule({ client }: Planning, name: string, job: DeployedJob
     action: 'replace',
     changes,
     async apply() {
-      await client.json('DELETE', path);
       try {
-        return await create();
+        return await put();
       } catch (error) {
-        if (!(error instanceof CliError)) throw error;
-        // What is wrong with the new one is said only now.
-        const outcome = await write(found).then(
-          () => 'the old schedule goes on, since the new one:',
-          () => 'the old schedule is gone, and the new one:',
-        );
-        throw new CliError(`${outcome} ${error.message}`, error.exitCode, error.status);
+        // Without a refusal it is not known what came of it.
+        if (!(error instanceof CliError) || error.status === null || error.status >= 500) throw error;
+        const sentence = `the old schedule goes on, since the new one: ${error.message}`;
+        throw new CliError(sentence, error.exitCode, error.status);
       }
     },
   };

@@ -19,7 +19,12 @@ export async function createSchedule(
   id: string,
   cron: string,
   command: readonly string[],
-  options: JobOptions & { readonly timezone: string; readonly overlap?: boolean; readonly json?: boolean },
+  options: JobOptions & {
+    readonly timezone: string;
+    readonly overlap?: boolean;
+    readonly replace?: boolean;
+    readonly json?: boolean;
+  },
 ): Promise<void> {
   const client = await Client.open(options, io);
   const body = {
@@ -29,7 +34,8 @@ export async function createSchedule(
     overlap: options.overlap === true ? 'allow' : 'skip',
     job: await jobBody(io, client, command, options),
   };
-  const answer = await client.json('POST', PATH, { body: JSON.stringify(body) });
+  const [method, path] = options.replace === true ? ['PUT', pathOf(id)] : ['POST', PATH];
+  const answer = await client.json(method, path, { body: JSON.stringify(body) });
   if (options.json === true) printJson(io, answer);
   else io.out.write(`${id}\n`);
 }
@@ -54,7 +60,11 @@ const COLUMNS = [
 
 export async function deleteSchedules(io: Io, ids: readonly string[], options: ClientOptions): Promise<void> {
   await forEach(io, ids, options, async (client, id) => {
-    await client.json('DELETE', `${PATH}/${encodeURIComponent(id)}`);
+    await client.json('DELETE', pathOf(id));
     io.out.write(`${id}\n`);
   });
+}
+
+function pathOf(id: string): string {
+  return `${PATH}/${encodeURIComponent(id)}`;
 }

@@ -14,6 +14,17 @@ test.each([
   expect(JSON.parse(service.last.body)).toMatchObject({ timezone: 'Europe/Berlin', job: { entrypoint } });
 });
 
+test('a schedule is put in the place of another one only when that is said', async () => {
+  await using service = await submitted();
+  const create = (...flags: string[]) =>
+    cli(['job', 'schedule', 'create', '--address', service.address, 'a/b', '0 3 * * *', ...flags, '--', 'true']);
+  for (const flags of [[], ['--replace']]) expect(await create(...flags)).toMatchObject({ code: 0, out: 'a/b\n' });
+  expect(service.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
+    'POST /api/job_schedules',
+    'PUT /api/job_schedules/a%2Fb',
+  ]);
+});
+
 test('options of a job stand before its command, and those of the command are its own', async () => {
   await using service = await submitted();
   const address = ['--address', service.address];

@@ -17,6 +17,7 @@ import {
   type JobScheduleTable,
   listJobScheduleKeys,
   listJobSchedules,
+  putJobSchedule,
 } from '../storage/job-schedules.ts';
 import { untilWritten } from '../storage/until-written.ts';
 import type { JobNode } from './cluster.ts';
@@ -106,18 +107,31 @@ export class JobSchedules {
 
   /** Fails with `invalid_request`, or `already_exists` when the tenant has one of this id. */
   async create(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
-    const nowMs = Date.now();
-    const row = { tenant, ...schedule, created_at_ms: nowMs, decided_until_ms: nowMs };
-    const { database, writes, jobs, maxPerTenant } = this.#options;
-    if ((await listJobSchedules(database, tenant)).length >= maxPerTenant) {
-      throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
-    }
-    await jobs.checkSecrets(tenant, readJobSubmission(JSON.parse(row.submission), 'job').spec);
+    const { database, writes, maxPerTenant } = this.#options;
+    if ((await listJobSchedules(database, tenant)).length >= maxPerTenant) throw tooMany(maxPerTenant);
+    const row = await this.#rowOf(tenant, schedule);
     if (!(await writes.write(insertJobSchedule, row))) {
       throw alreadyExists(`Schedule ${row.id} already exists`);
     }
     this.#run(row);
     return this.#record(row);
+  }
+
+  /** Makes it, or replaces the tenant's one of this id, whose jobs stay. The last of several counts. Fails with `invalid_request`. */
+  async put(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
+    const { writes, maxPerTenant } = this.#options;
+    const row = await writes.write(putJobSchedule, await this.#rowOf(tenant, schedule), maxPerTenant);
+    if (row === null) throw tooMany(maxPerTenant);
+    const running = this.#run(row);
+    // What the one before had begun to submit is not submitted for it any more.
+    if (this.#heldSinceMs !== null) void this.#catchUp(running);
+    return this.#record(row);
+  }
+
+  async #rowOf(tenant: string, schedule: Schedule): Promise<JobScheduleTable> {
+    await this.#options.jobs.checkSecrets(tenant, readJobSubmission(JSON.parse(schedule.submission), 'job').spec);
+    const nowMs = Date.now();
+    return { tenant, ...schedule, created_at_ms: nowMs, decided_until_ms: nowMs };
   }
 
   async list(tenant: string): Promise<readonly Record<string, unknown>[]> {
@@ -150,7 +164,7 @@ export class JobSchedules {
     }
   }
 
-  #run(row: JobScheduleTable): void {
+  #run(row: JobScheduleTable): Running {
     const key = keyOf(row.tenant, row.id);
     this.#forget(key);
     const submission = readJobSubmission(JSON.parse(row.submission), 'job');
@@ -165,6 +179,7 @@ export class JobSchedules {
     const packages = packagesOf(submission.spec.runtimeEnv).map(name => `${row.tenant}/${name}`);
     const running: Running = { row, submission, cron, packages, last: Promise.resolve() };
     this.#running.set(key, running);
+    return running;
   }
 
   #forget(key: string): void {
@@ -191,8 +206,11 @@ export class JobSchedules {
   #catchUp(running: Running): Promise<void> {
     const { row, cron } = running;
     const nowMs = Date.now();
+    // The version before this one wrote no 'decided_until_ms'. What was due while no service ran is not made up for.
+    const decidedMs = row.decided_until_ms || row.created_at_ms;
+    const sinceMs = this.#options.node.cluster === null ? (this.#heldSinceMs ?? nowMs) : 0;
     return this.#inOrder(running, async () => {
-      let at = cron.nextRun(new Date(Math.max(row.decided_until_ms, row.created_at_ms, nowMs - TAKEOVER_MS)));
+      let at = cron.nextRun(new Date(Math.max(decidedMs, sinceMs, nowMs - TAKEOVER_MS)));
       for (; at !== null && at.getTime() <= nowMs; at = cron.nextRun(at)) await this.#submit(running, at);
     });
   }
@@ -243,10 +261,12 @@ export class JobSchedules {
   }
 }
 
-/** Reads the body of a schedule. Fails with `invalid_request`. */
-export function readSchedule(body: JsonObject): Schedule {
+/** Reads the body of a schedule, of the one that a path names as `named`. Fails with `invalid_request`. */
+export function readSchedule(body: JsonObject, named?: string): Schedule {
   const form = new Form(JOB_SCHEDULE, body, '', failAtFirst);
-  const id = form.read('schedule_id').schedule_id ?? `schedule_${randomBytes(8).toString('hex')}`;
+  const sent = form.read('schedule_id').schedule_id ?? named;
+  if (named !== undefined && sent !== named) throw invalidBody('schedule_id must be that of the path, or absent');
+  const id = sent ?? `schedule_${randomBytes(8).toString('hex')}`;
   checkScheduleId(id);
   const { cron, timezone, overlap } = form.read('cron', 'timezone', 'overlap');
   try {
@@ -275,6 +295,10 @@ function nextRunOf({ cron, timezone }: JobScheduleTable): Date | null {
 
 function keyOf(tenant: string, id: string): string {
   return `${tenant}/${id}`;
+}
+
+function tooMany(most: number) {
+  return invalidRequest(`there are ${most} schedules already; delete one first`);
 }
 
 function unknown(id: string) {

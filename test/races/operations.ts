@@ -193,6 +193,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
       ...{ submission: '{}', created_at_ms: NOW_MS, decided_until_ms: NOW_MS },
     },
   ],
+  putJobSchedule: random => [...ARGUMENTS.insertJobSchedule(random), random.pick([1, 2])],
   deleteJobSchedule: random => [T, random.pick(SCHEDULES)],
   insertJob: random => [
     jobOf(`job-${random.pick(JOBS)}`, random.pick(NODES), somePackages(random)),

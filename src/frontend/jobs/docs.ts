@@ -186,6 +186,16 @@ export const JOB_DOCS = {
     params: bySchedule,
     response: { 200: json('It.', Schedule), 404: text('There is none.') },
   },
+  putSchedule: {
+    tags,
+    operationId: 'putJobSchedule',
+    summary: 'Make a schedule, or replace the one of this id',
+    description:
+      'In one step: the one before goes on until then, and also when this is refused. The last of several counts. Its jobs stay; `create_time` is that of the new one.',
+    params: bySchedule,
+    body: JOB_SCHEDULE.describe(nulls),
+    response: { 200: json('It.', ScheduleCreated), ...wrong },
+  },
   deleteSchedule: {
     tags,
     operationId: 'deleteJobSchedule',
