@@ -47,3 +47,13 @@ test.each([
   const ran = await cli(['job', 'schedule', 'create', ...words]);
   expect(ran).toMatchObject({ code: 2, err: expect.stringContaining(sentence) });
 });
+
+test.each(['', 'running'])('a status that no job has is a mistake, and not an empty list: %j', async status => {
+  await using service = await StubService.start((_, response) => json(response, 200, []));
+  expect(await cli(['job', 'list', '--status', status, '--address', service.address])).toMatchObject({
+    ...{ code: 2, out: '' },
+    err: expect.stringContaining(
+      `--status must be PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED, not ${JSON.stringify(status)}.`,
+    ),
+  });
+});

@@ -1,5 +1,5 @@
 import { Type } from 'typebox';
-import { JOB_SCHEDULE, JOB_SUBMIT } from '../../core/job.ts';
+import { JOB_SCHEDULE, JOB_STATUSES, JOB_SUBMIT } from '../../core/job.ts';
 import { describeParameters } from '../../core/parameter.ts';
 import { Warnings } from '../../http/docs.ts';
 import { flag } from '../query.ts';
@@ -29,7 +29,7 @@ const Record = Type.Object(
     job_id: Type.Null(),
     submission_id: Type.String(),
     driver_info: Type.Object({ id: Type.String(), node_ip_address: Type.String(), pid: Type.String() }),
-    status: Type.Union(['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'].map(word => Type.Literal(word))),
+    status: Type.Union(JOB_STATUSES.map(word => Type.Literal(word))),
     entrypoint: Type.String(),
     message: Type.String(),
     error_type: Type.String(),
