@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { DeployedJob } from './deploy-file.ts';
-import { changedFields, nothing, type Planning, type Step } from './deploy-step.ts';
+import { differences, nothing, type Planning, type Step } from './deploy-step.ts';
 import { CliError } from './exit.ts';
 
 const SCHEDULES = '/api/job_schedules';
@@ -52,12 +52,13 @@ async function planSchedule({ client }: Planning, name: string, job: DeployedJob
   const step = { kind: 'job', name } as const;
   const found = await orNull(client.json('GET', path));
   if (found === null) return { ...step, action: 'create', changes: [], apply: put };
-  const changes = changedFields(wanted, found);
-  if (changes.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
+  const { changes, hidden } = differences(wanted, found);
+  if (changes.length === 0 && hidden.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
   return {
     ...step,
     action: 'replace',
     changes,
+    hidden,
     async apply() {
       try {
         return await put();
