@@ -1,4 +1,5 @@
 import { Client, type ClientOptions } from './client.ts';
+import { CliError } from './exit.ts';
 import type { Io } from './io.ts';
 import { type JobOptions, jobBody } from './job-body.ts';
 import { forEach, momentOf } from './job-records.ts';
@@ -35,7 +36,10 @@ export async function createSchedule(
     job: await jobBody(io, client, command, options),
   };
   const [method, path] = options.replace === true ? ['PUT', pathOf(id)] : ['POST', PATH];
-  const answer = await client.json(method, path, { body: JSON.stringify(body) });
+  const answer = await client.json(method, path, { body: JSON.stringify(body) }).catch((error: unknown) => {
+    if (!(error instanceof CliError) || error.status !== 409) throw error;
+    throw new CliError(`${error.message}\nWith --replace this one takes its place.`, error.exitCode, error.status);
+  });
   if (options.json === true) printJson(io, answer);
   else io.out.write(`${id}\n`);
 }

@@ -25,6 +25,12 @@ test('a schedule is put in the place of another one only when that is said', asy
   ]);
 });
 
+test('who makes a schedule that there is already is told how to replace it', async () => {
+  await using service = await StubService.start((_, response) => json(response, 409, { message: 'It exists' }));
+  const ran = await cli(['job', 'schedule', 'create', '--address', service.address, 'a', '0 3 * * *', '--', 'true']);
+  expect(ran).toMatchObject({ code: 1, err: expect.stringMatching(/It exists\nWith --replace/) });
+});
+
 test('options of a job stand before its command, and those of the command are its own', async () => {
   await using service = await submitted();
   const address = ['--address', service.address];

@@ -109,6 +109,29 @@ test('a moment that was due before a schedule was put, and has no job yet, gets 
   expect(await commandsOn(a, await idsOn(a))).toEqual(['new']);
 });
 
+test('a moment that cannot be written before its schedule is replaced has one job, of the new one', async () => {
+  await using nodes = await JobNodes.open({ isAlone: true });
+  const write = nodes.writes.write.bind(nodes.writes);
+  const a = await nodes.start('a');
+  const tried: number[] = [];
+  let isAway = true;
+  vi.spyOn(nodes.writes, 'write').mockImplementation(async (operation, ...args) => {
+    if (operation.name === 'insertScheduledJob') {
+      tried.push((args[1] as unknown as ScheduledSubmit).atMs);
+      if (isAway) throw unavailable('the database is away');
+    }
+    return await write(operation, ...args);
+  });
+  await put(a, 's', 'old');
+  await vi.waitFor(() => expect(tried).not.toEqual([]), WAIT);
+  await put(a, 's', 'new');
+  isAway = false;
+  await until(a, 2);
+  const ids = (await idsOn(a)).toReversed();
+  expect(secondOf(ids[0] as string)).toBe((tried[0] as number) / 1000);
+  expect(new Set(await commandsOn(a, ids))).toEqual(new Set(['new']));
+});
+
 test('a schedule that is refused leaves the one that there is', async () => {
   await using nodes = await JobNodes.open({ isAlone: true });
   const a = await nodes.start('a');
