@@ -12,7 +12,7 @@ import {
 import { insertInstanceUnder } from './storage/instances.ts';
 import { failJobsOfNode, markLogStored, ownJobs, takeFreeJob } from './storage/job-owners.ts';
 import { dropJobPackage, putJobPackage, replacePackagesOfNode, useJobPackage } from './storage/job-packages.ts';
-import { deleteJobSchedule, insertJobSchedule } from './storage/job-schedules.ts';
+import { deleteJobSchedule, insertJobSchedule, putJobSchedule } from './storage/job-schedules.ts';
 import { insertJob, insertScheduledJob } from './storage/job-submits.ts';
 import { claimJob, deleteJob, finishJob, requeueJob, setJobStopReason, stopJob } from './storage/jobs.ts';
 import { dropSecret, lackingSecret, putSecret, resealSecret } from './storage/secrets.ts';
@@ -27,6 +27,7 @@ export const WRITE_OPERATIONS = {
   claimAsyncCall,
   finishAsyncCall,
   insertJobSchedule,
+  putJobSchedule,
   deleteJobSchedule,
   insertJob,
   insertScheduledJob,

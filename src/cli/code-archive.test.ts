@@ -22,9 +22,9 @@ async function files(contents: Readonly<Record<string, string>>): Promise<void> 
   }
 }
 
-async function packed(links: PackOptions['links'] = 'kept') {
+async function packed(links: PackOptions['links'] = 'kept', more: Partial<PackOptions> = {}) {
   const archive = join(work, `${packs++}.tar.gz`);
-  const facts = await packDirectory(code, archive, { flag: '--code', links });
+  const facts = await packDirectory(code, archive, { flag: '--code', links, ...more });
   const listed = execFileSync('tar', ['-tzf', archive], { encoding: 'utf8' });
   return { ...facts, archive, names: listed.split('\n').filter(name => name !== '' && !name.endsWith('/')) };
 }
@@ -49,6 +49,15 @@ describe('the archive of a directory', () => {
     await files({ 'app.py~': '', 'sub/.mod.py.swp': '', '#app.py#': '' });
     await symlink('me@laptop.1234:1', join(code, '.#app.py'));
     expect((await packed()).names.sort()).toEqual(Object.keys(kept).sort());
+  });
+
+  test('leaves out the file that is deployed, and no other one of its name', async () => {
+    const contents = { '.rookeryignore': '!rookery.yaml', 'rookery.yaml': '', 'sub/rookery.yaml': '', 'app.py': '' };
+    await files(contents);
+    const deployed = await packed('kept', { leftOut: join(code, 'rookery.yaml') });
+    expect(deployed.names).toEqual(['app.py', 'sub/rookery.yaml']);
+    await files({ 'rookery.yaml': 'env: changed' });
+    expect((await packed('kept', { leftOut: join(code, 'rookery.yaml') })).sha256).toBe(deployed.sha256);
   });
 
   test('leaves out what .rookeryignore names, with the meaning of a .gitignore', async () => {

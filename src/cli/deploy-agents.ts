@@ -1,14 +1,16 @@
 import { createHash } from 'node:crypto';
+import { MASK } from '../core/mask.ts';
 import { shownPolicy } from '../core/restart-policy.ts';
 import type { Variables } from '../core/secret.ts';
 import type { DeployedAgent } from './deploy-file.ts';
-import { changedFields, nothing, type Planning, type Step } from './deploy-step.ts';
+import { differences, nothing, type Planning, type Step } from './deploy-step.ts';
 import { CliError } from './exit.ts';
 import { addressFor, type Exposed } from './open.ts';
 
 const CODE_PATH = '/code';
 /** The code sees which deployment it is of; the next one sees whether anything has changed. */
 const REVISION = 'DEPLOY_REVISION';
+const FAILED = 'it is FAILED';
 
 interface Found {
   readonly instance_id: string;
@@ -47,7 +49,7 @@ export async function planAgent(planning: Planning, name: string, agent: Deploye
   return {
     ...step,
     action: 'replace',
-    changes: isAsWanted ? ['it is FAILED'] : changesOf(whole, found),
+    ...(isAsWanted ? { changes: [FAILED] } : changesOf(whole, found)),
     // Before the old one goes: what fails here leaves it.
     prepare,
     async apply() {
@@ -87,13 +89,18 @@ async function findAgent({ client }: Planning, namespace: string, name: string):
   return (instances as readonly Found[])[0] ?? null;
 }
 
-function changesOf({ runtime_spec: spec, ...body }: ReturnType<typeof bodyOf>, found: Found): readonly string[] {
+/** Of one that is of another deployment; of which one, is told to whoever is shown environments. */
+function changesOf(
+  { runtime_spec: spec, ...body }: ReturnType<typeof bodyOf>,
+  found: Found,
+): Pick<Step, 'changes' | 'hidden'> {
   const { [REVISION]: _wanted, ...env } = body.env_vars as Variables;
-  const { [REVISION]: _found, ...foundEnv } = found.env_vars;
+  const { [REVISION]: revision, ...foundEnv } = found.env_vars;
   const withProtocol = (port: string) => (/^\d/.test(port) ? `tcp:${port}` : port);
-  const changes = changedFields(
+  const { changes, hidden } = differences(
     {
-      ...{ runtime: spec.runtime, handler: spec.handler, cpu: spec.cpu, memory: spec.memory, env },
+      ...{ runtime: spec.runtime, handler: spec.handler, cpu: spec.cpu, memory: spec.memory },
+      env: { env_vars: env },
       ...{
         code: body.mounts[0]?.source,
         restart: body.restart_policy,
@@ -104,7 +111,8 @@ function changesOf({ runtime_spec: spec, ...body }: ReturnType<typeof bodyOf>, f
       expose: body.expose,
     },
     {
-      ...{ runtime: found.runtime, handler: found.handler, env: foundEnv, ports: found.ports },
+      ...{ runtime: found.runtime, handler: found.handler, ports: found.ports },
+      env: { env_vars: foundEnv },
       ...{ cpu: found.resources.cpu, memory: found.resources.memory },
       ...{
         code: found.rootfs.mounts[0]?.source,
@@ -115,7 +123,12 @@ function changesOf({ runtime_spec: spec, ...body }: ReturnType<typeof bodyOf>, f
       expose: found.expose && { port: found.expose.port, access: found.expose.access },
     },
   );
-  return changes.length > 0 ? changes : ['what is not in its record'];
+  if (revision === MASK) {
+    const known = found.status === 'FAILED' ? [...changes, FAILED] : changes;
+    return { changes: known, hidden: changes.includes('env') ? [] : ['env'] };
+  }
+  const differing = [...changes, ...hidden];
+  return { changes: differing.length > 0 ? differing : ['what is not in its record'] };
 }
 
 /** Fails when its code could not be loaded: that does not fail a create. */

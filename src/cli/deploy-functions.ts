@@ -3,7 +3,7 @@ import { readRegister } from '../core/function-fields.ts';
 import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { LATEST } from '../core/urn.ts';
 import type { DeployedFunction } from './deploy-file.ts';
-import { changedFields, nothing, type Planning, type Step } from './deploy-step.ts';
+import { differences, nothing, type Planning, type Step } from './deploy-step.ts';
 import { CliError } from './exit.ts';
 import { expandName, functionUrl } from './function-name.ts';
 import { askMeta, callMeta, metaFailure, metaPath } from './meta-call.ts';
@@ -40,22 +40,24 @@ export async function planFunction(planning: Planning, given: string, fn: Deploy
   );
   // One that the file does not expose any more.
   if (fn.expose === undefined && found.expose) wanted.expose = NOT_EXPOSED;
-  const changes = changedFields(wanted, found);
-  if (changes.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
+  const { changes, hidden } = differences(wanted, found);
+  const differing = [...changes, ...hidden];
+  if (differing.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
   return {
     ...step,
     action: 'update',
     changes,
+    hidden,
     prepare,
     async apply() {
-      const fixed = changes.filter(field => FIXED.includes(field));
+      const fixed = differing.filter(field => FIXED.includes(field));
       if (fixed.length > 0) {
         throw new CliError(
           `its ${fixed.join(' and ')} cannot change: delete it first (rookery function delete ${given})`,
         );
       }
       const sent = {
-        ...Object.fromEntries(changes.map(field => [field, wanted[field]])),
+        ...Object.fromEntries(differing.map(field => [field, wanted[field]])),
         revisionId: found.revisionId,
       };
       return urnOf(await callMeta(client, 'PUT', functionUrl(name), sent));

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { DeployedJob } from './deploy-file.ts';
-import { changedFields, nothing, type Planning, type Step } from './deploy-step.ts';
+import { differences, nothing, type Planning, type Step } from './deploy-step.ts';
 import { CliError } from './exit.ts';
 
 const SCHEDULES = '/api/job_schedules';
@@ -45,35 +45,28 @@ async function planSchedule({ client }: Planning, name: string, job: DeployedJob
     job: submission,
   };
   const path = `${SCHEDULES}/${encodeURIComponent(name)}`;
-  const write = async ({ cron, timezone, overlap, job }: Readonly<Record<string, unknown>>) => {
-    const body = JSON.stringify({ schedule_id: name, cron, timezone, overlap, job });
-    await client.json('POST', SCHEDULES, { body });
-  };
-  const create = async () => {
-    await write(wanted);
+  const put = async () => {
+    await client.json('PUT', path, { body: JSON.stringify(wanted) });
     return `${job.schedule} ${job.timezone}`;
   };
   const step = { kind: 'job', name } as const;
   const found = await orNull(client.json('GET', path));
-  if (found === null) return { ...step, action: 'create', changes: [], apply: create };
-  const changes = changedFields(wanted, found);
-  if (changes.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
+  if (found === null) return { ...step, action: 'create', changes: [], apply: put };
+  const { changes, hidden } = differences(wanted, found);
+  if (changes.length === 0 && hidden.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
   return {
     ...step,
     action: 'replace',
     changes,
+    hidden,
     async apply() {
-      await client.json('DELETE', path);
       try {
-        return await create();
+        return await put();
       } catch (error) {
-        if (!(error instanceof CliError)) throw error;
-        // What is wrong with the new one is said only now.
-        const outcome = await write(found).then(
-          () => 'the old schedule goes on, since the new one:',
-          () => 'the old schedule is gone, and the new one:',
-        );
-        throw new CliError(`${outcome} ${error.message}`, error.exitCode, error.status);
+        // Without a refusal it is not known what came of it.
+        if (!(error instanceof CliError) || error.status === null || error.status >= 500) throw error;
+        const sentence = `the old schedule goes on, since the new one: ${error.message}`;
+        throw new CliError(sentence, error.exitCode, error.status);
       }
     },
   };

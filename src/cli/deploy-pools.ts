@@ -1,7 +1,7 @@
 import type { JsonObject } from '../core/json.ts';
 import { readPool } from '../core/pool-fields.ts';
 import type { DeployedPool } from './deploy-file.ts';
-import { changedFields, nothing, type Planning, type Step } from './deploy-step.ts';
+import { differences, nothing, type Planning, type Step } from './deploy-step.ts';
 import { CliError } from './exit.ts';
 import { callMeta, metaPath } from './meta-call.ts';
 import { refuseProblems } from './request-file.ts';
@@ -34,14 +34,16 @@ export async function planPool({ client, deployment }: Planning, id: string, poo
   const wanted = Object.fromEntries(
     Object.keys(body).map(field => [field, read.value[field as keyof typeof read.value]]),
   );
-  const changes = changedFields(wanted, found);
-  if (changes.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
+  const { changes, hidden } = differences(wanted, found);
+  const differing = [...changes, ...hidden];
+  if (differing.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
   return {
     ...step,
     action: 'update',
     changes,
+    hidden,
     async apply() {
-      const fixed = changes.filter(field => !CHANGEABLE.includes(field));
+      const fixed = differing.filter(field => !CHANGEABLE.includes(field));
       if (fixed.length > 0) {
         throw new CliError(`its ${fixed.join(' and ')} cannot change: delete it first (rookery pool delete ${id})`);
       }

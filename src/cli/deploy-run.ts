@@ -1,4 +1,5 @@
 import { basename, relative, resolve } from 'node:path';
+import type { Style } from '../lib/ansi.ts';
 import { Client, type ClientOptions } from './client.ts';
 import { OF_EDITORS } from './code-archive.ts';
 import { nameOfCode, uploadCode, type What } from './code-upload.ts';
@@ -29,23 +30,22 @@ export interface DiffOptions extends ClientOptions {
   readonly json?: boolean;
 }
 
-const DONE: Readonly<Record<Action, string>> = {
-  create: 'created',
-  update: 'updated',
-  replace: 'replaced',
-  unchanged: 'unchanged',
+type Words = Readonly<Record<Line['action'], string>>;
+
+const STYLES: { readonly [action in Line['action']]?: Style } = {
+  failed: 'red',
+  unknown: 'yellow',
+  unchanged: 'grey',
 };
-const WOULD: Readonly<Record<Action, string>> = {
-  create: 'to be created',
-  update: 'to be updated',
-  replace: 'to be replaced',
-  unchanged: 'unchanged',
-};
+const ALWAYS = { unchanged: 'unchanged', unknown: 'not known', failed: 'failed' };
+const DONE: Words = { ...ALWAYS, create: 'created', update: 'updated', replace: 'replaced' };
+const WOULD: Words = { ...ALWAYS, create: 'to be created', update: 'to be updated', replace: 'to be replaced' };
+const NOT_SHOWN = 'its environment is not compared, since a viewer is not shown the values';
 
 interface Line {
   readonly kind: Step['kind'];
   readonly name: string;
-  readonly action: Action | 'failed';
+  readonly action: Action | 'unknown' | 'failed';
   readonly changes: readonly string[];
   readonly detail: string;
 }
@@ -73,11 +73,19 @@ export async function diff(io: Io, options: DiffOptions): Promise<number> {
     install: async () => undefined,
     jobDirectory: code => nameOfDirectory(io, resolve(deployment.directory, code), what),
   };
-  const lines = await eachOf(io, planning, options, async step => ({ ...step, detail: '' }), WOULD);
+  const lines = await eachOf(io, planning, options, async step => ({ ...step, ...compared(step) }), WOULD);
   if (lines.some(({ action }) => action === 'failed')) return EXIT.failure;
-  const isSame = lines.every(({ action }) => action === 'unchanged');
-  if (options.json !== true && isSame) io.out.write('Nothing would change.\n');
+  const isSame = lines.every(({ action }) => action === 'unchanged' || action === 'unknown');
+  const isKnown = lines.every(({ action }) => action !== 'unknown');
+  if (options.json !== true && isSame)
+    io.out.write(`Nothing would change${isKnown ? '' : ', as far as a viewer is shown'}.\n`);
   return options.exitCode === true && !isSame ? EXIT.failure : EXIT.ok;
+}
+
+/** What is said of a step that is not done. */
+function compared({ action, changes, hidden = [] }: Step): Pick<Line, 'action' | 'detail'> {
+  if (hidden.length === 0) return { action, detail: '' };
+  return { action: changes.length === 0 ? 'unknown' : action, detail: NOT_SHOWN };
 }
 
 async function deployOnce(io: Io, client: Client, options: DeployOptions): Promise<number> {
@@ -100,7 +108,8 @@ async function deployOnce(io: Io, client: Client, options: DeployOptions): Promi
   };
   const apply = async (step: Step) => {
     await step.prepare?.();
-    return { ...step, detail: await withSpinner(io, `${step.kind} ${step.name}`, () => step.apply()) };
+    const changes = [...step.changes, ...(step.hidden ?? [])];
+    return { ...step, changes, detail: await withSpinner(io, `${step.kind} ${step.name}`, () => step.apply()) };
   };
   const lines = await eachOf(io, planning, options, apply, DONE);
   if (lines.some(({ action }) => action === 'failed')) return EXIT.failure;
@@ -124,8 +133,8 @@ async function eachOf(
   io: Io,
   planning: Planning,
   { json }: { readonly json?: boolean },
-  act: (step: Step) => Promise<Omit<Line, 'action'> & { readonly action: Action }>,
-  words: Readonly<Record<Action, string>>,
+  act: (step: Step) => Promise<Line>,
+  words: Words,
 ): Promise<readonly Line[]> {
   const lines: Line[] = [];
   for (const { kind, name, plan } of plansOf(planning)) {
@@ -161,12 +170,11 @@ function plansOf(planning: Planning) {
   ];
 }
 
-function print(io: Io, { kind, name, action, changes, detail }: Line, words: Readonly<Record<Action, string>>): void {
-  const word = action === 'failed' ? 'failed' : words[action];
-  const style = action === 'failed' ? 'red' : action === 'unchanged' ? 'grey' : 'green';
+function print(io: Io, { kind, name, action, changes, detail }: Line, words: Words): void {
+  const style = STYLES[action] ?? 'green';
   const changed = changes.length === 0 ? '' : ` (${changes.join(', ')})`;
   const rest = `${changed}${detail === '' ? '' : `: ${detail}`}`;
-  io.out.write(`${printable(`${kind} ${name}`)}: ${coloured(io, io.out, style, word)}${printable(rest)}\n`);
+  io.out.write(`${printable(`${kind} ${name}`)}: ${coloured(io, io.out, style, words[action])}${printable(rest)}\n`);
 }
 
 /** Editors write a file in several steps. */

@@ -1,4 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
+import { isJsonObject } from '../core/json.ts';
+import { ENVIRONMENTS, MASK } from '../core/mask.ts';
 import type { Client } from './client.ts';
 import type { DeployedAgent, Deployment } from './deploy-file.ts';
 
@@ -11,6 +13,8 @@ export interface Step {
   readonly action: Action;
   /** The fields that are to change, for people. */
   readonly changes: readonly string[];
+  /** Those of which that is not known: the service does not show the caller their values. */
+  readonly hidden?: readonly string[];
   /** Comes before it, and shows by itself what it does. */
   prepare?(): Promise<void>;
   /** Does it; answers what a person should know of it then: where it is, how it is called. */
@@ -34,12 +38,27 @@ export interface Planning {
   jobDirectory(directory: string): Promise<string>;
 }
 
-/** The names of the fields of `wanted` in which `found` differs. */
-export function changedFields(
+/** The names of the fields of `wanted` in which `found` differs, and of those in which it may: their values are masked. */
+export function differences(
   wanted: Readonly<Record<string, unknown>>,
   found: Readonly<Record<string, unknown>>,
-): readonly string[] {
-  return Object.keys(wanted).filter(name => !isDeepStrictEqual(wanted[name] ?? null, found[name] ?? null));
+): { readonly changes: readonly string[]; readonly hidden: readonly string[] } {
+  const names = Object.keys(wanted);
+  const that = (what: Comparison) =>
+    names.filter(name => compare(wanted[name] ?? null, found[name] ?? null, ENVIRONMENTS.has(name)) === what);
+  return { changes: that('different'), hidden: that('hidden') };
+}
+
+type Comparison = 'same' | 'hidden' | 'different';
+
+function compare(wanted: unknown, found: unknown, isEnvironment: boolean): Comparison {
+  if (isDeepStrictEqual(wanted, found)) return 'same';
+  if (isEnvironment && found === MASK && typeof wanted === 'string' && wanted !== '') return 'hidden';
+  if (!isJsonObject(wanted) || !isJsonObject(found)) return 'different';
+  const each = Object.keys({ ...wanted, ...found }).map(name =>
+    compare(wanted[name], found[name], isEnvironment || ENVIRONMENTS.has(name)),
+  );
+  return each.includes('hidden') && !each.includes('different') ? 'hidden' : 'different';
 }
 
 export async function nothing(): Promise<string> {

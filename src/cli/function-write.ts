@@ -148,7 +148,12 @@ async function warnOfMissingCode(
   if (storageType !== 'local' && storageType !== 'copy') return;
   const { status } = await getLatest(client, name);
   if (status !== 'unavailable') return;
-  printWarning(io, `the host of the service has no directory ${String(codePath)}: calls fail until it is there`);
+  // The service does not say which: who may not name a place is not told whether it is there.
+  printWarning(
+    io,
+    `the host of the service has no directory ${String(codePath)}, or its setting mounts.allow does not name it: calls fail until both are so. ` +
+      'With --upload the code is sent as a package.',
+  );
 }
 
 async function getLatest(client: Client, name: string): Promise<FunctionAnswer> {

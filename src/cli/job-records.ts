@@ -1,7 +1,8 @@
+import { JOB_STATUSES } from '../core/job.ts';
 import { Client, type ClientOptions } from './client.ts';
-import { CliError, EXIT } from './exit.ts';
+import { CliError, EXIT, usageError } from './exit.ts';
 import { type Io, pump } from './io.ts';
-import { age, printFields, printJson, printTable } from './print.ts';
+import { age, oneOf, printFields, printJson, printTable } from './print.ts';
 import { printList, type WatchOptions } from './watched-list.ts';
 
 /** A record as `GET /api/jobs/{id}` has it. */
@@ -29,6 +30,10 @@ export async function listJobs(
   io: Io,
   options: WatchOptions & { readonly status?: string; readonly json?: boolean; readonly quiet?: boolean },
 ): Promise<void> {
+  const { status } = options;
+  if (status !== undefined && !JOB_STATUSES.some(each => each === status)) {
+    throw usageError(`--status must be ${oneOf(JOB_STATUSES)}, not ${JSON.stringify(status)}.`);
+  }
   await printList(io, options, ['job'], (out, client) => printJobs(out, client, options));
 }
 

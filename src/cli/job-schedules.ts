@@ -1,4 +1,5 @@
 import { Client, type ClientOptions } from './client.ts';
+import { CliError } from './exit.ts';
 import type { Io } from './io.ts';
 import { type JobOptions, jobBody } from './job-body.ts';
 import { forEach, momentOf } from './job-records.ts';
@@ -19,7 +20,12 @@ export async function createSchedule(
   id: string,
   cron: string,
   command: readonly string[],
-  options: JobOptions & { readonly timezone: string; readonly overlap?: boolean; readonly json?: boolean },
+  options: JobOptions & {
+    readonly timezone: string;
+    readonly overlap?: boolean;
+    readonly replace?: boolean;
+    readonly json?: boolean;
+  },
 ): Promise<void> {
   const client = await Client.open(options, io);
   const body = {
@@ -29,7 +35,11 @@ export async function createSchedule(
     overlap: options.overlap === true ? 'allow' : 'skip',
     job: await jobBody(io, client, command, options),
   };
-  const answer = await client.json('POST', PATH, { body: JSON.stringify(body) });
+  const [method, path] = options.replace === true ? ['PUT', pathOf(id)] : ['POST', PATH];
+  const answer = await client.json(method, path, { body: JSON.stringify(body) }).catch((error: unknown) => {
+    if (!(error instanceof CliError) || error.status !== 409) throw error;
+    throw new CliError(`${error.message}\nWith --replace this one takes its place.`, error.exitCode, error.status);
+  });
   if (options.json === true) printJson(io, answer);
   else io.out.write(`${id}\n`);
 }
@@ -54,7 +64,11 @@ const COLUMNS = [
 
 export async function deleteSchedules(io: Io, ids: readonly string[], options: ClientOptions): Promise<void> {
   await forEach(io, ids, options, async (client, id) => {
-    await client.json('DELETE', `${PATH}/${encodeURIComponent(id)}`);
+    await client.json('DELETE', pathOf(id));
     io.out.write(`${id}\n`);
   });
+}
+
+function pathOf(id: string): string {
+  return `${PATH}/${encodeURIComponent(id)}`;
 }

@@ -14,6 +14,23 @@ test.each([
   expect(JSON.parse(service.last.body)).toMatchObject({ timezone: 'Europe/Berlin', job: { entrypoint } });
 });
 
+test('a schedule is put in the place of another one only when that is said', async () => {
+  await using service = await submitted();
+  const create = (...flags: string[]) =>
+    cli(['job', 'schedule', 'create', '--address', service.address, 'a/b', '0 3 * * *', ...flags, '--', 'true']);
+  for (const flags of [[], ['--replace']]) expect(await create(...flags)).toMatchObject({ code: 0, out: 'a/b\n' });
+  expect(service.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
+    'POST /api/job_schedules',
+    'PUT /api/job_schedules/a%2Fb',
+  ]);
+});
+
+test('who makes a schedule that there is already is told how to replace it', async () => {
+  await using service = await StubService.start((_, response) => json(response, 409, { message: 'It exists' }));
+  const ran = await cli(['job', 'schedule', 'create', '--address', service.address, 'a', '0 3 * * *', '--', 'true']);
+  expect(ran).toMatchObject({ code: 1, err: expect.stringMatching(/It exists\nWith --replace/) });
+});
+
 test('options of a job stand before its command, and those of the command are its own', async () => {
   await using service = await submitted();
   const address = ['--address', service.address];
@@ -35,4 +52,14 @@ test.each([
 ])('words that make no sense are a mistake: %j', async (words, sentence) => {
   const ran = await cli(['job', 'schedule', 'create', ...words]);
   expect(ran).toMatchObject({ code: 2, err: expect.stringContaining(sentence) });
+});
+
+test.each(['', 'running'])('a status that no job has is a mistake, and not an empty list: %j', async status => {
+  await using service = await StubService.start((_, response) => json(response, 200, []));
+  expect(await cli(['job', 'list', '--status', status, '--address', service.address])).toMatchObject({
+    ...{ code: 2, out: '' },
+    err: expect.stringContaining(
+      `--status must be PENDING, RUNNING, STOPPED, SUCCEEDED or FAILED, not ${JSON.stringify(status)}.`,
+    ),
+  });
 });

@@ -104,6 +104,7 @@ export function register(program: Command, context: Context): void {
     .argument('<command...>', 'the command and its arguments')
     .option('--timezone <zone>', 'what the pattern is read in', 'UTC')
     .option('--overlap', 'submit also when the job before is not over yet')
+    .option('--replace', 'put it in the place of the one of this id, when there is one')
     .option('--json', 'print JSON')
     .passThroughOptions()
     .action(async (id, cron, words, _options, self: Command) => {

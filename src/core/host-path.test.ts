@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import type { ServiceError } from './error.ts';
 import {
   checkHostPath,
   checkPathText,
@@ -196,6 +197,13 @@ describe('mounts.allow', () => {
       await expect(allowed(path)).rejects.toMatchObject({ code: 'invalid_request', message: message(path) });
     },
   );
+
+  test('who is refused is told of the setting and of packages, in characters that a header has', async () => {
+    const refused = await allowed('/home/ann').catch((error: ServiceError) => error);
+    const advice = (refused as ServiceError).advice ?? '';
+    for (const way of ['the setting mounts.allow', '--upload', 'code://']) expect(advice).toContain(way);
+    expect(advice).toMatch(/^[ -~]+$/);
+  });
 
   test('whether a path exists is reported only where it may be had', async () => {
     await expect(allowed('/data/code/gone')).rejects.toThrow('mount source does not exist: /data/code/gone');

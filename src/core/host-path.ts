@@ -177,7 +177,8 @@ function unsafe(noun: string, path: string): ServiceError {
 function notAllowed(noun: string, path: string): ServiceError {
   return invalidRequest(`unsafe ${noun}: ${path} (mounts.allow does not name it)`, {
     advice:
-      'Only what the setting mounts.allow names, and what is below it, is given to a sandbox: ask the operator for a place there.',
+      'Only what the setting mounts.allow names, and what is below it, is given to a sandbox: ask the operator for a place there. ' +
+      'Code can come without one: upload it as a package (--upload of the command line, or code://<sha256> in a request).',
   });
 }
 

@@ -7,7 +7,8 @@ import { RUNTIME_ENV, type RuntimeEnv, readRuntimeEnv } from './runtime-env.ts';
 import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
 
 /** The words of the Ray Jobs API; its client refuses any other. */
-export type JobStatus = 'PENDING' | 'RUNNING' | 'STOPPED' | 'SUCCEEDED' | 'FAILED';
+export const JOB_STATUSES = ['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'] as const;
+export type JobStatus = (typeof JOB_STATUSES)[number];
 
 /** Ray's words for what went wrong; `''`: nothing did. */
 export type JobErrorType =

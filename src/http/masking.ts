@@ -1,12 +1,9 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { internal } from '../core/error.ts';
+import { ENVIRONMENTS, MASK } from '../core/mask.ts';
 import { JSON_TYPE } from './answer.ts';
 
-/** Stands in the place of an environment's value. */
-export const MASK = '***';
-/** Fields whose values are environments, wherever they stand in an answer. */
-const ENVIRONMENTS: ReadonlySet<string> = new Set(['env_vars', 'environment']);
 /** Replies that were masked item by item. */
 const masked = new WeakSet<FastifyReply>();
 

@@ -31,6 +31,12 @@ const until = (node: TestNode, count: number) =>
 const nodesOfJobs = async (node: TestNode) =>
   new Set(await Promise.all((await idsOn(node)).map(async id => (await node.jobs.job(id)).nodeId)));
 
+/** The moment of a job of the schedule `s`, in seconds. */
+function secondOf(id: string): number {
+  const moment = id.slice('s-'.length);
+  return Date.parse(moment.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z')) / 1000;
+}
+
 test('a schedule made on any node is submitted by the one that holds the lease, and by no other', async () => {
   await using nodes = await JobNodes.open();
   const [a, b] = [await nodes.start('a'), await nodes.start('b')];
@@ -56,6 +62,88 @@ test('one that is deleted on any node is submitted no more, and one made anew un
   expect((await idsOn(b)).filter(id => id.startsWith('s-'))).toHaveLength(before);
 });
 
+const put = (node: TestNode, id: string, command: string, changes: object = {}) =>
+  node.jobs.service.schedules.put(
+    TENANT,
+    readSchedule({ cron: EVERY_SECOND, overlap: 'allow', job: { entrypoint: command }, ...changes }, id),
+  );
+
+const commandsOn = (node: TestNode, ids: readonly string[]) =>
+  Promise.all(ids.map(async id => (await node.jobs.job(id)).spec.entrypoint));
+
+test('one that is put on any node replaces the one of its id: from then on its jobs are submitted, and no moment is left out', async () => {
+  await using nodes = await JobNodes.open();
+  const [a, b] = [await nodes.start('a'), await nodes.start('b')];
+  await create(a, 's');
+  await until(a, 2);
+  await put(b, 's', 'new');
+  const before = new Set(await idsOn(b));
+  // Whether or not the holder has heard of it: none is of the old one any more.
+  a.cluster.wake();
+  await until(b, before.size + 2);
+  const ids = await idsOn(b);
+  const later = ids.filter(id => !before.has(id));
+  expect(new Set(await commandsOn(b, later))).toEqual(new Set(['new']));
+  expect(new Set(await commandsOn(b, [...before]))).toEqual(new Set(['true']));
+  const seconds = ids.map(secondOf).toSorted((one, other) => one - other);
+  expect(seconds).toEqual(Array.from({ length: ids.length }, (_, index) => (seconds[0] as number) + index));
+});
+
+test('a moment that was due before a schedule was put, and has no job yet, gets one of the new one; of another pattern none does', async () => {
+  await using nodes = await JobNodes.open();
+  nodes.holder = 'nobody';
+  const a = await nodes.start('a');
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.UTC(2026, 10, 20, 2, 59, 50) });
+  const nightly = { cron: '0 3 * * *' };
+  for (const id of ['same', 'other']) await put(a, id, 'old', nightly);
+  vi.setSystemTime(Date.UTC(2026, 10, 20, 3, 0, 10));
+  const answer = await put(a, 'same', 'new', nightly);
+  expect(answer).toMatchObject({ create_time: String(Date.now()), next_run_time: String(Date.UTC(2026, 10, 21, 3)) });
+  await put(a, 'other', 'new', { cron: '*/1 * * * *' });
+  nodes.holder = 'a';
+  a.cluster.wake();
+  await until(a, 1);
+  vi.setSystemTime(Date.UTC(2026, 10, 20, 3, 0, 20));
+  await a.jobs.service.schedules.lookAgain();
+  expect(await idsOn(a)).toEqual(['same-20261120T030000Z']);
+  expect(await commandsOn(a, await idsOn(a))).toEqual(['new']);
+});
+
+test('a moment that cannot be written before its schedule is replaced has one job, of the new one', async () => {
+  await using nodes = await JobNodes.open({ isAlone: true });
+  const write = nodes.writes.write.bind(nodes.writes);
+  const a = await nodes.start('a');
+  const tried: number[] = [];
+  let isAway = true;
+  vi.spyOn(nodes.writes, 'write').mockImplementation(async (operation, ...args) => {
+    if (operation.name === 'insertScheduledJob') {
+      tried.push((args[1] as unknown as ScheduledSubmit).atMs);
+      if (isAway) throw unavailable('the database is away');
+    }
+    return await write(operation, ...args);
+  });
+  await put(a, 's', 'old');
+  await vi.waitFor(() => expect(tried).not.toEqual([]), WAIT);
+  await put(a, 's', 'new');
+  isAway = false;
+  await until(a, 2);
+  const ids = (await idsOn(a)).toReversed();
+  expect(secondOf(ids[0] as string)).toBe((tried[0] as number) / 1000);
+  expect(new Set(await commandsOn(a, ids))).toEqual(new Set(['new']));
+});
+
+test('a schedule that is refused leaves the one that there is', async () => {
+  await using nodes = await JobNodes.open({ isAlone: true });
+  const a = await nodes.start('a');
+  const before = await put(a, 's', 'old', { cron: '0 3 * * *' });
+  const env_vars = { KEY: { secret: 'nowhere' } };
+  await expect(put(a, 's', 'new', { job: { entrypoint: 'new', runtime_env: { env_vars } } })).rejects.toThrow('secret');
+  expect(await a.jobs.service.schedules.get(TENANT, 's')).toEqual(before);
+  expect(() => readSchedule({ schedule_id: 't', cron: EVERY_SECOND, job: { entrypoint: 'true' } }, 's')).toThrow(
+    'schedule_id must be that of the path, or absent',
+  );
+});
+
 test('each moment is submitted once, however the lease wanders, and none is left out', async () => {
   await using nodes = await JobNodes.open();
   const both = [await nodes.start('a'), await nodes.start('b')];
@@ -73,10 +161,7 @@ test('each moment is submitted once, however the lease wanders, and none is left
     }
   }
   nodes.holder = 'nobody';
-  const seconds = (await idsOn(a))
-    .map(id => id.slice('s-'.length))
-    .map(moment => Date.parse(moment.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z')) / 1000)
-    .toSorted((one, other) => one - other);
+  const seconds = (await idsOn(a)).map(secondOf).toSorted((one, other) => one - other);
   const first = seconds[0] as number;
   expect(seconds).toEqual(Array.from({ length: seconds.length }, (_, index) => first + index));
 });

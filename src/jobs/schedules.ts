@@ -18,6 +18,7 @@ import {
   type JobScheduleTable,
   listJobScheduleKeys,
   listJobSchedules,
+  putJobSchedule,
 } from '../storage/job-schedules.ts';
 import { untilWritten } from '../storage/until-written.ts';
 import type { JobNode } from './cluster.ts';
@@ -107,17 +108,35 @@ export class JobSchedules {
 
   /** Fails with `invalid_request`, or `already_exists` when the tenant has one of this id. */
   async create(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
-    const nowMs = Date.now();
-    const row = { tenant, ...schedule, created_at_ms: nowMs, decided_until_ms: nowMs };
-    const { writes, jobs, maxPerTenant } = this.#options;
-    const secrets = secretsOf(readJobSubmission(JSON.parse(row.submission), 'job').spec.runtimeEnv.envVars);
-    jobs.assertMayName(secrets);
+    const { writes, maxPerTenant } = this.#options;
+    const { row, secrets } = this.#rowOf(tenant, schedule);
     const written = await writes.write(insertJobSchedule, row, secrets, maxPerTenant);
-    if (written === 'full') throw invalidRequest(`there are ${maxPerTenant} schedules already; delete one first`);
-    if (typeof written !== 'string') throw noSecret(written);
+    if (written === 'full') throw tooMany(maxPerTenant);
     if (written === 'known') throw alreadyExists(`Schedule ${row.id} already exists`);
+    if (written !== 'inserted') throw noSecret(written);
     this.#run(row);
     return this.#record(row);
+  }
+
+  /** Makes it, or replaces the tenant's one of this id, whose jobs stay. The last of several counts. Fails with `invalid_request`. */
+  async put(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
+    const { writes, maxPerTenant } = this.#options;
+    const { row: asked, secrets } = this.#rowOf(tenant, schedule);
+    const row = await writes.write(putJobSchedule, asked, secrets, maxPerTenant);
+    if (row === 'full') throw tooMany(maxPerTenant);
+    if ('lacking' in row) throw noSecret(row);
+    const running = this.#run(row);
+    // What the one before had begun to submit is not submitted for it any more.
+    if (this.#heldSinceMs !== null) void this.#catchUp(running);
+    return this.#record(row);
+  }
+
+  /** With the secrets that its jobs name. Fails with `invalid_request`. */
+  #rowOf(tenant: string, schedule: Schedule): { readonly row: JobScheduleTable; readonly secrets: readonly string[] } {
+    const secrets = secretsOf(readJobSubmission(JSON.parse(schedule.submission), 'job').spec.runtimeEnv.envVars);
+    this.#options.jobs.assertMayName(secrets);
+    const nowMs = Date.now();
+    return { row: { tenant, ...schedule, created_at_ms: nowMs, decided_until_ms: nowMs }, secrets };
   }
 
   async list(tenant: string): Promise<readonly Record<string, unknown>[]> {
@@ -150,7 +169,7 @@ export class JobSchedules {
     }
   }
 
-  #run(row: JobScheduleTable): void {
+  #run(row: JobScheduleTable): Running {
     const key = keyOf(row.tenant, row.id);
     this.#forget(key);
     const submission = readJobSubmission(JSON.parse(row.submission), 'job');
@@ -165,6 +184,7 @@ export class JobSchedules {
     const packages = packagesOf(submission.spec.runtimeEnv).map(name => `${row.tenant}/${name}`);
     const running: Running = { row, submission, cron, packages, last: Promise.resolve() };
     this.#running.set(key, running);
+    return running;
   }
 
   #forget(key: string): void {
@@ -191,8 +211,11 @@ export class JobSchedules {
   #catchUp(running: Running): Promise<void> {
     const { row, cron } = running;
     const nowMs = Date.now();
+    // The version before this one wrote no 'decided_until_ms'. What was due while no service ran is not made up for.
+    const decidedMs = row.decided_until_ms || row.created_at_ms;
+    const sinceMs = this.#options.node.cluster === null ? (this.#heldSinceMs ?? nowMs) : 0;
     return this.#inOrder(running, async () => {
-      let at = cron.nextRun(new Date(Math.max(row.decided_until_ms, row.created_at_ms, nowMs - TAKEOVER_MS)));
+      let at = cron.nextRun(new Date(Math.max(decidedMs, sinceMs, nowMs - TAKEOVER_MS)));
       for (; at !== null && at.getTime() <= nowMs; at = cron.nextRun(at)) await this.#submit(running, at);
     });
   }
@@ -243,10 +266,12 @@ export class JobSchedules {
   }
 }
 
-/** Reads the body of a schedule. Fails with `invalid_request`. */
-export function readSchedule(body: JsonObject): Schedule {
+/** Reads the body of a schedule, of the one that a path names as `named`. Fails with `invalid_request`. */
+export function readSchedule(body: JsonObject, named?: string): Schedule {
   const form = new Form(JOB_SCHEDULE, body, '', failAtFirst);
-  const id = form.read('schedule_id').schedule_id ?? `schedule_${randomBytes(8).toString('hex')}`;
+  const sent = form.read('schedule_id').schedule_id ?? named;
+  if (named !== undefined && sent !== named) throw invalidBody('schedule_id must be that of the path, or absent');
+  const id = sent ?? `schedule_${randomBytes(8).toString('hex')}`;
   checkScheduleId(id);
   const { cron, timezone, overlap } = form.read('cron', 'timezone', 'overlap');
   try {
@@ -275,6 +300,10 @@ function nextRunOf({ cron, timezone }: JobScheduleTable): Date | null {
 
 function keyOf(tenant: string, id: string): string {
   return `${tenant}/${id}`;
+}
+
+function tooMany(most: number) {
+  return invalidRequest(`there are ${most} schedules already; delete one first`);
 }
 
 function unknown(id: string) {

@@ -26,7 +26,7 @@ beforeEach(async () => {
   await secrets.put(TENANT, 's', 'value');
   beforeInsert = async () => undefined;
   const write: DurableWrites['write'] = async (operation, ...args) => {
-    if (['insertJob', 'insertJobSchedule'].includes(operation.name)) await beforeInsert();
+    if (['insertJob', 'insertJobSchedule', 'putJobSchedule'].includes(operation.name)) await beforeInsert();
     return await writes.write(operation, ...args);
   };
   const stores = { database, writes: { ...writes, write } };
@@ -40,12 +40,14 @@ afterEach(async () => {
 });
 
 const submit = () => jobs.service.jobs.submit(TENANT, readJobSubmission({ ...JOB, submission_id: 'j' }, ''));
-const schedule = () =>
-  jobs.service.schedules.create(TENANT, readSchedule({ schedule_id: 'j', cron: '0 0 1 1 *', job: JOB }));
+const SCHEDULE = readSchedule({ schedule_id: 'j', cron: '0 0 1 1 *', job: JOB });
+const schedule = () => jobs.service.schedules.create(TENANT, SCHEDULE);
+const putSchedule = () => jobs.service.schedules.put(TENANT, SCHEDULE);
 
 test.each([
   ['job', submit],
   ['schedule', schedule],
+  ['schedule', putSchedule],
 ])('a secret that is removed while a %s that names it is being written fails that', async (_, make) => {
   beforeInsert = () => secrets.remove(TENANT, 's');
   await expect(make()).rejects.toMatchObject(LACKING);
@@ -56,6 +58,7 @@ test.each([
 test.each([
   ['job', submit],
   ['schedule', schedule],
+  ['schedule', putSchedule],
 ])('a secret that a %s names stays once that is written', async (kind, make) => {
   await make();
   await expect(secrets.remove(TENANT, 's')).rejects.toThrow(

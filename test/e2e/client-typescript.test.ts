@@ -187,6 +187,11 @@ test('a job runs in a copy of a directory', async () => {
   expect(lines.join('\n')).toContain('from the directory');
   expect(await rookery.jobs.wait(id)).toMatchObject({ status: 'SUCCEEDED' });
   await rookery.jobs.delete(id);
+  const nightly = { params: { id: 'client-nightly' }, body: { cron: '0 3 1 1 *', job: { entrypoint: 'true' } } };
+  for (const _ of ['made', 'replaced']) {
+    expect(await rookery.call('putJobSchedule', nightly)).toMatchObject({ schedule_id: 'client-nightly' });
+  }
+  await rookery.call('deleteJobSchedule', { params: nightly.params });
 });
 
 test('the program of the page does what it says', async () => {

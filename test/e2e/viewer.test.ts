@@ -1,8 +1,10 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ROOT } from '../../scripts/command.ts';
 import { Bed } from './agents.ts';
 
 const SECRET = 'a secret that is at least 32 bytes long';
@@ -182,4 +184,71 @@ test('a role that does not exist is refused, on reads too', async () => {
   for (const role of ['', 'admin', 'Developer', 'constructor']) {
     expect((await bed.ask('GET', `/api/agent/${agentId}`, undefined, await as(role))).status).toBe(403);
   }
+});
+
+describe('rookery diff', () => {
+  const ofEnvironment = /its environment is not compared/;
+  let file: string;
+  const write = (deployment: object) => writeFileSync(file, JSON.stringify(deployment));
+
+  async function cli(role: string, ...words: string[]): Promise<{ code: number; out: string; err: string }> {
+    const { 'x-auth': token } = (await as(role)).headers;
+    const { frontendUrl, metaUrl } = bed.server;
+    const args = [...words, '-f', file, '--address', frontendUrl, '--meta-address', metaUrl, '--token', token];
+    return await new Promise(resolve => {
+      execFile(process.execPath, [join(ROOT, 'dist/main.js'), ...args], { encoding: 'utf8' }, (error, out, err) => {
+        resolve({ code: error === null ? 0 : Number(error.code), out, err });
+      });
+    });
+  }
+
+  test('claims no difference of what a viewer does not see, and says so', async () => {
+    const work = join(directory, 'deployed');
+    mkdirSync(join(work, 'code'), { recursive: true });
+    writeFileSync(join(work, 'code/app.py'), 'def handle(event, context):\n    return event\n');
+    file = join(work, 'rookery.yaml');
+    const SIZE = { cpu: '500m', memory: '512Mi' };
+    const runs = { code: './code', runtime: bed.runtime, handler: 'app.handle', cpu: 500, memory: 256 };
+    const env = { KEY: VALUE };
+    const deployment = {
+      agents: { seen: { ...runs, env }, bare: runs },
+      functions: { 'v@seen': { ...runs, env }, 'v@bare': runs },
+      jobs: { seen: { command: 'true', schedule: '0 3 1 1 *', env } },
+      pools: { seen: { size: 1, resources: { requests: SIZE, limits: SIZE }, env } },
+    };
+    write(deployment);
+    expect(await cli('developer', 'deploy')).toMatchObject({ code: 0, err: '' });
+    expect(await cli('developer', 'diff', '--exit-code')).toMatchObject({ code: 0 });
+
+    const { code, out } = await cli('viewer', 'diff', '--exit-code');
+    const lines = out.trimEnd().split('\n');
+    expect(lines).toEqual([
+      'pool seen: not known: its environment is not compared, since a viewer is not shown the values',
+      'function 0@v@seen: not known: its environment is not compared, since a viewer is not shown the values',
+      'function 0@v@bare: unchanged',
+      'agent default/seen: not known: its environment is not compared, since a viewer is not shown the values',
+      'agent default/bare: not known: its environment is not compared, since a viewer is not shown the values',
+      'job seen: not known: its environment is not compared, since a viewer is not shown the values',
+      'Nothing would change, as far as a viewer is shown.',
+    ]);
+    expect(code).toBe(0);
+
+    // What can be seen is told, and what more there may be.
+    write({
+      ...deployment,
+      agents: { seen: { ...runs, env: { ...env, MORE: 'x' } }, bare: { ...runs, memory: 300 } },
+      functions: { 'v@seen': { ...runs, env, timeout: 7 }, 'v@bare': runs },
+    });
+    const changed = await cli('viewer', 'diff', '--exit-code', '--json');
+    expect(changed.code).toBe(1);
+    const { resources } = JSON.parse(changed.out) as { resources: { name: string }[] };
+    expect(resources).toMatchObject([
+      { name: 'seen', action: 'unknown', changes: [], detail: expect.stringMatching(ofEnvironment) },
+      { name: '0@v@seen', action: 'update', changes: ['timeout'], detail: expect.stringMatching(ofEnvironment) },
+      { name: '0@v@bare', action: 'unchanged', changes: [], detail: '' },
+      { name: 'default/seen', action: 'replace', changes: ['env'], detail: '' },
+      { name: 'default/bare', action: 'replace', changes: ['memory'], detail: expect.stringMatching(ofEnvironment) },
+      { name: 'seen', action: 'unknown', changes: [], detail: expect.stringMatching(ofEnvironment) },
+    ]);
+  }, 120_000);
 });

@@ -333,6 +333,23 @@ test('a schedule submits jobs by the clock until it is deleted', async () => {
   expect((await jobs.ask('GET', '/api/job_schedules/tick')).status).toBe(404);
 });
 
+test('a schedule is made or replaced in one step, and stays as it is when the new one is refused', async () => {
+  const body = { cron: '0 0 1 1 *', job: byShell('echo old') };
+  const put = (changes: object) => jobs.ask('PUT', '/api/job_schedules/put', { ...body, ...changes });
+  const get = async () => JSON.parse((await jobs.ask('GET', '/api/job_schedules/put')).text);
+  const made = await put({});
+  expect(made).toMatchObject({ status: 200 });
+  expect(await get()).toEqual(JSON.parse(made.text));
+  const replaced = await put({ schedule_id: 'put', job: byShell('echo new'), jobb: 1 });
+  expect(JSON.parse(replaced.text)).toMatchObject({ schedule_id: 'put', job: byShell('echo new') });
+  expect(JSON.parse(replaced.text).warnings).toEqual([expect.stringContaining('jobb')]);
+  const before = await get();
+  for (const wrong of [{ cron: '0 99 * * *' }, { schedule_id: 'other' }, { job: undefined }]) {
+    expect((await put(wrong)).status).toBe(400);
+  }
+  expect(await get()).toEqual(before);
+});
+
 async function untilLog(id: string, wanted: string): Promise<void> {
   await expect.poll(() => jobs.log(id), { timeout: 20_000 }).toBe(wanted);
 }

@@ -69,6 +69,7 @@ test('schedules have a slash at the end of their paths, or none', async () => {
     expect(JSON.parse((await jobs.ask('GET', path)).text)).toMatchObject([{ schedule_id: 'slash' }]);
   }
   expect((await jobs.ask('GET', '/api/job_schedules/slash/')).status).toBe(200);
+  expect((await jobs.ask('PUT', '/api/job_schedules/slash/', schedule)).status).toBe(200);
   expect((await jobs.ask('DELETE', '/api/job_schedules/slash/')).text).toBe('{"deleted":true}');
 });
 

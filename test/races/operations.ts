@@ -200,6 +200,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
       random.pick([1, 10]),
     ];
   },
+  putJobSchedule: random => ARGUMENTS.insertJobSchedule(random),
   deleteJobSchedule: random => [T, random.pick(SCHEDULES)],
   insertJob: random => [
     jobOf(`job-${random.pick(JOBS)}`, random.pick(NODES), somePackages(random)),

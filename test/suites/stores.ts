@@ -15,7 +15,13 @@ import type { Database } from '../../src/storage/database.ts';
 import type { DurableWrites } from '../../src/storage/durable.ts';
 import { readInstallationId } from '../../src/storage/installation-id.ts';
 import { findInstance, insertInstance, updateInstance } from '../../src/storage/instances.ts';
-import { deleteJobSchedule, insertJobSchedule, listJobSchedules } from '../../src/storage/job-schedules.ts';
+import {
+  deleteJobSchedule,
+  findJobSchedule,
+  insertJobSchedule,
+  listJobSchedules,
+  putJobSchedule,
+} from '../../src/storage/job-schedules.ts';
 import { insertJob, type JobDraft } from '../../src/storage/job-submits.ts';
 import {
   claimJob,
@@ -250,6 +256,45 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(await opened.writes.write(insertJobSchedule, row, [], 10)).toBe('known');
       expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(true);
       expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(false);
+    });
+
+    test('a schedule that is put replaces the one of its id, as a later one, and keeps what is decided', async () => {
+      const common = { tenant: 't', id: 's', timezone: 'UTC', overlap: 'skip', submission: '{}' } as const;
+      const row = { ...common, cron: '0 3 * * *', created_at_ms: 100, decided_until_ms: 100 };
+      const put = (changes: object, most = 1) => opened.writes.write(putJobSchedule, { ...row, ...changes }, [], most);
+      const stored = () => findJobSchedule(opened.database, 't', 's');
+      expect(await put({})).toEqual(row);
+      // At the same moment, and of the same clock.
+      const again = { ...row, submission: '[]', created_at_ms: 101, decided_until_ms: 100 };
+      expect(await put({ submission: '[]', decided_until_ms: 200 })).toEqual(again);
+      expect(await stored()).toEqual(again);
+      // With another pattern nothing from before it is due.
+      const other = { ...row, cron: '0 4 * * *', created_at_ms: 300, decided_until_ms: 300 };
+      expect(await put(other)).toEqual(other);
+      expect(await put({ ...other, cron: '0 5 * * *', decided_until_ms: 250 })).toMatchObject({
+        created_at_ms: 301,
+        decided_until_ms: 300,
+      });
+      expect(await put({ id: 'other' })).toBe('full');
+      expect(await put({ id: 'other' }, 2)).toMatchObject({ id: 'other' });
+      expect((await listJobSchedules(opened.database, 't')).map(({ id }) => id)).toEqual(['other', 's']);
+    });
+
+    test('of schedules that are put at one moment each is another one, and the last stays', async () => {
+      const row = { tenant: 't', id: 's', cron: '', timezone: '', overlap: 'skip', decided_until_ms: 1 } as const;
+      const puts = Array.from({ length: 8 }, (_, index) =>
+        opened.writes.write(putJobSchedule, { ...row, submission: `{"n":${index}}`, created_at_ms: 1 }, [], 10),
+      );
+      const inserted = opened.writes.write(insertJobSchedule, { ...row, submission: '[]', created_at_ms: 1 }, [], 10);
+      const written = await Promise.all(puts);
+      const moments = written.map(each =>
+        typeof each === 'object' && 'created_at_ms' in each ? each.created_at_ms : 0,
+      );
+      expect(new Set(moments).size).toBe(puts.length);
+      expect(Math.min(...moments)).toBe((await inserted) === 'inserted' ? 2 : 1);
+      const last = await findJobSchedule(opened.database, 't', 's');
+      expect(last?.created_at_ms).toBe(Math.max(...moments));
+      expect(written).toContainEqual(last);
     });
 
     test('the installation has an id, which stays', async () => {

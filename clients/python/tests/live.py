@@ -138,6 +138,11 @@ class Awaited(WithCode, unittest.IsolatedAsyncioTestCase):
             lines = [line async for line in rookery.jobs.follow(job)]
             self.assertIn("from the directory", "\n".join(lines))
             self.assertEqual((await rookery.jobs.wait(job))["status"], "SUCCEEDED")
+            nightly = {"cron": "0 3 1 1 *", "job": {"entrypoint": "true"}}
+            for _ in ("made", "replaced"):
+                put = await rookery.call("putJobSchedule", params={"id": "nightly"}, body=nightly)
+                self.assertEqual(put["schedule_id"], "nightly")
+            await rookery.call("deleteJobSchedule", params={"id": "nightly"})
 
 
 if __name__ == "__main__":

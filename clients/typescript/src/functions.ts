@@ -1,9 +1,9 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Code } from './code.ts';
 import type { Connection, RequestOptions } from './connection.ts';
 import { RookeryError } from './error.ts';
 import type { FunctionInstance, FunctionVersion, Operations, RegisterFunctionRequest } from './generated.ts';
 import { readLines } from './lines.ts';
+import { untilThere } from './looks.ts';
 import { type RunOptions, runFields } from './runs.ts';
 import { serverEvents } from './server-events.ts';
 
@@ -27,8 +27,7 @@ export interface CallFunctionOptions extends RequestOptions {
 }
 
 const LATEST = '$latest';
-const FIRST_LOOK_MS = 50;
-const LONGEST_PAUSE_MS = 2000;
+const PAUSES = { firstMs: 50, longestMs: 2000 };
 
 export class Functions {
   readonly #connection: Connection;
@@ -204,16 +203,14 @@ export class AsyncCall {
     return await this.#connection.call('getAsyncResult', { ...options, params: { id: this.id } });
   }
 
-  /** Waits for its end and answers what the handler returned. */
+  /** Waits for its end, without `timeoutMs` however long it takes, and answers what the handler returned. */
   async result<T = unknown>(options: RequestOptions = {}): Promise<T> {
-    for (let pauseMs = FIRST_LOOK_MS; ; pauseMs = Math.min(LONGEST_PAUSE_MS, pauseMs * 1.5)) {
-      const { status, result, error } = await this.status(options);
-      if (status === 'completed') return result as T;
-      if (status === 'failed') {
-        throw new RookeryError(error?.message ?? 'the call failed', { status: 200, code: error?.code ?? 0 });
-      }
-      await delay(pauseMs, undefined, options.signal === undefined ? {} : { signal: options.signal });
-    }
+    return await untilThere(options, PAUSES, async request => {
+      const { status, result, error } = await this.status(request);
+      if (status === 'completed') return { value: result as T };
+      if (status !== 'failed') return null;
+      throw new RookeryError(error?.message ?? 'the call failed', { status: 200, code: error?.code ?? 0 });
+    });
   }
 }
 

@@ -1505,6 +1505,12 @@ export interface Operations {
     body: undefined;
     answer: JobSchedule;
   };
+  putJobSchedule: {
+    params: { id: string };
+    query: object;
+    body: CreateJobScheduleRequest;
+    answer: ScheduleCreated;
+  };
   deleteJobSchedule: {
     params: { id: string };
     query: object;
@@ -1671,6 +1677,7 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   createJobSchedule: ['POST', '/api/job_schedules'],
   listJobSchedules: ['GET', '/api/job_schedules'],
   getJobSchedule: ['GET', '/api/job_schedules/{id}'],
+  putJobSchedule: ['PUT', '/api/job_schedules/{id}'],
   deleteJobSchedule: ['DELETE', '/api/job_schedules/{id}'],
   getPackage: ['GET', '/api/packages/{protocol}/{name}'],
   putPackage: ['PUT', '/api/packages/{protocol}/{name}'],

@@ -1,8 +1,8 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Code } from './code.ts';
 import type { Connection, RequestOptions } from './connection.ts';
 import type { Job, JobRequest } from './generated.ts';
 import { readLines } from './lines.ts';
+import { untilThere } from './looks.ts';
 import type { Environment } from './runs.ts';
 
 export interface SubmitOptions extends RequestOptions {
@@ -20,7 +20,7 @@ export interface SubmitOptions extends RequestOptions {
 }
 
 const MEBIBYTE = 1024 * 1024;
-const LOOK_AGAIN_MS = 500;
+const PAUSES = { firstMs: 500, longestMs: 500 };
 const OVER = new Set(['SUCCEEDED', 'FAILED', 'STOPPED']);
 
 export class Jobs {
@@ -72,13 +72,12 @@ export class Jobs {
     yield* readLines(await this.#connection.stream('getJobLogs', request));
   }
 
-  /** Its record once it is over, however it ended. */
+  /** Its record once it is over, however it ended. Without `timeoutMs` it is waited for however long it takes. */
   async wait(id: string, options: RequestOptions = {}): Promise<Job> {
-    for (;;) {
-      const job = await this.get(id, options);
-      if (OVER.has(job.status)) return job;
-      await delay(LOOK_AGAIN_MS, undefined, options.signal === undefined ? {} : { signal: options.signal });
-    }
+    return await untilThere(options, PAUSES, async request => {
+      const job = await this.get(id, request);
+      return OVER.has(job.status) ? { value: job } : null;
+    });
   }
 
   async stop(id: string, options: RequestOptions = {}): Promise<void> {

@@ -1,5 +1,5 @@
 import { Type } from 'typebox';
-import { JOB_SCHEDULE, JOB_SUBMIT } from '../../core/job.ts';
+import { JOB_SCHEDULE, JOB_STATUSES, JOB_SUBMIT } from '../../core/job.ts';
 import { describeParameters } from '../../core/parameter.ts';
 import { Warnings } from '../../http/docs.ts';
 import { flag } from '../query.ts';
@@ -29,7 +29,7 @@ const Record = Type.Object(
     job_id: Type.Null(),
     submission_id: Type.String(),
     driver_info: Type.Object({ id: Type.String(), node_ip_address: Type.String(), pid: Type.String() }),
-    status: Type.Union(['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'].map(word => Type.Literal(word))),
+    status: Type.Union(JOB_STATUSES.map(word => Type.Literal(word))),
     entrypoint: Type.String(),
     message: Type.String(),
     error_type: Type.String(),
@@ -185,6 +185,16 @@ export const JOB_DOCS = {
     summary: 'Get a schedule',
     params: bySchedule,
     response: { 200: json('It.', Schedule), 404: text('There is none.') },
+  },
+  putSchedule: {
+    tags,
+    operationId: 'putJobSchedule',
+    summary: 'Make a schedule, or replace the one of this id',
+    description:
+      'In one step: the one before goes on until then, and also when this is refused. The last of several counts. Its jobs stay; `create_time` is that of the new one.',
+    params: bySchedule,
+    body: JOB_SCHEDULE.describe(nulls),
+    response: { 200: json('It.', ScheduleCreated), ...wrong },
   },
   deleteSchedule: {
     tags,

@@ -29,6 +29,11 @@ export function addScheduleRoutes(app: FastifyInstance, schedules: JobSchedules)
       async ({ tenant, params }) => schedules.get(tenant, params.id),
     );
 
+    app.put<{ Params: { id: string } }>(`${PATH}/:id${end}`, options('write', JOB_DOCS.putSchedule), async request => {
+      const schedule = readRequest(request, JOB_SCHEDULE, body => readSchedule(body, request.params.id));
+      return withWarnings(await schedules.put(request.tenant, schedule), request.warnings);
+    });
+
     app.delete<{ Params: { id: string } }>(
       `${PATH}/:id${end}`,
       options('write', JOB_DOCS.deleteSchedule),

@@ -1358,6 +1358,7 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "createJobSchedule": ("POST", "/api/job_schedules"),
     "listJobSchedules": ("GET", "/api/job_schedules"),
     "getJobSchedule": ("GET", "/api/job_schedules/{id}"),
+    "putJobSchedule": ("PUT", "/api/job_schedules/{id}"),
     "deleteJobSchedule": ("DELETE", "/api/job_schedules/{id}"),
     "getPackage": ("GET", "/api/packages/{protocol}/{name}"),
     "putPackage": ("PUT", "/api/packages/{protocol}/{name}"),

@@ -1,0 +1,29 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import type { RequestOptions } from './connection.ts';
+import { RookeryError } from './error.ts';
+
+/** The first pause between two looks, and what it grows to. */
+export interface Pauses {
+  readonly firstMs: number;
+  readonly longestMs: number;
+}
+
+const GROWTH = 1.5;
+
+/** Looks until there is something; `timeoutMs` is for all looks and pauses together. */
+export async function untilThere<T>(
+  options: RequestOptions,
+  { firstMs, longestMs }: Pauses,
+  look: (request: RequestOptions) => Promise<{ readonly value: T } | null>,
+): Promise<T> {
+  const { signal, timeoutMs } = options;
+  const endsAtMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
+  for (let pauseMs = firstMs; ; pauseMs = Math.min(longestMs, pauseMs * GROWTH)) {
+    const request = timeoutMs === undefined ? options : { ...options, timeoutMs: endsAtMs - performance.now() };
+    const found = await look(request);
+    if (found !== null) return found.value;
+    const leftMs = endsAtMs - performance.now();
+    await delay(Math.max(0, Math.min(pauseMs, leftMs)), undefined, signal === undefined ? {} : { signal });
+    if (leftMs <= pauseMs) throw new RookeryError('the wait took longer than its timeout');
+  }
+}
