@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError, messageOf, tenant } from './api.ts';
-import { type LiveEvent, onEvents } from './live.ts';
+import { type LiveEvent, onEvents, untilSilent } from './live.ts';
 
 /** Where a list comes from. */
 export interface ListSource<T> {
@@ -35,15 +35,15 @@ export function useList<T>(source: ListSource<T>): {
     let isReading = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
 
-    const readAll = async () => {
+    const readAll = async (ends: AbortSignal) => {
       const { all, idOf } = latest.current;
       const found = new Map<string, T>();
-      for await (const batch of all(signal)) for (const item of batch) found.set(idOf(item), item);
+      for await (const batch of all(ends)) for (const item of batch) found.set(idOf(item), item);
       items = found;
     };
-    const readOnes = async (ids: readonly string[]) => {
+    const readOnes = async (ids: readonly string[], ends: AbortSignal) => {
       const { one } = latest.current;
-      const read = await Promise.all(ids.map(async id => [id, await orNone(one(id, signal))] as const));
+      const read = await Promise.all(ids.map(async id => [id, await orNone(one(id, ends))] as const));
       const added: [string, T][] = [];
       for (const [id, item] of read) {
         if (item === undefined) items.delete(id);
@@ -61,7 +61,8 @@ export function useList<T>(source: ListSource<T>): {
       changed.clear();
       needsAll = false;
       try {
-        await (isWhole ? readAll() : readOnes(ids));
+        const ends = untilSilent(signal);
+        await (isWhole ? readAll(ends) : readOnes(ids, ends));
         if (!signal.aborted) setState({ of, value: [...items.values()], error: '' });
       } catch (error) {
         needsAll = true;

@@ -305,6 +305,55 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.close();
   });
 
+  it('says that it is not live when its connection is cut without a word, and catches up when there is a network again', async () => {
+    const id = await bed.create('cut', 'main.echo');
+    await using way = await ForwardedPort.open('127.0.0.1', Number(new URL(bed.server.frontendUrl).port));
+    const page = await browser.newPage();
+    await page.clock.install();
+    await page.goto(`http://127.0.0.1:${way.port}/#/agents/${id}/logs`);
+    const log = page.getByRole('region', { name: 'Log', exact: true });
+    await bed.invoke(id, { say: 'before' });
+    await log.getByText('before').waitFor();
+    await page.getByText('following, 1 line').waitFor();
+    const state = page.locator('.live');
+    expect(await state.textContent()).toBe('live');
+    way.goMute();
+    await page.clock.runFor(30_000);
+    expect(await state.textContent()).toBe('live');
+    await page.clock.runFor(20_000);
+    await page.getByText('not connected').waitFor();
+    await page.getByText('ended, 1 line').waitFor();
+    // It tries to come back, and what it reads meanwhile leads nowhere either.
+    await page.getByRole('link', { name: 'Agents' }).click();
+    await page.getByText('Reading …').waitFor();
+    await page.clock.runFor(20_000);
+    await bed.create('while-cut', 'main.echo');
+    way.isMute = false;
+    // The attempt that has begun in between is given up, and one after it.
+    await expect
+      .poll(async () => {
+        await page.clock.runFor(5000);
+        return await state.textContent();
+      })
+      .toBe('live');
+    await page.getByRole('link', { name: 'e2e/while-cut' }).waitFor();
+    await page.close();
+  });
+
+  it('connects again when it was asleep for longer than its connection can be silent', async () => {
+    await using opened = await open('agents');
+    const { page } = opened;
+    await page.clock.install();
+    await page.reload();
+    await page.locator('.live.on').waitFor();
+    const again = page.waitForRequest(/\/api\/events/);
+    await page.clock.fastForward('08:00:00');
+    await page.getByText('not connected').waitFor();
+    await page.clock.runFor(5000);
+    await again;
+    await page.locator('.live.on').waitFor();
+  });
+
   it('tries a call of a function, and shows where the time went', async () => {
     await using opened = await open(views['call of a function'] as string);
     const { page } = opened;
