@@ -20,6 +20,7 @@ import {
   Tabs,
   Title,
 } from '../parts.tsx';
+import { CreateWarnings } from './agent-create.tsx';
 import type { Agent } from './agents.tsx';
 import { CallPanel } from './call-panel.tsx';
 import { EventList } from './events.tsx';
@@ -72,6 +73,7 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
       <Failure text={error} />
       <Failure text={value.status_reason ?? ''} />
       <Failure text={value.load_error ?? ''} />
+      <CreateWarnings id={id} />
       <Tabs base={base} tabs={tabs} now={part} />
       <Part agent={value} part={part} />
     </>
