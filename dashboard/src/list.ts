@@ -92,6 +92,21 @@ export function useList<T>(source: ListSource<T>): {
   return state?.of === of ? { value: state.value, error: state.error } : { value: undefined, error: '' };
 }
 
+const PAGE = 1000;
+
+/** All of a list that is answered in numbered pages: what changes meanwhile moves to the first page, and what was there to the next. */
+export async function allPages<T>(
+  idOf: (item: T) => string,
+  read: (pageIndex: number, pageSize: number) => Promise<readonly T[]>,
+): Promise<readonly T[]> {
+  const found = new Map<string, T>();
+  for (let pageIndex = 1; ; pageIndex += 1) {
+    const items = await read(pageIndex, PAGE);
+    for (const item of items) found.set(idOf(item), item);
+    if (items.length < PAGE) return [...found.values()];
+  }
+}
+
 async function orNone<T>(read: Promise<T>): Promise<T | undefined> {
   try {
     return await read;

@@ -203,6 +203,22 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(Object.keys(body)).not.toContain('sandbox_type');
   });
 
+  it('shows what a create has warned of', async () => {
+    await using opened = await open('agents/new');
+    const { page, complaints } = opened;
+    await page.getByRole('button', { name: 'As YAML or JSON' }).click();
+    const body = JSON.stringify({ ...bed.createBody('warned', 'main.echo'), no_such_field: 1 });
+    await page.getByLabel('Request').fill(body);
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('heading', { name: 'e2e/warned' }).waitFor();
+    await page.getByRole('status').getByText('no_such_field').waitFor();
+    expect(await violationsOf(page)).toEqual([]);
+    await go(page, `agents/${agentId}`);
+    await page.getByRole('heading', { name: 'e2e/seen' }).waitFor();
+    expect(await page.getByText('no_such_field').count()).toBe(0);
+    expect(complaints).toEqual([]);
+  });
+
   it('goes on at an address that is no encoding of anything', async () => {
     const page = await browser.newPage();
     const complaints = complaintsOf(page);
@@ -465,6 +481,19 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
       }).length;
     })()`);
     expect(seen).toBeGreaterThan(5);
+  });
+
+  it('shows all pools, more than the registry answers at once', async () => {
+    const resources = { requests: { cpu: '500m', memory: '512Mi' }, limits: { cpu: '500m', memory: '512Mi' } };
+    const pools = Array.from({ length: 1001 }, (_, at) => ({ id: `pool-${at}`, size: 0, max_size: 1, resources }));
+    const created = await bed.ask('POST', '/serverless/v1/podpools', { pools }, { meta: true });
+    expect(created.body).toMatchObject({ code: 0 });
+    await using opened = await open('pools');
+    const { page } = opened;
+    await page.getByText('1001 of 1001').waitFor();
+    // The first that was made is the last of the list.
+    await page.getByLabel('Search').fill('pool-0');
+    await page.getByRole('cell', { name: 'pool-0', exact: true }).waitFor();
   });
 
   it('is used by keyboard alone: to the navigation, a list, one agent and its parts', async () => {
