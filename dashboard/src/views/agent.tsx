@@ -11,6 +11,7 @@ import {
   Failure,
   Fields,
   Loading,
+  Missing,
   moment,
   Note,
   Panel,
@@ -41,7 +42,7 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
     async ends => (await call('getAgent', { params: { instanceId: id }, signal: ends })).instance as Agent,
     event => event.instance_id === id,
   );
-  if (value === undefined) return error === '' ? <Loading /> : <Failure text={error} />;
+  if (value === undefined) return <Missing title={id} error={error} />;
   const base = `#/agents/${id}`;
   const tabs = TABS.filter(([path]) => (path === 'call' ? may('invoke') : path !== 'terminal' || may('write')));
   return (
