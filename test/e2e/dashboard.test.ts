@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
-import type { Browser, Page } from 'playwright-core';
+import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { complaintsOf, openBrowser, violationsOf } from '../parts/browser.ts';
 import { cli } from '../parts/cli.ts';
@@ -203,6 +203,22 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(Object.keys(body)).not.toContain('sandbox_type');
   });
 
+  it('keeps texts that are very long in their place', async () => {
+    const long = 'x'.repeat(20_000);
+    const id = await bed.create('wordy', 'main.echo', {}, { env_vars: { TEXT: long, ['N'.repeat(200)]: 'short' } });
+    await bed.ask('POST', '/api/jobs/', { entrypoint: `true # ${long}`, submission_id: 'wordy' });
+    await using opened = await open(`agents/${id}`, { width: 360 });
+    const { page } = opened;
+    expect(await page.evaluate('document.documentElement.scrollWidth - innerWidth')).toBe(0);
+    const heightOf = async (locator: Locator) => (await locator.boundingBox())?.height;
+    expect(await heightOf(page.getByRole('region', { name: 'TEXT' }))).toBeLessThan(200);
+    await go(page, 'jobs/wordy');
+    expect(await heightOf(page.getByRole('region', { name: 'Command' }))).toBeLessThan(200);
+    await go(page, 'jobs');
+    expect(await page.getByRole('row', { name: 'wordy' }).textContent()).not.toContain(long);
+    expect(await violationsOf(page)).toEqual([]);
+  });
+
   it('shows what a create has warned of', async () => {
     await using opened = await open('agents/new');
     const { page, complaints } = opened;
@@ -224,10 +240,22 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     const complaints = complaintsOf(page);
     await page.goto(`${bed.server.frontendUrl}/#/agents/%zz`);
     await page.getByText('instance not found: %zz').waitFor();
+    await page.getByRole('heading', { name: '%zz' }).waitFor();
     await page.evaluate("location.hash = '#/jobs/%'");
     await page.getByRole('alert').getByText('%').waitFor();
-    await go(page, 'jobs');
+    // A browser would ask for another path.
+    const asked: string[] = [];
+    page.on('request', request => asked.push(new URL(request.url()).pathname));
+    for (const dots of ['..', '%2e%2e', '.']) {
+      await go(page, `agents/${dots}`);
+      await page
+        .getByRole('alert')
+        .getByText(`nothing can have the name “${decodeURIComponent(dots)}”`)
+        .waitFor();
+    }
+    await go(page, 'jobs/');
     await page.getByRole('heading', { name: 'Jobs' }).waitFor();
+    expect(asked.filter(path => ['/api/', '/api/agent/'].includes(path))).toEqual([]);
     expect(complaints).toEqual([]);
     await page.close();
   });
@@ -526,10 +554,10 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
   let browser: Browser;
   let directory: string;
 
-  const tokenOf = (role: string) =>
+  const tokenOf = (role: string, tenant = 'acme') =>
     new SignJWT({ role })
       .setProtectedHeader({ alg: 'HS256' })
-      .setSubject('acme')
+      .setSubject(tenant)
       .setExpirationTime('1h')
       .sign(Buffer.from(SECRET));
 
@@ -573,6 +601,39 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     await page.getByRole('button', { name: 'Log out' }).click();
     await page.getByLabel('Token').waitFor();
     expect(await page.context().cookies()).toEqual([]);
+    await page.close();
+  });
+
+  it('shows who is logged in now in every tab, and nothing of somebody who was before', async () => {
+    const context = await browser.newContext();
+    const logIn = async (page: Page, token: string) => {
+      await page.getByLabel('Token').fill(token);
+      await page.getByRole('button', { name: 'Log in' }).click();
+    };
+    const [page, other] = [await context.newPage(), await context.newPage()];
+    await page.goto(`${bed.server.frontendUrl}/#/agents`);
+    await logIn(page, await tokenOf('developer'));
+    await page.getByRole('link', { name: 'n/mine' }).waitFor();
+    await other.goto(`${bed.server.frontendUrl}/#/agents`);
+    await other.getByRole('button', { name: 'Log out' }).click();
+    await page.getByLabel('Token').waitFor();
+    await logIn(other, await tokenOf('developer', 'rival'));
+    await page.locator('.who').getByText('rival').waitFor();
+    await page.getByText('There is no agent yet.').waitFor();
+    await context.close();
+  });
+
+  it('asks for a token again, and shows the same view then, when the one that it has is good no more', async () => {
+    const page = await browser.newPage();
+    await page.goto(`${bed.server.frontendUrl}/#/agents`);
+    await page.getByLabel('Token').fill(await tokenOf('developer'));
+    await page.getByRole('button', { name: 'Log in' }).click();
+    await page.getByRole('link', { name: 'n/mine' }).waitFor();
+    await page.context().clearCookies();
+    await page.evaluate("location.hash = '#/jobs'");
+    await page.getByLabel('Token').fill(await tokenOf('developer'));
+    await page.getByRole('button', { name: 'Log in' }).click();
+    await page.getByRole('heading', { name: 'Jobs' }).waitFor();
     await page.close();
   });
 
