@@ -42,11 +42,17 @@ export interface CallOptions<N extends Name> {
 
 export function pathOf<N extends Name>(name: N, { params, query }: CallOptions<N> = {}): string {
   const path = PATHS[name][1].replace(/\{(\w+)\}/g, (_, key: string) =>
-    encodeURIComponent(String((params as Record<string, string> | undefined)?.[key])),
+    segmentOf(String((params as Record<string, string> | undefined)?.[key])),
   );
   const given = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== '');
   if (given.length === 0) return path;
   return `${path}?${new URLSearchParams(given.map(([key, value]) => [key, String(value)]))}`;
+}
+
+/** A browser takes dots, encoded or not, for steps to another path. */
+function segmentOf(text: string): string {
+  if (/^\.{0,2}$/.test(text)) throw new ApiError(404, `nothing can have the name “${text}”`);
+  return encodeURIComponent(text);
 }
 
 /** One operation, its answer as JSON. Fails with `ApiError`, also for an answer of the registry that carries a code. */
@@ -112,13 +118,24 @@ export async function loadSession(): Promise<void> {
   }
 }
 
+/** Tabs of one browser have one cookie. */
+const otherTabs = new BroadcastChannel('session');
+
+/** Somebody has logged in or out in another tab: what is shown here is perhaps not for this one. */
+export function onSessionElsewhere(listener: () => void): () => void {
+  otherTabs.addEventListener('message', listener);
+  return () => otherTabs.removeEventListener('message', listener);
+}
+
 export async function login(body: { readonly token: string } | { readonly code: string }): Promise<void> {
   session.value = (await call('login', { body })) as Session;
+  otherTabs.postMessage('login');
 }
 
 export async function logout(): Promise<void> {
   await call('logout');
   session.value = null;
+  otherTabs.postMessage('logout');
 }
 
 export function messageOf(error: unknown): string {

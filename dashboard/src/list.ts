@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError, messageOf, tenant } from './api.ts';
-import { type LiveEvent, onEvents } from './live.ts';
+import { type LiveEvent, onEvents, untilSilent } from './live.ts';
 
 /** Where a list comes from. */
 export interface ListSource<T> {
@@ -35,15 +35,15 @@ export function useList<T>(source: ListSource<T>): {
     let isReading = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
 
-    const readAll = async () => {
+    const readAll = async (ends: AbortSignal) => {
       const { all, idOf } = latest.current;
       const found = new Map<string, T>();
-      for await (const batch of all(signal)) for (const item of batch) found.set(idOf(item), item);
+      for await (const batch of all(ends)) for (const item of batch) found.set(idOf(item), item);
       items = found;
     };
-    const readOnes = async (ids: readonly string[]) => {
+    const readOnes = async (ids: readonly string[], ends: AbortSignal) => {
       const { one } = latest.current;
-      const read = await Promise.all(ids.map(async id => [id, await orNone(one(id, signal))] as const));
+      const read = await Promise.all(ids.map(async id => [id, await orNone(one(id, ends))] as const));
       const added: [string, T][] = [];
       for (const [id, item] of read) {
         if (item === undefined) items.delete(id);
@@ -61,7 +61,8 @@ export function useList<T>(source: ListSource<T>): {
       changed.clear();
       needsAll = false;
       try {
-        await (isWhole ? readAll() : readOnes(ids));
+        const ends = untilSilent(signal);
+        await (isWhole ? readAll(ends) : readOnes(ids, ends));
         if (!signal.aborted) setState({ of, value: [...items.values()], error: '' });
       } catch (error) {
         needsAll = true;
@@ -89,6 +90,21 @@ export function useList<T>(source: ListSource<T>): {
     };
   }, [of]);
   return state?.of === of ? { value: state.value, error: state.error } : { value: undefined, error: '' };
+}
+
+const PAGE = 1000;
+
+/** All of a list that is answered in numbered pages: what changes meanwhile moves to the first page, and what was there to the next. */
+export async function allPages<T>(
+  idOf: (item: T) => string,
+  read: (pageIndex: number, pageSize: number) => Promise<readonly T[]>,
+): Promise<readonly T[]> {
+  const found = new Map<string, T>();
+  for (let pageIndex = 1; ; pageIndex += 1) {
+    const items = await read(pageIndex, PAGE);
+    for (const item of items) found.set(idOf(item), item);
+    if (items.length < PAGE) return [...found.values()];
+  }
 }
 
 async function orNone<T>(read: Promise<T>): Promise<T | undefined> {

@@ -1,6 +1,7 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { messageOf, raw, session, tenant } from './api.ts';
+import { ApiError, messageOf, raw, session, tenant } from './api.ts';
+import { SilenceWatch } from './silence.ts';
 
 /** What happens in the service: one stream for the whole page. */
 
@@ -26,7 +27,10 @@ export interface LiveEvent {
 export type Sample = Readonly<Record<string, number | null>>;
 
 const KEPT = 200;
+/** The service says something every 15 seconds, if only that it is there. */
+const SILENT_MS = 40_000;
 const RETRY_MS = 2000;
+const MAX_RETRY_MS = 15_000;
 
 export const isLive = signal(false);
 export const recent = signal<readonly LiveEvent[]>([]);
@@ -40,37 +44,82 @@ export function onEvents(listener: (event: LiveEvent | null) => void): () => voi
   return () => void listeners.delete(listener);
 }
 
-/** Follows until `signal` aborts; comes back behind the last event when the connection breaks. */
+let network = new AbortController();
+
+/** `ends`, or the moment when the service has fallen silent: what was asked before is answered no more. */
+export function untilSilent(ends: AbortSignal): AbortSignal {
+  return AbortSignal.any([ends, network.signal]);
+}
+
+function giveUpOpenReads(): void {
+  const before = network;
+  network = new AbortController();
+  before.abort(new ApiError(0, 'the service does not answer'));
+}
+
+/** Follows until `ends` aborts; comes back behind the last event when the connection breaks, or nothing comes over it any more. */
 export async function follow(ends: AbortSignal): Promise<void> {
   let last = '';
+  let retryMs = RETRY_MS;
+  let wasSilent = false;
   // Those of another tenant, or of somebody who was logged in before, are not for this one.
   recent.value = [];
   sample.value = null;
   while (!ends.aborted) {
+    const cut = new AbortController();
+    const watch = new SilenceWatch(SILENT_MS, () => {
+      wasSilent = true;
+      giveUpOpenReads();
+      cut.abort();
+    });
     try {
       const headers = { accept: 'text/event-stream', ...(last === '' ? {} : { 'last-event-id': last }) };
-      const response = await raw('/api/events?metrics=true&recent=100', { headers, signal: ends });
+      const signal = AbortSignal.any([ends, cut.signal]);
+      const response = await raw('/api/events?metrics=true&recent=100', { headers, signal });
       if (response.status === 401) {
         session.value = null;
         return;
       }
       if (!response.ok || response.body === null) throw new Error(`the events answered ${response.status}`);
       isLive.value = true;
+      retryMs = RETRY_MS;
+      // What was asked meanwhile may wait on a connection that leads nowhere.
+      if (wasSilent) giveUpOpenReads();
+      wasSilent = false;
       let rest = '';
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (let chunk = await reader.read(); !chunk.done && !ends.aborted; chunk = await reader.read()) {
+        watch.heard();
         const blocks = (rest + chunk.value).split('\n\n');
         rest = blocks.pop() ?? '';
         last = take(blocks) ?? last;
       }
     } catch {
       // It is tried again.
+    } finally {
+      watch.end();
     }
     // Another one follows by now.
     if (ends.aborted) return;
     isLive.value = false;
-    await new Promise(resolve => setTimeout(resolve, RETRY_MS));
+    // Pages that lost the service in one moment do not come back in one.
+    await pause(retryMs * (0.5 + Math.random() / 2));
+    retryMs = Math.min(MAX_RETRY_MS, retryMs * 2);
   }
+}
+
+/** Shorter when the browser says that there is a network again. */
+function pause(ms: number): Promise<void> {
+  return new Promise(resolve => {
+    const over = new AbortController();
+    const end = () => {
+      clearTimeout(timer);
+      over.abort();
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    addEventListener('online', end, { signal: over.signal });
+  });
 }
 
 /** Takes events in; answers the id of the last one. */
@@ -131,7 +180,7 @@ export function useLoaded<T>(
       isReading = true;
       const beganMs = performance.now();
       try {
-        const value = await latest.current.read(controller.signal);
+        const value = await latest.current.read(untilSilent(controller.signal));
         if (!controller.signal.aborted) setState({ key: asked, value, error: '' });
       } catch (error) {
         if (!controller.signal.aborted) {

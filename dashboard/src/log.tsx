@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ask, messageOf } from './api.ts';
-import { onEvents } from './live.ts';
+import { onEvents, untilSilent } from './live.ts';
 import { LogLines } from './log-lines.ts';
 import { counted, Failure, Input } from './parts.tsx';
 
@@ -58,6 +58,10 @@ export function LogFollower({
     setState('connecting');
     const collected = collect(setLines);
     const controller = new AbortController();
+    const ends = untilSilent(controller.signal);
+    ends.addEventListener('abort', () => {
+      if (!controller.signal.aborted) end();
+    });
     setLines([]);
     setError('');
     if (socket !== undefined) {
@@ -67,11 +71,11 @@ export function LogFollower({
       connection.onclose = () => {
         if (!controller.signal.aborted) end();
       };
-      controller.signal.addEventListener('abort', () => connection.close());
+      ends.addEventListener('abort', () => connection.close());
     } else if (path !== undefined) {
       void (async () => {
         try {
-          const { body } = await ask(path, { signal: controller.signal });
+          const { body } = await ask(path, { signal: ends });
           setState('following');
           const reader = body?.pipeThrough(new TextDecoderStream()).getReader();
           for (let chunk = await reader?.read(); chunk && !chunk.done; chunk = await reader?.read())

@@ -1,7 +1,7 @@
 import { signal } from '@preact/signals';
 import { type ComponentChildren, render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { loadSession, login, logout, may, messageOf, session, tenant } from './api.ts';
+import { loadSession, login, logout, may, messageOf, onSessionElsewhere, session, tenant } from './api.ts';
 import { follow, isLive } from './live.ts';
 import { Action, Failure, Input, Loading, Note, showCurrent, Title } from './parts.tsx';
 import './styles.css';
@@ -75,7 +75,12 @@ function viewOf(parts: readonly string[]): ComponentChildren {
 function App() {
   const [problem, setProblem] = useState('');
   useEffect(() => {
-    begin().catch(error => setProblem(messageOf(error)));
+    const show = (begun: Promise<void>) => begun.catch(error => setProblem(messageOf(error)));
+    void show(begin());
+    return onSessionElsewhere(() => {
+      session.value = undefined;
+      void show(loadSession());
+    });
   }, []);
   if (problem !== '') return <Failure text={problem} />;
   if (session.value === undefined) return <Loading />;
@@ -199,7 +204,7 @@ function Console() {
 
 /** What is no encoding stands for itself: people type and cut off addresses. */
 function partsOf(path: string): string[] {
-  const parts = path.replace(/^#\/?/, '').split('/');
+  const parts = path.replace(/^#\/?|\/+$/g, '').split('/');
   try {
     return parts.map(decodeURIComponent);
   } catch {

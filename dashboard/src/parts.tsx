@@ -49,6 +49,17 @@ export function Failure({ text }: { readonly text: string }) {
   );
 }
 
+/** In place of a view whose record is not there yet, or could not be read. */
+export function Missing({ title, error }: { readonly title: string; readonly error: string }) {
+  return (
+    <>
+      <Title text={brief(title)} />
+      <Failure text={error} />
+      <Loading unless={error} />
+    </>
+  );
+}
+
 export function Note({ children }: { readonly children: ComponentChildren }) {
   return <p class="note">{children}</p>;
 }
@@ -149,11 +160,32 @@ export function Fields({ rows }: { readonly rows: readonly (readonly [name: stri
         .map(([name, value]) => (
           <div key={name}>
             <dt>{name}</dt>
-            <dd>{value}</dd>
+            <dd>{typeof value === 'string' ? <Value text={value} label={name} /> : value}</dd>
           </div>
         ))}
     </dl>
   );
+}
+
+const BRIEF_CHARS = 400;
+
+/** What a list shows of a text that callers wrote as long as they liked. */
+export function brief(text: string): string {
+  return text.length > BRIEF_CHARS ? `${text.slice(0, BRIEF_CHARS)} …` : text;
+}
+
+/** All of such a text; a long one scrolls in itself. */
+export function Value({
+  text,
+  label,
+  isMono,
+}: {
+  readonly text: string;
+  readonly label: string;
+  readonly isMono?: boolean;
+}) {
+  if (text.length > BRIEF_CHARS) return <Text text={text} label={label} />;
+  return isMono ? <code>{text}</code> : text;
 }
 
 export function Tabs({

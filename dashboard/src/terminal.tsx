@@ -45,7 +45,7 @@ export default function Shell({ id }: { readonly id: string }) {
     if (element === null) return;
     const terminal = new Terminal({
       fontSize: 13,
-      cursorBlink: true,
+      cursorBlink: !matchMedia('(prefers-reduced-motion: reduce)').matches,
       screenReaderMode: true,
       theme: { background: '#14171f', foreground: '#e4e7ef' },
     });

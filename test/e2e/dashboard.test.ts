@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
-import type { Browser, Page } from 'playwright-core';
+import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { complaintsOf, openBrowser, violationsOf } from '../parts/browser.ts';
 import { cli } from '../parts/cli.ts';
@@ -203,15 +203,59 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(Object.keys(body)).not.toContain('sandbox_type');
   });
 
+  it('keeps texts that are very long in their place', async () => {
+    const long = 'x'.repeat(20_000);
+    const id = await bed.create('wordy', 'main.echo', {}, { env_vars: { TEXT: long, ['N'.repeat(200)]: 'short' } });
+    await bed.ask('POST', '/api/jobs/', { entrypoint: `true # ${long}`, submission_id: 'wordy' });
+    await using opened = await open(`agents/${id}`, { width: 360 });
+    const { page } = opened;
+    expect(await page.evaluate('document.documentElement.scrollWidth - innerWidth')).toBe(0);
+    const heightOf = async (locator: Locator) => (await locator.boundingBox())?.height;
+    expect(await heightOf(page.getByRole('region', { name: 'TEXT' }))).toBeLessThan(200);
+    await go(page, 'jobs/wordy');
+    expect(await heightOf(page.getByRole('region', { name: 'Command' }))).toBeLessThan(200);
+    await go(page, 'jobs');
+    expect(await page.getByRole('row', { name: 'wordy' }).textContent()).not.toContain(long);
+    expect(await violationsOf(page)).toEqual([]);
+  });
+
+  it('shows what a create has warned of', async () => {
+    await using opened = await open('agents/new');
+    const { page, complaints } = opened;
+    await page.getByRole('button', { name: 'As YAML or JSON' }).click();
+    const body = JSON.stringify({ ...bed.createBody('warned', 'main.echo'), no_such_field: 1 });
+    await page.getByLabel('Request').fill(body);
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('heading', { name: 'e2e/warned' }).waitFor();
+    await page.getByRole('status').getByText('no_such_field').waitFor();
+    expect(await violationsOf(page)).toEqual([]);
+    await go(page, `agents/${agentId}`);
+    await page.getByRole('heading', { name: 'e2e/seen' }).waitFor();
+    expect(await page.getByText('no_such_field').count()).toBe(0);
+    expect(complaints).toEqual([]);
+  });
+
   it('goes on at an address that is no encoding of anything', async () => {
     const page = await browser.newPage();
     const complaints = complaintsOf(page);
     await page.goto(`${bed.server.frontendUrl}/#/agents/%zz`);
     await page.getByText('instance not found: %zz').waitFor();
+    await page.getByRole('heading', { name: '%zz' }).waitFor();
     await page.evaluate("location.hash = '#/jobs/%'");
     await page.getByRole('alert').getByText('%').waitFor();
-    await go(page, 'jobs');
+    // A browser would ask for another path.
+    const asked: string[] = [];
+    page.on('request', request => asked.push(new URL(request.url()).pathname));
+    for (const dots of ['..', '%2e%2e', '.']) {
+      await go(page, `agents/${dots}`);
+      await page
+        .getByRole('alert')
+        .getByText(`nothing can have the name “${decodeURIComponent(dots)}”`)
+        .waitFor();
+    }
+    await go(page, 'jobs/');
     await page.getByRole('heading', { name: 'Jobs' }).waitFor();
+    expect(asked.filter(path => ['/api/', '/api/agent/'].includes(path))).toEqual([]);
     expect(complaints).toEqual([]);
     await page.close();
   });
@@ -303,6 +347,55 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await using _again = await ForwardedPort.open('127.0.0.1', target, way.port);
     await log.getByText('while nobody saw it').waitFor();
     await page.close();
+  });
+
+  it('says that it is not live when its connection is cut without a word, and catches up when there is a network again', async () => {
+    const id = await bed.create('cut', 'main.echo');
+    await using way = await ForwardedPort.open('127.0.0.1', Number(new URL(bed.server.frontendUrl).port));
+    const page = await browser.newPage();
+    await page.clock.install();
+    await page.goto(`http://127.0.0.1:${way.port}/#/agents/${id}/logs`);
+    const log = page.getByRole('region', { name: 'Log', exact: true });
+    await bed.invoke(id, { say: 'before' });
+    await log.getByText('before').waitFor();
+    await page.getByText('following, 1 line').waitFor();
+    const state = page.locator('.live');
+    expect(await state.textContent()).toBe('live');
+    way.goMute();
+    await page.clock.runFor(30_000);
+    expect(await state.textContent()).toBe('live');
+    await page.clock.runFor(20_000);
+    await page.getByText('not connected').waitFor();
+    await page.getByText('ended, 1 line').waitFor();
+    // It tries to come back, and what it reads meanwhile leads nowhere either.
+    await page.getByRole('link', { name: 'Agents' }).click();
+    await page.getByText('Reading …').waitFor();
+    await page.clock.runFor(20_000);
+    await bed.create('while-cut', 'main.echo');
+    way.isMute = false;
+    // The attempt that has begun in between is given up, and one after it.
+    await expect
+      .poll(async () => {
+        await page.clock.runFor(5000);
+        return await state.textContent();
+      })
+      .toBe('live');
+    await page.getByRole('link', { name: 'e2e/while-cut' }).waitFor();
+    await page.close();
+  });
+
+  it('connects again when it was asleep for longer than its connection can be silent', async () => {
+    await using opened = await open('agents');
+    const { page } = opened;
+    await page.clock.install();
+    await page.reload();
+    await page.locator('.live.on').waitFor();
+    const again = page.waitForRequest(/\/api\/events/);
+    await page.clock.fastForward('08:00:00');
+    await page.getByText('not connected').waitFor();
+    await page.clock.runFor(5000);
+    await again;
+    await page.locator('.live.on').waitFor();
   });
 
   it('tries a call of a function, and shows where the time went', async () => {
@@ -418,6 +511,19 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(seen).toBeGreaterThan(5);
   });
 
+  it('shows all pools, more than the registry answers at once', async () => {
+    const resources = { requests: { cpu: '500m', memory: '512Mi' }, limits: { cpu: '500m', memory: '512Mi' } };
+    const pools = Array.from({ length: 1001 }, (_, at) => ({ id: `pool-${at}`, size: 0, max_size: 1, resources }));
+    const created = await bed.ask('POST', '/serverless/v1/podpools', { pools }, { meta: true });
+    expect(created.body).toMatchObject({ code: 0 });
+    await using opened = await open('pools');
+    const { page } = opened;
+    await page.getByText('1001 of 1001').waitFor();
+    // The first that was made is the last of the list.
+    await page.getByLabel('Search').fill('pool-0');
+    await page.getByRole('cell', { name: 'pool-0', exact: true }).waitFor();
+  });
+
   it('is used by keyboard alone: to the navigation, a list, one agent and its parts', async () => {
     await using opened = await open('');
     const { page } = opened;
@@ -448,10 +554,10 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
   let browser: Browser;
   let directory: string;
 
-  const tokenOf = (role: string) =>
+  const tokenOf = (role: string, tenant = 'acme') =>
     new SignJWT({ role })
       .setProtectedHeader({ alg: 'HS256' })
-      .setSubject('acme')
+      .setSubject(tenant)
       .setExpirationTime('1h')
       .sign(Buffer.from(SECRET));
 
@@ -495,6 +601,39 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     await page.getByRole('button', { name: 'Log out' }).click();
     await page.getByLabel('Token').waitFor();
     expect(await page.context().cookies()).toEqual([]);
+    await page.close();
+  });
+
+  it('shows who is logged in now in every tab, and nothing of somebody who was before', async () => {
+    const context = await browser.newContext();
+    const logIn = async (page: Page, token: string) => {
+      await page.getByLabel('Token').fill(token);
+      await page.getByRole('button', { name: 'Log in' }).click();
+    };
+    const [page, other] = [await context.newPage(), await context.newPage()];
+    await page.goto(`${bed.server.frontendUrl}/#/agents`);
+    await logIn(page, await tokenOf('developer'));
+    await page.getByRole('link', { name: 'n/mine' }).waitFor();
+    await other.goto(`${bed.server.frontendUrl}/#/agents`);
+    await other.getByRole('button', { name: 'Log out' }).click();
+    await page.getByLabel('Token').waitFor();
+    await logIn(other, await tokenOf('developer', 'rival'));
+    await page.locator('.who').getByText('rival').waitFor();
+    await page.getByText('There is no agent yet.').waitFor();
+    await context.close();
+  });
+
+  it('asks for a token again, and shows the same view then, when the one that it has is good no more', async () => {
+    const page = await browser.newPage();
+    await page.goto(`${bed.server.frontendUrl}/#/agents`);
+    await page.getByLabel('Token').fill(await tokenOf('developer'));
+    await page.getByRole('button', { name: 'Log in' }).click();
+    await page.getByRole('link', { name: 'n/mine' }).waitFor();
+    await page.context().clearCookies();
+    await page.evaluate("location.hash = '#/jobs'");
+    await page.getByLabel('Token').fill(await tokenOf('developer'));
+    await page.getByRole('button', { name: 'Log in' }).click();
+    await page.getByRole('heading', { name: 'Jobs' }).waitFor();
     await page.close();
   });
 

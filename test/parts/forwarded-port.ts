@@ -1,36 +1,54 @@
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 
-/** A port of an address of this machine that leads to one of its loopback: what pods of a cluster on this machine can reach, and what can be cut. */
+/**
+ * A port of an address of this machine that leads to one of its loopback: what pods of a cluster on this machine can reach, and what can be cut,
+ * with or without a word.
+ */
 export class ForwardedPort implements AsyncDisposable {
   readonly port: number;
+  /** While it is set, new connections are taken and lead nowhere. */
+  isMute = false;
   readonly #server: Server;
-  readonly #open: Set<Socket>;
+  readonly #open = new Set<Socket>();
 
-  private constructor(server: Server, open: Set<Socket>) {
+  private constructor(server: Server, targetPort: number) {
     this.#server = server;
-    this.#open = open;
     this.port = (server.address() as AddressInfo).port;
+    server.on('connection', caller => {
+      this.#keep(caller);
+      if (this.isMute) caller.resume();
+      else this.#connect(caller, targetPort);
+    });
   }
 
   static async open(host: string, targetPort: number, port = 0): Promise<ForwardedPort> {
-    const open = new Set<Socket>();
-    const server = createServer(caller => {
-      const target = connect(targetPort, '127.0.0.1');
-      for (const socket of [caller, target]) {
-        open.add(socket);
-        socket.on('error', () => undefined).once('close', () => open.delete(socket));
-      }
-      caller.pipe(target).pipe(caller);
-      caller.once('close', () => target.destroy());
-      target.once('close', () => caller.destroy());
-    });
+    const server = createServer();
     await once(server.listen(port, host), 'listening');
-    return new ForwardedPort(server, open);
+    return new ForwardedPort(server, targetPort);
+  }
+
+  /** As when a network is gone: what is sent over the connections that are open is lost for good, both ways, and none of them ends. */
+  goMute(): void {
+    this.isMute = true;
+    for (const socket of this.#open) socket.unpipe().resume();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     for (const socket of this.#open) socket.destroy();
     await once(this.#server.close(), 'close');
+  }
+
+  #connect(caller: Socket, targetPort: number): void {
+    const target = connect(targetPort, '127.0.0.1');
+    this.#keep(target);
+    caller.pipe(target).pipe(caller);
+    caller.once('close', () => target.destroy());
+    target.once('close', () => caller.destroy());
+  }
+
+  #keep(socket: Socket): void {
+    this.#open.add(socket);
+    socket.on('error', () => undefined).once('close', () => this.#open.delete(socket));
   }
 }

@@ -1,6 +1,25 @@
+import { signal } from '@preact/signals';
 import { useState } from 'preact/hooks';
 import { call, messageOf } from '../api.ts';
 import { Failure, Input, Note, Title } from '../parts.tsx';
+
+/** What the newest create of this page has warned of: no other answer has all of it. */
+const lastCreated = signal<{ readonly id: string; readonly warnings: readonly string[] }>({ id: '', warnings: [] });
+
+export function CreateWarnings({ id }: { readonly id: string }) {
+  const { id: lastId, warnings } = lastCreated.value;
+  if (lastId !== id || warnings.length === 0) return null;
+  return (
+    <div class="warnings" role="status">
+      <p>It was created with warnings:</p>
+      <ul>
+        {warnings.map(text => (
+          <li key={text}>{text}</li>
+        ))}
+      </ul>
+    </div>
+  );
+}
 
 interface Form {
   readonly namespace: string;
@@ -80,7 +99,8 @@ export function AgentCreateView() {
     setError('');
     try {
       const body = text === null ? bodyOf(form) : ((await import('yaml')).parse(text) as object);
-      const { instance_id: id } = await call('createAgent', { body });
+      const { instance_id: id, warnings = [] } = await call('createAgent', { body });
+      lastCreated.value = { id, warnings };
       location.hash = `#/agents/${id}`;
     } catch (problem) {
       setError(messageOf(problem));

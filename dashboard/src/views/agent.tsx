@@ -11,6 +11,7 @@ import {
   Failure,
   Fields,
   Loading,
+  Missing,
   moment,
   Note,
   Panel,
@@ -20,6 +21,7 @@ import {
   Tabs,
   Title,
 } from '../parts.tsx';
+import { CreateWarnings } from './agent-create.tsx';
 import type { Agent } from './agents.tsx';
 import { CallPanel } from './call-panel.tsx';
 import { EventList } from './events.tsx';
@@ -40,7 +42,7 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
     async ends => (await call('getAgent', { params: { instanceId: id }, signal: ends })).instance as Agent,
     event => event.instance_id === id,
   );
-  if (value === undefined) return error === '' ? <Loading /> : <Failure text={error} />;
+  if (value === undefined) return <Missing title={id} error={error} />;
   const base = `#/agents/${id}`;
   const tabs = TABS.filter(([path]) => (path === 'call' ? may('invoke') : path !== 'terminal' || may('write')));
   return (
@@ -72,6 +74,7 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
       <Failure text={error} />
       <Failure text={value.status_reason ?? ''} />
       <Failure text={value.load_error ?? ''} />
+      <CreateWarnings id={id} />
       <Tabs base={base} tabs={tabs} now={part} />
       <Part agent={value} part={part} />
     </>

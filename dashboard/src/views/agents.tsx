@@ -1,7 +1,7 @@
 import { useMemo, useState } from 'preact/hooks';
 import { type AnswerOf, call, may } from '../api.ts';
 import { type ListSource, searchText, useList } from '../list.ts';
-import { ago, Failure, Input, Loading, Status, Table, Title } from '../parts.tsx';
+import { ago, brief, Failure, Input, Loading, Status, Table, Title } from '../parts.tsx';
 
 export type Agent = AnswerOf<'getAgent'>['instance'];
 
@@ -86,7 +86,7 @@ export function AgentsView() {
             { title: 'MB', cell: agent => agent.resources.memory, isNumber: true, isWide: true },
             { title: 'Restarts', cell: agent => agent.restarts, isNumber: true, isWide: true },
             { title: 'Age', cell: agent => ago(agent.start_time), isNumber: true },
-            { title: 'Why', cell: agent => agent.status_reason ?? agent.load_error ?? '', isWide: true },
+            { title: 'Why', cell: agent => brief(agent.status_reason ?? agent.load_error ?? ''), isWide: true },
           ]}
         />
       )}

@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks';
 import { type LiveEvent, recent } from '../live.ts';
-import { clock, Input, Status, Table, Title } from '../parts.tsx';
+import { brief, clock, Input, Status, Table, Title } from '../parts.tsx';
 
 export function EventsView() {
   const [text, setText] = useState('');
@@ -39,7 +39,7 @@ export function EventList({
         { title: 'Time', cell: event => clock(event.at), isMono: true },
         { title: 'What', cell: event => <Status text={event.type === 'job' ? (event.status ?? 'job') : event.type} /> },
         { title: 'About', cell: event => <About event={event} /> },
-        { title: 'Why', cell: event => event.reason ?? event.message ?? '' },
+        { title: 'Why', cell: event => brief(event.reason ?? event.message ?? '') },
         ...(hasNodes
           ? [{ title: 'Replica', cell: ({ node }: LiveEvent) => node ?? '', isMono: true, isWide: true }]
           : []),

@@ -6,11 +6,12 @@ import { LogFollower } from '../log.tsx';
 import {
   Action,
   ago,
+  brief,
   Failure,
   Fields,
   Input,
   Json,
-  Loading,
+  Missing,
   moment,
   Note,
   Panel,
@@ -40,9 +41,9 @@ export function FunctionView({ name, part }: { readonly name: string; readonly p
     };
     return functions ?? [];
   });
-  if (value === undefined) return error === '' ? <Loading /> : <Failure text={error} />;
+  if (value === undefined) return <Missing title={name} error={error} />;
   const fn = value.find(version => version.versionNumber === chosen) ?? value[0];
-  if (fn === undefined) return <Failure text={`there is no function ${name}`} />;
+  if (fn === undefined) return <Missing title={name} error={`there is no function ${name}`} />;
   const tabs = TABS.filter(([path]) => path !== 'call' || may('invoke'));
   return (
     <>
@@ -170,7 +171,7 @@ function Versions({ fn, versions, reload }: Omit<PartProps, 'part'>) {
         columns={[
           { title: 'Version', cell: each => each.versionNumber },
           { title: 'Revision', cell: each => each.revisionId, isMono: true },
-          { title: 'Description', cell: each => each.versionDesc || each.description },
+          { title: 'Description', cell: each => brief(each.versionDesc || each.description) },
           { title: 'Changed', cell: each => moment(each.updateTime || each.createTime), isNumber: true },
         ]}
       />

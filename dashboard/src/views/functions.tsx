@@ -1,24 +1,23 @@
 import { useState } from 'preact/hooks';
 import { type AnswerOf, call } from '../api.ts';
+import { allPages } from '../list.ts';
 import { useLoaded } from '../live.ts';
 import { Failure, Input, Loading, moment, Note, Table, Title } from '../parts.tsx';
 
 /** A version of a function, as far as it is shown. */
 export type FunctionVersion = Extract<AnswerOf<'listFunctions'>, { result: unknown }>['result']['functions'][number];
 
-const PAGE = 1000;
-
-/** All of them, by their URNs: what changes meanwhile moves to the first page, and what was there to the next. */
-async function readAll(signal: AbortSignal): Promise<readonly FunctionVersion[]> {
-  const found = new Map<string, FunctionVersion>();
-  for (let pageIndex = 1; ; pageIndex += 1) {
-    const query = { versionNumber: '$latest', pageIndex, pageSize: PAGE };
-    const answer = await call('listFunctions', { query, signal });
-    const { functions } = (answer as Extract<typeof answer, { result: unknown }>).result;
-    for (const fn of functions) found.set(fn.functionVersionUrn, fn);
-    if (functions.length < PAGE) return [...found.values()];
-  }
-}
+const readAll = (signal: AbortSignal) =>
+  allPages<FunctionVersion>(
+    fn => fn.functionVersionUrn,
+    async (pageIndex, pageSize) => {
+      const answer = await call('listFunctions', {
+        query: { versionNumber: '$latest', pageIndex, pageSize },
+        signal,
+      });
+      return (answer as Extract<typeof answer, { result: unknown }>).result.functions;
+    },
+  );
 
 export function FunctionsView() {
   const [text, setText] = useState('');

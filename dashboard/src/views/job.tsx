@@ -1,7 +1,7 @@
 import { call, may, pathOf, socketUrl } from '../api.ts';
 import { useLoaded } from '../live.ts';
 import { LogFollower } from '../log.tsx';
-import { Action, ago, Failure, Fields, Json, Loading, Panel, Status, Title } from '../parts.tsx';
+import { Action, ago, Failure, Fields, Json, Missing, Panel, Status, Title, Value } from '../parts.tsx';
 
 export function JobView({ id }: { readonly id: string }) {
   const { value, error } = useLoaded(
@@ -9,7 +9,7 @@ export function JobView({ id }: { readonly id: string }) {
     signal => call('getJob', { params: { id }, signal }),
     event => event.job === id && event.status !== 'DELETED',
   );
-  if (value === undefined) return error === '' ? <Loading /> : <Failure text={error} />;
+  if (value === undefined) return <Missing title={id} error={error} />;
   const isOver = value.end_time !== null;
   return (
     <>
@@ -39,7 +39,7 @@ export function JobView({ id }: { readonly id: string }) {
       <Panel title="Record">
         <Fields
           rows={[
-            ['Command', <code key="command">{value.entrypoint}</code>],
+            ['Command', <Value key="command" text={value.entrypoint} label="Command" isMono />],
             ['Message', value.message],
             ['Attempt', `${value.attempt} of at most ${value.max_attempts}`],
             ['Submitted', `${ago(Number(value.start_time))} ago`],

@@ -3,7 +3,7 @@ import { type AnswerOf, ask, call, may, pathOf } from '../api.ts';
 import { elementsOf } from '../json-stream.ts';
 import { type ListSource, searchText, useList } from '../list.ts';
 import { useLoaded } from '../live.ts';
-import { Action, ago, Failure, Input, Loading, Panel, Status, Table, Title } from '../parts.tsx';
+import { Action, ago, brief, Failure, Input, Loading, Panel, Status, Table, Title } from '../parts.tsx';
 
 type Job = AnswerOf<'getJob'>;
 
@@ -63,10 +63,10 @@ export function JobsView() {
               cell: job => <a href={`#/jobs/${encodeURIComponent(job.submission_id)}`}>{job.submission_id}</a>,
             },
             { title: 'Status', cell: job => <Status text={job.status} /> },
-            { title: 'Command', cell: job => job.entrypoint, isMono: true },
+            { title: 'Command', cell: job => brief(job.entrypoint), isMono: true },
             { title: 'Attempt', cell: job => job.attempt, isNumber: true, isWide: true },
             { title: 'Submitted', cell: job => `${ago(Number(job.start_time))} ago`, isNumber: true },
-            { title: 'Why', cell: job => job.message, isWide: true },
+            { title: 'Why', cell: job => brief(job.message ?? ''), isWide: true },
           ]}
         />
       )}
@@ -120,7 +120,7 @@ function Schedules() {
           },
           {
             title: 'Command',
-            cell: schedule => String((schedule.job as { entrypoint?: unknown }).entrypoint ?? ''),
+            cell: schedule => brief(String((schedule.job as { entrypoint?: unknown }).entrypoint ?? '')),
             isMono: true,
           },
           {

@@ -1,28 +1,46 @@
+import { useState } from 'preact/hooks';
 import { type AnswerOf, call, may } from '../api.ts';
+import { allPages } from '../list.ts';
 import { useLoaded } from '../live.ts';
-import { Action, Failure, Loading, Note, Status, Table, Title } from '../parts.tsx';
+import { Action, Failure, Input, Loading, Note, Status, Table, Title } from '../parts.tsx';
 
 type Pool = Extract<AnswerOf<'listPools'>, { result: unknown }>['result']['pools'][number];
 
 const STATES = ['new', 'creating', 'update requested', 'updating', 'running', 'failed', 'deleting'];
 
+const readAll = (signal: AbortSignal) =>
+  allPages<Pool>(
+    pool => pool.id,
+    async (offset, limit) => {
+      const answer = await call('listPools', { query: { offset, limit }, signal });
+      return (answer as Extract<typeof answer, { result: unknown }>).result.pools;
+    },
+  );
+
 export function PoolsView() {
-  const { value, error, reload } = useLoaded('pools', async signal => {
-    const answer = await call('listPools', { query: { limit: 1000 }, signal });
-    return (answer as Extract<typeof answer, { result: unknown }>).result.pools;
-  });
+  const [text, setText] = useState('');
+  const { value, error, reload } = useLoaded('pools', readAll);
+  const rows = (value ?? []).filter(pool =>
+    `${pool.id} ${pool.group} ${pool.image}`.toLowerCase().includes(text.toLowerCase()),
+  );
   return (
     <>
       <Title text="Pools" />
+      <div class="filters">
+        <Input label="Search" value={text} onInput={setText} type="search" />
+        <span class="count" role="status">
+          {value === undefined ? '' : `${rows.length} of ${value.length}`}
+        </span>
+      </div>
       <Failure text={error} />
       {value === undefined ? (
         <Loading unless={error} />
       ) : (
         <Table<Pool>
           label="Pools"
-          rows={value}
+          rows={rows}
           keyOf={pool => pool.id}
-          empty="There is no pool."
+          empty={value.length === 0 ? 'There is no pool.' : 'No pool is like that.'}
           columns={[
             { title: 'Id', cell: pool => pool.id },
             { title: 'Group', cell: pool => pool.group },
