@@ -212,6 +212,25 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(await listExpiredJobs(opened.database, bounds)).toEqual([1]);
     });
 
+    test('of too many jobs that are over a tenant with many loses its own oldest, and a tenant with few none', async () => {
+      const ids = ['few-1', 'many-1', 'many-2', 'many-3', 'few-2', 'many-4', 'open'];
+      for (const [index, id] of ids.entries()) {
+        await opened.writes.write(insertJob, job(id, { tenant: id.split('-')[0] as string }), '', BOUNDS);
+        if (id === 'open') continue;
+        await opened.writes.write(finishJob, index + 1, 'n', { ...ENDED, endedAtMs: 10 + index });
+      }
+      const expired = async (keep: number, endedBeforeMs = 0, limit = 10) =>
+        (await listExpiredJobs(opened.database, { endedBeforeMs, keep, limit })).map(sequence => ids[sequence - 1]);
+      expect(await expired(6)).toEqual([]);
+      expect(await expired(5)).toEqual(['many-1']);
+      expect(await expired(4)).toEqual(['many-1', 'many-2']);
+      expect(await expired(3)).toEqual(['many-1', 'many-2', 'few-1']);
+      expect(await expired(0, 0, 2)).toEqual(['many-1', 'many-2']);
+      // Those that are too old go anyway, and make room.
+      expect(await expired(5, 11)).toEqual(['few-1']);
+      expect(await expired(3, 11)).toEqual(['few-1', 'many-1', 'many-2']);
+    });
+
     test('an instance is inserted once by id, by name and by key, and changed only in the state that is meant', async () => {
       const named = { namespace: 'ns', name: 'a', idempotency: { key: 'k', requestHash: 'h' } };
       const insert = (id: string, agent = named) =>
