@@ -8,6 +8,7 @@ import {
   finishAsyncCall,
   insertAsyncCall,
   oldestCompletionMs,
+  ROW_BYTES,
   readAsyncCall,
   sumAsyncCallBytes,
 } from '../../src/storage/async-calls.ts';
@@ -160,7 +161,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       const stored = await readAsyncCall(opened.database, 'a');
       expect([...(stored?.body ?? [])]).toEqual([0, 1, 255]);
       expect(stored?.body).toBeInstanceOf(Uint8Array);
-      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 5 }]);
+      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: ROW_BYTES + 5 }]);
       expect(await oldestCompletionMs(opened.database)).toBeNull();
       expect(await opened.writes.write(claimAsyncCall, 'a', null)).toBe(true);
       expect(await opened.writes.write(claimAsyncCall, 'a', null)).toBe(false);
@@ -189,9 +190,9 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
         error: null,
       });
       expect(await readAsyncCall(opened.database, 'a')).toMatchObject({ request: '', body: new Uint8Array(0) });
-      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 16 + 16 + 5 }]);
-      expect(await dropAsyncCalls(opened.database, 9, 1)).toEqual([{ tenant: 't', bytes: 5 }]);
-      expect(await dropAsyncCalls(opened.database, 9, 10)).toEqual([{ tenant: 't', bytes: 16 }]);
+      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 3 * ROW_BYTES + 16 + 16 + 5 }]);
+      expect(await dropAsyncCalls(opened.database, 9, 1)).toEqual([{ tenant: 't', bytes: ROW_BYTES + 5 }]);
+      expect(await dropAsyncCalls(opened.database, 9, 10)).toEqual([{ tenant: 't', bytes: ROW_BYTES + 16 }]);
       expect(await dropAsyncCalls(opened.database, 9, 10)).toEqual([]);
       expect((await findAsyncCall(opened.database, 'a'))?.error).toBe(error);
     });
