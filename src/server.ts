@@ -259,7 +259,8 @@ async function assemble(config: Config, logger: Logger, { dataDir, nodeId, store
             owners.jobCluster?.woken();
             pools?.look();
           },
-          givenUp: () => {
+          givenUp: ({ jobsFailed }) => {
+            for (let job = 0; job < jobsFailed; job += 1) metrics.jobs.ended('FAILED');
             instances.reconcileSoon();
             observed.log.reset(false);
           },

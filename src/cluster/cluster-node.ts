@@ -9,7 +9,7 @@ import type { ClusterLog, LivingNode } from './contract.ts';
 import { Forwarder, type ForwardMetrics } from './forwarder.ts';
 import { ClusterListener, type ForwardedEntry, type PeerAnswers } from './listener.ts';
 import { NodeLocator } from './locator.ts';
-import { LostNodes } from './lost-nodes.ts';
+import { LostNodes, type LostNodesOptions } from './lost-nodes.ts';
 import { OwnedShards, type ShardListener } from './owned-shards.ts';
 import { Peers, splitAddress } from './peers.ts';
 import { Replica } from './replicas.ts';
@@ -70,7 +70,7 @@ export class ClusterNode {
   /** Addresses of replicas that lived, and since when they do not; null: they do. */
   readonly #goneMs = new Map<string, number | null>();
   #listener: ClusterListener | undefined;
-  #onGivenUp: () => void = () => undefined;
+  #onGivenUp: LostNodesOptions['onGivenUp'] = () => undefined;
 
   private constructor(options: ClusterNodeOptions, replica: Replica) {
     this.#options = options;
@@ -81,7 +81,7 @@ export class ClusterNode {
     this.#lost = new LostNodes({
       ...options,
       lostMs: options.nodeLostMs,
-      onGivenUp: () => this.#onGivenUp(),
+      onGivenUp: all => this.#onGivenUp(all),
       shards: replica.shards,
       membership: replica.membership,
       writes: this.writes,
@@ -183,7 +183,11 @@ export class ClusterNode {
   async serve(
     entry: ForwardedEntry,
     listeners: readonly ShardListener[],
-    on: { readonly otherLease: () => void; readonly givenUp: () => void; readonly answer: PeerAnswers },
+    on: {
+      readonly otherLease: () => void;
+      readonly givenUp: LostNodesOptions['onGivenUp'];
+      readonly answer: PeerAnswers;
+    },
   ): Promise<void> {
     this.#onGivenUp = on.givenUp;
     const { connections, nodeId, version, log, roles } = this.#options;

@@ -2,8 +2,11 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Replicas } from '../../test/parts/replicas.ts';
 import { storedInstance } from '../../test/parts/stored-instance.ts';
 import { describeWith } from '../../test/probe.ts';
+import { readJobSubmission } from '../core/job.ts';
+import type { WriteTransaction } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import { insertInstance } from '../storage/instances.ts';
+import { insertJob, type JobDraft } from '../storage/job-submits.ts';
 import { joinNode } from '../storage/nodes.ts';
 import { LostNodes } from './lost-nodes.ts';
 
@@ -17,15 +20,21 @@ describeWith(['postgres'], 'nodes that nobody waits for any more', () => {
   const living: { id: string }[] = [];
   let livesForMs = 60_000;
   const log = { info: () => undefined, warn: () => undefined };
-  /** Looks once, and sweeps nothing. */
-  async function look(): Promise<LostNodes> {
+  const writes = {
+    write: <A extends unknown[], R>(operation: (transaction: WriteTransaction, ...args: A) => Promise<R>, ...args: A) =>
+      replicas.write(transaction => operation(transaction, ...args)),
+  } as DurableWrites;
+  /** How many jobs failed with a node, each time that something of one was given up. */
+  const jobsFailed: number[] = [];
+  /** Looks once. */
+  async function look({ sweeps = false } = {}): Promise<LostNodes> {
     const lost = new LostNodes({
       database: replicas.database,
-      writes: {} as DurableWrites,
-      shards: { holds: () => false, fence: () => null },
+      writes,
+      shards: { holds: () => sweeps, fence: () => null },
       membership: { living: () => living as never, livesForMs: () => livesForMs },
       nodeId: 'self',
-      onGivenUp: () => undefined,
+      onGivenUp: given => void jobsFailed.push(given.jobsFailed),
       lostMs: 60_000,
       log,
     });
@@ -62,5 +71,40 @@ describeWith(['postgres'], 'nodes that nobody waits for any more', () => {
     expect((await look()).isLost('silent')).toBe(false);
     livesForMs = 60_000;
     expect((await look()).isLost('silent')).toBe(true);
+  });
+
+  test('who sweeps hears how many jobs are over with the node, each once', async () => {
+    const { spec } = readJobSubmission({ entrypoint: 'true' }, '');
+    const job: Omit<JobDraft, 'id'> = {
+      ...{
+        tenant: 'default',
+        spec,
+        status: 'PENDING' as const,
+        message: '',
+        errorType: '' as const,
+        exitCode: null,
+        attempt: 1,
+      },
+      ...{ nodeId: 'gone', nodeEpoch: 0, isForAnother: false, instanceId: '', pid: '' },
+      ...{ submittedAtMs: 1, startedAtMs: null, endedAtMs: null },
+    };
+    const bounds = { maxOpen: 10, maxOpenPerTenant: 10 };
+    for (const id of ['runs', 'runs too', 'waits']) {
+      await replicas.write(transaction => insertJob(transaction, { ...job, id }, '', bounds));
+    }
+    await replicas.database
+      .updateTable('jobs')
+      .set({ status: 'RUNNING', instance_id: 'its sandbox' })
+      .where('id', 'like', 'runs%')
+      .execute();
+    await look({ sweeps: true });
+    await look({ sweeps: true });
+    expect(jobsFailed.filter(count => count > 0)).toEqual([2]);
+    const rows = await replicas.database.selectFrom('jobs').select(['id', 'status']).orderBy('sequence').execute();
+    expect(rows.map(({ id, status }) => `${id} ${status}`)).toEqual([
+      'runs FAILED',
+      'runs too FAILED',
+      'waits PENDING',
+    ]);
   });
 });

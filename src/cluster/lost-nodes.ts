@@ -3,7 +3,7 @@ import { CLUSTER_SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { Rounds } from '../lib/rounds.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
-import { giveUpNode, listAwaitedNodes, listOwningNodes } from '../storage/lost-nodes.ts';
+import { type GivenUp, giveUpNode, listAwaitedNodes, listOwningNodes } from '../storage/lost-nodes.ts';
 import type { ClusterLog, Membership, Shards } from './contract.ts';
 
 export interface LostNodesOptions {
@@ -15,7 +15,7 @@ export interface LostNodesOptions {
   /** How long a dead node is waited for, from when this one could have seen it. */
   readonly lostMs: number;
   /** What a lost node had has been given up, or is looked after by this one from now on. */
-  readonly onGivenUp: () => void;
+  readonly onGivenUp: (all: Pick<GivenUp, 'jobsFailed'>) => void;
   readonly log: ClusterLog;
 }
 
@@ -71,12 +71,13 @@ export class LostNodes {
     const { writes, shards, lostMs, log, onGivenUp } = this.#options;
     const fence = shards.fence('sweeper');
     const heir = { nodeId: this.#options.nodeId, sandboxTypes: CLUSTER_SANDBOX_TYPES };
-    const { inherited, givenUp } = await writes.write(giveUpNode, fence, nodeId, heir, lostMs, LOST, Date.now());
+    const all = await writes.write(giveUpNode, fence, nodeId, heir, lostMs, LOST, Date.now());
+    const { inherited, givenUp } = all;
     if (inherited + givenUp === 0) return;
     log.warn(
       { nodeId, inherited, givenUp },
       'a node is lost: this one looks after its pods, and its other instances and jobs are given up',
     );
-    onGivenUp();
+    onGivenUp(all);
   }
 }

@@ -147,7 +147,7 @@ export const JOB_SETTINGS = {
     min: 0,
     max: 10_000_000,
     unit: 'jobs',
-    doc: 'How many jobs that are over are kept; the oldest go first.',
+    doc: 'How many jobs that are over are kept, of all tenants. Above it those of the tenant that has the most go, the oldest first.',
     example: '1000',
   }),
 } as const;

@@ -2,8 +2,8 @@ import { isJsonObject, type JsonObject } from './json.ts';
 import { described, integerOrDigits, list, refine, text } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import { type Checked, Problems } from './problem.ts';
-import { maybe, object, optional, readPresent, required, type ValueOf } from './shape.ts';
-import { FUNCTION_NAME_PATTERN, normalizeVersion } from './urn.ts';
+import { kept, maybe, object, optional, readPresent, required, type ValueOf } from './shape.ts';
+import { NAME_OR_URN_PATTERN, normalizeVersion } from './urn.ts';
 
 /** How many instances of one function version and label stay reserved in one cluster. */
 export interface ReservedCluster {
@@ -50,8 +50,8 @@ const CLUSTER_FIELDS = {
 
 const BASE_FIELDS = {
   funcName: required(
-    described(name, { pattern: FUNCTION_NAME_PATTERN }),
-    '`0@{service}@{funcName}`, such as `0@demo@hello`',
+    described(name, { pattern: NAME_OR_URN_PATTERN }),
+    '`0@{service}@{funcName}`, such as `0@demo@hello`, or a URN of the function; the version of a URN must be `version`.',
   ),
   version: required(name),
 };
@@ -83,6 +83,9 @@ const SELECT_FIELDS = {
 
 /** Which reservations are meant by a query or a delete. */
 export const RESERVATION_SELECT = object<ValueOf<typeof SELECT_FIELDS>>(SELECT_FIELDS);
+
+/** The same where each field may stand in one of two places: what is missing in both is missed later. */
+export const RESERVATION_PART = object<Partial<ValueOf<typeof SELECT_FIELDS>>>(kept(SELECT_FIELDS));
 
 /** Reads the body of a create or update of reserved instances. `defaultCluster` is the cluster that is meant when none is named. */
 export function readReservation(body: JsonObject, defaultCluster: string): Checked<ReservationRequest> {

@@ -21,12 +21,15 @@ export const FUNCTION_NAME_FORMAT =
 export const VERSION_FORMAT =
   '1 to 42 letters, digits, ".", "_" and "-", the first and the last a letter or a digit, and not "latest"';
 
-export const FUNCTION_NAME_PATTERN = '^0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}$';
+const NAME = '0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}';
+const BUSINESS = '[A-Za-z0-9][A-Za-z0-9_-]{0,63}';
+const VERSION_NUMBER = '[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?';
+export const FUNCTION_NAME_PATTERN = `^${NAME}$`;
+/** A name, or a URN with its version or without; for schemas. */
+export const NAME_OR_URN_PATTERN = `^(${NAME}|sn:cn:${BUSINESS}:${TENANT_PATTERN}:function:${NAME}(:(\\$latest|${VERSION_NUMBER}))?)$`;
 const FUNCTION_NAME = new RegExp(FUNCTION_NAME_PATTERN);
-const VERSION = /^[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?$/;
-const URN = new RegExp(
-  `^sn:cn:([A-Za-z0-9][A-Za-z0-9_-]{0,63}):(${TENANT_PATTERN}):function:(0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127})(?::([^:]+))?$`,
-);
+const VERSION = new RegExp(`^${VERSION_NUMBER}$`);
+const URN = new RegExp(`^sn:cn:(${BUSINESS}):(${TENANT_PATTERN}):function:(${NAME})(?::([^:]+))?$`);
 
 export function isFunctionName(text: string): boolean {
   return FUNCTION_NAME.test(text);

@@ -200,6 +200,27 @@ describe('bounds', () => {
     await calls.submit({ ...submission(), header });
   });
 
+  it('… of calls of nothing too, which are rows all the same', async () => {
+    const calls = asyncCalls({ maxBytes: 4 * 3 * 512 });
+    await calls.start();
+    const end = async () => {
+      const id = await calls.submit({ ...submission(), body: Buffer.alloc(0) });
+      await (await next()).run(1);
+      await expect.poll(() => statusOf(calls, id)).toBe('completed');
+    };
+    const seen: string[] = [];
+    for (let n = 0; n < 10; n++) {
+      seen.push(
+        await end().then(
+          () => 'kept',
+          () => 'refused',
+        ),
+      );
+    }
+    expect(seen.slice(0, 2)).toEqual(['kept', 'kept']);
+    expect(seen.at(-1)).toBe('refused');
+  });
+
   it('old results are dropped without a look at all the others', async () => {
     let sums = 0;
     const watched = database.withPlugin({

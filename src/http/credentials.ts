@@ -1,4 +1,5 @@
 import { permissionDenied } from '../core/error.ts';
+import { queryOf, valuesOf } from '../lib/query-pairs.ts';
 import type { RequestHead } from './plain-request.ts';
 
 /** The rights of a role; each route names the access that it needs. `public` routes need no token. */
@@ -46,8 +47,7 @@ export function tokenOf(request: RequestHead): string | undefined {
   const cookie = headers.cookie === undefined ? null : /(?:^|; *)iam_token=([^;]*)/.exec(headers.cookie);
   if (cookie?.[1]) return cookie[1].trim();
   if (!isWebSocketUpgrade(request)) return undefined;
-  const query = request.url?.split('?', 2)[1];
-  return query === undefined ? undefined : (new URLSearchParams(query).get('token') ?? undefined);
+  return valuesOf(queryOf(request.url ?? '') ?? '', 'token')[0];
 }
 
 export function isWebSocketUpgrade(request: Pick<RequestHead, 'headers'>): boolean {

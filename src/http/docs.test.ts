@@ -1,6 +1,6 @@
 import type { RouteOptions } from 'fastify';
 import { expect, test } from 'vitest';
-import { documentRoute } from './docs.ts';
+import { documentRoute, withOptionalBodies } from './docs.ts';
 import type { Route } from './route-config.ts';
 
 const docs = { summary: '', operationId: 'x', response: { 200: { description: '' } } };
@@ -24,4 +24,14 @@ test('an answer of the route beside one of the entry has the headers of both, an
   const refused = answersOf({ access: 'read', costly: 'scan', docs: { ...docs, response: { 429: text } } })[429];
   expect(Object.keys(refused?.headers ?? {})).toEqual(['X-Trace-Id', 'Retry-After', 'X']);
   expect(Object.keys(refused?.content ?? {})).toEqual(['application/json', 'text/plain']);
+});
+
+test('a body that may be left out is said to be optional, and no mark of that is left', () => {
+  const config: Route = { access: 'write', docs: { ...docs, body: {}, isBodyOptional: true } };
+  const marks = Object.entries(documentRoute({ config } as RouteOptions)).filter(([name]) => name.startsWith('x-'));
+  const post = { ...Object.fromEntries(marks), requestBody: { required: true } };
+  const put = { requestBody: { required: true } };
+  expect(withOptionalBodies({ paths: { '/x': { post, put } } })).toEqual({
+    paths: { '/x': { post: { requestBody: { required: false } }, put } },
+  });
 });

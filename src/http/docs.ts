@@ -53,8 +53,10 @@ export function documentRoute(route: RouteOptions): object {
     response[Number(status)] = { ...answer, headers, ...(Object.keys(content).length === 0 ? {} : { content }) };
   }
   const own = docs.headers as { properties?: object; required?: string[] } | undefined;
+  const { isBodyOptional, ...shown } = docs;
   return {
-    ...docs,
+    ...shown,
+    ...(isBodyOptional ? { [BODY_IS_OPTIONAL]: true } : {}),
     ...(access === 'public'
       ? { security: [] }
       : {
@@ -66,6 +68,26 @@ export function documentRoute(route: RouteOptions): object {
         }),
     response,
   };
+}
+
+/** A mark for `withOptionalBodies`; the document never has it. */
+const BODY_IS_OPTIONAL = 'x-body-is-optional';
+
+/** The document of an entry, with bodies that may be left out: the plugin that makes it says of each body that it is required. */
+export function withOptionalBodies<D extends { readonly paths?: object }>(document: D): D {
+  for (const operations of Object.values(document.paths ?? {})) {
+    for (const operation of Object.values(operations as Record<string, MarkedOperation>)) {
+      if (operation[BODY_IS_OPTIONAL] !== true) continue;
+      delete operation[BODY_IS_OPTIONAL];
+      if (operation.requestBody) operation.requestBody.required = false;
+    }
+  }
+  return document;
+}
+
+interface MarkedOperation {
+  [BODY_IS_OPTIONAL]?: boolean;
+  requestBody?: { required?: boolean };
 }
 
 interface Answer {

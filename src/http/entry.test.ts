@@ -340,6 +340,18 @@ describe('tenants', () => {
       body: { code: 400, message: expect.stringContaining('invalid tenant') },
     });
   });
+
+  test.each<Record<string, string>>([{ tenantId: 'a b' }, { tenantId: 'a', 'X-Tenant-Id': 'b' }])(
+    'health and readiness ask for none, whatever %j says',
+    async headers => {
+      for (const options of [{}, secured()]) {
+        await using frontend = testFrontend(options);
+        for (const url of ['/healthz', '/readyz']) {
+          expect(await frontend.send({ url, headers })).toMatchObject({ status: 200, body: { status: 'ok' } });
+        }
+      }
+    },
+  );
 });
 
 describe('bodies', () => {

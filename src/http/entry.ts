@@ -13,7 +13,7 @@ import { Bodies, BodyError } from './bodies.ts';
 import { Connections } from './connections.ts';
 import { boundCostlyReads } from './costly-reads.ts';
 import type { TokenVerifier } from './credentials.ts';
-import { documentRoute } from './docs.ts';
+import { documentRoute, withOptionalBodies } from './docs.ts';
 import { Doorway } from './doorway.ts';
 import { FastPath } from './fast-path.ts';
 import { addForwarding, Forwarding, type ForwardingOptions } from './forwarding.ts';
@@ -322,6 +322,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
       security: [{}, { bearer: [] }, { xAuth: [] }, { cookie: [] }],
     },
     transform: ({ route, url }) => ({ schema: documentRoute(route), url }),
+    transformObject: made => ('openapiObject' in made ? withOptionalBodies(made.openapiObject) : made.swaggerObject),
   });
   app.register(async scope => {
     const seesAllMetrics =

@@ -272,6 +272,17 @@ describe('anything else is for node:http, byte for byte as it came', () => {
     expect((await bothWays(pieces)).taken).toBe(0);
   });
 
+  test.each([
+    ['a byte that is no UTF-8', 't\xe4'],
+    ['UTF-8', 't\xc3\xa4'],
+    ['a tab', 't\t1'],
+  ])('a trace id with %s is answered with a new one, by either way', async (_title, traceId) => {
+    const { plain, taken } = await bothWays([request(`Host: localhost\r\nX-Trace-Id: ${traceId}\r\n${LENGTH}`)]);
+    expect(taken).toBe(0);
+    expect(plain.received).toMatch(/\r\nX-Trace-Id: uuid\r\n/i);
+    expect(plain.received).not.toMatch(/[^ -~\r\n]/);
+  });
+
   test('a request in two pieces, wherever it is cut', async () => {
     await using short = frontendWith(true);
     await using long = frontendWith(false);

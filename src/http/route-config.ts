@@ -15,6 +15,8 @@ export interface RouteDocs {
   readonly querystring?: object;
   readonly headers?: object;
   readonly body?: object;
+  /** The body may be left out. */
+  readonly isBodyOptional?: boolean;
   readonly consumes?: readonly string[];
   /** By status: `{ description, headers?, content: { <media type>: { schema } } }`, or a schema. */
   readonly response: Readonly<Record<number, object>>;

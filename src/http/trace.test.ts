@@ -13,6 +13,15 @@ test('a trace id is cut to 128 characters', () => {
   expect(traceIdOf({ 'x-trace-id': 'x'.repeat(200) })).toBe('x'.repeat(128));
 });
 
+test.each(['\xe4', 't\xc3\xa4', 'a\tb', 'a\x7f', 'ż', 'a\nb'])(
+  'what is not printable ASCII is as good as absent: %j',
+  odd => {
+    expect(traceIdOf({ 'x-trace-id': odd })).toMatch(/^[0-9a-f]{8}-/);
+    expect(traceIdOf({ 'x-trace-id': odd, 'x-request-id': 'b' })).toBe('b');
+    expect(traceIdOf({ 'x-request-id': odd })).toMatch(/^[0-9a-f]{8}-/);
+  },
+);
+
 describe('a traceparent', () => {
   const id = '4bf92f3577b34da6a3ce929d0e0e4736';
   const sent = `00-${id}-00f067aa0ba902b7-01`;

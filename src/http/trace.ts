@@ -2,19 +2,24 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { LIMITS } from '../core/limits.ts';
 import { newRequestId } from '../lib/request-id.ts';
 import { parseTraceparent } from '../telemetry/traceparent.ts';
-import { headerText } from './answer.ts';
 
-const NO_HEADER = /[^\t\x20-\x7e\x80-\xff]/;
+/** Of header lines and logs alike: another byte would be read as one thing here and as another one there. */
+const PRINTABLE = /^[ -~]+$/;
 
-/** `X-Trace-Id`, else `X-Request-Id`, else the trace of a valid `traceparent`, else a new UUID; cut to `LIMITS.traceIdChars`. */
+/**
+ * `X-Trace-Id`, else `X-Request-Id`, else the trace of a valid `traceparent`, else a new UUID; cut to `LIMITS.traceIdChars`. One that is not
+ * printable ASCII is as good as absent.
+ */
 export function traceIdOf(headers: IncomingHttpHeaders): string {
-  const sent = headers['x-trace-id'] || headers['x-request-id'];
-  if (typeof sent !== 'string' || sent === '') {
-    const { traceparent } = headers;
-    if (traceparent === undefined) return newRequestId();
-    return parseTraceparent(traceparent as string)?.traceId ?? newRequestId();
-  }
+  const named = sentId(headers['x-trace-id']) ?? sentId(headers['x-request-id']);
+  if (named !== undefined) return named;
+  const { traceparent } = headers;
+  if (traceparent === undefined) return newRequestId();
+  return parseTraceparent(traceparent as string)?.traceId ?? newRequestId();
+}
+
+function sentId(sent: string | string[] | undefined): string | undefined {
+  if (typeof sent !== 'string') return undefined;
   const cut = sent.length > LIMITS.traceIdChars ? sent.slice(0, LIMITS.traceIdChars) : sent;
-  // It is sent back as a header, and written into the log.
-  return NO_HEADER.test(cut) ? headerText(cut) : cut;
+  return PRINTABLE.test(cut) ? cut : undefined;
 }

@@ -1,5 +1,5 @@
 import { Type } from 'typebox';
-import { RESERVATION, RESERVATION_SELECT } from '../core/reservation.ts';
+import { RESERVATION, RESERVATION_PART, RESERVATION_SELECT } from '../core/reservation.ts';
 import { Warnings } from '../http/docs.ts';
 import type { RouteDocs } from '../http/route-config.ts';
 import { handled, WRONG_REQUEST } from './docs.ts';
@@ -51,8 +51,11 @@ export const RESERVATION_DOCS = {
     tags,
     operationId: 'deleteReservedInstances',
     summary: 'Delete the reserved instances of one label, or of all labels of a version',
-    description: 'The same fields may come as a JSON body; what it does not have is taken from the query.',
-    querystring: RESERVATION_SELECT.describe(),
+    description:
+      'Each field may stand in the query or in a JSON body; what the body does not have is taken from the query. `funcName` and `version` are required in one of the two.',
+    querystring: RESERVATION_PART.describe(),
+    body: RESERVATION_PART.describe(),
+    isBodyOptional: true,
     response: { 200: handled('They are deleted.', Done), ...WRONG_REQUEST },
   },
 } as const satisfies Record<string, RouteDocs>;

@@ -1,5 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { NAME, type TestMeta, testMeta, URN } from '../../test/meta/meta.ts';
+import type { RouteDocs } from '../http/route-config.ts';
+import { RESERVATION_DOCS } from './reservation-docs.ts';
 
 const PATH = '/functions/reserve-instance';
 const BODY = {
@@ -195,6 +197,23 @@ describe('query (GET)', () => {
     expect(await meta.send('GET', `${PATH}?funcName=${NAME}`)).toMatchObject({ status: 400, body: { code: 4104 } });
   });
 });
+
+test.each(['create', 'update', 'list', 'delete'] as const)(
+  'the document of %s takes the names and URNs that the service takes',
+  operation => {
+    const docs: RouteDocs = RESERVATION_DOCS[operation];
+    for (const shape of [docs.body, docs.querystring]) {
+      const { pattern } = (shape as { properties?: { funcName: { pattern: string } } })?.properties?.funcName ?? {};
+      if (pattern === undefined) continue;
+      for (const funcName of [NAME, URN, `${URN}:$latest`, `${URN}:latest`, `${URN}:v1`]) {
+        expect(funcName).toMatch(new RegExp(pattern, 'u'));
+      }
+      for (const funcName of ['hello', `${URN}:`, `${URN}:v1:v2`, `${URN}:-`, 'sn:cn:yrk', ` ${NAME}`]) {
+        expect(funcName).not.toMatch(new RegExp(pattern, 'u'));
+      }
+    }
+  },
+);
 
 describe('delete', () => {
   test('one label, or all labels of a version; by query or by body', async () => {

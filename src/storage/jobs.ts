@@ -311,7 +311,10 @@ export async function deleteJob(transaction: WriteTransaction, sequence: number)
   return numDeletedRows === 1n;
 }
 
-/** Ended jobs that are too old or too many, at most `limit` of them, the oldest first. */
+/**
+ * Ended jobs that are too old or too many, at most `limit` of them. Of too many those go of which the most newer ones of their tenant are kept,
+ * so that a tenant with many pushes out its own; the oldest first.
+ */
 export async function listExpiredJobs(
   database: Database,
   bounds: { readonly endedBeforeMs: number; readonly keep: number; readonly limit: number },
@@ -323,15 +326,28 @@ export async function listExpiredJobs(
     .orderBy('ended_at_ms')
     .limit(bounds.limit)
     .execute();
-  const tooMany = await database
-    .selectFrom('jobs')
+  const expired = old.map(({ sequence }) => sequence);
+  const ended = database.selectFrom('jobs').where('ended_at_ms', '>=', bounds.endedBeforeMs);
+  const { count } = await ended.select(({ fn }) => fn.countAll<number>().as('count')).executeTakeFirstOrThrow();
+  const tooMany = Math.min(Number(count) - bounds.keep, bounds.limit - expired.length);
+  if (tooMany <= 0) return expired;
+  const placed = ended.select(({ fn }) => [
+    'sequence',
+    'ended_at_ms',
+    fn
+      .agg<number>('row_number')
+      .over(over => over.partitionBy('tenant').orderBy('ended_at_ms', 'desc').orderBy('sequence', 'desc'))
+      .as('place'),
+  ]);
+  const rows = await database
+    .selectFrom(placed.as('placed'))
     .select('sequence')
-    .where('ended_at_ms', 'is not', null)
-    .orderBy('ended_at_ms', 'desc')
-    .offset(bounds.keep)
-    .limit(bounds.limit)
+    .orderBy('place', 'desc')
+    .orderBy('ended_at_ms')
+    .orderBy('sequence')
+    .limit(tooMany)
     .execute();
-  return [...new Set([...old, ...tooMany].map(row => row.sequence))].slice(0, bounds.limit);
+  return [...expired, ...rows.map(({ sequence }) => sequence)];
 }
 
 /** Of these, the ones that are still known. */

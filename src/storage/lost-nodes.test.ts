@@ -10,7 +10,7 @@ import { openStores } from './stores.ts';
 import type { Stores } from './stores-contract.ts';
 
 const LOST_MS = 1000;
-const NOTHING = { inherited: 0, givenUp: 0 };
+const NOTHING = { inherited: 0, givenUp: 0, jobsFailed: 0 };
 const NEVER = { operations: {}, program: new URL('file:///none') };
 
 describeWith(['postgres'], 'a node that is lost', () => {
@@ -76,7 +76,7 @@ describeWith(['postgres'], 'a node that is lost', () => {
     await put('gone');
     expect(await listOwningNodes(stores.database)).toContain('gone');
     expect(await listAwaitedNodes(stores.database, LOST_MS)).not.toContain('gone');
-    expect(await giveUp('gone', fence)).toEqual({ inherited: 0, givenUp: 5 });
+    expect(await giveUp('gone', fence)).toEqual({ inherited: 0, givenUp: 5, jobsFailed: 0 });
     expect(await left('gone')).toEqual([
       'gone-failed FAILED exit code 1',
       'gone-restarts FAILED lost',
@@ -102,7 +102,7 @@ describeWith(['postgres'], 'a node that is lost', () => {
     }
     const owner = { kind: 'agent', key: 'here' } as const;
     await insertInstance(stores.database, storedInstance({ id: 'here', nodeId: 'left', owner, status: 'RUNNING' }));
-    expect(await giveUp('left', fence)).toEqual({ inherited: 5, givenUp: 1 });
+    expect(await giveUp('left', fence)).toEqual({ inherited: 5, givenUp: 1, jobsFailed: 0 });
     expect(await left('heir')).toEqual([
       'pod-agent-CREATING CREATING ',
       'pod-agent-FAILED FAILED ',

@@ -34,6 +34,14 @@ export interface Heir {
   readonly sandboxTypes: readonly SandboxType[];
 }
 
+/** What became of what a lost node had. */
+export interface GivenUp {
+  readonly inherited: number;
+  readonly givenUp: number;
+  /** Of these: jobs that are over. */
+  readonly jobsFailed: number;
+}
+
 /**
  * Gives up everything of a lost node. Instances whose sandboxes live elsewhere are the heir's from now on. Its other agents become FAILED for `reason`, so that callers can delete them and use their names again.
  * Instances without a name go. Jobs that began become FAILED, others may run elsewhere. Only the node itself touches its sandboxes: when it
@@ -47,7 +55,7 @@ export async function giveUpNode(
   lostMs: number,
   reason: string,
   nowMs: number,
-): Promise<{ readonly inherited: number; readonly givenUp: number }> {
+): Promise<GivenUp> {
   await fence(transaction, sweeper);
   const node = await transaction
     .selectFrom('nodes')
@@ -56,7 +64,7 @@ export async function giveUpNode(
     // It cannot join before the end of this transaction.
     .forShare()
     .executeTakeFirst();
-  if (node?.is_awaited) return { inherited: 0, givenUp: 0 };
+  if (node?.is_awaited) return { inherited: 0, givenUp: 0, jobsFailed: 0 };
   const inherit = transaction
     .updateTable('instances')
     .set({ node_id: heir.nodeId })
@@ -84,5 +92,6 @@ export async function giveUpNode(
   return {
     inherited: Number(ofJobs.numUpdatedRows + others.numUpdatedRows),
     givenUp: Number(failed.numUpdatedRows + gone.numDeletedRows) + jobs.failed + jobs.freed,
+    jobsFailed: jobs.failed,
   };
 }

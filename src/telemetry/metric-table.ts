@@ -154,7 +154,7 @@ export const METRICS = {
   },
   rookery_job_ends_total: {
     type: 'counter',
-    help: 'Jobs that are over, each once, whether or not it ever ran.',
+    help: 'Jobs that are over, each once, whether or not it ever ran; one that fails with its replica is counted by the replica that gives that one up.',
     labels: { status: '`SUCCEEDED`, `FAILED` or `STOPPED`' },
   },
   rookery_job_wait_seconds: {

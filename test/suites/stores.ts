@@ -8,6 +8,7 @@ import {
   finishAsyncCall,
   insertAsyncCall,
   oldestCompletionMs,
+  ROW_BYTES,
   readAsyncCall,
   sumAsyncCallBytes,
 } from '../../src/storage/async-calls.ts';
@@ -170,7 +171,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       const stored = await readAsyncCall(opened.database, 'a');
       expect([...(stored?.body ?? [])]).toEqual([0, 1, 255]);
       expect(stored?.body).toBeInstanceOf(Uint8Array);
-      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 5 }]);
+      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: ROW_BYTES + 5 }]);
       expect(await oldestCompletionMs(opened.database)).toBeNull();
       expect(await opened.writes.write(claimAsyncCall, 'a', null)).toBe(true);
       expect(await opened.writes.write(claimAsyncCall, 'a', null)).toBe(false);
@@ -199,9 +200,9 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
         error: null,
       });
       expect(await readAsyncCall(opened.database, 'a')).toMatchObject({ request: '', body: new Uint8Array(0) });
-      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 16 + 16 + 5 }]);
-      expect(await dropAsyncCalls(opened.database, 9, 1)).toEqual([{ tenant: 't', bytes: 5 }]);
-      expect(await dropAsyncCalls(opened.database, 9, 10)).toEqual([{ tenant: 't', bytes: 16 }]);
+      expect(await sumAsyncCallBytes(opened.database)).toEqual([{ tenant: 't', bytes: 3 * ROW_BYTES + 16 + 16 + 5 }]);
+      expect(await dropAsyncCalls(opened.database, 9, 1)).toEqual([{ tenant: 't', bytes: ROW_BYTES + 5 }]);
+      expect(await dropAsyncCalls(opened.database, 9, 10)).toEqual([{ tenant: 't', bytes: ROW_BYTES + 16 }]);
       expect(await dropAsyncCalls(opened.database, 9, 10)).toEqual([]);
       expect((await findAsyncCall(opened.database, 'a'))?.error).toBe(error);
     });
@@ -220,6 +221,25 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect((await findInstance(opened.database, 'i-1'))?.status).toBe('STOPPING');
       const bounds = { endedBeforeMs: 6, keep: 0, limit: 10 };
       expect(await listExpiredJobs(opened.database, bounds)).toEqual([1]);
+    });
+
+    test('of too many jobs that are over a tenant with many loses its own oldest, and a tenant with few none', async () => {
+      const ids = ['few-1', 'many-1', 'many-2', 'many-3', 'few-2', 'many-4', 'open'];
+      for (const [index, id] of ids.entries()) {
+        await opened.writes.write(insertJob, job(id, { tenant: id.split('-')[0] as string }), '', BOUNDS);
+        if (id === 'open') continue;
+        await opened.writes.write(finishJob, index + 1, 'n', { ...ENDED, endedAtMs: 10 + index });
+      }
+      const expired = async (keep: number, endedBeforeMs = 0, limit = 10) =>
+        (await listExpiredJobs(opened.database, { endedBeforeMs, keep, limit })).map(sequence => ids[sequence - 1]);
+      expect(await expired(6)).toEqual([]);
+      expect(await expired(5)).toEqual(['many-1']);
+      expect(await expired(4)).toEqual(['many-1', 'many-2']);
+      expect(await expired(3)).toEqual(['many-1', 'many-2', 'few-1']);
+      expect(await expired(0, 0, 2)).toEqual(['many-1', 'many-2']);
+      // Those that are too old go anyway, and make room.
+      expect(await expired(5, 11)).toEqual(['few-1']);
+      expect(await expired(3, 11)).toEqual(['few-1', 'many-1', 'many-2']);
     });
 
     test('an instance is inserted once by id, by name and by key, and changed only in the state that is meant', async () => {

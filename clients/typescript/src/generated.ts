@@ -280,6 +280,14 @@ export type DeleteFunctionResponse = {
   warnings?: string[];
 };
 
+export type DeleteReservedInstancesRequest = {
+  /** `0@{service}@{funcName}`, such as `0@demo@hello`, or a URN of the function; the version of a URN must be `version`. */
+  funcName?: string;
+  version?: string;
+  /** Absent: all. */
+  instanceLabel?: string;
+};
+
 export type Deleted = {
   code: 200;
   status: "deleted";
@@ -894,7 +902,7 @@ export type ReservedInstancesAnswerReserveInsBaseInfo = {
 };
 
 export type ReservedInstancesRequest = {
-  /** `0@{service}@{funcName}`, such as `0@demo@hello` */
+  /** `0@{service}@{funcName}`, such as `0@demo@hello`, or a URN of the function; the version of a URN must be `version`. */
   funcName: string;
   version: string;
   instanceLabel: string;
@@ -1592,7 +1600,7 @@ export interface Operations {
   deleteReservedInstances: {
     params: object;
     query: { funcName?: string | undefined; version?: string | undefined; instanceLabel?: string | undefined };
-    body: undefined;
+    body: DeleteReservedInstancesRequest;
     answer: MetaAnswer | MetaRefusal;
   };
   createPools: {

@@ -8,7 +8,7 @@ import types
 import unittest
 
 import client  # It puts the runtime on the path.
-from rookery_runtime import http_bridge, http_exchange, http_program, protocol
+from rookery_runtime import http_bridge, http_exchange, http_program, protocol, values
 from rookery_runtime.failures import CallFailure
 
 LIMIT = 256 * 1024
@@ -129,6 +129,11 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.call(once(OK + b'Content-Length: 7\r\n\r\n{"a":1}')), {'a': 1})
         self.assertEqual(self.call(once(CHUNKED + b'3;x=y\r\n[1,\r\n2\r\n2]\r\n0\r\nX-Sum: 1\r\n\r\n')), [1, 2])
         self.assertEqual(self.call(once(OK + b'\r\ntext')), 'text')
+
+    def test_numbers_that_json_has_not_are_no_values(self):
+        for body in (b'NaN', b'Infinity', b'-Infinity', b'{"a":[NaN]}', b'[1e999]'):
+            with self.subTest(body), self.assertRaises(values.NotJson):
+                values.encode(self.call(once(OK + b'\r\n' + body)))
 
     def test_heads_that_are_none_fail(self):
         for head in (b'HTTP/1.1 99 Low\r\n\r\n', b'HTTP/1.1 1000 Many\r\n\r\n', b'HTTP/1.1 -1 x\r\n\r\n', b'HTTP/1.1 abc x\r\n\r\n',

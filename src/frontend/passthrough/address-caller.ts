@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { unauthenticated } from '../../core/error.ts';
-import { type Identity, isWebSocketUpgrade, type TokenVerifier } from '../../http/credentials.ts';
+import type { Identity, TokenVerifier } from '../../http/credentials.ts';
+import { carriedTokens, isOurs } from './headers.ts';
 
 /** Whether a request asks for another protocol: then it may change things, whatever its method. */
 export function asksForUpgrade({ headers }: IncomingMessage): boolean {
@@ -23,17 +24,14 @@ export function isFromElsewhere(request: IncomingMessage): boolean {
 /** The platform's tokens among what a request carries. Cookies do not count: at an address they are those of what is exposed. */
 export async function ownTokens(request: IncomingMessage, auth: TokenVerifier | null): Promise<readonly string[]> {
   if (auth === null) return [];
-  const found: string[] = [];
-  for (const token of new Set(carried(request))) {
-    const isOurs = auth.known(token) !== undefined || (await auth.verify(token).then(yes, no));
-    if (isOurs) found.push(token);
-  }
-  return found;
+  const carried = [...new Set(carriedTokens(request))];
+  const ours = await Promise.all(carried.map(token => isOurs(token, auth)));
+  return carried.filter((_, at) => ours[at]);
 }
 
 /** Whom a request speaks for by the token that it carries in a header, or an upgrade in its query. Fails with `unauthenticated`. */
 export async function identityOf(request: IncomingMessage, auth: TokenVerifier): Promise<Identity> {
-  const [token] = carried(request);
+  const [token] = carriedTokens(request);
   if (token === undefined) throw unauthenticated('authentication failed: no token was sent');
   return auth.known(token) ?? (await auth.verify(token));
 }
@@ -41,21 +39,6 @@ export async function identityOf(request: IncomingMessage, auth: TokenVerifier):
 /** Only a proxy, and no page, can say that it was `https` there. */
 export function schemeOf({ headers }: IncomingMessage): 'http' | 'https' {
   return headers['x-forwarded-proto'] === 'https' ? 'https' : 'http';
-}
-
-function carried(request: IncomingMessage): string[] {
-  const found: string[] = [];
-  const xAuth = request.headers['x-auth'];
-  if (typeof xAuth === 'string' && xAuth !== '') found.push(xAuth);
-  for (let at = 0; at < request.rawHeaders.length; at += 2) {
-    if (request.rawHeaders[at]?.toLowerCase() !== 'authorization') continue;
-    const bearer = /^\s*bearer\s+(\S+)/i.exec(request.rawHeaders[at + 1] as string)?.[1];
-    if (bearer !== undefined) found.push(bearer);
-  }
-  const query = isWebSocketUpgrade(request) ? request.url?.split('?', 2)[1] : undefined;
-  const inQuery = query === undefined ? null : new URLSearchParams(query).get('token');
-  if (inQuery) found.push(inQuery);
-  return found;
 }
 
 function isNavigation({ method, headers }: IncomingMessage): boolean {
@@ -68,6 +51,3 @@ function ownOrigin(request: IncomingMessage): string {
   const host = (request.headers.host ?? '').toLowerCase();
   return `${scheme}://${host.replace(scheme === 'https' ? /:443$/ : /:80$/, '')}`;
 }
-
-const yes = () => true;
-const no = () => false;

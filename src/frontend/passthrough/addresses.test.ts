@@ -203,6 +203,44 @@ describe('who may come by host, with authentication on', () => {
     expect(said(answer)).toMatchObject({ url: '/?a=1', headers: { cookie: 'a=1' } });
   });
 
+  test.each([
+    ['encoded', (token: string) => `t=${token.replaceAll('-', '%2D')}`],
+    ['encoded beside an escape that is none', (token: string) => `%zz=${token.replace('d', '%64')}%`],
+    ['in the name of a parameter', (token: string) => token.replace('d', '%64')],
+  ])('nor does one that is %s in the query', async (_how, written) => {
+    await using it = await addressBed({ auth });
+    it.expose({ port: await echo(), access: 'public' });
+    const token = 'developer-of-default';
+    for (const [host, path] of [
+      [it.host('hello--default'), '/'],
+      ['localhost', '/default/hello/'],
+    ] as const) {
+      const answer = await it.ask(host, `${path}?a=1&${written(token)}`, { headers: { 'X-Auth': token } });
+      expect(said(answer).url).toBe('/?a=1');
+    }
+  });
+
+  test.each([
+    ['another name', '%74oken=developer%2Dof-default'],
+    ['a second one', 'token=developer-of-default&token=user%2Dof-default'],
+  ])('nor that of an upgrade, written with %s', async (_how, query) => {
+    await using it = await addressBed({ auth });
+    const seen: (string | undefined)[] = [];
+    const outer = http.createServer().on('upgrade', (request, socket) => {
+      seen.push(request.url);
+      socket.end('HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n');
+    });
+    it.expose({ port: await inside.listen(outer), access: 'token' });
+    const headers = { Connection: 'Upgrade', Upgrade: 'websocket' };
+    for (const [host, path] of [
+      [it.host('hello--default'), '/'],
+      ['localhost', '/default/hello/'],
+    ] as const) {
+      expect((await it.ask(host, `${path}?a=1&${query}`, { headers })).status).toBe(403);
+    }
+    expect(seen).toEqual(['/?a=1', '/?a=1']);
+  });
+
   test('what is not there looks to strangers as what is', async () => {
     await using it = await addressBed({ auth });
     it.expose({ port: 1, access: 'token' });
@@ -239,6 +277,11 @@ describe('a signed link', () => {
     const own = cookie.split(';')[0] as string;
     const answer = await it.ask(host, '/a', { headers: { Cookie: `rookery_link=tossed; a=1; ${own}` } });
     expect([answer.status, said(answer).headers.cookie]).toEqual([200, 'a=1']);
+    // However its name is written.
+    const escaped = await it.ask(host, `/${query.replace('rookery', 'r%6Fokery')}&x=1`);
+    expect([escaped.status, escaped.headers.location]).toEqual([303, '/?x=1']);
+    const second = await it.ask(host, `/?%72ookery_link=tossed&x=1`, { headers: { Cookie: own } });
+    expect(said(second).url).toBe('/?x=1');
     // A browser behind a proxy that speaks TLS.
     const secure = await it.ask(host, `/${query}`, { headers: { 'X-Forwarded-Proto': 'https' } });
     expect(String(secure.headers['set-cookie'])).toMatch(/; Secure$/);

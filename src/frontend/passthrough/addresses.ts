@@ -8,10 +8,11 @@ import { checkAccess, type TokenVerifier, tokenOf } from '../../http/credentials
 import { forwardedOf } from '../../http/forwarding.ts';
 import type { OwnGate, Route } from '../../http/route-config.ts';
 import { type Admitted, isRefusal, type Refusal } from '../../http/verdict.ts';
+import { queryOf, valuesOf } from '../../lib/query-pairs.ts';
 import { asksForUpgrade, identityOf, isFromElsewhere, ownTokens, schemeOf } from './address-caller.ts';
 import type { AddressTarget, AddressTargets } from './address-targets.ts';
 import { tellOrigin } from './forwarded-for.ts';
-import { platformTokens } from './headers.ts';
+import { pairsForSandbox, platformTokens } from './headers.ts';
 import { LINK_PARAMETER, type LinkSigner } from './link.ts';
 import { leaveBodies, type Passage } from './passage.ts';
 import { BY_HOST, byPath, LINK_COOKIE, type Way } from './way.ts';
@@ -31,6 +32,8 @@ type Found =
 type Judged = (Admitted & { readonly route: Route }) | Refusal | null;
 
 /** What the metrics call requests for addresses; their paths are those of other people's servers. */
+/** Parameters of the platform; everything else of a query is for what is exposed. */
+const OWN_PARAMETERS = new Set([LINK_PARAMETER]);
 const BY_HOST_ROUTE: Route = { url: '(address)', access: 'public', longLived: true };
 const BY_PATH_ROUTE: Route = { url: '/:tenant/:name/*', access: 'public', longLived: true };
 /** First parts of the service's own paths: what stands below them is the service's, also where there is nothing now. */
@@ -165,12 +168,13 @@ async function mayCome(raw: IncomingMessage, target: AddressTarget, auth: TokenV
 
 /** A right that came as a link: from then on it is a cookie of this host, and the link is seen by nobody behind. */
 function visitOf(raw: IncomingMessage, { access, subject }: AddressTarget, links: LinkSigner): Found | null {
-  const [path = '', query = ''] = (raw.url ?? '').split(/\?(.*)/s, 2);
-  if (access !== 'link' || raw.method !== 'GET' || asksForUpgrade(raw) || !query.includes(LINK_PARAMETER)) return null;
-  const signed = new URLSearchParams(query).get(LINK_PARAMETER);
-  const until = signed === null ? null : links.verify('link', subject, signed);
+  const query = queryOf(raw.url ?? '');
+  if (access !== 'link' || raw.method !== 'GET' || asksForUpgrade(raw) || query === undefined) return null;
+  const [signed] = valuesOf(query, LINK_PARAMETER);
+  const until = signed === undefined ? null : links.verify('link', subject, signed);
   if (until === null) return null;
-  const left = query.split('&').filter(pair => pair.split('=', 1)[0] !== LINK_PARAMETER);
+  const path = (raw.url as string).split('?', 1)[0] as string;
+  const left = pairsForSandbox(query, OWN_PARAMETERS, []);
   const secure = schemeOf(raw) === 'https' ? '; Secure' : '';
   const cookie = links.sign('cookie', subject, until);
   return {
@@ -207,11 +211,8 @@ function behind(url: string, prefix: string): string {
 
 /** Without what belongs to the platform in its query. */
 function withoutOwn(url: string, tokens: readonly string[]): string {
-  const at = url.indexOf('?');
-  if (at === -1) return url;
-  const kept = url
-    .slice(at + 1)
-    .split('&')
-    .filter(pair => pair.split('=', 1)[0] !== LINK_PARAMETER && !tokens.some(token => pair.includes(token)));
-  return url.slice(0, at) + (kept.length === 0 ? '' : `?${kept.join('&')}`);
+  const query = queryOf(url);
+  if (query === undefined) return url;
+  const kept = pairsForSandbox(query, OWN_PARAMETERS, tokens);
+  return url.slice(0, url.indexOf('?')) + (kept.length === 0 ? '' : `?${kept.join('&')}`);
 }

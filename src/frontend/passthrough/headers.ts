@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { invalidRequest } from '../../core/error.ts';
-import { type TokenVerifier, tokenOf } from '../../http/credentials.ts';
+import { isWebSocketUpgrade, type TokenVerifier, tokenOf } from '../../http/credentials.ts';
+import { decodedLoosely, nameOf, queryOf, valuesOf } from '../../lib/query-pairs.ts';
 import type { Way } from './way.ts';
 
 /** Headers of one connection only (RFC 9110 §7.6.1): each side has its own. */
@@ -19,8 +20,6 @@ export const OF_CONNECTION: ReadonlySet<string> = new Set([
 export const OF_FRAMING: ReadonlySet<string> = new Set(['content-length', 'trailer', 'transfer-encoding']);
 /** Headers for the platform, not for the program in a sandbox. `expect` has been met by then. */
 const OF_PLATFORM = new Set(['expect', 'tenantid', 'x-auth', 'x-tenant-id', 'x-trace-id']);
-/** Parameters of the platform; everything else of a query belongs to the sandbox. */
-const OWN_PARAMETERS = new Set(['instance', 'port', 'token']);
 const METHODS_WITHOUT_BODY = new Set(['GET', 'HEAD', 'DELETE', 'OPTIONS', 'TRACE', 'CONNECT']);
 
 export interface PassedHead {
@@ -31,25 +30,40 @@ export interface PassedHead {
 }
 
 /**
- * The tokens of the platform that a request carries: the one that let it in, and others in `Authorization` (a caller may have several).
+ * The tokens of the platform that a request carries: the one that let it in, and others beside it (a caller may have several).
  * Whatever has one of them in it does not reach a sandbox.
  */
 export async function platformTokens(request: IncomingMessage, auth: TokenVerifier | null): Promise<readonly string[]> {
   if (auth === null) return [];
-  const found = new Set<string>();
   const counted = tokenOf(request);
-  if (counted !== undefined) found.add(counted);
+  const others = await Promise.all(
+    carriedTokens(request).map(async token => (token === counted || (await isOurs(token, auth)) ? token : undefined)),
+  );
+  return [...new Set([counted, ...others])].filter(token => token !== undefined);
+}
+
+/** What stands where callers put a token of the platform beside cookies, in the order in which the first one counts. */
+export function carriedTokens(request: IncomingMessage): string[] {
+  const found: string[] = [];
+  const xAuth = request.headers['x-auth'];
+  if (typeof xAuth === 'string') found.push(xAuth);
   for (let at = 0; at < request.rawHeaders.length; at += 2) {
     if (request.rawHeaders[at]?.toLowerCase() !== 'authorization') continue;
     const bearer = /^\s*bearer\s+(\S+)/i.exec(request.rawHeaders[at + 1] as string)?.[1];
-    if (bearer === undefined || found.has(bearer)) continue;
-    const isOurs = await auth.verify(bearer).then(
-      () => true,
-      () => false,
-    );
-    if (isOurs) found.add(bearer);
+    if (bearer !== undefined) found.push(bearer);
   }
-  return [...found];
+  const query = isWebSocketUpgrade(request) ? queryOf(request.url ?? '') : undefined;
+  if (query !== undefined) found.push(...valuesOf(query, 'token'));
+  return found.filter(token => token !== '');
+}
+
+/** Whether it is a token that holds. */
+export async function isOurs(token: string, auth: TokenVerifier): Promise<boolean> {
+  if (auth.known(token) !== undefined) return true;
+  return await auth.verify(token).then(
+    () => true,
+    () => false,
+  );
 }
 
 /** Names and values in turn, as they were sent but for what belongs to the platform or to the caller's connection. */
@@ -100,13 +114,9 @@ export function trailersForSandbox(
   return sent;
 }
 
-/** The query without what belongs to the platform, with its question mark; `''` when nothing is left. */
-export function queryForSandbox(query: string | undefined, tokens: readonly string[]): string {
-  if (query === undefined) return '';
-  const kept = query
-    .split('&')
-    .filter(pair => !OWN_PARAMETERS.has(decoded(pair.split('=', 1)[0] as string)) && !hasToken(decoded(pair), tokens));
-  return kept.length === 0 || (kept.length === 1 && kept[0] === '') ? '' : `?${kept.join('&')}`;
+/** The parameters of a query, as they were sent, but for those of these names and those with a token in them. */
+export function pairsForSandbox(query: string, own: ReadonlySet<string>, tokens: readonly string[]): string[] {
+  return query.split('&').filter(pair => !own.has(nameOf(pair)) && !hasToken(decodedLoosely(pair), tokens));
 }
 
 /** The names in a `Connection` header: of this connection only, too. */
@@ -135,22 +145,13 @@ function valueForSandbox(
     const rest = way
       .cookies(value)
       .split('; ')
-      .filter(pair => !hasToken(pair, tokens))
+      .filter(pair => !hasToken(pair, tokens) && !hasToken(decodedLoosely(pair), tokens))
       .join('; ');
     return rest === '' ? undefined : rest;
   }
-  return hasToken(value, tokens) || hasToken(decoded(value), tokens) ? undefined : value;
+  return hasToken(value, tokens) || hasToken(decodedLoosely(value), tokens) ? undefined : value;
 }
 
 function hasToken(text: string, tokens: readonly string[]): boolean {
   return tokens.some(token => text.includes(token));
-}
-
-function decoded(text: string): string {
-  const spaced = text.replaceAll('+', ' ');
-  try {
-    return decodeURIComponent(spaced);
-  } catch {
-    return spaced;
-  }
 }

@@ -318,11 +318,28 @@ describe('headers for the platform stay with it', () => {
     ['token', `&%74ok%65n=${SECRET}`],
     ['another one', `&next=${SECRET}`],
     ['another one, encoded', `&next=${SECRET.replaceAll('-', '%2D')}`],
+    ['another one, encoded beside an escape that is none', `&next=%zz${SECRET.replaceAll('-', '%2d')}%`],
     ['behind a second question mark', `&a=1?token=${SECRET}`],
   ])('the token in the parameter %s', async (_name, query) => {
     await using it = await bed({ auth });
     const said = await heard(it, get(`X-Auth: ${SECRET}\r\n`, query));
     expect(said).toMatch(/^GET \/ HTTP\/1\.1\r\n/);
+  });
+
+  test.each([
+    ['another name', `%74oken=${SECRET}`],
+    ['another value', `tok%65n=${SECRET.replaceAll('-', '%2D')}`],
+    ['a second one', `token=${SECRET}&t%6Fken=${OTHER}`],
+    ['a second question mark', `a=1?&token=${SECRET}`],
+  ])('the token of an upgrade, written with %s', async (_how, query) => {
+    await using it = await bed({ auth });
+    const upgrade = 'Connection: Upgrade\r\nUpgrade: websocket\r\n';
+    const said = await heard(
+      it,
+      port => `GET ${at(port, '/', `&${query}`)} HTTP/1.1\r\nHost: localhost\r\n${upgrade}\r\n`,
+    );
+    expect(said).toMatch(/^GET \/(\?a=1\?)? HTTP\/1\.1\r\n/);
+    expect(JSON.stringify(it.lines)).not.toMatch(/platform|%2D/);
   });
 
   test('the token in trailers, and what frames a body', async () => {

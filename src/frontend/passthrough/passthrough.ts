@@ -2,11 +2,12 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { invalidRequest } from '../../core/error.ts';
 import { readParameters, type Sent } from '../../core/parameter.ts';
 import type { TokenVerifier } from '../../http/credentials.ts';
+import { queryOf } from '../../lib/query-pairs.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import { LIVES_WITH_INSTANCE } from '../lives-with.ts';
 import { answerUpgradeRequired, type SocketLives } from '../web-socket.ts';
 import { PASSTHROUGH_DOCS, TARGET_QUERY, TUNNEL_QUERY } from './docs.ts';
-import { platformTokens, queryForSandbox } from './headers.ts';
+import { pairsForSandbox, platformTokens } from './headers.ts';
 import { answerUnreachable, dial, leaveBodies, type Passage } from './passage.ts';
 import { serveTunnel, type Tunnel } from './tunnel.ts';
 import { BY_PORT } from './way.ts';
@@ -18,6 +19,8 @@ export interface PassthroughOptions {
   readonly auth: TokenVerifier | null;
 }
 
+/** Parameters of the platform; everything else of a query belongs to the sandbox. */
+const OWN_PARAMETERS = new Set(['instance', 'port', 'token']);
 const HTTP_PREFIX = '/serverless/v1/http';
 
 /** `/serverless/v1/ws` and `/serverless/v1/http/…`: bytes to and from a port inside a sandbox, unchanged. */
@@ -80,10 +83,10 @@ function addTunnelRoute(app: FastifyInstance, options: PassthroughOptions, lives
 
 /** The path behind the prefix, as it was sent. */
 function pathInside(url: string, tokens: readonly string[]): string {
-  const [path = '', ...rest] = url.split('?');
+  const path = url.split('?', 1)[0] as string;
   if (!path.startsWith(HTTP_PREFIX)) throw invalidRequest(`the path must begin with ${HTTP_PREFIX}/, unencoded`);
-  const query = rest.length === 0 ? undefined : rest.join('?');
-  return (path.slice(HTTP_PREFIX.length) || '/') + queryForSandbox(query, tokens);
+  const query = pairsForSandbox(queryOf(url) ?? '', OWN_PARAMETERS, tokens).join('&');
+  return `${path.slice(HTTP_PREFIX.length) || '/'}${query === '' ? '' : `?${query}`}`;
 }
 
 function docsOf(method: string, url: string) {

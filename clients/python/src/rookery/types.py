@@ -326,6 +326,14 @@ class DeleteFunctionResponse(_DeleteFunctionResponse, total=False):
     """Fields of the body that were ignored, and what else the caller should know."""
 
 
+class DeleteReservedInstancesRequest(TypedDict, total=False):
+    funcName: str
+    """`0@{service}@{funcName}`, such as `0@demo@hello`, or a URN of the function; the version of a URN must be `version`."""
+    version: str
+    instanceLabel: str
+    """Absent: all."""
+
+
 class Deleted(TypedDict):
     code: Literal[200]
     status: Literal["deleted"]
@@ -996,7 +1004,7 @@ class ReservedInstancesAnswerReserveInsBaseInfo(TypedDict):
 
 class ReservedInstancesRequest(TypedDict):
     funcName: str
-    """`0@{service}@{funcName}`, such as `0@demo@hello`"""
+    """`0@{service}@{funcName}`, such as `0@demo@hello`, or a URN of the function; the version of a URN must be `version`."""
     version: str
     instanceLabel: str
     instanceConfigInfos: List[ReservedInstances]
