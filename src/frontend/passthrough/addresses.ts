@@ -31,9 +31,9 @@ type Found =
 
 type Judged = (Admitted & { readonly route: Route }) | Refusal | null;
 
-/** What the metrics call requests for addresses; their paths are those of other people's servers. */
 /** Parameters of the platform; everything else of a query is for what is exposed. */
 const OWN_PARAMETERS = new Set([LINK_PARAMETER]);
+/** What the metrics call requests for addresses; their paths are those of other people's servers. */
 const BY_HOST_ROUTE: Route = { url: '(address)', access: 'public', longLived: true };
 const BY_PATH_ROUTE: Route = { url: '/:tenant/:name/*', access: 'public', longLived: true };
 /** First parts of the service's own paths: what stands below them is the service's, also where there is nothing now. */
