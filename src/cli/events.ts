@@ -4,6 +4,9 @@ import { CliError, EXIT } from './exit.ts';
 import type { Context, Io } from './io.ts';
 import { coloured, printable } from './print.ts';
 
+/** The service says something each 15 s at least: with this a connection that was cut without a word is noticed. */
+const SILENT_MS = 40_000;
+
 interface EventsOptions extends ClientOptions {
   readonly types?: string;
   readonly after?: string;
@@ -49,9 +52,11 @@ async function followEvents(io: Io, options: EventsOptions): Promise<void> {
   };
   const answer = await client.stream('GET', `/api/events${query}`, { headers });
   answer.setEncoding('utf8');
+  const silence = setTimeout(() => answer.destroy(new Error(`nothing came for ${SILENT_MS / 1000} s`)), SILENT_MS);
   let rest = '';
   try {
     for await (const chunk of answer as AsyncIterable<string>) {
+      silence.refresh();
       const blocks = (rest + chunk).split('\n\n');
       rest = blocks.pop() ?? '';
       for (const block of blocks) show(io, block, options.json === true);
@@ -59,6 +64,8 @@ async function followEvents(io: Io, options: EventsOptions): Promise<void> {
   } catch (error) {
     if (io.signal.aborted) return;
     throw new CliError(`The connection to the service broke (${(error as Error).message}).`, EXIT.unreachable);
+  } finally {
+    clearTimeout(silence);
   }
   if (!io.signal.aborted) throw new CliError('The service has ended the stream.', EXIT.unreachable);
 }

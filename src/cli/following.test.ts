@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import { describe, expect, test, vi } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { cli, json, StubService } from '../../test/parts/cli.ts';
 import { META_CODES } from '../core/codes.ts';
 
@@ -185,4 +185,24 @@ test('top shows what agents and functions use, once where stdout is no terminal'
   // Agents are made from it, and it can be called as well.
   expect(out).toMatch(/^function +0@default@g +0\/0 ready +0 +0 +15 +0 +1\.3$/m);
   expect(out).not.toContain('0@default@h');
+});
+
+describe('rookery events', () => {
+  test('ends when nothing has come for longer than the service is ever silent', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
+    await using it = await service({});
+    let isOver = false;
+    const following = cli(['events', ...it.connection]).finally(() => {
+      isOver = true;
+    });
+    await vi.waitFor(async () => {
+      await vi.advanceTimersByTimeAsync(40_000);
+      expect(isOver).toBe(true);
+    });
+    expect(await following).toMatchObject({
+      code: 69,
+      err: 'The connection to the service broke (nothing came for 40 s).\n',
+    });
+  });
 });
