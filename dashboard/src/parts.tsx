@@ -363,6 +363,21 @@ export function Loading({ unless = '' }: { readonly unless?: string }) {
   );
 }
 
+/** How many rows of a list are shown; nothing while it is read. */
+export function Shown({
+  rows,
+  of,
+}: {
+  readonly rows: readonly unknown[];
+  readonly of: readonly unknown[] | undefined;
+}) {
+  return (
+    <span class="count" role="status">
+      {of === undefined ? '' : `${rows.length} of ${of.length}`}
+    </span>
+  );
+}
+
 export function ago(at: string | number | null | undefined): string {
   if (at === null || at === undefined || at === '') return '–';
   const then = typeof at === 'number' ? at : Date.parse(at);

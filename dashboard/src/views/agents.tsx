@@ -1,7 +1,7 @@
 import { useMemo, useState } from 'preact/hooks';
 import { type AnswerOf, call, may } from '../api.ts';
 import { type ListSource, searchText, useList } from '../list.ts';
-import { ago, brief, Failure, Input, Loading, Status, Table, Title } from '../parts.tsx';
+import { ago, brief, Failure, Input, Loading, Shown, Status, Table, Title } from '../parts.tsx';
 
 export type Agent = AnswerOf<'getAgent'>['instance'];
 
@@ -57,9 +57,7 @@ export function AgentsView() {
           onInput={setStatus}
           options={['', 'RUNNING', 'CREATING', 'STOPPING', 'FAILED']}
         />
-        <span class="count" role="status">
-          {value === undefined ? '' : `${rows.length} of ${value.length}`}
-        </span>
+        <Shown rows={rows} of={value} />
       </div>
       <Failure text={error} />
       {value === undefined ? (

@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks';
 import { type AnswerOf, call } from '../api.ts';
 import { allPages } from '../list.ts';
 import { useLoaded } from '../live.ts';
-import { Failure, Input, Loading, moment, Note, Table, Title } from '../parts.tsx';
+import { Failure, Input, Loading, moment, Note, Shown, Table, Title } from '../parts.tsx';
 
 /** A version of a function, as far as it is shown. */
 export type FunctionVersion = Extract<AnswerOf<'listFunctions'>, { result: unknown }>['result']['functions'][number];
@@ -30,9 +30,7 @@ export function FunctionsView() {
       <Title text="Functions" />
       <div class="filters">
         <Input label="Search" value={text} onInput={setText} type="search" />
-        <span class="count" role="status">
-          {value === undefined ? '' : `${rows.length} of ${value.length}`}
-        </span>
+        <Shown rows={rows} of={value} />
       </div>
       <Failure text={error} />
       {value === undefined ? (

@@ -3,7 +3,7 @@ import { type AnswerOf, ask, call, may, pathOf } from '../api.ts';
 import { elementsOf } from '../json-stream.ts';
 import { type ListSource, searchText, useList } from '../list.ts';
 import { useLoaded } from '../live.ts';
-import { Action, ago, brief, Failure, Input, Loading, Panel, Status, Table, Title } from '../parts.tsx';
+import { Action, ago, brief, Failure, Input, Loading, Panel, Shown, Status, Table, Title } from '../parts.tsx';
 
 type Job = AnswerOf<'getJob'>;
 
@@ -44,9 +44,7 @@ export function JobsView() {
           onInput={setStatus}
           options={['', 'PENDING', 'RUNNING', 'SUCCEEDED', 'FAILED', 'STOPPED']}
         />
-        <span class="count" role="status">
-          {value === undefined ? '' : `${rows.length} of ${value.length}`}
-        </span>
+        <Shown rows={rows} of={value} />
       </div>
       <Failure text={error} />
       {value === undefined ? (

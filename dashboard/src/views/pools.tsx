@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks';
 import { type AnswerOf, call, may } from '../api.ts';
 import { allPages } from '../list.ts';
 import { useLoaded } from '../live.ts';
-import { Action, Failure, Input, Loading, Note, Status, Table, Title } from '../parts.tsx';
+import { Action, Failure, Input, Loading, Note, Shown, Status, Table, Title } from '../parts.tsx';
 
 type Pool = Extract<AnswerOf<'listPools'>, { result: unknown }>['result']['pools'][number];
 
@@ -28,9 +28,7 @@ export function PoolsView() {
       <Title text="Pools" />
       <div class="filters">
         <Input label="Search" value={text} onInput={setText} type="search" />
-        <span class="count" role="status">
-          {value === undefined ? '' : `${rows.length} of ${value.length}`}
-        </span>
+        <Shown rows={rows} of={value} />
       </div>
       <Failure text={error} />
       {value === undefined ? (
