@@ -605,8 +605,8 @@ void start_instance(struct worker *told)
     must(filter_as_told(facts), "seccomp");
     tie_to_shim();
     /*
-     * Last: the code loads on another processor meanwhile, which this would wake the service on. Where the caller has just gone, the user's code
-     * may have begun.
+     * Last: it wakes the service, perhaps on the processor on which the code is loading meanwhile. Where the caller has just gone, that may have
+     * begun.
      */
     if (!answer() && !json_is_true(&request, "survivesCaller"))
         end_unused();

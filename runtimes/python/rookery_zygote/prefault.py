@@ -21,6 +21,9 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 _ENTRY = struct.Struct("@Q")
 #: Of the kernel's Documentation/admin-guide/mm/pagemap.rst: bits of an entry, which are there without rights too.
 _IS_OWN, _IS_OF_FILE, _IS_PRESENT = 1 << 56, 1 << 61, 1 << 63
+#: Which of them count, and how they stand, in what a process writes to and in what it reads of a file.
+_WRITTEN = (_IS_PRESENT | _IS_OWN | _IS_OF_FILE, _IS_PRESENT | _IS_OWN)
+_READ = (_IS_PRESENT | _IS_OF_FILE, _IS_PRESENT | _IS_OF_FILE)
 #: A bound for a machine that stands still: no start is served before.
 _SECONDS = 3
 #: In the machine's own namespaces the user's processes may be many already.
@@ -29,8 +32,8 @@ _LIMITS = dict(rehearsal.ORDERS["limits"], maxProcesses=1 << 20)
 
 def find(plan):
     """
-    As (address, bytes, whether it is written to), in the process that workers will be forked from. Empty where the kernel does not say, or when something goes wrong: then
-    instances copy for themselves. Leaves no process and no descriptor.
+    As (address, bytes, whether it is written to), in the process that workers will be forked from. Empty where the kernel does not say, or when
+    something goes wrong: then instances come to their pages themselves. Leaves no process and no descriptor.
     """
     # The scout is in no sandbox. Without one of these code that runs as the same user could reach into it.
     if not any(map(plan.layers.has, ("pid", "user", "user_limits"))):
@@ -106,13 +109,12 @@ def runs(pid):
     found = []
     with open("/proc/%s/maps" % pid) as maps, open("/proc/%s/pagemap" % pid, "rb", 0) as pages:
         for line in maps:
-            place, rights, _offset, _device, file = line.split(None, 4)[:5]
+            place, rights, _offset, _device, inode = line.split()[:5]
             is_written = rights[1] == "w"
-            # The kernel's own mappings, and those of descriptors, have no file.
-            if rights[3] != "p" or not (is_written or (rights[0] == "r" and not file.startswith("0"))):
+            is_read_file = rights[:2] == "r-" and inode != "0"
+            if rights[3] != "p" or not (is_written or is_read_file):
                 continue
-            wanted = _IS_PRESENT | _IS_OWN if is_written else _IS_PRESENT | _IS_OF_FILE
-            considered = _IS_PRESENT | _IS_OWN | _IS_OF_FILE if is_written else wanted
+            mask, wanted = _WRITTEN if is_written else _READ
             start, end = (int(number, 16) for number in place.split("-"))
             pages.seek(start // _PAGE * _ENTRY.size)
             entries = pages.read((end - start) // _PAGE * _ENTRY.size)
@@ -120,7 +122,7 @@ def runs(pid):
             run = None
             for offset in range(0, len(entries), _ENTRY.size):
                 (entry,) = _ENTRY.unpack_from(entries, offset)
-                if entry & considered != wanted:
+                if entry & mask != wanted:
                     run = None
                     continue
                 if run is None:
