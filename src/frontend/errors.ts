@@ -1,5 +1,6 @@
 import { Away, type ErrorCode, internal, ServiceError } from '../core/error.ts';
-import type { ErrorAnswer } from '../http/answer.ts';
+import { type ErrorAnswer, withWarnings } from '../http/answer.ts';
+import type { Exchange } from '../http/exchange.ts';
 
 /** The frontend's one table from error to status; the envelope is `{"code":<status>,"message":"…"}`. */
 const STATUS: Readonly<Record<ErrorCode, number>> = {
@@ -20,6 +21,16 @@ export function frontendErrors(error: ServiceError): ErrorAnswer {
   // A code may come out of a sandbox.
   const status = Object.hasOwn(STATUS, error.code) ? STATUS[error.code] : 500;
   return { status, body: { code: status, message: error.message, ...error.body } };
+}
+
+/** Answers an exchange with an error, and with what there is to be warned of beside it. */
+export function refuseExchange(exchange: Exchange, error: unknown, warnings: readonly string[] | null = null): void {
+  if (!(error instanceof ServiceError)) {
+    exchange.fault(error);
+    return;
+  }
+  const { status, body } = frontendErrors(error);
+  exchange.fail(error, { status, body: withWarnings(body, warnings) });
 }
 
 /**

@@ -27,8 +27,8 @@ export interface ExchangeHost {
   answered(exchange: Exchange): void;
   /** Something threw on its way. */
   uncaught(error: unknown, traceId: string): void;
-  /** Takes out of the text of a failure what is not for callers. */
-  hide(text: string): string;
+  /** Takes out of the text of a failure what is not for callers, unless they have sent it. */
+  hide(text: string, sent: Buffer | undefined): string;
   /** See `Exchange.passOn`. */
   passOn(exchange: Exchange, how: PassOn): boolean;
 }
@@ -114,7 +114,7 @@ export class Exchange {
       answered() {},
       passOn: (passed, how) => fastPath.passOn(passed, how, false),
       uncaught: (error, traceId) => fastPath.uncaught(error, traceId),
-      hide: text => fastPath.hide(text),
+      hide: (text, sent) => fastPath.hide(text, sent),
     });
     exchange.tenant = request.tenant;
     exchange.role = request.role;
@@ -164,7 +164,8 @@ export class Exchange {
     if (this.#routed) this.#routed.failure = reason;
     const json = JSON.stringify(body);
     // Refusals under overload are ours, word by word.
-    this.answer(status, status >= 500 ? this.#host.hide(json) : json, headers ?? errorHeaders(reason, status));
+    const text = status === 429 ? json : this.#host.hide(json, this.body);
+    this.answer(status, text, headers ?? errorHeaders(reason, status));
   }
 
   /**

@@ -2,7 +2,7 @@ import http from 'node:http';
 import { setImmediate } from 'node:timers/promises';
 import { SignJWT } from 'jose';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
+import { createBody, SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { resourceExhausted } from '../core/error.ts';
 import { createJwtVerifier } from './jwt.ts';
@@ -17,6 +17,7 @@ const AGENT = newInstance(SPEC);
 const PATH = `/api/agent/${AGENT.id}/invoke`;
 
 interface Asked {
+  readonly method?: 'POST' | 'DELETE';
   readonly path?: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
@@ -31,9 +32,12 @@ interface Answered {
 }
 
 /** Over a socket: what is plain takes the fast path. */
-function overSocket(url: string, { path = PATH, headers = {}, body = '{"a":1}', agent }: Asked): Promise<Answered> {
+function overSocket(
+  url: string,
+  { method = 'POST', path = PATH, headers = {}, body = '{"a":1}', agent }: Asked,
+): Promise<Answered> {
   return new Promise((resolve, reject) => {
-    const request = http.request(`${url}${path}`, { method: 'POST', headers, agent: agent ?? false }, response => {
+    const request = http.request(`${url}${path}`, { method, headers, agent: agent ?? false }, response => {
       let text = '';
       response.setEncoding('utf8');
       response.on('data', chunk => {
@@ -47,12 +51,11 @@ function overSocket(url: string, { path = PATH, headers = {}, body = '{"a":1}', 
 }
 
 /** Through the router, which the fast path passes by. */
-async function overRouter(frontend: TestFrontend, { path = PATH, headers = {}, body = '{"a":1}' }: Asked) {
-  const {
-    status,
-    headers: answered,
-    text,
-  } = await frontend.send({ method: 'POST', url: path, headers, payload: body });
+async function overRouter(
+  frontend: TestFrontend,
+  { method = 'POST', path = PATH, headers = {}, body = '{"a":1}' }: Asked,
+) {
+  const { status, headers: answered, text } = await frontend.send({ method, url: path, headers, payload: body });
   return { status, headers: answered, text };
 }
 
@@ -78,6 +81,13 @@ describe('the fast path answers as the router does', () => {
     ['a tenant that is none', { headers: { tenantid: '-' } }],
     ['another tenant', { headers: { tenantid: 'other' } }],
     ['an answer larger than one piece', { body: JSON.stringify('x'.repeat(40_000)) }],
+    ['a create whose name is taken', { path: '/api/agent', body: JSON.stringify(createBody()) }],
+    ['a create that is refused', { path: '/api/agent', body: '{}' }],
+    [
+      'a create whose error names a path of the service',
+      { path: '/api/agent', body: JSON.stringify(createBody({ workspace: '/srv/rookery/code' })) },
+    ],
+    ['a delete of what is not there', { method: 'DELETE', path: '/api/agent/nothing', body: '' }],
   ])('%s', async (_title, asked) => {
     await using frontend = testFrontend();
     frontend.instances.put(AGENT);

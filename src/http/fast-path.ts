@@ -24,8 +24,9 @@ import { isRefusal, type Verdict } from './verdict.ts';
  */
 export type EarlyRefusal = (exchange: Exchange, parameter: string) => (() => void) | undefined;
 
-/** A hot route: `POST`, with at most one parameter in its path. */
+/** A hot route, with at most one parameter in its path. */
 export interface FastPathRoute {
+  readonly method: 'POST' | 'DELETE';
   /** Its path as it comes most of the time, nothing in it escaped; the first group is the parameter, if it has one. */
   readonly pattern: RegExp;
   readonly bodyLimit: number;
@@ -57,7 +58,7 @@ export interface FastPathOptions {
   readonly accessLog: ReturnType<typeof createAccessLog>;
   readonly uncaught: (error: unknown, traceId: string) => void;
   /** Takes out of the text of a failure what is not for callers. */
-  readonly hide: (text: string) => string;
+  readonly hide: (text: string, sent: Buffer | undefined) => string;
   /** Null: everything is answered here. */
   readonly forwarding: Forwarding | null;
   /** Hosts whose requests are not for the hot routes. */
@@ -84,10 +85,13 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
 
   /** False: it is for the router. */
   take(request: IncomingMessage, response: ServerResponse): boolean {
-    if (request.method !== 'POST' || this.#options.connections.isClosing) return false;
+    const { method } = request;
+    if ((method !== 'POST' && method !== 'DELETE') || this.#options.connections.isClosing) return false;
+    // What ends something waits for the answers before it, which may be of what it ends.
+    if (method === 'DELETE' && response.socket === null) return false;
     const url = request.url as string;
     for (const route of this.#routes) {
-      const match = route.pattern.exec(url);
+      const match = route.method === method ? route.pattern.exec(url) : null;
       if (match === null) continue;
       if (!isPlain(request, route.bodyLimit)) return false;
       this.#serve(request, response, route, match[1] ?? '');
@@ -99,9 +103,9 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
   /** Nothing is read without `node:http` that may have to go to another replica, is for an address, or may be answered in pieces. */
   routeOf({ method, url, headers, bodyBytes }: PlainHead): PlainWay | null {
     const { forwarding, addresses } = this.#options;
-    if (method !== 'POST' || forwarding !== null) return null;
+    if (forwarding !== null) return null;
     for (const fastPathRoute of this.#routes) {
-      const match = fastPathRoute.pattern.exec(url);
+      const match = fastPathRoute.method === method ? fastPathRoute.pattern.exec(url) : null;
       if (match === null) continue;
       if (bodyBytes > fastPathRoute.bodyLimit || fastPathRoute.streams(headers)) return null;
       if (addresses !== null && addresses.nameOf(headers.host) !== null) return null;
@@ -121,7 +125,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
     const elapsedMs = performance.now() - exchange.startMs;
     const status = exchange.response.statusCode;
     connections.requestEnded(exchange.raw.socket);
-    metrics.observeRequest('POST', exchange.route.url ?? '', status, elapsedMs / 1000);
+    metrics.observeRequest(exchange.method, exchange.route.url ?? '', status, elapsedMs / 1000);
     accessLog(exchange, status, elapsedMs);
   }
 
@@ -129,8 +133,8 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
     this.#options.uncaught(error, traceId);
   }
 
-  hide(text: string): string {
-    return this.#options.hide(text);
+  hide(text: string, sent: Buffer | undefined): string {
+    return this.#options.hide(text, sent);
   }
 
   /** `isOfFastPath`: nobody else hears of the answer. */

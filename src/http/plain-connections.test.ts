@@ -3,7 +3,7 @@ import net from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, test, vi } from 'vitest';
 import { deferred } from '../../test/http/deferred.ts';
-import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
+import { createBody, SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { resourceExhausted } from '../core/error.ts';
 
@@ -63,6 +63,7 @@ class Raw {
 function comparable(text: string): string {
   return text
     .replace(/Date: [^\r]*/g, 'Date: now')
+    .replace(/dur=[\d.]+/g, 'dur=0')
     .replace(/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, id => (id === AGENT.id ? id : 'uuid'));
 }
 
@@ -161,6 +162,69 @@ describe('a plain request of a hot route is read from its connection, and its an
   test('an answer that is larger than one piece', async () => {
     const body = JSON.stringify('x'.repeat(40_000));
     expect((await bothWays([request(`${HOST}Content-Length: ${body.length}\r\n`, body)])).taken).toBe(1);
+  });
+});
+
+describe('so are creates and deletes of agents', () => {
+  const create = (body: object | string, headers = '') => {
+    const text = typeof body === 'string' ? body : JSON.stringify(body);
+    return `POST /api/agent HTTP/1.1\r\n${HOST}${headers}Content-Length: ${text.length}\r\n\r\n${text}`;
+  };
+  const remove = (id: string, headers = '') => `DELETE /api/agent/${id} HTTP/1.1\r\n${HOST}${headers}\r\n`;
+  const OTHER = createBody({ name: 'other' });
+  const MISSING = { workspace: '/missing/code' };
+
+  // Each is sent three times: a second create finds its name taken, and a second delete nothing.
+  test.each<[string, string, string]>([
+    ['a create', create(OTHER), '409 Conflict'],
+    ['a create with a key', create(OTHER, 'Idempotency-Key: k\r\n'), '200 OK'],
+    [
+      'a create with a field that nobody knows',
+      create({ ...OTHER, colour: 'red' }),
+      '"warnings":["unknown field colour',
+    ],
+    ['a create of nothing', create({}), '400 Bad Request'],
+    ['a create that is no JSON', create('{"a":'), '400 Bad Request'],
+    ['a create without a body', create(''), '400 Bad Request'],
+    ['a create of code that is not there', create({ ...OTHER, ...MISSING }), 'does not exist: /missing/code'],
+    ['a create for a tenant that is none', create(OTHER, 'tenantId: -\r\n'), '400 Bad Request'],
+    ['a create by a page of another site', create(OTHER, 'Sec-Fetch-Site: cross-site\r\n'), '403 Forbidden'],
+    ['a delete', remove(AGENT.id), '404 Not Found'],
+    ['a delete with a body', `${remove(AGENT.id, LENGTH)}{"a":1}`, '404 Not Found'],
+    ['a delete of what is not there', remove('nothing'), '404 Not Found'],
+    ['a delete of what is another tenant’s', remove(AGENT.id, 'tenantId: other\r\n'), '404 Not Found'],
+  ])('%s', async (_title, bytes, told) => {
+    const { plain, taken } = await bothWays([bytes]);
+    expect(taken).toBe(1);
+    expect(plain.received).toContain(told);
+  });
+
+  test.each<[string, string]>([
+    ['a delete with a query', remove(`${AGENT.id}?grace=1`)],
+    ['a delete with a query that is wrong', remove(`${AGENT.id}?grace=soon`)],
+    ['a delete behind a call', PLAIN + remove(AGENT.id)],
+    ['a delete behind a create', create(OTHER) + remove(AGENT.id)],
+  ])('%s is for node:http', async (_title, bytes) => {
+    expect((await bothWays([bytes])).taken).toBe(0);
+  });
+
+  test('a delete that was sent ahead waits for the answers before it', async () => {
+    for (const readsPlain of [true, false]) {
+      await using frontend = frontendWith(readsPlain);
+      const finish = deferred();
+      frontend.instances.onInvoke = async call => {
+        await finish.promise;
+        return { ok: true, data: call.body, runMicros: 1 };
+      };
+      const raw = new Raw(await frontend.listen());
+      await raw.send([PLAIN + remove(AGENT.id)]);
+      await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(1));
+      expect(frontend.instances.deletes).toHaveLength(0);
+      finish.resolve();
+      await raw.until(() => raw.answers === 2);
+      expect(frontend.instances.deletes).toHaveLength(1);
+      raw.socket.destroy();
+    }
   });
 });
 

@@ -2,6 +2,7 @@ import { messageOf, ServiceError, unavailable } from '../core/error.ts';
 import { withDeadline, within } from '../lib/deadline.ts';
 import { linkedTo, OVER } from '../lib/linked-signal.ts';
 import type { Stages } from '../lib/stages.ts';
+import type { InitOutcome } from '../runtime/call.ts';
 import { Channel, ChannelClosed } from '../runtime/channel.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
 import {
@@ -55,22 +56,25 @@ export async function launch(
   let channel: Channel | undefined;
   try {
     channel = await connect(driver, started, spec.secret, init, signal);
-    stages?.over('connect');
     const loadingMs = performance.now();
     const outcome = await channel.initialized(signal);
-    stages?.over('load');
+    // It may have loaded while it was being connected to.
+    stages?.overWith('connect', { load: outcome.ok ? loadMsOf(outcome) : 0 });
     if (!outcome.ok) {
       const loadFailure = await explainLoad(driver, started.handle, spec, outcome.error);
       return { started, channel, loadFailure, loadMs: performance.now() - loadingMs };
     }
-    const { loadMicros, initMicros } = outcome.timing;
-    return { started, channel, loadFailure: null, loadMs: (loadMicros + initMicros) / 1000 };
+    return { started, channel, loadFailure: null, loadMs: loadMsOf(outcome) };
   } catch (error) {
     channel?.close();
     const cause = signal.aborted ? signal.reason : await explain(driver, started.handle, spec, error);
     await discard(started.handle);
     throw cause;
   }
+}
+
+function loadMsOf({ timing }: Extract<InitOutcome, { readonly ok: true }>): number {
+  return (timing.loadMicros + timing.initMicros) / 1000;
 }
 
 async function startSandbox(

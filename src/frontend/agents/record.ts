@@ -2,6 +2,12 @@ import { addressPath } from '../../core/address.ts';
 import type { Instance } from '../../core/instance.ts';
 import { formatPort } from '../../core/port.ts';
 import { shownPolicy } from '../../core/restart-policy.ts';
+import { withWarnings } from '../../http/answer.ts';
+
+/** What a create and a restart answer: the id, and what there is to be warned of. */
+export function createdRecord({ id, sandbox }: Instance, warnings: readonly string[] = []): object {
+  return withWarnings({ code: 200, instance_id: id }, [...warnings, ...sandbox.warnings]);
+}
 
 /** An instance as `GET /api/agent/{instanceId}` and the list show it. */
 export function agentRecord(instance: Instance, address: string | null): Record<string, unknown> {
