@@ -179,7 +179,7 @@ export interface StartedSandbox {
   readonly handle: SandboxHandle;
   readonly endpoint: RuntimeEndpoint;
   readonly facts: SandboxFacts;
-  /** Milliseconds that went to each part of the start, where the driver knows: `mounts`, `limits`, `runtime`. The rest is the hand-over. */
+  /** Milliseconds that went to each part of the start, where the driver knows: `orders`, `mounts`, `limits`, `rights`. The rest is the hand-over. */
   readonly stages?: Readonly<Record<string, number>>;
 }
 

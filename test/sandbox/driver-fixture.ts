@@ -26,6 +26,9 @@ const BEHAVIOURS: DriverEntries = {
   },
 };
 
+/** What the native program tells of a start (`runtimes/native/src/start.c`). */
+export const NATIVE_STAGES = ['orders', 'mounts', 'limits', 'rights'];
+
 /** Drivers of one kind over a data directory of their own, and what they start. */
 export abstract class DriverFixture<D extends SandboxDriver, Options> {
   readonly dataDir: string;

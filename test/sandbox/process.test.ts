@@ -1,9 +1,11 @@
 import { describeDriver } from '../suites/sandbox-driver.ts';
+import { NATIVE_STAGES } from './driver-fixture.ts';
 import { otherUser, ProcessFixture } from './process-fixture.ts';
 
 function describeProcessDriver(name: string, disable: readonly string[]): void {
   describeDriver(name, async () => {
-    return new ProcessFixture({ disable }).underTest(otherUser(!disable.includes('namespaces')));
+    const under = new ProcessFixture({ disable }).underTest(otherUser(!disable.includes('namespaces')));
+    return { ...under, stages: NATIVE_STAGES };
   });
 }
 

@@ -61,6 +61,8 @@ export interface DriverUnderTest {
   reopen: (() => SandboxDriver) | null;
   /** What is asked for is set aside somewhere, and more than there is cannot be. */
   readonly reservesMemory?: true;
+  /** The parts of a start that it tells, in their order; absent: none. */
+  readonly stages?: readonly string[];
   /** A user that exists where sandboxes run, and its uid; null when users cannot be switched. */
   readonly user: { readonly name: string; readonly uid: number } | null;
   /** Removes everything that `create` made. */
@@ -142,6 +144,12 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         const { facts } = await start();
         for (const layer of facts.isolation) expect(capabilities.isolation).toContain(layer);
         expect(facts.sandboxId).not.toBe('');
+      });
+
+      test('tells how long the parts of it took, as far as it knows', async () => {
+        const { stages } = await start();
+        expect(stages && Object.keys(stages)).toEqual(under.stages);
+        for (const ms of Object.values(stages ?? {})) expect(ms).toBeGreaterThanOrEqual(0);
       });
 
       test('starts many at once, each with its own state', async () => {

@@ -7,21 +7,26 @@
 
 enum { LONGEST_MS = 86400000 };
 
-static long long read_ms(clockid_t clock)
+static long long read_us(clockid_t clock)
 {
     struct timespec time;
     clock_gettime(clock, &time);
-    return (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+    return (long long)time.tv_sec * 1000000 + time.tv_nsec / 1000;
 }
 
 long long now_ms(void)
 {
-    return read_ms(CLOCK_REALTIME);
+    return read_us(CLOCK_REALTIME) / 1000;
+}
+
+long long monotonic_us(void)
+{
+    return read_us(CLOCK_MONOTONIC);
 }
 
 long long monotonic_ms(void)
 {
-    return read_ms(CLOCK_MONOTONIC);
+    return monotonic_us() / 1000;
 }
 
 long long after_ms(double milliseconds)

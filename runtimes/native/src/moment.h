@@ -11,6 +11,7 @@
 long long now_ms(void);
 /* Of a clock that nobody sets. */
 long long monotonic_ms(void);
+long long monotonic_us(void);
 /* The moment after so many milliseconds, also when that is more than a clock can hold. */
 long long after_ms(double milliseconds);
 /* What `poll` may wait until then. */

@@ -22,6 +22,7 @@
 #include "groups.h"
 #include "identity.h"
 #include "kernel.h"
+#include "moment.h"
 #include "mounts.h"
 #include "processes.h"
 #include "rights.h"
@@ -43,6 +44,9 @@ static const struct json *command;
 static struct identity user;
 /* Texts, with a comma between them. */
 static struct buffer warnings;
+/* Where the time went, for the answer: an object whose closing brace is missing. */
+static struct buffer stages;
+static long long stage_began_us;
 /* The directory's name, and what it is in. */
 static const char *name;
 static int parent;
@@ -127,6 +131,15 @@ __attribute__((format(printf, 1, 2))) static void warn(const char *format, ...)
         buffer_add(&warnings, ",", 1);
     json_write_bytes(&warnings, sentence.data);
     buffer_free(&sentence);
+}
+
+/* The stage that ran until now is over, and the next one begins. */
+static void over(const char *stage)
+{
+    long long now_us = monotonic_us();
+    double took_ms = (double)(now_us - stage_began_us) / 1000;
+    buffer_format(&stages, "%s\"%s\":%.3f", stages.size > 0 ? "," : "{", stage, took_ms);
+    stage_began_us = now_us;
 }
 
 /* Beginning */
@@ -489,8 +502,9 @@ static void let_go(void)
 /* False when the caller has gone. */
 static bool answer(void)
 {
-    return send_format(sandbox->connection, "{\"ok\":true,\"data\":%s,\"uid\":%u,\"warnings\":[%.*s]}", json_text(facts, "state"),
-                       (unsigned)user.uid, (int)warnings.size, warnings.size ? warnings.data : "");
+    return send_format(sandbox->connection, "{\"ok\":true,\"data\":%s,\"uid\":%u,\"warnings\":[%.*s],\"stages\":%.*s}}",
+                       json_text(facts, "state"), (unsigned)user.uid, (int)warnings.size, warnings.size ? warnings.data : "",
+                       (int)stages.size, stages.data);
 }
 
 /* Below a shim the end of that is the end of this process too. */
@@ -518,8 +532,9 @@ static void enter_namespace_of_user(void)
     json_write(&told, facts);
     /* Goes on behind the last fact. Of two of one name the last counts. */
     told.size--;
-    buffer_format(&told, ",\"connection\":%d,\"sockets\":%d,\"warnings\":[%.*s]", sandbox->connection, worker->sockets,
-                  (int)warnings.size, warnings.size ? warnings.data : "");
+    buffer_format(&told, ",\"connection\":%d,\"sockets\":%d,\"warnings\":[%.*s],\"stages\":%.*s},\"stageBeganUs\":%lld",
+                  sandbox->connection, worker->sockets, (int)warnings.size, warnings.size ? warnings.data : "", (int)stages.size, stages.data,
+                  stage_began_us);
     add_value(&told, "request", &request);
     add_identity(&told);
     buffer_add(&told, "}", 1);
@@ -544,6 +559,10 @@ static void go_on(void)
     run_as();
     for (size_t index = 0; index < known->count; index++)
         warn("%s", known->items[index].text);
+    /* Goes on in front of the closing brace. */
+    json_write(&stages, json_get(facts, "stages"));
+    stages.size--;
+    stage_began_us = (long long)json_number(facts, "stageBeganUs");
 }
 
 /* From the request to the moment when nothing but orders are missing. */
@@ -557,6 +576,7 @@ static void prepare(void)
             end_unused();
     }
     receive_request();
+    stage_began_us = monotonic_us();
     read_request();
     adopt_directory();
     if (is_program)
@@ -567,12 +587,15 @@ static void prepare(void)
     /* The interpreter prepares for the code while its root is made. A program may begin at once: it has its orders last. */
     if (!is_program)
         give_orders();
+    over("orders");
     mount_all();
     if (json_get(command, "deployDir")->kind == JSON_STRING)
         check_deployed(command, &user, sandbox->sets_ids);
     warn_of_network();
+    over("mounts");
     /* Late, so that a small share of the cpu does not slow the making of the sandbox. */
     write_limits(json_get(facts, "limits"), &request, refused_limit);
+    over("limits");
     if (is_mapped())
         enter_namespace_of_user();
 }
@@ -604,6 +627,7 @@ void start_instance(struct worker *told)
     close_to_others();
     must(filter_as_told(facts), "seccomp");
     tie_to_shim();
+    over("rights");
     /*
      * Last: it wakes the service, perhaps on the processor on which the code is loading meanwhile. Where the caller has just gone, that may have
      * begun.

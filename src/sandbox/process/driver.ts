@@ -120,7 +120,7 @@ export class ProcessDriver extends HostDriver {
     return {
       handle,
       endpoint: handle.endpoint,
-      ...(state.stages && { stages: state.stages }),
+      stages: state.stages,
       facts: {
         sandboxId: String(state.file.pid),
         nodeIp: '127.0.0.1',
@@ -253,8 +253,8 @@ interface Started {
   readonly file: SandboxStateFile;
   readonly uid: number;
   readonly warnings: readonly string[];
-  /** Where the time inside went; absent: the zygote does not say. */
-  readonly stages: Readonly<Record<string, number>> | undefined;
+  /** Where the time inside went, milliseconds. */
+  readonly stages: Readonly<Record<string, number>>;
 }
 
 function expandLayers(names: readonly string[]): readonly string[] {

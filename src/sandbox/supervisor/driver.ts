@@ -121,11 +121,12 @@ export class SupervisorDriver extends HostDriver {
     const version = spec.command.kind === 'python' ? spec.command.version : null;
     const owners = sourceOwners(spec);
     try {
-      const { shim, file, uid, warnings } = await this.#tryStarts(spec, version, signal);
+      const { shim, file, uid, warnings, stages } = await this.#tryStarts(spec, version, signal);
       const { handle, portMappings } = await this.publish(this.handleOf(spec.instanceId, file), spec);
       return {
         handle,
         endpoint: handle.endpoint,
+        stages,
         facts: {
           sandboxId: shim.program,
           nodeIp: '127.0.0.1',
@@ -243,6 +244,7 @@ export class SupervisorDriver extends HostDriver {
       file: answer.data as SandboxStateFile,
       uid: answer.uid as number,
       warnings: answer.warnings as string[],
+      stages: answer.stages as Started['stages'],
     };
   }
 
@@ -277,6 +279,8 @@ interface Started {
   readonly file: SandboxStateFile;
   readonly uid: number;
   readonly warnings: readonly string[];
+  /** Where the time inside went, milliseconds. */
+  readonly stages: Readonly<Record<string, number>>;
 }
 
 function closed(): ServiceError {
