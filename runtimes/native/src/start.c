@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -198,10 +199,22 @@ static void set_path(struct json *env)
         *path = *own;
 }
 
+/* It may be for a start that comes later. Ends when nobody wants this worker any more: whoever has the connection, or the zygote. */
+static void wait_for_request(void)
+{
+    struct pollfd waits[] = {{sandbox->connection, POLLIN, 0}, {worker->control, 0, 0}};
+    while (waits[0].revents == 0) {
+        if (waits[1].revents != 0)
+            end_unused();
+        poll(waits, sizeof waits / sizeof *waits, -1);
+    }
+}
+
 static void receive_request(void)
 {
     /* Stays: the environment is in it. */
     static struct buffer held;
+    wait_for_request();
     set_timeout(sandbox->connection, READ_REQUEST_SECONDS);
     if (!read_message(sandbox->connection, LARGEST_FRAME, &held, &request))
         end_unused();

@@ -12,7 +12,7 @@ ETC = "etc-"
 _ZYGOTES = ("py", "program")
 _LOCK = ".lock"
 _LOG = ".log"
-_SOCKETS = (".control.sock", ".start.sock", ".start-own.sock", ".start-none.sock")
+_SOCKETS = (".control.sock", ".start.sock", ".start-later.sock", ".start-own.sock", ".start-none.sock")
 #: Somebody may want to read why a zygote ended.
 _KEEP_WORDS_SECONDS = 24 * 60 * 60
 #: One that begins has its log before it has its lock.

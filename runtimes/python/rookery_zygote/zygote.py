@@ -36,8 +36,10 @@ _LONGEST_PID = 7
 #: How long after a start the next worker is made, while half of them are there: what was started loads its code and answers a call meanwhile, and
 #: many are deleted right after that.
 _REFILL_SECONDS = 0.02
+#: The socket of starts whose requests come later: until then their workers are as ready as any other, for whoever has the connection.
+_LATER = "start-later"
 #: The sockets of starts, and the networks that their workers are in; None: the usual one.
-_STARTS = {"start": None, "start-own": forking.OWN, "start-none": forking.NONE}
+_STARTS = {"start": None, _LATER: None, "start-own": forking.OWN, "start-none": forking.NONE}
 
 
 class _Worker:
@@ -49,9 +51,16 @@ class _Worker:
         self.pid = None
         self.instance = None
         self.handed_over = False
+        #: It was, for a start that comes later.
+        self.is_reserved = False
         #: Who waits for it although it is not made yet; and why it could not be made.
         self.waiting = None
         self.lack = None
+
+    @property
+    def is_ready(self):
+        """No start has begun that it is for."""
+        return not self.handed_over or self.is_reserved
 
     def be_waited_for(self, connection):
         """Somebody has to be told when there is no worker who could."""
@@ -123,7 +132,7 @@ class Zygote:
         self._start_listeners = {}
         for kind, asked in _STARTS.items():
             listener = self._listen(kind)
-            self._start_listeners[listener.fileno()] = (listener, asked)
+            self._start_listeners[listener.fileno()] = (listener, asked, kind == _LATER)
         self._epoll.register(self._forks.fileno(), select.EPOLLIN)
         self._sweep()
 
@@ -178,16 +187,16 @@ class Zygote:
         elif descriptor in self._refused:
             self._hear_refused(descriptor)
 
-    def _accept_starts(self, listener, asked):
+    def _accept_starts(self, listener, asked, is_later):
         while True:
             try:
                 connection, _address = listener.accept()
             except OSError:
                 return
             with connection:
-                self._start(connection, asked)
+                self._start(connection, asked, is_later)
 
-    def _start(self, connection, asked):
+    def _start(self, connection, asked, is_later):
         """Gives the connection to a worker; from here on the zygote has no part in the start."""
         if asked is not None and not self._plan.layers.has("net"):
             self._refuse(connection, network.IMPOSSIBLE, "failed_precondition")
@@ -202,8 +211,10 @@ class Zygote:
                     chosen = self._make_worker(asked)
                 hand_over(chosen.control, connection)
                 chosen.handed_over = True
+                chosen.is_reserved = is_later
                 chosen.be_waited_for(connection)
-                self._refill_at = time.monotonic() + _REFILL_SECONDS
+                if not is_later:
+                    self._refill_at = time.monotonic() + _REFILL_SECONDS
                 return
             except OSError as error:
                 if candidate is None:
@@ -303,7 +314,7 @@ class Zygote:
         return {
             "pid": os.getpid(),
             "instances": len(self._running),
-            "spares": sum(1 for one in self._workers.values() if one.pid is not None and not one.handed_over),
+            "spares": sum(1 for one in self._workers.values() if one.pid is not None and one.is_ready),
             "making": sum(1 for one in self._workers.values() if one.pid is None),
         }
 
@@ -312,7 +323,7 @@ class Zygote:
     def _refill(self):
         if self._retired or self._failures >= _MOST_FAILURES:
             return
-        ready = sum(1 for one in self._workers.values() if not one.handed_over)
+        ready = sum(1 for one in self._workers.values() if one.is_ready)
         if ready >= self._config["spares"]:
             return
         # Making a worker takes the machine's mount lock, which a start needs too: it goes first, as long as the next one finds a worker.
@@ -357,6 +368,9 @@ class Zygote:
         elif "taken" in message:
             one.instance = message["taken"]
             one.drop_waiting()
+            if one.is_reserved:
+                one.is_reserved = False
+                self._refill_at = time.monotonic() + _REFILL_SECONDS
             # One that ended so soon that it was reaped before this was heard would be waited for for ever.
             if process.start_time(one.pid) is not None:
                 self._running[one.pid] = one

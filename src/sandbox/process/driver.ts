@@ -4,7 +4,7 @@ import { LIMITS } from '../../core/limits.ts';
 import { within } from '../../lib/deadline.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { UNBOUNDED_DISK } from '../host/disk-watch.ts';
-import { FrameSocket } from '../host/frame-socket.ts';
+import type { FrameSocket } from '../host/frame-socket.ts';
 import type { SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
 import { type NetworkOptions, networkKindOf, SHARED_NETWORK } from '../host/network.ts';
@@ -18,6 +18,7 @@ import {
   sourceOwners,
   startRequest,
 } from '../host/start-request.ts';
+import { StartConnections } from './start-connections.ts';
 import { type Zygote, type ZygoteNeed, Zygotes } from './zygotes.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
@@ -50,6 +51,7 @@ export class ProcessDriver extends HostDriver {
   readonly #options: ProcessDriverOptions;
   readonly #network: NetworkOptions;
   readonly #zygotes: Zygotes;
+  readonly #connections = new StartConnections();
   /** Those of starts that go on. */
   readonly #starting = new Set<FrameSocket>();
   readonly #starts = new Set<Promise<unknown>>();
@@ -139,6 +141,7 @@ export class ProcessDriver extends HostDriver {
 
   override async close(): Promise<void> {
     this.#isClosed = true;
+    this.#connections.close();
     for (const connection of this.#starting) this.#drop(connection);
     // Those that go on now fail, and remove what they have made.
     await Promise.allSettled(this.#starts);
@@ -178,7 +181,7 @@ export class ProcessDriver extends HostDriver {
   async #tryStart(spec: SandboxSpec, zygote: Zygote, signal: AbortSignal): Promise<Started | null> {
     if (signal.aborted) throw deadlineExceeded('the sandbox did not start in time');
     const kind = networkKindOf(spec, this.#network.use, zygote.hello.networkMissing ?? null);
-    const connection = await FrameSocket.connect(zygote.startSockets[kind ?? 'usual']).catch(() => null);
+    const connection = await this.#connections.take(zygote, kind ?? 'usual');
     if (this.#isClosed) {
       connection?.close();
       throw closed();
@@ -209,6 +212,8 @@ export class ProcessDriver extends HostDriver {
     // The connection of the start goes on as the one that tells the end.
     this.#starting.delete(connection);
     this.watch(handle, connection, isolationOf(spec, zygote, file).includes('pid'));
+    // Without workers that wait there is none that could have it.
+    if (this.#options.spares !== 0) this.#connections.reserve(zygote);
     const { uid, warnings, stages } = answer as Pick<Started, 'uid' | 'warnings' | 'stages'>;
     return { handle, file, uid, warnings, stages };
   }

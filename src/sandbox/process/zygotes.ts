@@ -20,8 +20,13 @@ const HELLO_TIMEOUT_MS = 5_000;
 /** How long a zygote without instances may take to end. */
 const RETIRE_TIMEOUT_MS = 5_000;
 const CONTROL_SOCKET = '.control.sock';
-/** Of starts, for each network that a worker is made in. */
-const START_SOCKETS = { usual: '.start.sock', own: '.start-own.sock', none: '.start-none.sock' };
+/** Of starts, for each network that a worker is made in; `later`: of usual ones whose requests come later. */
+const START_SOCKETS = {
+  usual: '.start.sock',
+  later: '.start-later.sock',
+  own: '.start-own.sock',
+  none: '.start-none.sock',
+};
 /** Room for the titles that zygote and instances write over the command line. */
 const TITLE_SPACE = ' '.repeat(64);
 
@@ -204,7 +209,12 @@ export class Zygotes {
     const { control, hello } = opened;
     control.unref();
     const startSocket = (kind: keyof typeof START_SOCKETS) => join(this.runDir, `${name}${START_SOCKETS[kind]}`);
-    const startSockets = { usual: startSocket('usual'), own: startSocket('own'), none: startSocket('none') };
+    const startSockets = {
+      usual: startSocket('usual'),
+      later: startSocket('later'),
+      own: startSocket('own'),
+      none: startSocket('none'),
+    };
     for (const parent of hello.groupParents ?? []) this.#groupParents.add(parent);
     return { name, hello, startSockets, control };
   }
