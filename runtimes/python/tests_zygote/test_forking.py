@@ -506,6 +506,48 @@ class Zygotes(Forked):
         self.wait_for_all(again)
         self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
 
+    def test_a_worker_whose_start_comes_later_is_one_of_those_that_are_ready(self):
+        zygote = self.start_zygote(idleExitMs=60000)
+        control = self.connect('control')
+        frames.read_message(control)
+        self.wait_for(lambda: self.stats(control)['spares'] == 2, 'no worker gets ready')
+        (server,) = children(zygote.pid)
+        before = sorted(children(server))
+        later = self.connect('start-later')
+        direct = self.connect('start')
+        frames.write_message(direct, request(command={'kind': 'exec', 'argv': ['/bin/true']}))
+        self.assertTrue(frames.read_message(direct)['ok'])
+        self.wait_for(lambda: self.stats(control) == {'pid': zygote.pid, 'instances': 0, 'spares': 2, 'making': 0}, 'none takes its place')
+        # One of the two that were there first waits for this one.
+        kept = [pid for pid in before if process.start_time(pid) is not None]
+        self.assertEqual(len(kept), 1)
+        frames.write_message(later, request(instanceId='later', command={'kind': 'exec', 'argv': ['/bin/sleep', '60']}))
+        answer = frames.read_message(later)
+        self.assertEqual((answer['ok'], answer['data']['pid']), (True, kept[0]))
+        os.kill(kept[0], signal.SIGKILL)
+
+    def test_a_start_that_does_not_come_leaves_nothing(self):
+        zygote = self.start_zygote(idleExitMs=60000)
+        control = self.connect('control')
+        frames.read_message(control)
+        self.wait_for(lambda: self.stats(control)['spares'] == 2, 'no worker gets ready')
+        (server,) = children(zygote.pid)
+        before = set(children(server))
+        later = self.connect('start-later')
+        self.wait_for(lambda: self.stats(control)['spares'] == 2, 'the worker counts no more')
+        later.close()
+        self.wait_for(lambda: len(before & set(children(server))) == 1 and self.stats(control)['spares'] == 2, 'none takes its place')
+        later = self.connect('start-later')
+        self.assertEqual(self.stats(control)['spares'], 2)
+        # Whose zygote ends is told by the end of its connection.
+        zygote.kill()
+        zygote.wait()
+        self.wait_for_all(zygote)
+        self.assertEqual(later.recv(1), b'')
+        again = self.start_zygote(spares=0)
+        self.wait_for_all(again)
+        self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
+
     def test_one_that_nobody_needs_leaves_nothing(self):
         zygote = self.start_zygote(idleExitMs=60000)
         control = self.connect('control')

@@ -46,8 +46,12 @@ export class StartConnections {
     if (this.#reserved.get(name)?.isEnded === false) return;
     const connection = await connect(startSockets.later);
     if (connection === null) return;
-    if (this.#isClosed) connection.close();
-    else this.#reserved.set(name, connection);
+    if (this.#isClosed) {
+      connection.close();
+      return;
+    }
+    connection.unref();
+    this.#reserved.set(name, connection);
   }
 }
 
