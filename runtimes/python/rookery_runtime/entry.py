@@ -164,9 +164,25 @@ def _import(module_name, path):
     return module
 
 
+class _Uncached(importlib.machinery.SourceFileLoader):
+    """Neither looks for bytecode nor writes it down: the finding out alone is a tenth of the load of a small module."""
+
+    def path_stats(self, path):
+        # Whose times are not known has no bytecode that would be its own.
+        raise OSError
+
+
 def _spec(module_name, path):
-    search = [os.path.dirname(path)] if os.path.basename(path).startswith('__init__.') else None
-    return importlib.util.spec_from_file_location(module_name, path, submodule_search_locations=search)
+    directory = os.path.dirname(path)
+    search = [directory] if os.path.basename(path).startswith('__init__.') else None
+    loader = None if _may_have_bytecode(directory) or not path.endswith('.py') else _Uncached(module_name, path)
+    return importlib.util.spec_from_file_location(module_name, path, loader=loader, submodule_search_locations=search)
+
+
+def _may_have_bytecode(directory):
+    """Whether there may be some of a module in it, or could be afterwards."""
+    return (getattr(sys, 'pycache_prefix', None) is not None or os.path.isdir(os.path.join(directory, '__pycache__'))
+            or os.access(directory, os.W_OK))
 
 
 def _same_file(module, path):
