@@ -103,6 +103,7 @@ export function createOwners(config: Config, parts: OwnersParts) {
   const packagePlaces = {
     place: async (tenant: string, sha256: string, user: string) =>
       await codeStore.directory({ storage: 'package', tenant, sha256 }, user),
+    confirm: (tenant: string, sha256: string) => packages.confirm(tenant, sha256),
     hold: (tenant: string, sha256: string, user: string) => codeStore.hold(tenant, sha256, user),
     release: (user: string) => codeStore.release(user),
   };

@@ -20,6 +20,7 @@ function places() {
       users.add(user);
       return `/data/${sha256}`;
     },
+    confirm: async () => undefined,
     hold: (_tenant: string, _sha256: string, user: string) => void users.add(user),
     release: async (user: string) => void users.delete(user),
   };

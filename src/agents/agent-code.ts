@@ -9,6 +9,8 @@ import type { InstanceRef } from '../storage/instances.ts';
 export interface PackagePlaces {
   /** The directory, which stays until `release`. Fails with `failed_precondition` or `unavailable`. */
   place(tenant: string, sha256: string, user: string): Promise<string>;
+  /** Whether it is there, now that a row refers to it. Fails with `failed_precondition`. */
+  confirm(tenant: string, sha256: string): Promise<void>;
   /** A sandbox of before a restart has it. */
   hold(tenant: string, sha256: string, user: string): void;
   release(user: string): Promise<void>;
@@ -52,6 +54,12 @@ export class AgentCode {
       await this.undo(ref);
       throw error;
     }
+  }
+
+  /** Its row is written now: from here on none of its packages is removed. Fails as `place` does when one has been since. */
+  async confirm({ tenant, mounts }: InstanceSpec): Promise<void> {
+    for (const { source } of splitMounts(mounts).packages)
+      await this.#places?.confirm(tenant, parseCodeUrl(source) ?? '');
   }
 
   /** Of before a restart: what its sandbox may have is not removed. */

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { splitMounts } from '../core/code-package.ts';
 import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
@@ -315,8 +316,9 @@ export class Agents implements AgentInstances {
       this.#assertMayStart();
       return await this.#operations.run(id, 'create', async signal => {
         const secrets = secretsOf(spec.env);
-        // A removal of a secret finds who refers to it by the rows.
-        const follows = secrets.length === 0 && rowsFollow?.includes(spec.sandboxType) === true;
+        const refers = secrets.length > 0 || splitMounts(spec.mounts).packages.length > 0;
+        // A removal of a secret or a code package finds who refers to it by the rows.
+        const follows = !refers && rowsFollow?.includes(spec.sandboxType) === true;
         isTaken = follows
           ? await isAgentTaken(database, spec.tenant, identity)
           : !(await this.#intend(intent, identity));
@@ -324,7 +326,7 @@ export class Agents implements AgentInstances {
         if (isTaken) return undefined;
         if (follows) return await this.#bringUpFirst(intent, start, signal, { identity, over: release });
         release?.();
-        if (secrets.length > 0) await this.#checkSecrets(intent, secrets);
+        if (refers) await this.#confirm(intent, spec, secrets);
         return await this.#bringUp(intent, start, signal);
       });
     } finally {
@@ -345,10 +347,11 @@ export class Agents implements AgentInstances {
     }
   }
 
-  /** They may have been removed since their values were read, and before the row was there. Rejects when nothing is left of it. */
-  async #checkSecrets(intent: StoredInstance, names: readonly string[]): Promise<void> {
+  /** What it names may have been removed since it was looked up, and before the row was there. Rejects when nothing is left of it. */
+  async #confirm(intent: StoredInstance, spec: InstanceSpec, secrets: readonly string[]): Promise<void> {
     try {
-      await this.#options.secrets?.check(intent.tenant, names);
+      if (secrets.length > 0) await this.#options.secrets?.check(intent.tenant, secrets);
+      await this.#code.confirm(spec);
     } catch (error) {
       this.#code.release(intent);
       await this.#instances.undo(intent, error);

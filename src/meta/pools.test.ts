@@ -139,6 +139,13 @@ describe('query', () => {
   );
 });
 
+test('an offset that is none is told what is one', async () => {
+  await using meta = await testMeta();
+  expect(await meta.send('GET', `${PATH}?offset=-1`)).toMatchObject({
+    body: { message: expect.stringContaining('offset must be a whole number from 0, got "-1"') },
+  });
+});
+
 describe('update', () => {
   test('size, max_size and horizontal_pod_autoscaler_spec; a pool that nothing acts on stays new', async () => {
     await using meta = await testMeta();

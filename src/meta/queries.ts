@@ -63,7 +63,7 @@ function page(schema: Schema): Parameter<Page> {
     read: (query, name) => {
       const sent = queryText(query, name);
       if (sent === '') return { index: 1, text: '1' };
-      const text = /^\d+$/.test(sent) ? sent.replace(/^0+/, '') : '';
+      const text = pageText(sent);
       if (text === '') throw wrongRequest([`${name} must be a positive integer, got ${quote(sent)}`]);
       return { index: Math.min(Number(text), MAX_PAGE), text };
     },
@@ -75,8 +75,19 @@ function pageOrZero(schema: Schema): Parameter<Page> {
   const fromOne = page(schema);
   return {
     schema: { ...fromOne.schema, minimum: 0 },
-    read: (query, name) => (/^0+$/.test(queryText(query, name)) ? { index: 1, text: '1' } : fromOne.read(query, name)),
+    read: (query, name) => {
+      const sent = queryText(query, name);
+      if (/^0+$/.test(sent)) return { index: 1, text: '1' };
+      if (sent !== '' && pageText(sent) === '')
+        throw wrongRequest([`${name} must be a whole number from 0, got ${quote(sent)}`]);
+      return fromOne.read(query, name);
+    },
   };
+}
+
+/** A number from 1 without zeros before it; `''` for anything else. */
+function pageText(sent: string): string {
+  return /^\d+$/.test(sent) ? sent.replace(/^0+/, '') : '';
 }
 
 /** The parameter may also be called `version`; both together have to agree. */

@@ -2,7 +2,7 @@ import { expect, test, vi } from 'vitest';
 import { failedPrecondition, unavailable } from '../../src/core/error.ts';
 import { LIMITS } from '../../src/core/limits.ts';
 import { Stages } from '../../src/lib/stages.ts';
-import { gate, Harness, specOf, TENANT } from './harness.ts';
+import { CODE, fakePackages, gate, Harness, specOf, TENANT } from './harness.ts';
 
 function namesIn(stages: Stages): string[] {
   return [...String(stages).matchAll(/(\w+);dur=\d/g)].map(([, name = '']) => name);
@@ -42,6 +42,20 @@ test('parts of a start that its driver knows stand behind what is left of it', a
   const stages = new Stages();
   await harness.agents.create({ spec: specOf('a'), stages });
   expect(namesIn(stages)).toEqual(['checks', 'row', 'start', 'mounts', 'limits', 'connect', 'load', 'record']);
+});
+
+test('a code package that is removed before the agent that names it has its row fails the create, and nothing is left of it', async () => {
+  const { packages, users, faults } = fakePackages();
+  const { place } = packages;
+  packages.place = async (...of) => {
+    const path = await place(...of);
+    faults.missing = true;
+    return path;
+  };
+  await using harness = await Harness.open({ packages });
+  await expect(harness.create('a', { mounts: [CODE] })).rejects.toThrow('the code package does not exist');
+  await expectNothing(harness);
+  expect([harness.driver.starts.length, users.size]).toEqual([0, 0]);
 });
 
 test('20 creates of one name at the same moment: one winner, the losers learn its id', async () => {

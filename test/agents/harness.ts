@@ -220,6 +220,9 @@ export function fakePackages() {
       users.add(user);
       return tmpdir();
     },
+    confirm: async () => {
+      if (faults.missing) throw failedPrecondition('the code package does not exist');
+    },
     hold: (_tenant, _sha256, user) => void users.add(user),
     release: async user => void users.delete(user),
   };

@@ -100,6 +100,18 @@ describe.each([
   });
 });
 
+test('one that was removed cannot be confirmed, however lately it was used', async () => {
+  const made = await packages();
+  await put(made, 'a');
+  await made.use(TENANT, hashOf('a'), 'mount source');
+  await made.confirm(TENANT, hashOf('a'));
+  await made.remove(TENANT, hashOf('a'));
+  await expect(made.confirm(TENANT, hashOf('a'))).rejects.toMatchObject({
+    code: 'failed_precondition',
+    message: `the code package does not exist: code://${hashOf('a')}`,
+  });
+});
+
 test('a replica that does not clean up for all removes nothing', async () => {
   const made = await packages({ mayCollect: () => false });
   await put(made, 'unused');

@@ -116,6 +116,13 @@ export class CodePackages implements PackageArchives {
     if (!isThere) throw failedPrecondition(`${noun} does not exist: ${codeUrl(sha256)}`);
   }
 
+  /** Once a row refers to it: it is there, and stays. Fails as `use` does, with what removed it before the row was there. */
+  async confirm(tenant: string, sha256: string): Promise<void> {
+    // In turn with removals, whatever the database is.
+    const isThere = await this.#options.writes.write(useCodePackage, tenant, sha256, Date.now());
+    if (!isThere) throw failedPrecondition(`the code package does not exist: ${codeUrl(sha256)}`);
+  }
+
   async archive(tenant: string, sha256: string, file: string): Promise<string> {
     const row = await findCodePackage(this.#options.database, tenant, sha256);
     if (row === null) throw failedPrecondition(`the code package does not exist: ${codeUrl(sha256)}`);
