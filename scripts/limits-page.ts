@@ -97,6 +97,10 @@ const ROWS: {
   channelIdleMs: ['How long a terminal or a byte channel may be silent', duration],
   dialTimeoutMs: ['How long the connection to a port inside a sandbox may take', duration],
   passIdleMs: ['How long a request to a port inside a sandbox, or its answer, may stand still', duration],
+  passTokens: [
+    'Tokens of a request to a port inside a sandbox, in `X-Auth`, `Authorization` and the query of a WebSocket, with authentication on; above it 400',
+    String,
+  ],
   passHeadBytes: ['The head of an answer from a port inside a sandbox; above it 502', kibibytes],
   passHeaders: ['Headers of such an answer; above it 502', String],
   passInterimAnswers: ['Interim answers (1xx) before such an answer, which are dropped; above it 502', String],

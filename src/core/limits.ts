@@ -107,6 +107,8 @@ export const LIMITS = {
   dialTimeoutMs: 10_000,
   /** How long a request to a port inside a sandbox, or its answer, may stand still. */
   passIdleMs: 900_000,
+  /** Tokens that a request to a port inside a sandbox may carry: each is looked at, so that none of the platform's goes in. */
+  passTokens: 4,
   /** The head of an answer from a port inside a sandbox, its headers, and interim answers (1xx) before it. */
   passHeadBytes: 16 * 1024,
   passHeaders: 500,

@@ -21,15 +21,15 @@ export function isFromElsewhere(request: IncomingMessage): boolean {
   return asksForUpgrade(request) || !isNavigation(request);
 }
 
-/** The platform's tokens among what a request carries. Cookies do not count: at an address they are those of what is exposed. */
+/** The platform's tokens among what a request carries. Cookies do not count: at an address they are those of what is exposed. Fails as `carriedTokens` does. */
 export async function ownTokens(request: IncomingMessage, auth: TokenVerifier | null): Promise<readonly string[]> {
   if (auth === null) return [];
-  const carried = [...new Set(carriedTokens(request))];
+  const carried = carriedTokens(request);
   const ours = await Promise.all(carried.map(token => isOurs(token, auth)));
   return carried.filter((_, at) => ours[at]);
 }
 
-/** Whom a request speaks for by the token that it carries in a header, or an upgrade in its query. Fails with `unauthenticated`. */
+/** Whom a request speaks for by the token that it carries in a header, or an upgrade in its query. Fails with `unauthenticated`, and as `carriedTokens` does. */
 export async function identityOf(request: IncomingMessage, auth: TokenVerifier): Promise<Identity> {
   const [token] = carriedTokens(request);
   if (token === undefined) throw unauthenticated('authentication failed: no token was sent');

@@ -241,6 +241,42 @@ describe('who may come by host, with authentication on', () => {
     expect(seen).toEqual(['/?a=1', '/?a=1']);
   });
 
+  describe('more tokens than a request may carry are refused, and none of them is verified', () => {
+    const asked: string[] = [];
+    const counting = {
+      known: auth.known,
+      verify: (token: string) => {
+        asked.push(token);
+        return auth.verify();
+      },
+    };
+    const upgrade = { Connection: 'Upgrade', Upgrade: 'websocket', 'X-Auth': 'developer-of-default' };
+    const query = (count: number) => Array.from({ length: count }, (_, at) => `token=t${at}&token=t${at}`).join('&');
+
+    test.each([
+      ['by host', 'token'],
+      ['by path', 'token'],
+      ['by host', 'public'],
+      ['by path', 'public'],
+    ] as const)('%s, access %s', async (how, access) => {
+      await using it = await addressBed({ auth: counting });
+      const outer = http.createServer().on('upgrade', (_request, socket) => {
+        socket.end('HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n');
+      });
+      it.expose({ port: await inside.listen(outer), access });
+      const [host, path] = how === 'by host' ? [it.host('hello--default'), '/'] : ['localhost', '/default/hello/'];
+      asked.length = 0;
+      const refused = await it.ask(host, `${path}?${query(4)}`, { headers: upgrade });
+      expect([refused.status, refused.message, asked]).toEqual([
+        400,
+        'the request carries 5 tokens in X-Auth, Authorization and the query, at most 4 are allowed',
+        [],
+      ]);
+      expect((await it.ask(host, `${path}?${query(3)}`, { headers: upgrade })).status).toBe(403);
+      expect(asked).toEqual(['t0', 't1', 't2']);
+    });
+  });
+
   test('what is not there looks to strangers as what is', async () => {
     await using it = await addressBed({ auth });
     it.expose({ port: 1, access: 'token' });

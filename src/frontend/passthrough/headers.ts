@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { invalidRequest } from '../../core/error.ts';
+import { LIMITS } from '../../core/limits.ts';
 import { isWebSocketUpgrade, type TokenVerifier, tokenOf } from '../../http/credentials.ts';
 import { decodedLoosely, nameOf, queryOf, valuesOf } from '../../lib/query-pairs.ts';
 import type { Way } from './way.ts';
@@ -31,7 +32,7 @@ export interface PassedHead {
 
 /**
  * The tokens of the platform that a request carries: the one that let it in, and others beside it (a caller may have several).
- * Whatever has one of them in it does not reach a sandbox.
+ * Whatever has one of them in it does not reach a sandbox. Fails as `carriedTokens` does.
  */
 export async function platformTokens(request: IncomingMessage, auth: TokenVerifier | null): Promise<readonly string[]> {
   if (auth === null) return [];
@@ -42,7 +43,10 @@ export async function platformTokens(request: IncomingMessage, auth: TokenVerifi
   return [...new Set([counted, ...others])].filter(token => token !== undefined);
 }
 
-/** What stands where callers put a token of the platform beside cookies, in the order in which the first one counts. */
+/**
+ * What stands where callers put a token of the platform beside cookies, each once, in the order in which the first one counts. Fails with
+ * `invalid_request` when there are too many: each may have to be verified.
+ */
 export function carriedTokens(request: IncomingMessage): string[] {
   const found: string[] = [];
   const xAuth = request.headers['x-auth'];
@@ -54,7 +58,11 @@ export function carriedTokens(request: IncomingMessage): string[] {
   }
   const query = isWebSocketUpgrade(request) ? queryOf(request.url ?? '') : undefined;
   if (query !== undefined) found.push(...valuesOf(query, 'token'));
-  return found.filter(token => token !== '');
+  const carried = [...new Set(found.filter(token => token !== ''))];
+  if (carried.length <= LIMITS.passTokens) return carried;
+  throw invalidRequest(
+    `the request carries ${carried.length} tokens in X-Auth, Authorization and the query, at most ${LIMITS.passTokens} are allowed`,
+  );
 }
 
 /** Whether it is a token that holds. */
