@@ -117,8 +117,9 @@ class Forward implements AnswerSink {
   }
 
   #mark(): ForwardMark {
-    const { tenant, role, body } = this.#outgoing;
-    return { token: this.#means.token, nodeId: this.#target.nodeId, tenant, role, awaitsContinue: body === 'stream' };
+    const { tenant, role, admittedUntilMs: untilMs, body } = this.#outgoing;
+    const { token } = this.#means;
+    return { token, nodeId: this.#target.nodeId, tenant, role, untilMs, awaitsContinue: body === 'stream' };
   }
 
   #ask(body: Buffer | null): void {

@@ -4,11 +4,14 @@ import type { Outgoing } from '../http/forwarding.ts';
 
 /** The one header that replicas say to each other beside the request. */
 export const FORWARD_HEADER = 'X-Rookery-Forward';
+/** Beside it: when the token holds no longer that let the request in, for an answer that stays open. Replicas of an older version neither say nor read it. */
+const UNTIL_HEADER = 'X-Rookery-Until';
 /** With it a replica answers what it does not have; the value is the token that the request came with, so that no sandbox can say it. */
 export const NOT_HERE_HEADER = 'X-Rookery-Not-Here';
 export const NOT_HERE_STATUS = 421;
 
 const FORWARD = FORWARD_HEADER.toLowerCase();
+const UNTIL = UNTIL_HEADER.toLowerCase();
 export const NOT_HERE = NOT_HERE_HEADER.toLowerCase();
 
 /** What comes in it. */
@@ -18,10 +21,14 @@ export interface ForwardMark {
   readonly nodeId: string;
   readonly tenant: string;
   readonly role: Role;
+  /** Null: nothing ends. */
+  readonly untilMs: number | null;
   readonly awaitsContinue: boolean;
 }
 
 const MARK = /^1 ([\w-]{1,64}) ([\w.-]{1,128}) ([A-Za-z0-9][\w.-]{0,63}) (viewer|user|developer) (whole|later)$/;
+
+const MOMENT = /^\d{1,15}$/;
 
 function formatMark({ token, nodeId, tenant, role, awaitsContinue }: ForwardMark): string {
   return `1 ${token} ${nodeId} ${tenant} ${role} ${awaitsContinue ? 'later' : 'whole'}`;
@@ -30,21 +37,24 @@ function formatMark({ token, nodeId, tenant, role, awaitsContinue }: ForwardMark
 /** Takes the mark out of a request that came over a connection of the cluster: nobody behind sees it. Null: it has none that is right. */
 export function takeMark(request: IncomingMessage): ForwardMark | null {
   const { headers, rawHeaders } = request;
-  const sent = headers[FORWARD];
+  const { [FORWARD]: sent, [UNTIL]: until } = headers;
   delete headers[FORWARD];
+  delete headers[UNTIL];
   for (let at = rawHeaders.length - 2; at >= 0; at -= 2) {
-    if (rawHeaders[at]?.toLowerCase() === FORWARD) rawHeaders.splice(at, 2);
+    const name = rawHeaders[at]?.toLowerCase();
+    if (name === FORWARD || name === UNTIL) rawHeaders.splice(at, 2);
   }
   const match = typeof sent === 'string' ? MARK.exec(sent) : null;
   if (match === null) return null;
   const [, token = '', nodeId = '', tenant = '', role, body] = match;
-  return { token, nodeId, tenant, role: role as Role, awaitsContinue: body === 'later' };
+  const untilMs = typeof until === 'string' && MOMENT.test(until) ? Number(until) : null;
+  return { token, nodeId, tenant, role: role as Role, untilMs, awaitsContinue: body === 'later' };
 }
 
 /** Said anew for each connection, or of no meaning to the other replica. `expect` has been met. */
 const OF_HOP = new Set([
   ...['connection', 'expect', 'keep-alive', 'proxy-connection', 'trailer', 'transfer-encoding', 'upgrade'],
-  ...['x-trace-id', FORWARD],
+  ...['x-trace-id', FORWARD, UNTIL],
 ]);
 
 /** The head of a request as another replica gets it: names and values in turn, as they were sent but for what is of the connection. */
@@ -52,6 +62,7 @@ export function requestHead({ raw, traceId, body, upgradeHead }: Outgoing, mark:
   const { rawHeaders, headers } = raw;
   // The first, since Node leaves out what is above its number of headers.
   const sent = [FORWARD_HEADER, formatMark(mark)];
+  if (mark.untilMs !== null) sent.push(UNTIL_HEADER, String(Math.ceil(mark.untilMs)));
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at] as string;
     if (!OF_HOP.has(name.toLowerCase())) sent.push(name, rawHeaders[at + 1] as string);

@@ -158,8 +158,9 @@ export class ClusterListener {
   /** False: it is meant for the replica that had this address before, or this one is ending. */
   #mark(request: IncomingMessage, mark: ForwardMark): boolean {
     if (mark.nodeId !== this.#options.nodeId || this.#isDraining) return false;
-    const { tenant, role, awaitsContinue } = mark;
-    markForwarded(request, { tenant, role, awaitsContinue, notHere: response => sendNotHere(response, mark) });
+    const { tenant, role, untilMs, awaitsContinue } = mark;
+    const notHere = (response: ServerResponse) => sendNotHere(response, mark);
+    markForwarded(request, { tenant, role, untilMs: untilMs ?? undefined, awaitsContinue, notHere });
     return true;
   }
 

@@ -3,12 +3,13 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { messageOf } from '../core/error.ts';
 import { type ParametersOf, readParameters, type Sent } from '../core/parameter.ts';
 import { answerController } from '../http/caller.ts';
+import { onTokenEnd } from '../http/token-end.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
 import { badQuery, flag, integer, parsed } from './query.ts';
 
 export const TEXT = 'text/plain; charset=utf-8';
 
-/** Answers requests for logs; those that follow end when the server closes. */
+/** Answers requests for logs; those that follow end when the server closes, and when the token that let them in holds no longer. */
 export class LogAnswers {
   readonly #open = new Set<AbortController>();
 
@@ -32,6 +33,7 @@ export class LogAnswers {
   ): Promise<FastifyReply> {
     const controller = answerController(reply.raw);
     this.#open.add(controller);
+    if (wanted.follow) onTokenEnd(request, reply.raw, () => controller.abort());
     try {
       return await this.#send(request, reply, wanted, controller.signal, read);
     } finally {

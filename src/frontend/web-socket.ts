@@ -1,5 +1,6 @@
 // For what it adds to the types of routes.
 
+import type { IncomingMessage } from 'node:http';
 import type {} from '@fastify/websocket';
 import websocket from '@fastify/websocket';
 import type { FastifyInstance, FastifyReply, FastifyRequest, preParsingHookHandler, RouteOptions } from 'fastify';
@@ -7,6 +8,7 @@ import type { WebSocket } from 'ws';
 import { invalidRequest } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import { refusal } from '../http/answer.ts';
+import { onTokenEnd } from '../http/token-end.ts';
 
 /** Codes with which a WebSocket ends (RFC 6455 §7.4; from 4000 on they are ours). */
 export const CLOSE = {
@@ -19,7 +21,12 @@ export const CLOSE = {
   fault: 1011,
   /** Nothing moved for too long. */
   idle: 4000,
+  /** The token that let it in holds no longer. */
+  expired: 4001,
 } as const;
+
+/** By the requests that became them. */
+const webSockets = new WeakMap<IncomingMessage, WebSocket>();
 
 const BODY_OF_UPGRADE = 'a request that asks for an upgrade must not have a body';
 const PING_MS = 30_000;
@@ -44,6 +51,9 @@ export function addWebSockets(app: FastifyInstance): void {
     },
   });
   app.after(() => {
+    app.websocketServer.on('connection', (socket: WebSocket, request: IncomingMessage) => {
+      webSockets.set(request, socket);
+    });
     // The plugin has put a handler of its own before every route, which would make a WebSocket of the request and hang up.
     app.addHook('onRoute', route => {
       const handler = plain.get(route);
@@ -61,7 +71,10 @@ const refuseBodyOfUpgrade: preParsingHookHandler = (request, _reply, payload, do
   done(request.ws && hasBody ? invalidRequest(BODY_OF_UPGRADE) : null, payload);
 };
 
-/** The life of WebSocket requests: each has a controller that aborts when its connection or the server closes. */
+/**
+ * The life of WebSocket requests, and of those that ask for another protocol: each has a controller that aborts when its connection or the server
+ * closes, and when the token that let it in holds no longer; then its connection ends too.
+ */
 export class SocketLives {
   readonly #open = new Set<AbortController>();
 
@@ -82,6 +95,13 @@ export class SocketLives {
     };
     if (socket.destroyed) end();
     else socket.once('close', end);
+    onTokenEnd(request, socket, () => {
+      const webSocket = webSockets.get(request.raw);
+      if (webSocket === undefined) socket.destroySoon();
+      else close(webSocket, CLOSE.expired, 'the token has expired');
+      // What it leads to ends now, whether the caller answers the close or not.
+      end();
+    });
     return controller;
   }
 }

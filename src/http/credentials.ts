@@ -11,6 +11,8 @@ export interface Identity {
   /** undefined: every tenant, as the request says. */
   readonly tenant: string | undefined;
   readonly role: Role;
+  /** When the token holds no longer, in milliseconds since 1970; undefined: it has no end. */
+  readonly untilMs?: number | undefined;
 }
 
 /** Checks tokens. `jwt.ts` has the one that the product uses. */

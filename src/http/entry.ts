@@ -125,6 +125,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.decorateRequest('traceId', '');
   app.decorateRequest('tenant', '');
   app.decorateRequest('role', 'viewer');
+  app.decorateRequest('admittedUntilMs', null);
   app.decorateRequest('failure', null);
   app.decorateRequest('warnings', null);
 
@@ -183,6 +184,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
       }
       request.tenant = verdict.tenant;
       request.role = verdict.role;
+      request.admittedUntilMs = verdict.untilMs ?? null;
       // Before the body, which an unknown route would otherwise have to be able to read.
       if (request.route.url === undefined) answerUnknownRoute(request, reply);
       else done();

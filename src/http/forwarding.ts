@@ -35,6 +35,8 @@ export interface Outgoing {
   readonly traceId: string;
   readonly tenant: string;
   readonly role: Role;
+  /** As the request has it. */
+  readonly admittedUntilMs: number | null;
   /** A whole body, `none`, or one that is read from `raw` as the other side takes it. */
   readonly body: Buffer | 'none' | 'stream';
   /** For a request that asks for an upgrade: what came behind its head. */
@@ -61,6 +63,7 @@ export interface ForwardingOptions {
 export interface Forwarded {
   readonly tenant: string;
   readonly role: Role;
+  readonly untilMs: number | undefined;
   /** The body comes after `100 Continue`: what is not here is then not sent. */
   readonly awaitsContinue: boolean;
   /** The answer when the thing is not here. Nothing has run. */
@@ -80,10 +83,10 @@ export function forwardedOf(request: RequestHead): Forwarded | undefined {
 }
 
 /** Whom a forwarded request speaks for. Fails with `permission_denied`. */
-export function admitForwarded({ tenant, role }: Forwarded, route: Route): Admitted {
+export function admitForwarded({ tenant, role, untilMs }: Forwarded, route: Route): Admitted {
   if (route.livesWith === undefined) throw permissionDenied('replicas do not forward requests of this route');
   checkAccess({ tenant, role }, route.access ?? 'read');
-  return { tenant, role };
+  return { tenant, role, untilMs };
 }
 
 /** How long a request that no replica has taken is tried: longer than one takes to be found dead, and its shards to be taken over. */
@@ -101,6 +104,8 @@ export interface Passing {
   readonly traceId: string;
   readonly tenant: string;
   readonly role: Role;
+  /** As the request has it. Absent: it is a call, which has bounds of its own. */
+  readonly admittedUntilMs?: number | null;
   /** Null: it asks for none. */
   readonly upgradeHead: Buffer | null;
   /** It lives here after all, which was not known at once. */
@@ -197,10 +202,11 @@ export class Forwarding {
   }
 
   #send(passing: Omit<Passing, 'addressed'>, target: Replica, key: string, body: Outgoing['body']): void {
-    const { livesWith, raw, response, traceId, tenant, role, upgradeHead, begin } = passing;
+    const { livesWith, raw, response, traceId, tenant, role, admittedUntilMs = null, upgradeHead, begin } = passing;
     const refresh = () => this.#locator.refresh(livesWith.thing, key, tenant);
     const fail = (error: ServiceError) => passing.fail(numbered(error, livesWith));
-    this.#sender.send(target, { raw, response, traceId, tenant, role, body, upgradeHead, refresh, fail, begin });
+    const whom = { traceId, tenant, role, admittedUntilMs };
+    this.#sender.send(target, { ...whom, raw, response, body, upgradeHead, refresh, fail, begin });
   }
 }
 
@@ -228,7 +234,7 @@ export function addForwarding(app: FastifyInstance, forwarding: Forwarding): voi
 
   // Until `done` is called, nobody but this answers the request.
   const forward = (request: FastifyRequest, reply: FastifyReply, done: (error?: Error) => void): void => {
-    const { route, raw, traceId, tenant, role } = request;
+    const { route, raw, traceId, tenant, role, admittedUntilMs } = request;
     if (route.livesWith === undefined) {
       done();
       return;
@@ -242,6 +248,7 @@ export function addForwarding(app: FastifyInstance, forwarding: Forwarding): voi
       traceId,
       tenant,
       role,
+      admittedUntilMs,
       upgradeHead: isUpgrade ? (heads.get(raw) ?? NOTHING) : null,
       here: done,
       begin: () => undefined,

@@ -34,11 +34,16 @@ afterEach(() => {
 
 describe('HS256', () => {
   test('sub is the tenant; a token without a role is a viewer', async () => {
-    expect(await verifier().verify(await token())).toEqual({ tenant: 'acme', role: 'viewer' });
+    expect(await verifier().verify(await token())).toMatchObject({ tenant: 'acme', role: 'viewer' });
   });
 
   test.each(['viewer', 'user', 'developer'])('role %s', async role => {
-    expect(await verifier().verify(await token({ role }))).toEqual({ tenant: 'acme', role });
+    expect(await verifier().verify(await token({ role }))).toMatchObject({ tenant: 'acme', role });
+  });
+
+  test('it holds until its exp and the clock skew are over', async () => {
+    const exp = nowSeconds() + 100;
+    expect(await verifier().verify(await token({ exp }))).toMatchObject({ untilMs: (exp + 60) * 1000 });
   });
 
   test.each(['admin', '', null, 5, ['user']])('role %j is permission_denied', async role => {
@@ -172,7 +177,7 @@ describe('tokens that passed are known', () => {
     const sent = await token({ exp: nowSeconds() + 120 });
     expect(auth.known(sent)).toBeUndefined();
     await auth.verify(sent);
-    expect(auth.known(sent)).toEqual({ tenant: 'acme', role: 'viewer' });
+    expect(auth.known(sent)).toMatchObject({ tenant: 'acme', role: 'viewer' });
     vi.useFakeTimers({ now: Date.now() + 181_000, toFake: ['Date'] });
     expect(auth.known(sent)).toBeUndefined();
     await expect(auth.verify(sent)).rejects.toThrow('the token has expired');

@@ -64,8 +64,7 @@ export function createJwtVerifier(options: JwtOptions): TokenVerifier {
         throw failed(reasonOf(error), error);
       }
       const identity = identityOf(payload, options.defaultRole ?? 'viewer');
-      const expiresMs = ((payload.exp as number) + CLOCK_SKEW_SECONDS) * 1000;
-      verified.set(token, { identity, untilMs: Math.min(expiresMs, Date.now() + MAX_CACHED_MS) });
+      verified.set(token, { identity, untilMs: Math.min(identity.untilMs, Date.now() + MAX_CACHED_MS) });
       return identity;
     },
   };
@@ -91,14 +90,15 @@ function openKey(key: JwtKey): { algorithms: string[]; key: Uint8Array | KeyObje
   throw new TypeError(`the JWT public key is of type ${type}${curve}, expected RSA, EC (P-256) or Ed25519`);
 }
 
-function identityOf({ sub, role }: JWTPayload, defaultRole: Role): Identity {
+function identityOf({ sub, role, exp }: JWTPayload, defaultRole: Role): Identity & { readonly untilMs: number } {
   if (typeof sub !== 'string' || sub === '') throw failed('claim "sub" is missing');
   if (!isTenant(sub)) throw failed('claim "sub" is not a tenant');
-  if (role === undefined) return { tenant: sub, role: defaultRole };
+  const untilMs = ((exp as number) + CLOCK_SKEW_SECONDS) * 1000;
+  if (role === undefined) return { tenant: sub, role: defaultRole, untilMs };
   if (role !== 'viewer' && role !== 'user' && role !== 'developer') {
     throw permissionDenied(`unknown role in the token, expected ${ROLES.join(', ')}`);
   }
-  return { tenant: sub, role };
+  return { tenant: sub, role, untilMs };
 }
 
 const ROLES: readonly Role[] = ['viewer', 'user', 'developer'];

@@ -65,6 +65,8 @@ declare module 'fastify' {
     /** Of the token, else of the header, else `default`. */
     tenant: string;
     role: Role;
+    /** When the token that let it in holds no longer, in milliseconds since 1970; null: nothing ends. See `onTokenEnd`. */
+    admittedUntilMs: number | null;
     /** Why it was refused or failed, for the access log. */
     failure: ServiceError | string | null;
     /** Warnings for the caller beside the answer: fields of the body that were ignored. Null: it has not been read. */

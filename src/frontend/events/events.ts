@@ -5,6 +5,7 @@ import { EVENT_TYPES, type EventLog, type EventType } from '../../events/event-l
 import { type EventFormat, EventReader } from '../../events/event-reader.ts';
 import { answerController } from '../../http/caller.ts';
 import { errorDocs } from '../../http/docs.ts';
+import { onTokenEnd } from '../../http/token-end.ts';
 import { badQuery, flag, integer, parsed } from '../query.ts';
 
 /** What the newest point of the metrics' history is told with; null: this caller may not see it. */
@@ -49,7 +50,7 @@ const DESCRIPTION = `Server-sent events of the caller's tenant, from now on, or 
 after that id are not here any more (the newest ${LIMITS.keptEvents} of all tenants are kept, and none across a restart): what is shown has to be read anew then.
 \`created\`, \`ready\`, \`failed\`, \`restarting\`, \`stopping\`, \`ended\` are about agents and instances of functions, \`scaled\` about how many instances a
 version has, \`job\` about a job's new state. With several replicas any of them tells what happens on all of them (\`node\`), and
-takes the id of any other.`;
+takes the id of any other. The stream ends when the token that opened it holds no longer.`;
 
 /** `GET /api/events`: what happens, as it happens. */
 export function addEventsRoute(app: FastifyInstance, { log, onSample, visibleTo }: EventRoutesOptions): void {
@@ -112,6 +113,7 @@ export function addEventsRoute(app: FastifyInstance, { log, onSample, visibleTo 
         endSamples?.();
         reader.end();
       });
+      onTokenEnd(request, raw, () => controller.abort());
       reader.offer(RETRY);
       if (typeof last !== 'string' || last === '') {
         reader.begin(recent);

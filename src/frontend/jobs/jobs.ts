@@ -8,6 +8,7 @@ import type { LivesWith } from '../../http/lives-with.ts';
 import { sendJsonList, sendJsonText } from '../../http/masking.ts';
 import { readRequest } from '../../http/request.ts';
 import type { CostlyRead, RouteDocs } from '../../http/route-config.ts';
+import { onTokenEnd } from '../../http/token-end.ts';
 import type { JobService } from '../../jobs/create-jobs.ts';
 import { onAbort, sharedController } from '../../lib/linked-signal.ts';
 import { LIVES_WITH_JOB, LIVES_WITH_JOB_LOG, LIVES_WITH_WORKER } from '../lives-with.ts';
@@ -102,7 +103,8 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
     closing.abort();
     done();
   });
-  add('GET', '/api/jobs/:id/logs', 'read', JOB_DOCS.logs, async ({ tenant, params, query }, reply) => {
+  add('GET', '/api/jobs/:id/logs', 'read', JOB_DOCS.logs, async (request, reply) => {
+    const { tenant, params, query } = request;
     const left = answerController(reply.raw);
     if (!readParameters(JOB_LOG_QUERY, query).follow) {
       return sendJsonText(reply, 'logs', await jobs.log(tenant, params.id, left.signal));
@@ -111,6 +113,7 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
       'close',
       onAbort(closing.signal, () => left.abort()),
     );
+    onTokenEnd(request, reply.raw, () => left.abort());
     const chunks = await jobs.follow(tenant, params.id, left.signal);
     return reply.type('text/plain; charset=utf-8').send(Readable.from(chunks));
   });

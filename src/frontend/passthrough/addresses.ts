@@ -29,6 +29,13 @@ type Found =
   /** Leads to the address as it should be asked for: of a signed link, its right becomes a cookie. */
   | { readonly kind: 'redirect'; readonly status: 303 | 308; readonly headers: Readonly<Record<string, string>> };
 
+/** Until when a request may be there for which an address is open, in milliseconds since 1970; undefined: for as long as it likes. */
+interface Right {
+  readonly untilMs: number | undefined;
+}
+
+const FOR_GOOD: Right = { untilMs: undefined };
+
 type Judged = (Admitted & { readonly route: Route }) | Refusal | null;
 
 /** Parameters of the platform; everything else of a query is for what is exposed. */
@@ -65,11 +72,16 @@ export function addAddressRoutes(app: FastifyInstance, passage: Passage, options
     return await passage.pass(request, reply, to);
   };
 
-  const letIn = (raw: IncomingMessage, route: Route, it: Extract<Found, { kind: 'pass' }>, prefix: string | null) => {
+  const letIn = (
+    raw: IncomingMessage,
+    route: Route,
+    it: Extract<Found, { kind: 'pass' }>,
+    { prefix, untilMs }: Right & { readonly prefix: string | null },
+  ) => {
     found.set(raw, it);
     if (forwardedOf(raw) === undefined) tellOrigin(raw, schemeOf(raw), prefix);
     const { tenant, livesWith } = it.target;
-    return { tenant, role: 'user', route: { ...route, livesWith } } as const;
+    return { tenant, role: 'user', untilMs, route: { ...route, livesWith } } as const;
   };
 
   const byHost: OwnGate = async ({ raw }) => {
@@ -82,10 +94,11 @@ export function addAddressRoutes(app: FastifyInstance, passage: Passage, options
       found.set(raw, visit);
       return { tenant: by.name.tenant, role: 'user', route: BY_HOST_ROUTE };
     }
-    const refused = forwardedOf(raw) === undefined ? await refusalOf(raw, target, options) : null;
-    if (refused !== null) return refused;
+    const right = forwardedOf(raw) ?? (await rightOf(raw, target, options));
+    if ('status' in right) return right;
     if (target === null) return asRefusal(notFound(`there is nothing at ${by.host}`));
-    return letIn(raw, BY_HOST_ROUTE, { kind: 'pass', target, way: BY_HOST, path: by.url }, null);
+    const pass = { kind: 'pass', target, way: BY_HOST, path: by.url } as const;
+    return letIn(raw, BY_HOST_ROUTE, pass, { prefix: null, untilMs: right.untilMs });
   };
 
   const ofPath: OwnGate = async ({ raw, params }): Promise<Judged> => {
@@ -98,7 +111,8 @@ export function addAddressRoutes(app: FastifyInstance, passage: Passage, options
     const target = await options.targets.find(name);
     if (target === null) return null;
     const isPublic = target.access === 'public';
-    if (forwardedOf(raw) === undefined) {
+    let right: Right | undefined = forwardedOf(raw);
+    if (right === undefined) {
       const verdict = await app.gate(raw, {
         ...BY_PATH_ROUTE,
         access: isPublic ? 'public' : 'invoke',
@@ -106,6 +120,7 @@ export function addAddressRoutes(app: FastifyInstance, passage: Passage, options
       });
       if (isRefusal(verdict)) return verdict;
       if (!isPublic && !(await mayCome(raw, target, options.auth))) return null;
+      right = { untilMs: verdict.untilMs };
     }
     // A script below the service's own name that answers for its pages.
     if (raw.headers['service-worker'] !== undefined) {
@@ -119,7 +134,8 @@ export function addAddressRoutes(app: FastifyInstance, passage: Passage, options
       return { tenant, role: 'user', route: BY_PATH_ROUTE };
     }
     const way = byPath(prefix, (raw.headers.host ?? '').toLowerCase());
-    return letIn(raw, BY_PATH_ROUTE, { kind: 'pass', target, way, path: behind(url, prefix) }, prefix.slice(0, -1));
+    const pass = { kind: 'pass', target, way, path: behind(url, prefix) } as const;
+    return letIn(raw, BY_PATH_ROUTE, pass, { prefix: prefix.slice(0, -1), untilMs: right.untilMs });
   };
 
   app.register(async scope => {
@@ -134,24 +150,25 @@ export function addAddressRoutes(app: FastifyInstance, passage: Passage, options
   });
 }
 
-/** Why a request for an address may not pass; null: it may. */
-async function refusalOf(
+/** With what right a request for an address passes, or why it may not. */
+async function rightOf(
   raw: IncomingMessage,
   target: AddressTarget | null,
   { auth, links }: AddressOptions,
-): Promise<Refusal | null> {
-  if (target?.access === 'public') return null;
-  const fromElsewhere = () =>
-    isFromElsewhere(raw) ? asRefusal(permissionDenied('cross-site requests are not allowed')) : null;
-  if (auth === null) return fromElsewhere();
-  if (target?.access === 'link' && hasCookie(raw, target, links)) return fromElsewhere();
+): Promise<Right | Refusal> {
+  if (target?.access === 'public') return FOR_GOOD;
+  const unlessFromElsewhere = (right: Right) =>
+    isFromElsewhere(raw) ? asRefusal(permissionDenied('cross-site requests are not allowed')) : right;
+  if (auth === null) return unlessFromElsewhere(FOR_GOOD);
+  const cookie = target?.access === 'link' ? ofCookie(raw, target, links) : null;
+  if (cookie !== null) return unlessFromElsewhere(cookie);
   try {
     const identity = await identityOf(raw, auth);
     if (target === null || (identity.tenant !== undefined && identity.tenant !== target.tenant)) {
       return asRefusal(notFound(`there is nothing at ${(raw.headers.host ?? '').toLowerCase()}`));
     }
     checkAccess(identity, 'invoke');
-    return null;
+    return { untilMs: identity.untilMs };
   } catch (error) {
     if (error instanceof ServiceError) return asRefusal(error);
     throw error;
@@ -190,12 +207,14 @@ function visitOf(raw: IncomingMessage, { access, subject }: AddressTarget, links
   };
 }
 
-/** A neighbour may have set a cookie of the same name: any that is right counts. */
-function hasCookie({ headers }: IncomingMessage, { subject }: AddressTarget, links: LinkSigner): boolean {
-  return (headers.cookie ?? '')
+/** The right of a link; null: there is none. A neighbour may have set a cookie of the same name: of those that are right the longest counts. */
+function ofCookie({ headers }: IncomingMessage, { subject }: AddressTarget, links: LinkSigner): Right | null {
+  const untilSeconds = (headers.cookie ?? '')
     .split(/;\s*/)
     .filter(pair => pair.startsWith(`${LINK_COOKIE}=`))
-    .some(pair => links.verify('cookie', subject, pair.slice(LINK_COOKIE.length + 1)) !== null);
+    .map(pair => links.verify('cookie', subject, pair.slice(LINK_COOKIE.length + 1)) ?? 0)
+    .reduce((one, other) => Math.max(one, other), 0);
+  return untilSeconds === 0 ? null : { untilMs: untilSeconds * 1000 };
 }
 
 function asRefusal(error: ServiceError): Refusal {
