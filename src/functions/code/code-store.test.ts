@@ -38,10 +38,8 @@ function store(
   maxCacheBytes = 1_000_000,
   policy: HostPathPolicy = { closed: [join(directory, 'data')], allow: null },
   removals: Removals = removalsIn(join(directory, 'data')),
-  bootId = 'this',
 ): CodeStore {
   return new CodeStore({
-    bootId,
     dataDir: join(directory, 'data'),
     policy,
     removals,
@@ -352,23 +350,6 @@ describe('code that a place was promised', () => {
     await placeIn(code, 'second');
     await code.release('second');
     expect(await readdir(join(directory, 'data/code/cache'))).toEqual([]);
-  });
-
-  it('is fetched again when the machine has begun anew: what was not on the disk may be empty', async () => {
-    const of = (bootId: string) => store(settings, undefined, undefined, undefined, bootId);
-    const before = await placeIn(of('one'), 'first');
-    await writeFile(join(before.mount?.source ?? '', 'main.py'), '');
-    // The service alone has begun anew.
-    expect(await mainOf(await placeIn(of('one'), 'first'))).toBe('');
-    const after = of('two');
-    after.adopt(before.mount?.source ?? '', 'first');
-    expect(await mainOf(await placeIn(after, 'first'))).toBe('print(1)');
-    isThere = false;
-    await after.sweep(new Set(['first']));
-    const next = of('two');
-    await next.sweep(new Set());
-    expect(await mainOf(await placeIn(next, 'other'))).toBe('print(1)');
-    expect(await readdir(join(directory, 'data/code/work')).catch(() => [])).toEqual([]);
   });
 
   it('stays with an instance of before a restart of which nothing is known yet', async () => {

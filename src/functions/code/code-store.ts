@@ -1,15 +1,13 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { renameSync } from 'node:fs';
-import { mkdir, readdir, readFile, rename, stat, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, rename, stat, utimes } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { CODE_TARGET, codeUrl } from '../../core/code-package.ts';
 import { failedPrecondition, messageOf, type ServiceError } from '../../core/error.ts';
 import { checkHostPath, checkSources, type HostPathPolicy } from '../../core/host-path.ts';
 import type { MountSpec } from '../../core/mount.ts';
 import { findPath, type OpenedPath, openPath } from '../../lib/opened-path.ts';
-import { currentBootId } from '../../lib/process-name.ts';
 import type { Removals } from '../../lib/removals.ts';
-import { isAbsent } from '../../lib/system-errors.ts';
 import { unpack } from '../../storage/unpack.ts';
 import { copyTree } from './copy-tree.ts';
 import { fetchObject, type S3Object, type S3Settings } from './s3-source.ts';
@@ -57,12 +55,7 @@ export interface CodeStoreOptions {
   readonly maxArchiveBytes: number;
   readonly maxUnpackedBytes: number;
   readonly maxEntries: number;
-  /** Of the machine's start; this one's by default. */
-  readonly bootId?: string;
 }
-
-/** In the directory of code: under which start of the machine the cache was filled. */
-const BOOT = 'boot';
 
 /**
  * Puts a function's code where an instance can mount it: `local` as it is, `copy` into a directory of the instance's own, `s3` fetched and
@@ -77,7 +70,6 @@ export class CodeStore {
   readonly #fetching = new Map<string, Promise<string>>();
   /** Cache entries by the instances that mount them. */
   readonly #users = new Map<string, Set<string>>();
-  #isOfThisBoot: Promise<void> | undefined;
 
   constructor(options: CodeStoreOptions) {
     this.#options = options;
@@ -167,7 +159,6 @@ export class CodeStore {
   /** At start: whatever belongs to no living instance goes. */
   async sweep(living: ReadonlySet<string>): Promise<void> {
     await this.#options.removals.remove(this.#workDir);
-    await this.#forgetOtherBoots();
     for (const instanceId of await namesIn(this.#copyDir)) {
       if (!living.has(instanceId)) await this.#options.removals.remove(join(this.#copyDir, instanceId));
     }
@@ -242,33 +233,7 @@ export class CodeStore {
     return await packages.archive(tenant, sha256, file);
   }
 
-  /**
-   * What was unpacked before the machine began anew may be empty: nobody waits until it is on the disk, since it can be had again. No sandbox that
-   * mounts it has lived on.
-   */
-  #forgetOtherBoots(): Promise<void> {
-    this.#isOfThisBoot ??= this.#emptyUnlessOf(this.#options.bootId ?? currentBootId()).catch(error => {
-      this.#isOfThisBoot = undefined;
-      throw error;
-    });
-    return this.#isOfThisBoot;
-  }
-
-  async #emptyUnlessOf(bootId: string): Promise<void> {
-    const told = join(this.#options.dataDir, 'code', BOOT);
-    if ((await readFile(told, 'utf8').catch(() => '')) === bootId) return;
-    await mkdir(this.#workDir, { recursive: true, mode: 0o711 });
-    const away = join(this.#workDir, randomUUID());
-    await rename(this.#cacheDir, away).catch(error => {
-      if (!isAbsent(error)) throw error;
-    });
-    await this.#options.removals.remove(away);
-    // Where it cannot be written the next service empties it again.
-    await writeFile(told, bootId, { mode: 0o600 }).catch(() => undefined);
-  }
-
   async #fetch(fetch: Fetch, target: string, links: 'kept' | 'refused'): Promise<string> {
-    await this.#forgetOtherBoots();
     if (await isDirectory(target)) {
       const now = new Date();
       await utimes(target, now, now);
