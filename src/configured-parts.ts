@@ -19,6 +19,7 @@ import { createLocalTokenVerifier } from './http/local-token.ts';
 import type { Ledger } from './instances/ledger.ts';
 import { OpenCallBytes } from './instances/open-call-bytes.ts';
 import type { SandboxRules } from './instances/sandbox-spec.ts';
+import { bootIdIfKnown } from './lib/process-name.ts';
 import type { Removals } from './lib/removals.ts';
 import { findNode } from './runtime/nodes.ts';
 import { findPythonDir } from './sandbox/host/python-dir.ts';
@@ -147,6 +148,7 @@ export function createCodeStore(
   const { endpoint, region, accessKeyId, secretAccessKey, allowedEndpoints } = config.s3;
   return new CodeStore({
     dataDir: config.dataDir,
+    bootId: bootIdIfKnown(),
     policy,
     removals,
     packages,

@@ -65,6 +65,7 @@ function newStarter(insertUnder?: InstancesOptions['insertUnder']): SandboxStart
     instances,
     drivers,
     codeStore: new CodeStore({
+      bootId: null,
       dataDir,
       policy: { closed: [], allow: null },
       removals: removalsIn(dataDir),

@@ -17,6 +17,15 @@ export function currentBootId(): string {
   return bootId;
 }
 
+/** The same; null where the system does not say. */
+export function bootIdIfKnown(): string | null {
+  try {
+    return currentBootId();
+  } catch {
+    return null;
+  }
+}
+
 /** This process. */
 export function ownName(): ProcessName {
   return {

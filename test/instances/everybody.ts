@@ -103,6 +103,7 @@ export class Server {
       maxStarting: 100,
       openCallBytes: this.ledger.openCallBytes,
       codeStore: new CodeStore({
+        bootId: null,
         dataDir: bed.directory,
         policy: { closed: [], allow: null },
         removals: removalsIn(bed.directory),

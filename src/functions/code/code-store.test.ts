@@ -38,9 +38,11 @@ function store(
   maxCacheBytes = 1_000_000,
   policy: HostPathPolicy = { closed: [join(directory, 'data')], allow: null },
   removals: Removals = removalsIn(join(directory, 'data')),
+  bootId: string | null = 'boot-1',
 ): CodeStore {
   return new CodeStore({
     dataDir: join(directory, 'data'),
+    bootId,
     policy,
     removals,
     s3,
@@ -350,6 +352,69 @@ describe('code that a place was promised', () => {
     await placeIn(code, 'second');
     await code.release('second');
     expect(await readdir(join(directory, 'data/code/cache'))).toEqual([]);
+  });
+
+  describe('and that the machine may have lost half of, since it was started anew', () => {
+    /** A large cache of a service that runs in this boot of the machine. */
+    const during = (bootId: string | null) => store(settings, undefined, undefined, undefined, bootId);
+    const lose = (path: string | undefined) => writeFile(join(path ?? '', 'main.py'), '');
+
+    it('is fetched anew', async () => {
+      await lose((await placeIn(during('boot-1'), 'first')).mount?.source);
+      const after = during('boot-2');
+      await after.sweep(new Set());
+      expect(await mainOf(await placeIn(after, 'second'))).toBe('print(1)');
+    });
+
+    it('is not kept', async () => {
+      const { mount } = await placeIn(during('boot-1'), 'first');
+      await during('boot-2').sweep(new Set());
+      await expect(access(mount?.source ?? '')).rejects.toThrow();
+    });
+
+    it('stays with those who have it mounted, and others get their own', async () => {
+      const { mount } = await placeIn(during('boot-1'), 'first');
+      await lose(mount?.source);
+      const after = during('boot-2');
+      after.adopt(mount?.source ?? '', 'first');
+      await after.sweep(new Set(['first']));
+      await access(mount?.source ?? '');
+      expect(await mainOf(await placeIn(after, 'second'))).toBe('print(1)');
+      await after.release('first');
+      await expect(access(mount?.source ?? '')).rejects.toThrow();
+    });
+
+    it('stays for an agent of before, whatever the boot in which it was unpacked', async () => {
+      const sha256 = 'a'.repeat(64);
+      await mkdir(join(directory, 'code'));
+      await writeFile(join(directory, 'code/main.py'), 'print(1)');
+      execFileSync('tar', ['-czf', join(directory, 'code.tgz'), '-C', join(directory, 'code'), '.']);
+      await during('boot-1').take('acme', sha256, join(directory, 'code.tgz'));
+      const after = during('boot-2');
+      after.hold('acme', sha256, 'agent');
+      await after.sweep(new Set());
+      expect(await readdir(join(directory, 'data/code/cache'))).toHaveLength(1);
+      await after.release('agent');
+      expect(await readdir(join(directory, 'data/code/cache'))).toHaveLength(0);
+    });
+
+    it('is not removed before it is known who has it', async () => {
+      const { mount } = await placeIn(during('boot-1'), 'first');
+      const after = during('boot-2');
+      await after.release('another');
+      await access(mount?.source ?? '');
+    });
+
+    it.each([
+      ['the service alone was started anew', 'boot-1', 'boot-1'],
+      ['nothing is known of boots', null, null],
+    ])('unless %s: then it is kept', async (_title, before, now) => {
+      await placeIn(during(before), 'first');
+      isThere = false;
+      const after = during(now);
+      await after.sweep(new Set());
+      expect(await mainOf(await placeIn(after, 'second'))).toBe('print(1)');
+    });
   });
 
   it('stays with an instance of before a restart of which nothing is known yet', async () => {

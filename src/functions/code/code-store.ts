@@ -44,6 +44,8 @@ export interface PackageArchives {
 
 export interface CodeStoreOptions {
   readonly dataDir: string;
+  /** Changes with every start of the machine; null: nothing is known of it. */
+  readonly bootId: string | null;
   /** What `local` and `copy` may name. */
   readonly policy: HostPathPolicy;
   readonly removals: Removals;
@@ -60,6 +62,9 @@ export interface CodeStoreOptions {
 /**
  * Puts a function's code where an instance can mount it: `local` as it is, `copy` into a directory of the instance's own, `s3` fetched and
  * unpacked once per revision into a cache that all its instances share read-only.
+ *
+ * Nothing waits for a disk when an entry is made, so a power cut may leave half of its files. Therefore an entry counts in the boot of the
+ * machine alone in which it was made, which its name says: after that it only stays for who has it mounted, and is made anew for all others.
  */
 export class CodeStore {
   readonly #options: CodeStoreOptions;
@@ -68,8 +73,10 @@ export class CodeStore {
   readonly #workDir: string;
   /** Fetches under way: everybody who needs the same object waits for the same one. */
   readonly #fetching = new Map<string, Promise<string>>();
-  /** Cache entries by the instances that mount them. */
+  /** The instances that mount an entry, by its name; by its key where the boot is not known in which it was made. */
   readonly #users = new Map<string, Set<string>>();
+  /** Until then nobody has said which entries of an earlier boot are mounted. */
+  #isSwept = false;
 
   constructor(options: CodeStoreOptions) {
     this.#options = options;
@@ -110,13 +117,13 @@ export class CodeStore {
 
   /** What is fetched for all, unpacked, until `release`. Fails as `place` does. */
   async directory(source: CachedSource, instanceId: string): Promise<string> {
-    const key = cacheKey(source);
+    const entry = this.#entryOf(source);
     // Before anything is awaited: what is used is not removed.
-    this.#use(key, instanceId);
+    this.#use(entry, instanceId);
     try {
-      return await this.#fetched(source, key);
+      return await this.#fetched(source, entry);
     } catch (error) {
-      this.#unuse(key, instanceId);
+      this.#unuse(entry, instanceId);
       throw error;
     }
   }
@@ -144,8 +151,8 @@ export class CodeStore {
 
   /** Unpacks a package that is being uploaded, so that it is known to be good, and there when it is used. Fails as `unpack` does. */
   async take(tenant: string, sha256: string, archive: string): Promise<void> {
-    const key = cacheKey({ storage: 'package', tenant, sha256 });
-    await this.#once(key, 'kept', async () => archive);
+    const entry = this.#entryOf({ storage: 'package', tenant, sha256 });
+    await this.#once(entry, 'kept', async () => archive);
     await this.#trim();
   }
 
@@ -156,8 +163,9 @@ export class CodeStore {
     await this.#trim();
   }
 
-  /** At start: whatever belongs to no living instance goes. */
+  /** At start: whatever belongs to no living instance goes, and so do entries of an earlier boot. */
   async sweep(living: ReadonlySet<string>): Promise<void> {
+    this.#isSwept = true;
     await this.#options.removals.remove(this.#workDir);
     for (const instanceId of await namesIn(this.#copyDir)) {
       if (!living.has(instanceId)) await this.#options.removals.remove(join(this.#copyDir, instanceId));
@@ -194,6 +202,21 @@ export class CodeStore {
     return placed(copy, false, true);
   }
 
+  #entryOf(source: CachedSource): string {
+    const { bootId } = this.#options;
+    return bootId === null ? cacheKey(source) : `${cacheKey(source)}${BOOT}${bootId}`;
+  }
+
+  /** Whoever finds it may rely on what is in it. */
+  #isOfThisBoot(entry: string): boolean {
+    const { bootId } = this.#options;
+    return bootId === null || entry.endsWith(`${BOOT}${bootId}`);
+  }
+
+  #isUsed(entry: string): boolean {
+    return this.#users.has(entry) || this.#users.has(entry.split(BOOT, 1)[0] as string);
+  }
+
   #use(entry: string, instanceId: string): void {
     const users = this.#users.get(entry) ?? new Set();
     users.add(instanceId);
@@ -205,9 +228,9 @@ export class CodeStore {
     if (users?.delete(instanceId) && users.size === 0) this.#users.delete(entry);
   }
 
-  #fetched(source: CachedSource, key: string): Promise<string> {
+  #fetched(source: CachedSource, entry: string): Promise<string> {
     const links = source.storage === 'package' ? 'kept' : 'refused';
-    return this.#once(key, links, async file => {
+    return this.#once(entry, links, async file => {
       if (source.storage === 'package') return await this.#archive(source, file);
       await fetchObject(source.object, this.#options.s3, file, this.#options.maxArchiveBytes);
       return file;
@@ -215,11 +238,11 @@ export class CodeStore {
   }
 
   /** The unpacked directory. */
-  #once(key: string, links: 'kept' | 'refused', fetch: Fetch): Promise<string> {
-    let fetching = this.#fetching.get(key);
+  #once(entry: string, links: 'kept' | 'refused', fetch: Fetch): Promise<string> {
+    let fetching = this.#fetching.get(entry);
     if (!fetching) {
-      fetching = this.#fetch(fetch, join(this.#cacheDir, key), links).finally(() => this.#fetching.delete(key));
-      this.#fetching.set(key, fetching);
+      fetching = this.#fetch(fetch, join(this.#cacheDir, entry), links).finally(() => this.#fetching.delete(entry));
+      this.#fetching.set(entry, fetching);
     }
     return fetching;
   }
@@ -249,7 +272,7 @@ export class CodeStore {
         links,
       });
       await mkdir(this.#cacheDir, { recursive: true, mode: 0o711 });
-      // Whole or not at all: a crash in between leaves only what `sweep` removes.
+      // Whole or not at all: a crash in between leaves only what `sweep` removes. After one of the machine nobody looks for this name.
       await rename(join(work, 'code'), target);
     } finally {
       await this.#options.removals.remove(work);
@@ -257,11 +280,15 @@ export class CodeStore {
     return target;
   }
 
-  /** Removes the entries that were not used for longest until the unused ones fit. */
+  /** Removes the entries of an earlier boot that nobody uses, and those that were not used for longest until the unused ones fit. */
   async #trim(): Promise<void> {
     const unused: { entry: string; bytes: number; usedAtMs: number }[] = [];
     for (const entry of await namesIn(this.#cacheDir)) {
-      if (this.#users.has(entry)) continue;
+      if (this.#isUsed(entry)) continue;
+      if (this.#isSwept && !this.#isOfThisBoot(entry)) {
+        await this.#remove(entry);
+        continue;
+      }
       const path = join(this.#cacheDir, entry);
       const facts = await stat(path).catch(() => null);
       if (facts) unused.push({ entry, bytes: await sizeOf(path), usedAtMs: facts.mtimeMs });
@@ -279,7 +306,7 @@ export class CodeStore {
     await mkdir(this.#workDir, { recursive: true, mode: 0o711 });
     const away = join(this.#workDir, randomUUID());
     // Nothing is awaited between the look and the move: whoever places it from here on fetches it anew.
-    if (this.#users.has(entry)) return;
+    if (this.#isUsed(entry)) return;
     try {
       renameSync(join(this.#cacheDir, entry), away);
     } catch {
@@ -293,6 +320,9 @@ export class CodeStore {
 function placed(source: string, readonly: boolean, ours: boolean): PlacedCode {
   return { codePath: CODE_TARGET, mount: { source, target: CODE_TARGET, readonly }, ours };
 }
+
+/** Between the key of an entry and the boot in which it was made. */
+const BOOT = '.';
 
 /** Gets a file that it may write an archive to, and answers where the archive is. */
 type Fetch = (file: string) => Promise<string>;
