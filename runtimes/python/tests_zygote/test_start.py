@@ -24,6 +24,9 @@ class Answers(Starting):
         os_user = pwd.getpwuid(os.geteuid()).pw_name
         value = {'big': 12345678901234567890, 'text': 'a"\\\u2028\ud83d\ude00\udc80\n', 'list': [True, None, -1.5e3]}
         answer = self.ask(user=os_user, init=value, env={'A': 'b', 'PATH': '/other'})
+        stages = answer.pop('stages')
+        self.assertEqual(list(stages), ['orders', 'mounts', 'limits', 'rights'])
+        self.assertTrue(all(taken >= 0 for taken in stages.values()), stages)
         self.assertEqual(answer, {'ok': True, 'data': {'pid': 42}, 'uid': os.geteuid(), 'warnings': []})
         self.assertEqual([json.loads(self.control.recv(4096).decode()) for _ in range(2)], [{'ready': 42}, {'taken': ID}])
         self.assertEqual(self.control.recv(1), b'')
