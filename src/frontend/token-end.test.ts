@@ -105,7 +105,7 @@ describe('what stays open as long as its caller likes ends when its token does',
     const caller = await Caller.open(`${url}&token=${token}`);
     expect(await ends(it.url, caller.closed)).toEqual({
       early: false,
-      end: { code: 4001, reason: 'the token has expired' },
+      end: { code: 4401, reason: 'the token has expired' },
     });
   });
 
@@ -200,7 +200,7 @@ describe('where another replica answers', () => {
     const caller = await Caller.open(url, { headers: { 'X-Auth': token } });
     expect(await ends(world.urls.forwarded, caller.closed)).toEqual({
       early: false,
-      end: { code: 4001, reason: 'the token has expired' },
+      end: { code: 4401, reason: 'the token has expired' },
     });
   });
 

@@ -22,7 +22,7 @@ export const CLOSE = {
   /** Nothing moved for too long. */
   idle: 4000,
   /** The token that let it in holds no longer. */
-  expired: 4001,
+  expired: 4401,
 } as const;
 
 /** By the requests that became them. */
