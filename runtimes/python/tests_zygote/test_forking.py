@@ -525,6 +525,13 @@ class Zygotes(Forked):
         answer = frames.read_message(later)
         self.assertEqual((answer['ok'], answer['data']['pid']), (True, kept[0]))
         os.kill(kept[0], signal.SIGKILL)
+        zygote.kill()
+        zygote.wait()
+        self.wait_for_all(zygote)
+        # Nobody else removes the groups of these instances.
+        again = self.start_zygote(spares=0)
+        self.wait_for_all(again)
+        self.assertEqual(self.groups_of(zygote), [])
 
     def test_a_start_that_does_not_come_leaves_nothing(self):
         zygote = self.start_zygote(idleExitMs=60000)
