@@ -69,7 +69,8 @@ class Forked(unittest.TestCase):
         self.base = os.path.realpath(tempfile.mkdtemp(prefix='rookery-forking-'))
         self.addCleanup(shutil.rmtree, self.base)
         self.count = 0
-        self.names = []
+        # As of a zygote: what a killed test leaves, the next zygote removes. Children that fork for this test use it too.
+        self.prefix = 'rktest-%d-' % os.getpid()
         # Orphans, where the first process is the child of one that makes it.
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         self.addCleanup(syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 0)
@@ -116,10 +117,8 @@ class Forked(unittest.TestCase):
         return forks
 
     def next_name(self):
-        # As of a zygote: what a killed test leaves, the next zygote removes.
         self.count += 1
-        self.names.append('rktest-%d-%d' % (os.getpid(), self.count))
-        return self.names[-1]
+        return '%s%d' % (self.prefix, self.count)
 
     def fork(self, forks, life=wait_for_the_end, asked=forking.HOST):
         """`life`: of the user's process."""
@@ -218,7 +217,8 @@ class Forked(unittest.TestCase):
         finally:
             for pid in process.descendants(os.getpid()):
                 process.kill(pid)
-        paths = [path for name in self.names for path in cgroups.paths_of(self.plan.layers.places, name).values()]
+        parents = [place.parent for place in self.plan.layers.places.values() if os.path.isdir(place.parent)]
+        paths = [os.path.join(parent, name) for parent in set(parents) for name in os.listdir(parent) if name.startswith(self.prefix)]
         self.wait_for(lambda: cgroups.remove(paths), 'groups are left')
         self.assertEqual(os.listdir(self.plan.workers), [])
         with open('/proc/self/mountinfo') as mounts:
