@@ -56,38 +56,19 @@ function positive(range: { readonly default: number; readonly max: number }): Pa
   };
 }
 
-/** A page, the first when the parameter is absent or empty. */
-function page(schema: Schema): Parameter<Page> {
+/** A page, the first when the parameter is absent or empty; with `least` 0 also when it is 0. */
+function page(schema: Schema, least: 0 | 1 = 1): Parameter<Page> {
+  const expected = least === 0 ? 'a whole number from 0' : 'a positive integer';
   return {
-    schema: { type: 'integer', minimum: 1, default: 1, ...schema },
+    schema: { type: 'integer', minimum: least, default: 1, ...schema },
     read: (query, name) => {
       const sent = queryText(query, name);
-      if (sent === '') return { index: 1, text: '1' };
-      const text = pageText(sent);
-      if (text === '') throw wrongRequest([`${name} must be a positive integer, got ${quote(sent)}`]);
+      if (sent === '' || (least === 0 && /^0+$/.test(sent))) return { index: 1, text: '1' };
+      const text = /^\d+$/.test(sent) ? sent.replace(/^0+/, '') : '';
+      if (text === '') throw wrongRequest([`${name} must be ${expected}, got ${quote(sent)}`]);
       return { index: Math.min(Number(text), MAX_PAGE), text };
     },
   };
-}
-
-/** A page of which 0 is the first too. */
-function pageOrZero(schema: Schema): Parameter<Page> {
-  const fromOne = page(schema);
-  return {
-    schema: { ...fromOne.schema, minimum: 0 },
-    read: (query, name) => {
-      const sent = queryText(query, name);
-      if (/^0+$/.test(sent)) return { index: 1, text: '1' };
-      if (sent !== '' && pageText(sent) === '')
-        throw wrongRequest([`${name} must be a whole number from 0, got ${quote(sent)}`]);
-      return fromOne.read(query, name);
-    },
-  };
-}
-
-/** A number from 1 without zeros before it; `''` for anything else. */
-function pageText(sent: string): string {
-  return /^\d+$/.test(sent) ? sent.replace(/^0+/, '') : '';
 }
 
 /** The parameter may also be called `version`; both together have to agree. */
@@ -114,7 +95,7 @@ export const POOLS_QUERY = {
   id: text({ description: 'Exact.' }),
   group: text({ description: 'Exact.' }),
   limit: positive(LIMITS.poolList),
-  offset: pageOrZero({ description: 'The page, from 1; 0 means 1.' }),
+  offset: page({ description: 'The page, from 1; 0 means 1.' }, 0),
 };
 
 export const POOLS_DELETE_QUERY = { id: text(), group: text() };

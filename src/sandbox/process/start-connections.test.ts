@@ -32,31 +32,34 @@ class Sockets implements AsyncDisposable {
   }
 }
 
-test('the connection of the next usual start is opened once, and taken once', async () => {
-  await using sockets = new Sockets();
+/** Asked for one connection so often; the zygote has it. */
+async function reserved(sockets: Sockets, times = 1) {
   const zygote = await sockets.open();
   const starts = new StartConnections();
-  for (let asked = 0; asked < 3; asked += 1) starts.reserve(zygote);
+  for (let asked = 0; asked < times; asked += 1) starts.reserve(zygote);
   await vi.waitFor(() => expect(sockets.connected.later).toHaveLength(1));
+  return { zygote, starts };
+}
+
+test('the connection of the next usual start is opened once, and taken once', async () => {
+  await using sockets = new Sockets();
+  const { zygote, starts } = await reserved(sockets, 3);
   // This side hears of it a turn later.
   for (let turns = 0; turns < 4; turns += 1) await turn();
-  const reserved = await starts.take(zygote, 'usual');
-  reserved?.send({ first: true });
+  const first = await starts.take(zygote, 'usual');
+  first?.send({ first: true });
   const [peer] = sockets.connected.later;
   await vi.waitFor(() => expect(peer?.bytesRead).toBeGreaterThan(0));
   expect(sockets.connected.usual).toHaveLength(0);
   const other = await starts.take(zygote, 'usual');
   await vi.waitFor(() => expect(sockets.connected.usual).toHaveLength(1));
-  for (const connection of [reserved, other]) connection?.close();
+  for (const connection of [first, other]) connection?.close();
   starts.close();
 });
 
 test('one that has ended is not taken', async () => {
   await using sockets = new Sockets();
-  const zygote = await sockets.open();
-  const starts = new StartConnections();
-  starts.reserve(zygote);
-  await vi.waitFor(() => expect(sockets.connected.later).toHaveLength(1));
+  const { zygote, starts } = await reserved(sockets);
   sockets.connected.later[0]?.destroy();
   await vi.waitFor(async () => {
     (await starts.take(zygote, 'usual'))?.close();
@@ -67,10 +70,7 @@ test('one that has ended is not taken', async () => {
 
 test('what is reserved ends with the driver, and nothing is reserved afterwards', async () => {
   await using sockets = new Sockets();
-  const zygote = await sockets.open();
-  const starts = new StartConnections();
-  starts.reserve(zygote);
-  await vi.waitFor(() => expect(sockets.connected.later).toHaveLength(1));
+  const { zygote, starts } = await reserved(sockets);
   starts.close();
   starts.reserve(zygote);
   await vi.waitFor(() => expect(sockets.connected.later[0]?.destroyed).toBe(true));
