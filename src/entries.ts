@@ -14,6 +14,7 @@ import type { EventRoutesOptions } from './frontend/events/events.ts';
 import type { HistoryRoutesOptions } from './frontend/metrics/history.ts';
 import type { TokenVerifier } from './http/credentials.ts';
 import type { Instances } from './instances/instances.ts';
+import type { CpuLatency } from './lib/cpu-latency.ts';
 import { findPath } from './lib/opened-path.ts';
 import { addMetaRoutes, createMeta } from './meta/app.ts';
 import { metaErrors } from './meta/errors.ts';
@@ -42,6 +43,7 @@ export interface EntriesParts
   readonly drivers: Drivers;
   readonly environment: Environment;
   readonly dataDir: DataDir;
+  readonly cpuLatency: CpuLatency | null;
   /** Null: there are no other replicas. */
   readonly cluster: ClusterNode | null;
   readonly replica: Cluster;
@@ -65,7 +67,7 @@ export async function createEntries(
   parts: EntriesParts,
 ): Promise<{ readonly frontend: FastifyInstance | null; readonly meta: FastifyInstance | null }> {
   const { agents, asyncCalls, codeStore, dependencies, functions, jobs, packages, observed } = parts;
-  const { instances, registry, secrets, executors, mountPolicy, drivers, environment, dataDir } = parts;
+  const { instances, registry, secrets, executors, mountPolicy, drivers, environment, dataDir, cpuLatency } = parts;
   const { cluster, replica, storage, database, metrics, tracer, verifier, started, ready, logger } = parts;
   const shared = {
     version: VERSION,
@@ -112,6 +114,7 @@ export async function createEntries(
           executors,
           mountPolicy,
           findPath,
+          cpuLatency,
           jobs,
           packages,
           code: { packages, prove: (...args) => codeStore.take(...args) },

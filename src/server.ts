@@ -15,6 +15,7 @@ import { createInstallation } from './installation.ts';
 import { Instances } from './instances/instances.ts';
 import { Ledger } from './instances/ledger.ts';
 import type { JobsLeft } from './jobs/node-jobs.ts';
+import { CpuLatency } from './lib/cpu-latency.ts';
 import { endsWithin } from './lib/deadline.ts';
 import { findPath } from './lib/opened-path.ts';
 import { createPathExists } from './lib/path-exists.ts';
@@ -184,6 +185,7 @@ async function assemble(config: Config, logger: Logger, { dataDir, nodeId, store
     openCallBytes: openCallBytes(config),
   });
   const driverOf = (name: SandboxType) => drivers.get(name);
+  const cpuLatency = config.lowCpuLatency ? CpuLatency.open() : null;
   const instances = new Instances(database, {
     ...(cluster === null ? { rowsFollow: ['process'] as const } : { isLost: (id: string) => cluster.isLost(id) }),
     drivers: driverOf,
@@ -194,6 +196,7 @@ async function assemble(config: Config, logger: Logger, { dataDir, nodeId, store
     }),
     log: logger,
     metrics: metrics.instances,
+    cpuLatency,
     changed: observed.instance,
     createTimeoutMs: config.createTimeoutMs,
     orphanGraceMs: config.orphanGraceMs,
@@ -224,7 +227,7 @@ async function assemble(config: Config, logger: Logger, { dataDir, nodeId, store
     tellStarted = resolve;
   });
   const { frontend, meta } = await createEntries(config, {
-    ...{ ...owners, instances, registry, secrets, executors, mountPolicy, drivers, environment, dataDir },
+    ...{ ...owners, instances, registry, secrets, executors, mountPolicy, drivers, environment, dataDir, cpuLatency },
     ...{ cluster, replica, storage: stores.kind, database, metrics, tracer, verifier, started, logger },
     observed: { log: observed.log, history: replicas.history, onSample: listener => history.onSample(listener) },
     ready: () => {
@@ -301,6 +304,7 @@ async function assemble(config: Config, logger: Logger, { dataDir, nodeId, store
       await steps.take(() => instances.close('the server is stopping'));
       await steps.take(() => pools?.close());
       await steps.take(() => drivers.close());
+      await steps.take(() => cpuLatency?.close());
       await steps.take(() => removals.close());
       await steps.take(() => history.close());
       await steps.take(() => replicas.close());

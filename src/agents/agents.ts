@@ -34,6 +34,7 @@ import {
   findAgentByName,
   forgetIdempotencyKey,
   isAgentTaken,
+  listAgentNames,
   listAgentsOfNode,
 } from '../storage/agents.ts';
 import type { Database } from '../storage/database.ts';
@@ -152,6 +153,7 @@ export class Agents implements AgentInstances {
   /** Before anything is adopted or removed: the code that sandboxes of an earlier server have stays. */
   async start(): Promise<void> {
     const { database, nodeId } = this.#options;
+    this.#instances.names?.complete(await listAgentNames(database));
     const agents = await listAgentsOfNode(database, nodeId);
     await this.#options.previousLogs?.sweep(new Set(agents.map(({ id }) => id)));
     for (const stored of agents) {
@@ -216,7 +218,9 @@ export class Agents implements AgentInstances {
 
   async delete(tenant: string, id: string, graceMs: number | null, stages?: Stages): Promise<void> {
     const runs = this.#instances.isBeingRecorded(id);
-    const found = await this.#records.known(tenant, id);
+    const live = this.#live.get(id);
+    const found = (live && this.#instances.recordOf(live)) ?? (await this.#records.find(id));
+    if (found?.tenant !== tenant) throw instanceNotFound(id);
     const record: InstanceRecord = runs && found.status === 'CREATING' ? { ...found, status: 'RUNNING' } : found;
     const before = this.#operations.of(id);
     if (before?.kind === 'delete' || !isAllowed(record.status, 'end')) throw instanceNotFound(id);
@@ -307,7 +311,6 @@ export class Agents implements AgentInstances {
       spec: JSON.stringify(spec),
     });
     const identity = { namespace: spec.namespace, name: spec.name, idempotency };
-    const { database } = this.#options;
     const { rowsFollow } = this.#instances;
     // Where nobody else writes rows, the claim decides who gets the name, and else the insert does.
     const release = rowsFollow && (await this.#claims.claim(spec, idempotency?.key));
@@ -319,9 +322,7 @@ export class Agents implements AgentInstances {
         const refers = secrets.length > 0 || splitMounts(spec.mounts).packages.length > 0;
         // A removal of a secret or a code package finds who refers to it by the rows.
         const follows = !refers && rowsFollow?.includes(spec.sandboxType) === true;
-        isTaken = follows
-          ? await isAgentTaken(database, spec.tenant, identity)
-          : !(await this.#intend(intent, identity));
+        isTaken = follows ? await this.#isTaken(spec, identity) : !(await this.#intend(intent, identity));
         stages?.over('row');
         if (isTaken) return undefined;
         if (follows) return await this.#bringUpFirst(intent, start, signal, { identity, over: release });
@@ -333,6 +334,11 @@ export class Agents implements AgentInstances {
       release?.();
       if (isTaken) this.#code.release(ref);
     }
+  }
+
+  async #isTaken(spec: InstanceSpec, identity: AgentIdentity): Promise<boolean> {
+    if (identity.idempotency === undefined && this.#instances.names?.isFree(spec)) return false;
+    return await isAgentTaken(this.#options.database, spec.tenant, identity);
   }
 
   /** False: its name or its idempotency key is taken. Nothing stays of a row whose write was not confirmed. */

@@ -1,5 +1,6 @@
 import type { OwnerKind, SandboxType } from '../core/instance.ts';
 import type { Lease } from '../core/lease.ts';
+import type { CpuLatency } from '../lib/cpu-latency.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { InstancePatch, InstanceRef, StoredInstance } from '../storage/instances.ts';
 import type { CallLimiter } from './call-limiter.ts';
@@ -86,6 +87,8 @@ export interface InstancesOptions {
   readonly insertUnder?: (lease: Lease, instance: StoredInstance) => Promise<unknown>;
   readonly log: InstanceLog;
   readonly metrics?: InstanceMetrics;
+  /** Absent, null: processors sleep as they like. */
+  readonly cpuLatency?: Pick<CpuLatency, 'lower'> | null;
   /** Hears of every change of an agent or an instance of a function, once it is written. It does not throw. Absent: nobody does. */
   readonly changed?: TellChange;
   readonly now?: () => number;

@@ -15,6 +15,7 @@ import { Adoptions } from './adoptions.ts';
 import { InstanceChanges } from './changes.ts';
 import { Command, neverBegan } from './command.ts';
 import { type InstanceOwner, type InstancesOptions, OWNER_RULES } from './contract.ts';
+import { HeldNames } from './held-names.ts';
 import { LateRow, type Placed } from './late-row.ts';
 import { launch } from './launch.ts';
 import { LiveInstance } from './live-instance.ts';
@@ -80,6 +81,8 @@ export interface Launched {
  */
 export class Instances {
   readonly rows: InstanceRows;
+  /** Null where others write rows too. */
+  readonly names: HeldNames | null;
   readonly #options: InstancesOptions;
   readonly #now: () => number;
   readonly #owners = new Map<OwnerKind, InstanceOwner>();
@@ -97,6 +100,7 @@ export class Instances {
   readonly #reconciler: Reconciler;
   readonly #records = new Records();
   readonly #following = new Set<LateRow>();
+  readonly #rowsOfLive = new WeakMap<LiveInstance, Omit<StoredInstance, 'handle'>>();
   /** Instances that have ended, which is being written: never rejects. */
   readonly #endings = new Map<string, Promise<boolean>>();
   readonly #closing = sharedController();
@@ -107,8 +111,10 @@ export class Instances {
   constructor(database: Database, options: InstancesOptions) {
     this.#options = options;
     this.#now = options.now ?? Date.now;
-    const { changed } = options;
-    this.rows = new InstanceRows(database, options.nodeId, changed === undefined ? null : new InstanceChanges(changed));
+    const { changed, nodeId, rowsFollow } = options;
+    this.names = rowsFollow === undefined ? null : new HeldNames();
+    const changes = changed === undefined ? null : new InstanceChanges(changed);
+    this.rows = new InstanceRows(database, nodeId, changes, this.names);
     this.#removals = new Removals(options.log);
     this.#adoptions = new Adoptions({
       ...options,
@@ -222,6 +228,12 @@ export class Instances {
     return this.#live[kind];
   }
 
+  /** What is on record of one that takes calls, without asking storage. */
+  recordOf(live: LiveInstance): InstanceRecord | undefined {
+    const row = this.#rowsOfLive.get(live);
+    return row && { ...row, status: 'RUNNING', handle: live.handle };
+  }
+
   /** As in the options. */
   get rowsFollow(): InstancesOptions['rowsFollow'] {
     return this.#options.rowsFollow;
@@ -318,9 +330,10 @@ export class Instances {
    * sandbox is left then, and the row is gone, or FAILED when it had a sandbox before.
    */
   async launch(record: StoredInstance, start: Start, signal: AbortSignal): Promise<Launched> {
-    const { createTimeoutMs, metrics } = this.#options;
+    const { createTimeoutMs, metrics, cpuLatency } = this.#options;
     const { driver, sandbox, init, accept, stages, intent, row: following } = start;
     const startedMs = performance.now();
+    cpuLatency?.lower();
     const budgetMs = driver.startBudgetMs?.(sandbox, createTimeoutMs) ?? createTimeoutMs;
     const late = () => deadlineExceeded(`the instance did not start within ${budgetMs / 1000} s`);
     let outcome: 'created' | 'failed' = 'failed';
@@ -651,6 +664,7 @@ export class Instances {
   #add(live: LiveInstance, record: Omit<StoredInstance, 'handle'>): void {
     const map = this.#live[live.owner.kind];
     map.set(live.id, live);
+    this.#rowsOfLive.set(live, record);
     void live.ended.then(async ({ reason, exitCode }) => {
       if (map.get(live.id) === live) map.delete(live.id);
       await this.#ended({ ...record, handle: live.handle }, reason, exitCode);

@@ -13,6 +13,7 @@ import {
   updateInstance,
 } from '../storage/instances.ts';
 import type { InstanceChanges } from './changes.ts';
+import type { HeldNames } from './held-names.ts';
 import { type FinalEvent, type LastingEvent, transitionOf } from './state.ts';
 
 /** An instance as storage has it, and how to reach its sandbox (null before there is one). */
@@ -26,18 +27,30 @@ export class InstanceRows {
   readonly #database: Database;
   readonly #nodeId: string;
   readonly #changes: InstanceChanges | null;
+  readonly #names: HeldNames | null;
 
-  /** `nodeId`: the node whose instances are changed here. `changes` hears of everything that was written; null: nobody does. */
-  constructor(database: Database, nodeId: string, changes: InstanceChanges | null = null) {
+  /**
+   * `nodeId`: the node whose instances are changed here. `changes` hears of everything that was written; null: nobody does. `names`: null where others
+   * write rows too.
+   */
+  constructor(
+    database: Database,
+    nodeId: string,
+    changes: InstanceChanges | null = null,
+    names: HeldNames | null = null,
+  ) {
     this.#database = database;
     this.#nodeId = nodeId;
     this.#changes = changes;
+    this.#names = names;
   }
 
   /** False when its id, its name or its idempotency key is taken. */
   async insert(instance: StoredInstance, agent?: AgentIdentity): Promise<boolean> {
+    if (agent !== undefined) this.#names?.hold(instance.id, { ...agent, tenant: instance.tenant });
     const isWritten = await insertInstance(this.#database, instance, agent);
     if (isWritten) this.inserted(instance, agent);
+    else this.#names?.refuse(instance.id);
     return isWritten;
   }
 
@@ -74,7 +87,10 @@ export class InstanceRows {
   /** Lets an event happen after which there is no instance; `reason` is for those who hear of it. False: it may not happen (any more). */
   async end(ref: InstanceRef, event: FinalEvent, reason = ''): Promise<boolean> {
     const isWritten = await deleteInstance(this.#database, this.#own(ref), transitionOf(event).from);
-    if (isWritten) this.#changes?.happened(ref.id, event, reason);
+    if (isWritten) {
+      this.#names?.release(ref.id);
+      this.#changes?.happened(ref.id, event, reason);
+    }
     return isWritten;
   }
 

@@ -99,6 +99,13 @@ export async function listAgents(database: Database, filter: AgentFilter): Promi
   return rows.map(toStored);
 }
 
+/** The names of all agents, whichever node looks after them. */
+export async function listAgentNames(
+  database: Database,
+): Promise<{ id: string; tenant: string; namespace: string; name: string }[]> {
+  return await agentsIn(database).clearSelect().select(['id', 'tenant', 'namespace', 'name']).execute();
+}
+
 export async function listAgentsOfNode(database: Database, nodeId: string): Promise<StoredInstance[]> {
   return (await agentsIn(database).where('node_id', '=', nodeId).execute()).map(toStored);
 }

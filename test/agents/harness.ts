@@ -57,6 +57,7 @@ export class Harness {
     const { plugins = [], ...rest } = options;
     const database = plugins.reduce((opened, plugin) => opened.withPlugin(plugin), await openDatabase(':memory:'));
     const harness = new Harness(database, rest);
+    await harness.agents.start();
     await harness.instances.start();
     return harness;
   }
@@ -114,7 +115,9 @@ export class Harness {
   /** The server ends without touching its instances, and another one starts. */
   async restartServer(options: Options = {}): Promise<void> {
     await this.closeServer();
-    await this.newServer(options).start();
+    this.newServer(options);
+    await this.agents.start();
+    await this.instances.start();
   }
 
   /** Creates an agent and returns its id. */

@@ -108,6 +108,30 @@ describe('the row of a create', () => {
     expect(harness.driver.starts).toHaveLength(1);
   });
 
+  test('is looked for by its name only where an agent has it, or may have it', async () => {
+    const asked: string[] = [];
+    const plugin: KyselyPlugin = {
+      transformQuery: ({ node }) => {
+        if (node.kind === 'SelectQueryNode' && JSON.stringify(node.where).includes('namespace')) asked.push('name');
+        return node;
+      },
+      transformResult: async ({ result }) => result,
+    };
+    await using harness = await Harness.open({ plugins: [plugin] });
+    const id = await harness.create('a');
+    expect(asked).toEqual([]);
+    await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists', body: { instance_id: id } });
+    expect(asked).not.toEqual([]);
+    await harness.restartServer();
+    await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists', body: { instance_id: id } });
+    await harness.agents.delete(TENANT, id, 0);
+    asked.length = 0;
+    await harness.create('a');
+    await harness.create('b');
+    expect(asked).toEqual([]);
+    expect(harness.driver.starts).toHaveLength(3);
+  });
+
   test('never comes when the server is gone: the next one removes the sandbox before it serves, and nothing else without a row', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin], orphanGraceMs: 3_600_000 });

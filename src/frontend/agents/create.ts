@@ -22,6 +22,7 @@ import type { CodePackages } from '../../functions/code/code-packages.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
 import { type RequestWithBody, readRequest } from '../../http/request.ts';
+import type { CpuLatency } from '../../lib/cpu-latency.ts';
 import { Stages } from '../../lib/stages.ts';
 import type { Span, Tracer } from '../../telemetry/tracer.ts';
 import { refuseExchange, stepFailed } from '../errors.ts';
@@ -38,6 +39,8 @@ export interface CreateRouteOptions {
   readonly mountPolicy: HostPathPolicy;
   readonly findPath: FindPath;
   readonly tracer: Tracer;
+  /** Absent, null: processors sleep as they like. */
+  readonly cpuLatency?: Pick<CpuLatency, 'lower'> | null;
   /** Uploaded code. Absent: there is none. */
   readonly packages?: Pick<CodePackages, 'use'>;
 }
@@ -50,6 +53,7 @@ export function addCreateRoute(app: FastifyInstance, options: CreateRouteOptions
     bodyLimit: LIMITS.requestBodyBytes,
     config: { access: 'write', livesWith: LIVES_WITH_WORKER, docs: AGENT_DOCS.create },
     handle: exchange => {
+      options.cpuLatency?.lower();
       create(exchange, options).catch((error: unknown) => exchange.fault(error));
     },
     refuse: refuseExchange,

@@ -4,6 +4,7 @@ import { LIMITS } from '../../core/limits.ts';
 import { readParameters, type Sent } from '../../core/parameter.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { addHotRoute } from '../../http/hot-route.ts';
+import type { CpuLatency } from '../../lib/cpu-latency.ts';
 import { Stages } from '../../lib/stages.ts';
 import { refuseExchange, stepFailed } from '../errors.ts';
 import { LIVES_WITH_AGENT } from '../lives-with.ts';
@@ -14,10 +15,11 @@ const DELETED = JSON.stringify({ code: 200, status: 'deleted' });
 
 export interface DeleteRouteOptions {
   readonly instances: Pick<AgentInstances, 'delete'>;
+  readonly cpuLatency?: Pick<CpuLatency, 'lower'> | null;
 }
 
 /** `DELETE /api/agent/{instanceId}`, the short way as a create. */
-export function addDeleteRoute(app: FastifyInstance, { instances }: DeleteRouteOptions): void {
+export function addDeleteRoute(app: FastifyInstance, { instances, cpuLatency }: DeleteRouteOptions): void {
   addHotRoute(app, {
     method: 'DELETE',
     url: '/api/agent/:instanceId',
@@ -25,6 +27,7 @@ export function addDeleteRoute(app: FastifyInstance, { instances }: DeleteRouteO
     bodyLimit: LIMITS.requestBodyBytes,
     config: { access: 'write', livesWith: LIVES_WITH_AGENT, docs: AGENT_DOCS.delete },
     handle: (exchange, instanceId, query) => {
+      cpuLatency?.lower();
       deleteAgent(exchange, instanceId, query, instances).catch((error: unknown) => exchange.fault(error));
     },
     refuse: refuseExchange,
