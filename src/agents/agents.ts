@@ -146,7 +146,10 @@ export class Agents implements AgentInstances {
       ended: sandbox => this.#give(sandbox),
       exiting: (record, reason, exitCode) => this.#restarts.planned(record, reason, exitCode),
       exited: sandbox => void this.#restarts.ended(sandbox),
-      looked: () => this.#restarts.resume(),
+      looked: async () => {
+        await this.#instances.names?.settle(async id => (await this.#records.find(id)) !== null);
+        await this.#restarts.resume();
+      },
     });
   }
 

@@ -48,7 +48,13 @@ export class InstanceRows {
   /** False when its id, its name or its idempotency key is taken. */
   async insert(instance: StoredInstance, agent?: AgentIdentity): Promise<boolean> {
     if (agent !== undefined) this.#names?.hold(instance.id, { ...agent, tenant: instance.tenant });
-    const isWritten = await insertInstance(this.#database, instance, agent);
+    let isWritten: boolean;
+    try {
+      isWritten = await insertInstance(this.#database, instance, agent);
+    } catch (error) {
+      this.#names?.doubt(instance.id);
+      throw error;
+    }
     if (isWritten) this.inserted(instance, agent);
     else this.#names?.refuse(instance.id);
     return isWritten;
