@@ -15,6 +15,8 @@ import {
 } from '../sandbox/driver.ts';
 import { lastLines } from './last-lines.ts';
 
+type Loaded = Extract<InitOutcome, { readonly ok: true }>;
+
 /** How long a driver may take to clean up a start that was aborted; later its sandbox is discarded when it comes. */
 const ABORTED_START_MS = 5_000;
 /** How long the exit of a sandbox whose connection ended is waited for. */
@@ -52,14 +54,14 @@ export async function launch(
 ): Promise<Launched> {
   const started = await startSandbox(driver, { ...spec, init }, signal, discard);
   stages?.overWith('start', started.stages ?? {});
+  const startedMs = performance.now();
   placed?.(started);
   let channel: Channel | undefined;
   try {
     channel = await connect(driver, started, spec.secret, init, signal);
     const loadingMs = performance.now();
     const outcome = await channel.initialized(signal);
-    // It may have loaded while it was being connected to.
-    stages?.overWith('connect', { load: outcome.ok ? loadMsOf(outcome) : 0 });
+    stages?.overWith('connect', outcome.ok ? partsOf(outcome, startedMs) : {});
     if (!outcome.ok) {
       const loadFailure = await explainLoad(driver, started.handle, spec, outcome.error);
       return { started, channel, loadFailure, loadMs: performance.now() - loadingMs };
@@ -73,7 +75,13 @@ export async function launch(
   }
 }
 
-function loadMsOf({ timing }: Extract<InitOutcome, { readonly ok: true }>): number {
+/** What happened while it was being connected to. `runtime`: until it began to load the code, which it may have done before the start was over. */
+function partsOf(outcome: Loaded, startedMs: number): Record<string, number> {
+  const load = loadMsOf(outcome);
+  return outcome.beganMs === undefined ? { load } : { runtime: outcome.beganMs - startedMs, load };
+}
+
+function loadMsOf({ timing }: Loaded): number {
   return (timing.loadMicros + timing.initMicros) / 1000;
 }
 

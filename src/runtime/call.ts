@@ -85,5 +85,6 @@ export function notJson(runMicros: number): CallOutcome {
 }
 
 export type InitOutcome =
-  | { readonly ok: true; readonly timing: InitOk }
+  /** `beganMs`: when the loading began, as `performance.now` has it; absent where that is not known. */
+  | { readonly ok: true; readonly timing: InitOk; readonly beganMs?: number }
   | { readonly ok: false; readonly error: CallError };

@@ -19,7 +19,7 @@ import {
 import { encodeFrame, type Frame } from './frames.ts';
 import { OpenCall } from './open-call.ts';
 import { OpenCalls } from './open-calls.ts';
-import { type Cancel, FRAME, type HelloOk, type Init, type Pong, type Stopped } from './protocol.ts';
+import { type Cancel, FRAME, type HelloOk, type Init, type InitOk, type Pong, type Stopped } from './protocol.ts';
 
 /** The connection ended with the call unanswered: whoever owns the instance says why. */
 export class ChannelClosed extends Error {
@@ -354,12 +354,18 @@ export class Channel {
 
   #onInitFrame(type: number, payload: Buffer): void {
     const outcome: InitOutcome =
-      type === FRAME.INIT_OK ? { ok: true, timing: decodeInitOk(payload) } : { ok: false, error: decodeError(payload) };
+      type === FRAME.INIT_OK ? this.#loaded(decodeInitOk(payload)) : { ok: false, error: decodeError(payload) };
     this.#inits -= 1;
     this.#onInit(outcome);
     if (this.hello.stopsOverData) this.#control.openLater();
     // Behind what waits for the outcome.
     else setImmediate(() => this.#control.open());
+  }
+
+  #loaded(timing: InitOk): InitOutcome {
+    const { beganMicros } = timing;
+    if (beganMicros === undefined || !this.#isHere) return { ok: true, timing };
+    return { ok: true, timing, beganMs: beganMicros / 1000 - MONOTONIC_MS };
   }
 
   #admitControl(type: number, callId: number, payloadBytes: number): boolean {

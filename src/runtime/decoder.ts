@@ -75,10 +75,11 @@ export function decodeHelloOk(payload: Buffer): HelloOk {
 }
 
 export function decodeInitOk(payload: Buffer): InitOk {
-  const { loadMicros, initMicros } = readObject(payload, 'INIT_OK');
+  const { loadMicros, initMicros, beganMicros } = readObject(payload, 'INIT_OK');
   return {
     loadMicros: readNumber(loadMicros, 'INIT_OK: loadMicros'),
     initMicros: readNumber(initMicros, 'INIT_OK: initMicros'),
+    ...(isNothing(beganMicros) ? {} : { beganMicros: readNumber(beganMicros, 'INIT_OK: beganMicros') }),
   };
 }
 

@@ -240,6 +240,10 @@ describe('before the code is loaded', () => {
 
   test.each([
     ['INIT_OK with times that are texts', json(FRAME.INIT_OK, 0, { loadMicros: '1', initMicros: 1 })],
+    [
+      'INIT_OK with a beginning before all time',
+      json(FRAME.INIT_OK, 0, { loadMicros: 1, initMicros: 1, beganMicros: -1 }),
+    ],
     ['INIT_OK that is null', json(FRAME.INIT_OK, 0, null)],
     ['ERROR whose code has a newline', json(FRAME.ERROR, 0, { code: '4001\n', message: 'x' })],
     ['ERROR whose code is missing', json(FRAME.ERROR, 0, { message: 'x' })],

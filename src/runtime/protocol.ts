@@ -83,6 +83,8 @@ export interface InitOk {
   loadMicros: number;
   /** The initializer. */
   initMicros: number;
+  /** When the loading began, by the monotonic clock of the runtime's machine. Absent: it does not say. */
+  beganMicros?: number;
 }
 
 export interface CallHeader {

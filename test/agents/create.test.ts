@@ -36,6 +36,14 @@ test('a create tells where its time went, stage by stage; a stage that failed te
   expect(namesIn(failed)).toEqual(['checks', 'row']);
 });
 
+test('a runtime that tells when it began to load has a stage for the time until then', async () => {
+  await using harness = await Harness.open();
+  harness.driver.tellsBegin = true;
+  const stages = new Stages();
+  await harness.agents.create({ spec: specOf('a'), stages });
+  expect(namesIn(stages)).toEqual(['checks', 'row', 'start', 'connect', 'runtime', 'load', 'record']);
+});
+
 test('parts of a start that its driver knows stand behind what is left of it', async () => {
   await using harness = await Harness.open();
   harness.driver.stages = { mounts: 0, limits: 0 };

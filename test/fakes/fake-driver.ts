@@ -60,6 +60,8 @@ interface FakeSandbox {
 export class FakeDriver implements SandboxDriver {
   readonly name = 'fake';
   readonly handlers = new Map<string, FakeHandler>();
+  /** Runtimes tell when they began to load. */
+  tellsBegin = false;
   readonly faults: FakeFaults = {
     startError: undefined,
     startGate: undefined,
@@ -159,7 +161,8 @@ export class FakeDriver implements SandboxDriver {
       events.emit('line', line);
     };
     const onExit = (code: number) => this.#end(sandbox, exitOf(code));
-    const runtime = new FakeRuntime({ path, secret: spec.secret, handlers: this.handlers, onExit, print });
+    const { handlers, tellsBegin } = this;
+    const runtime = new FakeRuntime({ path, secret: spec.secret, handlers, tellsBegin, onExit, print });
     const ending = new AbortController();
     setMaxListeners(0, ending.signal);
     const inside = { env: spec.env, ended: ending.signal, openExecs: 0 };

@@ -32,6 +32,8 @@ export interface FakeRuntimeOptions {
   readonly path: string;
   readonly secret: string;
   readonly handlers: ReadonlyMap<string, FakeHandler>;
+  /** Tells when it began to load. */
+  readonly tellsBegin?: boolean;
   readonly onExit: (code: number) => void;
   readonly print: (line: string) => void;
 }
@@ -200,7 +202,10 @@ export class FakeRuntime {
       this.#status = this.#failure ? 'failed' : 'ready';
     }
     if (this.#failure) this.#write(connection, FRAME.ERROR, 0, JSON.stringify(this.#failure));
-    else this.#write(connection, FRAME.INIT_OK, 0, JSON.stringify({ loadMicros: 1, initMicros: 1 }));
+    else {
+      const began = this.#options.tellsBegin ? { beganMicros: Number(process.hrtime.bigint() / 1000n) } : {};
+      this.#write(connection, FRAME.INIT_OK, 0, JSON.stringify({ loadMicros: 1, initMicros: 1, ...began }));
+    }
   }
 
   async #load(init: Init): Promise<CallError | undefined> {

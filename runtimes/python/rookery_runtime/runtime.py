@@ -286,7 +286,8 @@ class Runtime(object):
             executor = ThreadExecutor(self, concurrency)
         else:
             executor = self.executor
-        timing = {'loadMicros': int((loaded - started) * 1e6), 'initMicros': int((monotonic() - loaded) * 1e6)}
+        timing = {'loadMicros': int((loaded - started) * 1e6), 'initMicros': int((monotonic() - loaded) * 1e6),
+                  'beganMicros': int(started * 1e6)}
         self._settle(request, None, timing, executor)
 
     def _run_initializer(self, step, initializer, context):

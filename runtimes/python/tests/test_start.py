@@ -7,6 +7,7 @@ import signal
 import socket
 import tempfile
 import textwrap
+import time
 import unittest
 
 from client import SECRET, Connection, RuntimeProcess, init_message, wait_until
@@ -79,6 +80,14 @@ class Start(unittest.TestCase):
         control, _ = self.connect('control')
         control.send(protocol.PING, 0)
         self.assertEqual(control.receive().kind, protocol.PONG)
+
+    def test_it_tells_when_it_began_to_load(self):
+        before = time.monotonic()
+        self.start('def handler(event, context):\n    return event\n')
+        data, _ = self.connect('data', self.init())
+        timing = data.receive().json
+        self.assertTrue(before <= timing['beganMicros'] / 1e6 + 1e-6)
+        self.assertTrue(timing['beganMicros'] + timing['loadMicros'] <= time.monotonic() * 1e6)
 
     def test_both_connections_are_served_while_the_code_loads(self):
         self.start(BLOCKED)

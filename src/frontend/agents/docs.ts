@@ -27,7 +27,7 @@ const timing = (stages: string) => ({
   'Server-Timing': { type: 'string', description: `Where the time went, in milliseconds by stage: \`${stages}\`.` },
 });
 const createStages = timing(
-  'http;dur=0.412, checks;dur=…, row, start, orders, mounts, limits, rights (these four where the driver knows them), connect, load, record',
+  'http;dur=0.412, checks;dur=…, row, start, orders, mounts, limits, rights (these four where the driver knows them), connect, runtime (where the runtime knows it), load, record',
 );
 const deleteStages = timing('http;dur=0.087, row;dur=…, pre_stop, end, remove, record');
 const unknown = { 404: errorDocs('`instance not found: <id>`') };
