@@ -61,7 +61,7 @@ export async function launch(
     channel = await connect(driver, started, spec.secret, init, signal);
     const loadingMs = performance.now();
     const outcome = await channel.initialized(signal);
-    stages?.overWith('connect', outcome.ok ? partsOf(outcome, startedMs) : {});
+    stages?.overWith('connect', outcome.ok ? partsOf(outcome, startedMs) : { load: 0 });
     if (!outcome.ok) {
       const loadFailure = await explainLoad(driver, started.handle, spec, outcome.error);
       return { started, channel, loadFailure, loadMs: performance.now() - loadingMs };
