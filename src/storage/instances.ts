@@ -1,9 +1,9 @@
-import type { Generated, Kysely, Selectable } from 'kysely';
+import type { Generated, Selectable } from 'kysely';
 import type { InstanceStatus, OwnerKind, SandboxFacts, SandboxType } from '../core/instance.ts';
 import type { LeaseFence } from '../core/lease.ts';
-import type { Database, Tables, WriteTransaction } from './database.ts';
+import type { Database, WriteTransaction } from './database.ts';
 import { fence } from './leases.ts';
-import { prepare } from './prepared.ts';
+import { type Prepared, prepare, type Queries } from './prepared.ts';
 
 /**
  * Row of `instances`: everything that has a sandbox, whoever owns it. It is written before its sandbox starts, so a sandbox without a row
@@ -112,7 +112,41 @@ export interface InstancePatch {
   readonly restartAtMs?: number;
 }
 
-type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
+/** A row as it is inserted. */
+type NewRow = Omit<Selectable<InstanceTable>, 'restarts_in_row' | 'restart_at_ms'>;
+
+const insertPrepared = prepare((db, p: NewRow) =>
+  db
+    .insertInto('instances')
+    .values({
+      id: p.id,
+      owner_kind: p.owner_kind,
+      owner_key: p.owner_key,
+      tenant: p.tenant,
+      namespace: p.namespace,
+      name: p.name,
+      status: p.status,
+      status_reason: p.status_reason,
+      load_error: p.load_error,
+      epoch: p.epoch,
+      node_id: p.node_id,
+      sandbox_type: p.sandbox_type,
+      cpu_millis: p.cpu_millis,
+      memory_mb: p.memory_mb,
+      concurrency: p.concurrency,
+      max_call_ms: p.max_call_ms,
+      spec: p.spec,
+      sandbox: p.sandbox,
+      handle: p.handle,
+      secret: p.secret,
+      created_at_ms: p.created_at_ms,
+      started_at_ms: p.started_at_ms,
+      idempotency_key: p.idempotency_key,
+      request_hash: p.request_hash,
+    })
+    .onConflict(conflict => conflict.doNothing())
+    .returning('id'),
+);
 
 /** False, and nothing written, when its id, its name or its idempotency key is taken: the database decides races. */
 export async function insertInstance(
@@ -120,37 +154,33 @@ export async function insertInstance(
   instance: StoredInstance,
   agent: AgentIdentity = NAMELESS,
 ): Promise<boolean> {
-  const { numInsertedOrUpdatedRows } = await queries
-    .insertInto('instances')
-    .values({
-      id: instance.id,
-      owner_kind: instance.owner.kind,
-      owner_key: instance.owner.key,
-      tenant: instance.tenant,
-      namespace: agent.namespace,
-      name: agent.name,
-      status: instance.status,
-      status_reason: instance.statusReason,
-      load_error: instance.loadError,
-      epoch: instance.epoch,
-      node_id: instance.nodeId,
-      sandbox_type: instance.sandboxType,
-      cpu_millis: instance.cpuMillis,
-      memory_mb: instance.memoryMb,
-      concurrency: instance.concurrency,
-      max_call_ms: instance.maxCallMs,
-      spec: instance.spec,
-      sandbox: JSON.stringify(instance.sandbox),
-      handle: instance.handle,
-      secret: instance.secret,
-      created_at_ms: instance.createdAtMs,
-      started_at_ms: instance.startedAtMs,
-      idempotency_key: agent.idempotency?.key ?? null,
-      request_hash: agent.idempotency?.requestHash ?? null,
-    })
-    .onConflict(conflict => conflict.doNothing())
-    .executeTakeFirst();
-  return numInsertedOrUpdatedRows === 1n;
+  const inserted = await insertPrepared(queries, {
+    id: instance.id,
+    owner_kind: instance.owner.kind,
+    owner_key: instance.owner.key,
+    tenant: instance.tenant,
+    namespace: agent.namespace,
+    name: agent.name,
+    status: instance.status,
+    status_reason: instance.statusReason,
+    load_error: instance.loadError,
+    epoch: instance.epoch,
+    node_id: instance.nodeId,
+    sandbox_type: instance.sandboxType,
+    cpu_millis: instance.cpuMillis,
+    memory_mb: instance.memoryMb,
+    concurrency: instance.concurrency,
+    max_call_ms: instance.maxCallMs,
+    spec: instance.spec,
+    sandbox: JSON.stringify(instance.sandbox),
+    handle: instance.handle,
+    secret: instance.secret,
+    created_at_ms: instance.createdAtMs,
+    started_at_ms: instance.startedAtMs,
+    idempotency_key: agent.idempotency?.key ?? null,
+    request_hash: agent.idempotency?.requestHash ?? null,
+  });
+  return inserted.length === 1;
 }
 
 /** The same for an owner that acts under a lease. Fails with `Fenced` when the lease is not held any more. */
@@ -184,6 +214,45 @@ export async function listInstancesOfNode(database: Database, nodeId: string): P
   return rows.map(toStored);
 }
 
+type States = readonly InstanceStatus[];
+
+/** A query for each list of states, of which there are a few. */
+function forStates<P extends object>(
+  build: (from: States) => Prepared<P, unknown>,
+): (from: States) => Prepared<P, unknown> {
+  const known = new WeakMap<States, Prepared<P, unknown>>();
+  return from => {
+    const prepared = known.get(from) ?? build(from);
+    known.set(from, prepared);
+    return prepared;
+  };
+}
+
+const moveFrom = forStates(from =>
+  prepare((db, p: OwnedInstanceRef & { readonly status: InstanceStatus }) =>
+    db
+      .updateTable('instances')
+      .set({ status: p.status })
+      .where('id', '=', p.id)
+      .where('epoch', '=', p.epoch)
+      .where('node_id', '=', p.nodeId)
+      .where('status', 'in', from)
+      .returning('id'),
+  ),
+);
+
+const deleteFrom = forStates(from =>
+  prepare((db, p: OwnedInstanceRef) =>
+    db
+      .deleteFrom('instances')
+      .where('id', '=', p.id)
+      .where('epoch', '=', p.epoch)
+      .where('node_id', '=', p.nodeId)
+      .where('status', 'in', from)
+      .returning('id'),
+  ),
+);
+
 /**
  * Writes `patch` if the instance still has this sandbox, is looked after by this node, and is in one of the states `from`. False: it has not,
  * or is not.
@@ -191,9 +260,12 @@ export async function listInstancesOfNode(database: Database, nodeId: string): P
 export async function updateInstance(
   queries: Queries,
   { id, epoch, nodeId }: OwnedInstanceRef,
-  from: readonly InstanceStatus[],
+  from: States,
   patch: InstancePatch,
 ): Promise<boolean> {
+  const { status, ...more } = patch;
+  if (status !== undefined && Object.keys(more).length === 0)
+    return (await moveFrom(from)(queries, { id, epoch, nodeId, status })).length === 1;
   const { numUpdatedRows } = await queries
     .updateTable('instances')
     .set(toColumns(patch))
@@ -209,16 +281,9 @@ export async function updateInstance(
 export async function deleteInstance(
   queries: Queries,
   { id, epoch, nodeId }: OwnedInstanceRef,
-  from: readonly InstanceStatus[],
+  from: States,
 ): Promise<boolean> {
-  const { numDeletedRows } = await queries
-    .deleteFrom('instances')
-    .where('id', '=', id)
-    .where('epoch', '=', epoch)
-    .where('node_id', '=', nodeId)
-    .where('status', 'in', from)
-    .executeTakeFirst();
-  return numDeletedRows === 1n;
+  return (await deleteFrom(from)(queries, { id, epoch, nodeId })).length === 1;
 }
 
 export function toStored(row: Selectable<InstanceTable>): StoredInstance {

@@ -20,7 +20,9 @@ export function prepare<P extends object, R = unknown>(
   // By the kind of database, which compiles a query in its own way.
   const compiled = new WeakMap<object, Template<P, R>>();
   return async (queries, parameters) => {
-    const { adapter } = queries.getExecutor();
+    const { adapter, plugins } = queries.getExecutor();
+    // They may look at each query.
+    if (plugins.length > 0) return (await queries.executeQuery<R>(compiledOf(build(queries, parameters)))).rows;
     let template = compiled.get(adapter);
     if (template === undefined) {
       template = compile(queries, build);
@@ -42,10 +44,13 @@ function compile<P extends object, R>(
   queries: Queries,
   build: (queries: Queries, parameters: P) => Compilable<R> | CompiledQuery<R>,
 ): Template<P, R> {
-  const built = build(queries, new Proxy({} as P, { get: (_, name) => `${MARK}${String(name)}` }));
-  const query = 'sql' in built ? built : built.compile();
+  const query = compiledOf(build(queries, new Proxy({} as P, { get: (_, name) => `${MARK}${String(name)}` })));
   const names = query.parameters.map(value =>
     typeof value === 'string' && value.startsWith(MARK) ? (value.slice(MARK.length) as keyof P) : null,
   );
   return { query, names };
+}
+
+function compiledOf<R>(built: Compilable<R> | CompiledQuery<R>): CompiledQuery<R> {
+  return 'sql' in built ? built : built.compile();
 }

@@ -93,11 +93,16 @@ const NOTHING = { changes: 0, lastInsertRowid: 0 };
 /** SQLite's own numbers of what is wrong with the disk, the last eight bits of each code. */
 const SQLITE_IOERR = 10;
 const SQLITE_FULL = 13;
+/** What SQLite calls them: a query that answers rows fails without a number here. */
+const BY_TEXT: Readonly<Record<string, number>> = {
+  'database or disk is full': SQLITE_FULL,
+  'disk I/O error': SQLITE_IOERR,
+};
 const DISK_RETRY_SECONDS = 5;
 
 /** What the disk refused, as an error that a caller may read; everything else as it is. */
 function readable(error: unknown): unknown {
-  const { errcode } = error as { errcode?: number };
+  const { errcode = BY_TEXT[messageOf(error)] } = error as { errcode?: number };
   const about = { cause: error, retryAfterSeconds: DISK_RETRY_SECONDS };
   switch ((errcode ?? 0) & 0xff) {
     case SQLITE_FULL:
