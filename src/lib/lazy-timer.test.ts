@@ -1,7 +1,13 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { startTimer, stopTimer, type Timed } from './lazy-timer.ts';
+import type { Timed } from './lazy-timer.ts';
 
-beforeEach(() => {
+let startTimer: typeof import('./lazy-timer.ts').startTimer;
+let stopTimer: typeof import('./lazy-timer.ts').stopTimer;
+
+beforeEach(async () => {
+  // That of other tests may have a real timer yet.
+  vi.resetModules();
+  ({ startTimer, stopTimer } = await import('./lazy-timer.ts'));
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
 });
 afterEach(() => {
