@@ -1,9 +1,8 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { createWriteStream } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { Transform } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { unavailable } from '../core/error.ts';
+import { streamToFile } from '../lib/stream-to-file.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/durable.ts';
 import {
@@ -99,7 +98,7 @@ export class PackagePlaces {
       const content = await store.get(row.object);
       if (content === null) continue;
       try {
-        await pipeline(content, checked(row), createWriteStream(file, { flags: 'wx', mode: 0o600, flush: true }));
+        await streamToFile([content, checked(row)], file, { flags: 'wx', mode: 0o600, flush: true });
         return true;
       } catch (error) {
         await rm(file, { force: true });

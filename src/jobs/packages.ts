@@ -1,13 +1,13 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { createReadStream, createWriteStream } from 'node:fs';
+import { createReadStream } from 'node:fs';
 import { mkdir, readdir, rename, rm, stat, utimes } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { type Readable, Transform } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { invalidRequest, notFound, resourceExhausted, ServiceError, unavailable } from '../core/error.ts';
 import { isPackageName } from '../core/runtime-env.ts';
 import { flushDirectory } from '../lib/flush.ts';
 import type { Removals } from '../lib/removals.ts';
+import { streamToFile } from '../lib/stream-to-file.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
 import type { JobNode } from './cluster.ts';
 import type { LocalPackage, PackagePlaces } from './package-places.ts';
@@ -129,7 +129,7 @@ export class Packages {
     const upload = join(this.#uploads, randomUUID());
     try {
       const { bound, isTooLarge, sha256 } = bounded(this.#options.maxBytes, places !== null);
-      await pipeline(content, bound, createWriteStream(upload, { flags: 'wx', mode: 0o600, flush: true }));
+      await streamToFile([content, bound], upload, { flags: 'wx', mode: 0o600, flush: true });
       if (isTooLarge()) throw this.tooLarge();
       const { size: bytes } = await stat(upload);
       await this.#place(upload, path);

@@ -1,9 +1,8 @@
-import { createWriteStream } from 'node:fs';
 import { open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { flushDirectory } from '../../lib/flush.ts';
+import { streamToFile } from '../../lib/stream-to-file.ts';
 import { isAbsent } from '../../lib/system-errors.ts';
 import {
   type CodePackageTable,
@@ -90,7 +89,7 @@ export class CodeBlobs {
     }
     const content = place === 'database' ? Readable.from(partsOf(database, blob)) : await store?.get(OBJECTS + blob);
     if (content == null) return null;
-    await pipeline(content, createWriteStream(file, { flags: 'wx', mode: 0o600 }));
+    await streamToFile([content], file, { flags: 'wx', mode: 0o600 });
     return file;
   }
 

@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { createReadStream, createWriteStream } from 'node:fs';
+import { createReadStream } from 'node:fs';
 import { mkdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Readable, Transform } from 'node:stream';
@@ -17,6 +17,7 @@ import {
 } from '../../core/error.ts';
 import type { Removals } from '../../lib/removals.ts';
 import { Rounds } from '../../lib/rounds.ts';
+import { streamToFile } from '../../lib/stream-to-file.ts';
 import { isDiskFull } from '../../lib/system-errors.ts';
 import {
   type CodePackageTable,
@@ -219,7 +220,7 @@ export class CodePackages implements PackageArchives {
         done(null, bytes > this.maxBytes ? undefined : chunk);
       },
     });
-    await pipeline(content, bound, createWriteStream(file, { flags: 'wx', mode: 0o600, flush: true }));
+    await streamToFile([content, bound], file, { flags: 'wx', mode: 0o600, flush: true });
     if (bytes > this.maxBytes) throw this.tooLarge();
     const found = hash.digest('hex');
     if (found !== sha256) throw invalidRequest(`the content has the SHA-256 ${found}, expected ${sha256}`);

@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto';
-import { createWriteStream } from 'node:fs';
 import { type Readable, Transform } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { failedPrecondition, ServiceError } from '../../core/error.ts';
+import { streamToFile } from '../../lib/stream-to-file.ts';
 import { openS3, S3_REQUEST_TIMEOUT_MS, s3Failure } from '../../storage/s3.ts';
 
 /** Where a function's code object is; from its registered `s3CodePath`. */
@@ -58,7 +57,7 @@ export async function fetchObject(
         done(null, chunk);
       },
     });
-    await pipeline(answer.Body as Readable, check, createWriteStream(file, { mode: 0o600 }));
+    await streamToFile([answer.Body as Readable, check], file, { mode: 0o600 });
     const sha512 = hash.digest('hex');
     if (object.sha512 !== '' && sha512 !== object.sha512.toLowerCase()) {
       throw failedPrecondition(`the code object ${where} has the sha512 ${sha512}, registered is ${object.sha512}`);
