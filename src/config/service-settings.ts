@@ -201,7 +201,7 @@ export const SERVICE_SETTINGS = {
   }),
   lowCpuLatency: boolean({
     default: true,
-    doc: 'Whether the service may keep the processors of a virtual machine awake for 25 ms with each start and each delete of an instance (`/dev/cpu_dma_latency`): one that sleeps answers later. Only as root, where processors give themselves back to the host at once (`haltpoll`), and with at most 16 of them.',
+    doc: 'Whether the service may keep the processors of a virtual machine awake for 25 ms with each start of an instance and each delete of an agent (`/dev/cpu_dma_latency`): one that sleeps answers later. Only as root, where processors give themselves back to the host at once (`haltpoll`), and with at most 16 of them.',
     example: 'false',
   }),
   maxWaitingCalls: integer({

@@ -333,6 +333,7 @@ export class Instances {
     const { createTimeoutMs, metrics, cpuLatency } = this.#options;
     const { driver, sandbox, init, accept, stages, intent, row: following } = start;
     const startedMs = performance.now();
+    // The create of an agent has done so since its request.
     cpuLatency?.lower();
     const budgetMs = driver.startBudgetMs?.(sandbox, createTimeoutMs) ?? createTimeoutMs;
     const late = () => deadlineExceeded(`the instance did not start within ${budgetMs / 1000} s`);

@@ -15,6 +15,7 @@ const DELETED = JSON.stringify({ code: 200, status: 'deleted' });
 
 export interface DeleteRouteOptions {
   readonly instances: Pick<AgentInstances, 'delete'>;
+  /** As of a create. */
   readonly cpuLatency?: Pick<CpuLatency, 'lower'> | null;
 }
 
