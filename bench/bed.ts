@@ -18,8 +18,10 @@ export class NotHere extends Error {}
 export class Bed {
   readonly python: Interpreter;
   readonly isQuick: boolean;
-  /** How often a row that is no ratio is measured, and the long turns of those that are. */
+  /** How often a row that is no ratio is measured. */
   readonly rounds: number;
+  /** Turns of sides that need some time. */
+  readonly longTurns: number;
   readonly longTurnMs: number;
   /** How often the sides of a ratio take turns: short ones and many, since the speed of a machine drifts. */
   readonly turns: number;
@@ -36,6 +38,7 @@ export class Bed {
     this.python = options.python;
     this.isQuick = options.isQuick;
     this.rounds = options.rounds;
+    this.longTurns = options.isQuick ? options.rounds : 2 * options.rounds;
     this.longTurnMs = options.isQuick ? 1000 : 3000;
     this.turns = options.isQuick ? options.rounds : 3 * options.rounds;
     this.nodeArgs = options.profileDir === '' ? [] : ['--cpu-prof', '--cpu-prof-dir', options.profileDir];

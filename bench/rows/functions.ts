@@ -135,7 +135,7 @@ export const functionOverload: Row = {
         heeding: overload(HEEDING_PAUSE_MS),
         overload: overload(HASTY_PAUSE_MS),
       },
-      bed.rounds,
+      bed.longTurns,
     );
     bed.raw['function-overload'] = sides;
     const goodput = (side: keyof typeof sides) =>

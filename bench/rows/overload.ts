@@ -31,7 +31,7 @@ export const overload: Row = {
         peak: () => load({ ...common, connections: PEAK_CALLERS }),
         overload: () => load({ ...common, connections: OVERLOAD_CALLERS }),
       },
-      bed.rounds,
+      bed.longTurns,
     );
     bed.raw.overload = sides;
     await rookery.deleteAll(ids);
