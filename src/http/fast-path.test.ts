@@ -233,6 +233,19 @@ describe('the fast path answers as the router does', () => {
       expect(frontend.requests.map(({ status }) => status)).toEqual([429, 200, 500]);
     });
 
+    test.each([
+      ['as long as it has time', '100', 100],
+      ['not at all with a time that is none', 'soon', 0],
+    ])('waits %s', async (_how, timeout, waitMs) => {
+      await using frontend = testFrontend();
+      const { send, oneMore, agent } = await refusedCaller(frontend);
+      const status = send({ headers: { 'x-invoke-timeout-ms': timeout } });
+      await oneMore();
+      vi.advanceTimersByTime(waitMs);
+      expect(await status).toBe(429);
+      agent.destroy();
+    });
+
     test('and leaves meanwhile is counted', async () => {
       await using frontend = testFrontend();
       const { send, oneMore, agent } = await refusedCaller(frontend);

@@ -36,6 +36,8 @@ export interface FastPathRoute {
   /** Whether a request may be answered piece by piece. */
   readonly streams: (headers: IncomingHttpHeaders) => boolean;
   readonly early?: EarlyRefusal;
+  /** How long the caller waits for its answer, where it says so, milliseconds; must not fail. */
+  readonly timeoutMs: (headers: IncomingHttpHeaders) => number;
   /** Answers the exchange, now or later. */
   readonly handle: (exchange: Exchange, parameter: string) => void;
   /** Answers an exchange that `handle` threw for, or that never got there, in the form of the route. */
@@ -227,7 +229,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
       this.#handle(exchange, fastPathRoute, parameter);
       return;
     }
-    const { socket } = exchange.raw;
+    const { socket, headers } = exchange.raw;
     const again = () => {
       try {
         exchange.waitedMs = Math.ceil(performance.now() - exchange.startMs);
@@ -236,7 +238,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
         exchange.fault(error);
       }
     };
-    if (!hasWaited && this.#hasty.letWait(socket, again)) return;
+    if (!hasWaited && this.#hasty.letWait(socket, fastPathRoute.timeoutMs(headers), again)) return;
     this.#hasty.refused(socket);
     refuse();
   }

@@ -23,16 +23,19 @@ export class HastyCallers {
     else refused.atMs = atMs;
   }
 
-  /** True: it is one of them, and `then`, which must not throw, is called when it has waited. */
-  letWait(socket: Socket, then: () => void): boolean {
+  /** True: it is one of them, and `then`, which must not throw, is called when it has waited: for `leftMs` at most, the time of its call. */
+  letWait(socket: Socket, leftMs: number, then: () => void): boolean {
     const refused = this.#refused.get(socket);
     if (refused === undefined || performance.now() - refused.atMs >= RETRY_AFTER_MS) return false;
     if (this.#waiting >= MAX_WAITING) return false;
     this.#waiting += 1;
-    setTimeout(() => {
-      this.#waiting -= 1;
-      then();
-    }, WAIT_MS);
+    setTimeout(
+      () => {
+        this.#waiting -= 1;
+        then();
+      },
+      Math.min(WAIT_MS, leftMs),
+    );
     return true;
   }
 }

@@ -17,6 +17,8 @@ export interface HotRoute {
   /** Whether a request may be answered piece by piece; absent: none is. */
   readonly streams?: (headers: IncomingHttpHeaders) => boolean;
   readonly early?: EarlyRefusal;
+  /** How long the caller waits for its answer, where it says so, milliseconds; must not fail. Absent: as long as it takes. */
+  readonly timeoutMs?: FastPathRoute['timeoutMs'];
   /** Answers the exchange, now or later. `refuse` answers what it throws. A request with a `query` never takes the fast path. */
   readonly handle: (exchange: Exchange, parameter: string, query: Sent) => void;
   /** Answers with an error, in the form of this route. */
@@ -60,6 +62,7 @@ export function addHotRoute(app: FastifyInstance, hotRoute: HotRoute): void {
     refuse,
     unreachable: hotRoute.unreachable ?? refuse,
     streams: streams ?? (() => false),
+    timeoutMs: hotRoute.timeoutMs ?? (() => Number.POSITIVE_INFINITY),
     ...(early === undefined ? {} : { early }),
   });
 }

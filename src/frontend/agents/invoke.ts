@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
 import { invalidRequest, loggable, ServiceError } from '../../core/error.ts';
@@ -45,10 +46,20 @@ export function addInvokeRoute(app: FastifyInstance, options: InvokeRouteOptions
         refuse(exchange, refusal);
       };
     },
+    timeoutMs: readTimeoutMs,
     handle: (exchange, instanceId) => invoke(exchange, instanceId, options),
     refuse,
     unreachable: (exchange, error) => exchange.fail(error, frontendErrors(error)),
   });
+}
+
+/** 0 for what is no time: that is said to who can be served. */
+function readTimeoutMs(headers: IncomingHttpHeaders): number {
+  try {
+    return INVOKE_HEADERS.timeoutMs.read(headers);
+  } catch {
+    return 0;
+  }
 }
 
 function invoke(exchange: Exchange, instanceId: string, { instances, tracer, invoked }: InvokeRouteOptions): void {
