@@ -11,6 +11,7 @@ import type { InstancesOptions } from '../instances/contract.ts';
 import { Instances } from '../instances/instances.ts';
 import { LiveInstance } from '../instances/live-instance.ts';
 import { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import { InstanceRows } from '../instances/rows.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { insertInstance, listInstancesOfNode } from '../storage/instances.ts';
 import { CodeStore } from './code/code-store.ts';
@@ -37,6 +38,7 @@ beforeEach(async () => {
   servers = [];
 });
 afterEach(async () => {
+  vi.restoreAllMocks();
   driver.faults.away = undefined;
   for (const starter of starters) await starter.close();
   for (const instances of servers) await instances.close('the server is stopping');
@@ -46,7 +48,7 @@ afterEach(async () => {
   rmSync(codeDir, { recursive: true, force: true });
 });
 
-function newStarter(insertUnder?: InstancesOptions['insertUnder']): SandboxStarter {
+function newStarter(changes: Pick<InstancesOptions, 'insertUnder' | 'rowsFollow'> = {}): SandboxStarter {
   const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
   const drivers = async () => driver;
   const instances = new Instances(database, {
@@ -58,7 +60,7 @@ function newStarter(insertUnder?: InstancesOptions['insertUnder']): SandboxStart
     adoption: { answerMs: 2_000, silenceMs: 3_000 },
     orphanGraceMs: 0,
     reconcileIntervalMs: 3_600_000,
-    ...(insertUnder && { insertUnder }),
+    ...changes,
   });
   servers.push(instances);
   const starter = new SandboxStarter({
@@ -193,11 +195,12 @@ describe('the intent of an instance', () => {
       settle = { write, fail };
     });
     const asked = vi.fn();
-    const starter = newStarter(async (_lease, instance) => {
+    const insertUnder: InstancesOptions['insertUnder'] = async (_lease, instance) => {
       asked();
       await turn;
       await insertInstance(database, instance);
-    });
+    };
+    const starter = newStarter({ insertUnder });
     return { starter, asked, write: () => settle?.write(), fail: (error: Error) => settle?.fail(error) };
   };
   const pod = () => fn({ sandboxType: 'kubernetes' });
@@ -242,6 +245,59 @@ describe('the intent of an instance', () => {
     write();
     await expect(launching).rejects.toMatchObject({ message: expect.stringContaining('no room') });
     expect(await rows()).toEqual([]);
+  });
+});
+
+describe('the row of an instance, where nobody else writes rows', () => {
+  const launch = () => newStarter({ rowsFollow: ['fake'] }).launch(fn(), KEY, HELD_FOR_GOOD);
+
+  it('is written once its sandbox is there, and before it takes calls', async () => {
+    const insert = InstanceRows.prototype.insert;
+    const running: number[] = [];
+    let write = () => {};
+    const turn = new Promise<void>(resolve => {
+      write = resolve;
+    });
+    vi.spyOn(InstanceRows.prototype, 'insert').mockImplementation(async function (this: InstanceRows, instance) {
+      running.push(driver.runningIds.length);
+      await turn;
+      return await insert.call(this, instance);
+    });
+    const launched = vi.fn();
+    const launching = launch().finally(launched);
+    await expect.poll(() => running).toEqual([1]);
+    await new Promise(resolve => setImmediate(resolve));
+    expect(launched).not.toHaveBeenCalled();
+    write();
+    const instance = await launching;
+    expect(await rows()).toMatchObject([{ id: instance.id, handle: expect.any(String) }]);
+    expect(await value(instance, 7)).toBe(7);
+    await expect.poll(rows).toMatchObject([{ id: instance.id, status: 'RUNNING' }]);
+  });
+
+  it('that cannot be written fails the launch with its reason, and leaves no sandbox', async () => {
+    vi.spyOn(InstanceRows.prototype, 'insert').mockRejectedValue(unavailable('the disk is full'));
+    await expect(launch()).rejects.toMatchObject({ code: 'unavailable', message: 'the disk is full' });
+    expect(driver.instanceIds).toEqual([]);
+  });
+
+  it('goes with one that is stopped at once', async () => {
+    const instance = await launch();
+    await instance.stop();
+    expect(driver.instanceIds).toEqual([]);
+    expect(await rows()).toEqual([]);
+  });
+
+  it('leads the next server to one of which was not written that it runs', async () => {
+    const moving = vi.spyOn(InstanceRows.prototype, 'move').mockRejectedValue(unavailable('the server is gone'));
+    const { id } = await launch();
+    await closeServer();
+    moving.mockRestore();
+    expect(await rows()).toMatchObject([{ id, status: 'CREATING' }]);
+    const [adopted] = await adopt(() => undefined);
+    expect(adopted?.id).toBe(id);
+    expect(adopted && (await value(adopted, 7))).toBe(7);
+    expect(await rows()).toMatchObject([{ id, status: 'RUNNING' }]);
   });
 });
 

@@ -7,7 +7,7 @@ import { runsInCluster } from '../core/sandbox-types.ts';
 import type { SecretSource } from '../core/secret.ts';
 import { CallLimiter } from '../instances/call-limiter.ts';
 import type { DriverSource, InstanceLog } from '../instances/contract.ts';
-import type { Instances } from '../instances/instances.ts';
+import type { Instances, Start } from '../instances/instances.ts';
 import type { LayerPlaces } from '../instances/layer.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
@@ -18,6 +18,7 @@ import { newSecret } from '../lib/new-secret.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
+import type { StoredInstance } from '../storage/instances.ts';
 import type { ServedFunction } from './catalog.ts';
 import type { CodeStore } from './code/code-store.ts';
 import { CodeFailure } from './failure.ts';
@@ -140,15 +141,11 @@ export class SandboxStarter implements InstanceStarter {
       maxCallMs: spec.callTimeoutMs,
       spec: JSON.stringify(kept),
     });
-    const intended = this.#instances.intendUnder(lease, intent);
-    intended.catch(() => undefined);
-    // A start in a cluster takes as long as the write, and the sandbox says whose it is: without its row it is an orphan.
-    if (!runsInCluster(fn.sandboxType)) await intended;
     const { live, loadMs } = await this.#instances.launch(
       intent,
       {
         ...start,
-        intent: intended,
+        ...(await this.#intend(intent, lease)),
         accept: loadFailure => {
           if (loadFailure) throw new CodeFailure(loadFailure);
         },
@@ -157,6 +154,17 @@ export class SandboxStarter implements InstanceStarter {
     );
     const timings = { startMs: performance.now() - startedMs - loadMs, loadMs };
     return this.#serve(live, { ...intent, startedAtMs: Date.now() }, timings);
+  }
+
+  /** Who lists instances of functions asks for those that serve, and a sandbox without a row is an orphan: so its row may come behind it. */
+  async #intend(intent: StoredInstance, lease: Lease): Promise<Pick<Start, 'intent' | 'row'>> {
+    const { rowsFollow } = this.#instances;
+    if (rowsFollow?.includes(intent.sandboxType)) return { row: this.#instances.intendLater(intent) };
+    const written = this.#instances.intendUnder(lease, intent);
+    written.catch(() => undefined);
+    // A start in a cluster takes as long as the write.
+    if (!runsInCluster(intent.sandboxType)) await written;
+    return { intent: written };
   }
 
   async #place(id: string, fn: ServedFunction) {

@@ -298,10 +298,10 @@ export class Instances {
   }
 
   /**
-   * The same once the sandbox is there, or in a moment when it is not. Only where nobody else writes rows, and for who has claimed the name;
-   * `over` is called when the claim may end.
+   * The same once the sandbox is there, or in a moment when it is not. Only where nobody else writes rows (`rowsFollow`), and of an agent for who has
+   * claimed its name; `over` is called when the claim may end.
    */
-  intendLater(instance: StoredInstance, agent: AgentIdentity, over?: () => void): LateRow {
+  intendLater(instance: StoredInstance, agent?: AgentIdentity, over?: () => void): LateRow {
     const row = new LateRow({
       write: placed => this.rows.insert({ ...instance, ...placed }, agent),
       never: reason => this.rows.neverInserted(instance, agent, reason),
@@ -514,6 +514,7 @@ export class Instances {
       this.take(live);
       await live.terminate(graceMs, why).catch(() => undefined);
       await this.#removals.discard(live.driver, live.handle);
+      await this.#records.settle(live.id);
       await this.#unlessWritten(live.id, this.rows.end(live, 'discarded', why));
     } finally {
       release();
