@@ -34,7 +34,7 @@ const RECORDED_MS = 1_000;
 const UNDO_MS = 60_000;
 const RETRY = { firstMs: 500, longestMs: 30_000 };
 
-/** How an instance whose row is there gets its sandbox. */
+/** How an instance gets its sandbox. */
 export interface Start {
   readonly driver: SandboxDriver;
   readonly sandbox: SandboxSpec;
@@ -75,9 +75,9 @@ export interface Launched {
 }
 
 /**
- * The life of every instance, whoever owns it: its row is written first, as an intent, then its sandbox starts; it is watched, adopted after
- * a restart, ended and removed here and nowhere else. Owners ask for instances and hear what became of them. Each change is a
- * compare-and-set on the row's state and epoch, so that a late exit or a slow probe never undoes what came after.
+ * The life of every instance, whoever owns it: its row is written first, as an intent, then its sandbox starts, or with it where nobody else writes
+ * rows; it is watched, adopted after a restart, ended and removed here and nowhere else. Owners ask for instances and hear what became of them.
+ * Each change is a compare-and-set on the row's state and epoch, so that a late exit or a slow probe never undoes what came after.
  */
 export class Instances {
   readonly rows: InstanceRows;
