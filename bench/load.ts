@@ -1,4 +1,3 @@
-import { type ChildProcess, fork } from 'node:child_process';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { run } from '../scripts/command.ts';
@@ -51,7 +50,7 @@ export async function load(request: LoadRequest): Promise<LoadResult> {
 async function rawLoad(request: LoadRequest): Promise<LoadResult> {
   const half = Math.floor(request.connections / 2);
   const shares = half === 0 ? [request.connections] : [request.connections - half, half];
-  const results = await Promise.all(shares.map((connections, index) => rawProcess(index, { ...request, connections })));
+  const results = await Promise.all(shares.map(connections => rawProcess({ ...request, connections })));
   const sum = (of: (result: LoadResult) => number) => results.reduce((total, result) => total + of(result), 0);
   // Of times the larger one: no report is better than the measurement.
   const largest = (of: (result: LoadResult) => number) => Math.max(...results.map(of));
@@ -68,32 +67,12 @@ async function rawLoad(request: LoadRequest): Promise<LoadResult> {
   };
 }
 
-/** Each makes one load at a time, and ends with this process. */
-const generators: ChildProcess[] = [];
-
-function generator(index: number): ChildProcess {
-  const known = generators[index];
-  if (known?.connected) return known;
-  const started = fork(join(HERE, 'raw-load.ts'), { execArgv: ['--import', 'tsx'] });
-  generators[index] = started;
-  return started;
-}
-
-async function rawProcess(index: number, request: LoadRequest): Promise<LoadResult> {
-  const made = generator(index);
-  made.ref();
-  made.channel?.ref();
-  let ended: (code: number | null) => void = () => {};
-  let answered: (result: unknown) => void = () => {};
-  try {
-    return await new Promise<LoadResult>((resolve, reject) => {
-      ended = code => reject(new Error(`the load generator ended with ${code}`));
-      answered = result => resolve(result as LoadResult);
-      made.once('exit', ended).once('message', answered).send(request);
-    });
-  } finally {
-    made.off('exit', ended).off('message', answered);
-    made.unref();
-    made.channel?.unref();
-  }
+async function rawProcess(request: LoadRequest): Promise<LoadResult> {
+  const { code, output } = await run(
+    process.execPath,
+    ['--import', 'tsx', join(HERE, 'raw-load.ts'), JSON.stringify(request)],
+    { capture: true },
+  );
+  if (code !== 0) throw new Error(`the load generator failed:\n${output}`);
+  return JSON.parse(output) as LoadResult;
 }

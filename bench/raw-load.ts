@@ -155,7 +155,4 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
   };
 }
 
-// One process makes the load of a whole run, so that V8 has compiled it before anything is measured.
-process.on('message', (request: LoadRequest) => {
-  void generate(request).then(result => process.send?.(result));
-});
+console.log(JSON.stringify(await generate(JSON.parse(process.argv[2] ?? '') as LoadRequest)));

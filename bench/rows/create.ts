@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Bed, Row } from '../bed.ts';
 import { atLeast, atMost, delay, type Measurement, percentile } from '../measure.ts';
-import { untilAtRest } from '../rest.ts';
 import { dockerRunMs } from './docker-run.ts';
 
 const EVENT = { name: 'Ada' };
@@ -97,7 +96,7 @@ export const createNodeToResult: Row = {
   },
 };
 
-/** Creates as fast as they go, from eight callers; what the deletes between two rounds leave behind is over before the next. */
+/** Creates as fast as they go, from eight callers. */
 export const createRate: Row = {
   name: 'creates-per-second',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -105,7 +104,6 @@ export const createRate: Row = {
     const count = bed.isQuick ? 100 : 300;
     const rates: number[] = [];
     for (let round = 0; round < bed.rounds; round += 1) {
-      await untilAtRest();
       const startedAt = performance.now();
       const ids = await rookery.createMany(count);
       rates.push(count / ((performance.now() - startedAt) / 1000));
