@@ -20,7 +20,7 @@ export class Bed {
   readonly isQuick: boolean;
   /** How often a row that is no ratio is measured. */
   readonly rounds: number;
-  /** Turns of sides that need some time. */
+  /** Turns of sides whose callers wait for up to a second: longer ones, and fewer. */
   readonly longTurns: number;
   readonly longTurnMs: number;
   /** How often the sides of a ratio take turns: short ones and many, since the speed of a machine drifts. */

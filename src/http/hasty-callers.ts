@@ -23,11 +23,14 @@ export class HastyCallers {
     else refused.atMs = atMs;
   }
 
-  /** True: it is one of them, and `then`, which must not throw, is called when it has waited: for `leftMs` at most, the time of its call. */
+  /**
+   * True: it is one of them, and `then`, which must not throw, is called when it has waited: for `leftMs` at most, the time of its call, and not at
+   * all when that is none.
+   */
   letWait(socket: Socket, leftMs: number, then: () => void): boolean {
     const refused = this.#refused.get(socket);
     if (refused === undefined || performance.now() - refused.atMs >= RETRY_AFTER_MS) return false;
-    if (this.#waiting >= MAX_WAITING) return false;
+    if (leftMs <= 0 || this.#waiting >= MAX_WAITING) return false;
     this.#waiting += 1;
     setTimeout(
       () => {

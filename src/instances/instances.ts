@@ -514,6 +514,7 @@ export class Instances {
       this.take(live);
       await live.terminate(graceMs, why).catch(() => undefined);
       await this.#removals.discard(live.driver, live.handle);
+      // It may be about to be written that it runs: until then its row cannot be discarded.
       await this.#records.settle(live.id);
       await this.#unlessWritten(live.id, this.rows.end(live, 'discarded', why));
     } finally {

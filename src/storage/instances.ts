@@ -6,8 +6,8 @@ import { fence } from './leases.ts';
 import { type Prepared, prepare, type Queries } from './prepared.ts';
 
 /**
- * Row of `instances`: everything that has a sandbox, whoever owns it. It is written before its sandbox starts, so a sandbox without a row
- * belongs to nobody. JSON columns hold text.
+ * Row of `instances`: everything that has a sandbox, whoever owns it. It is written before anybody hears of its sandbox, so a sandbox without a
+ * row belongs to nobody. JSON columns hold text.
  */
 export interface InstanceTable {
   id: string;

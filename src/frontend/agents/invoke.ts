@@ -53,7 +53,7 @@ export function addInvokeRoute(app: FastifyInstance, options: InvokeRouteOptions
   });
 }
 
-/** 0 for what is no time: that is said to who can be served. */
+/** 0 for what is no time: `invoke` says so, once there is room. */
 function readTimeoutMs(headers: IncomingHttpHeaders): number {
   try {
     return INVOKE_HEADERS.timeoutMs.read(headers);
